@@ -1,0 +1,776 @@
+//! A program: what each rank does, as a tree of operation lists whose edges are answers.
+//!
+//! A [`Source`] is evaluated without side effects: given the answers that a thread has received so far it
+//! returns the next [`Stretch`] of operations, which ends either with the thread's end or with a
+//! [`Question`]. Results of operations are named by *slots*; using a slot as an operand asks nothing.
+//! Not here: what an operation means ([`crate::machine`]) or where programs come from.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::rank::{Entry, PlaceId, Rank, Thread, Token};
+
+/// An answer to a [`Question`]: a boolean (0 or 1), an index into the options, or a small count.
+pub type Answer = u32;
+
+/// Where an operation was written.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// File as the user named it.
+    pub file: Arc<str>,
+    /// Line, from 1.
+    pub line: u32,
+    /// Column, from 1.
+    pub column: u32,
+}
+
+/// Names the result of an operation or of a question of one thread of the same rank.
+///
+/// Slots of a thread are numbered from 0 in the order in which the operations that produce one were
+/// recorded. A question may produce several (see [`Question::slots`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Slot {
+    /// The thread whose operation produces the value.
+    pub thread: Thread,
+    /// Position among the slots of that thread.
+    pub index: u32,
+}
+
+/// What an operation works on: a constant, a slot, or something derived from one without asking.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Operand {
+    /// The null pointer, Python's `None`.
+    Null,
+    /// A number known when the program was written or answered.
+    Int(i64),
+    /// A token, for example a value put into a store.
+    Token(Token),
+    /// A truth value.
+    Bool(bool),
+    /// The result of an earlier operation.
+    Slot(Slot),
+    /// `len_bytes` bytes of a buffer or segment, from `offset_bytes` on.
+    Slice {
+        /// The buffer or segment.
+        of: Arc<Operand>,
+        /// From its start.
+        offset_bytes: u64,
+        /// Length.
+        len_bytes: u64,
+    },
+    /// The segment in which a buffer lies.
+    Segment(Arc<Operand>),
+    /// The address of a buffer, segment, communicator: an opaque value with equality.
+    Address(Arc<Operand>),
+    /// Several values as one, for keys.
+    Tuple(Arc<[Operand]>),
+    /// A stream of this rank, by name.
+    Stream(Token),
+    /// An event of this rank, by name.
+    Event(Token),
+    /// The whole device of this rank, for synchronize.
+    Device,
+}
+
+/// Element types of collectives, with NCCL's names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Dtype {
+    F16,
+    Bf16,
+    F32,
+    F64,
+    I8,
+    U8,
+    I32,
+    I64,
+    Fp8,
+}
+
+impl Dtype {
+    /// Every element type.
+    pub const ALL: [Self; 9] =
+        [Self::F16, Self::Bf16, Self::F32, Self::F64, Self::I8, Self::U8, Self::I32, Self::I64, Self::Fp8];
+
+    /// Size of an element in bytes.
+    #[must_use]
+    pub fn len_bytes(self) -> u64 {
+        match self {
+            Self::I8 | Self::U8 | Self::Fp8 => 1,
+            Self::F16 | Self::Bf16 => 2,
+            Self::F32 | Self::I32 => 4,
+            Self::F64 | Self::I64 => 8,
+        }
+    }
+
+    /// The name in specs and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F16 => "f16",
+            Self::Bf16 => "bf16",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+            Self::I8 => "i8",
+            Self::U8 => "u8",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::Fp8 => "fp8",
+        }
+    }
+}
+
+/// Reduction operators.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum ReduceOp {
+    Sum,
+    Prod,
+    Min,
+    Max,
+    Avg,
+}
+
+impl ReduceOp {
+    /// Every operator.
+    pub const ALL: [Self; 5] = [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::Avg];
+
+    /// The name in specs and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sum => "sum",
+            Self::Prod => "prod",
+            Self::Min => "min",
+            Self::Max => "max",
+            Self::Avg => "avg",
+        }
+    }
+}
+
+/// Kinds of collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CollectiveKind {
+    /// Every rank gets the reduction of all.
+    AllReduce,
+    /// Every rank gets the concatenation of all; `count` is one rank's part.
+    AllGather,
+    /// Every rank gets its part of the reduction; `count` is one rank's part.
+    ReduceScatter,
+    /// Every rank gets what the root has. The root is a position in the communicator.
+    Broadcast {
+        /// Communicator rank of the sender.
+        root: u32,
+    },
+}
+
+impl CollectiveKind {
+    /// The verb.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Broadcast { .. } => "broadcast",
+        }
+    }
+}
+
+/// One rank's call of a collective.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Collective {
+    /// What is computed.
+    pub kind: CollectiveKind,
+    /// The communicator.
+    pub comm: Operand,
+    /// Input buffer.
+    pub send: Operand,
+    /// Output buffer; equal to `send` for in-place calls.
+    pub recv: Operand,
+    /// Elements (of one rank's part for all_gather and reduce_scatter).
+    pub count: u64,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Reduction; ignored where nothing is reduced.
+    pub op: ReduceOp,
+    /// Stream it is launched on.
+    pub stream: Token,
+    /// The author declared `symmetric = True`: a fallback to the ordinary path is then a finding.
+    pub declared: Declared,
+}
+
+/// What the author said about the kernel path of a collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Declared {
+    /// Nothing: any path will do.
+    Nothing,
+    /// `symmetric = True`.
+    Symmetric,
+}
+
+/// Flags of a window registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum WindowFlags {
+    /// `NCCL_WIN_DEFAULT`.
+    Default,
+    /// `NCCL_WIN_COLL_SYMMETRIC`.
+    CollSymmetric,
+}
+
+/// Where ordinary memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum MemoryKind {
+    /// `ncclMemAlloc`: can be registered as a window.
+    Nccl,
+    /// `cudaMalloc`: cannot.
+    Cuda,
+}
+
+/// How a pool rounds requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SizeClasses {
+    /// One segment for each request, rounded up to 2 MiB; blocks are rounded up to 512 bytes.
+    Exact,
+    /// PyTorch's caching allocator: blocks rounded to 512 bytes; segments of 2 MiB for requests up to
+    /// 1 MiB, of 20 MiB below 10 MiB, else rounded up to 2 MiB. Blocks of up to 1 MiB live in segments of
+    /// their own kind.
+    Torch,
+}
+
+/// How a pool chooses among free blocks of equal size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum TieBreak {
+    /// The lowest address. Address order is chosen for each rank by the adversary.
+    Address,
+    /// The segment that was allocated first.
+    Counter,
+}
+
+/// In which order a map is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum MapOrder {
+    /// The order of insertion.
+    Insertion,
+    /// The order of the keys' hashes, chosen for each rank by the adversary.
+    Hash,
+    /// The order of addresses, chosen for each rank by the adversary, consistent with [`TieBreak::Address`].
+    Address,
+}
+
+/// One operation: a verb with its operands.
+///
+/// The comment of each verb says which slots it produces, if any.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verb {
+    // -- the rank and its threads
+    /// A local step that touches nothing.
+    Step {
+        /// Its name.
+        label: Token,
+    },
+    /// Start a host thread that evaluates `entry`. Produces the thread.
+    Spawn {
+        /// Function and arguments.
+        entry: Entry,
+    },
+    /// Wait for the end of a host thread.
+    Join {
+        /// What [`Verb::Spawn`] produced.
+        thread: Operand,
+    },
+    /// The process of this rank ends here: an exception that nobody caught, or `r.exit()`.
+    Exit {
+        /// The message.
+        code: Token,
+    },
+    /// Marks a place that some execution must come by.
+    Reach {
+        /// Its name.
+        label: Token,
+    },
+    /// Warm-up ends: costs are counted from here.
+    Steady,
+    /// Adds a number to the costs of the check, as its maximum over ranks and executions.
+    Measure {
+        /// Its name in the costs.
+        name: Token,
+        /// The value.
+        value: Operand,
+    },
+
+    // -- communicators
+    /// `ncclCommInitRank`: blocks until every member calls it. Produces the communicator.
+    CommInit {
+        /// Name; the n-th init of a name on one rank meets the n-th on the others (the unique id).
+        name: Token,
+        /// World ranks, in communicator order.
+        members: Arc<[Rank]>,
+    },
+    /// `ncclCommSplit`: a set-up event of the parent. Produces the child, or null without a color.
+    CommSplit {
+        /// The parent.
+        comm: Operand,
+        /// Name of the child.
+        name: Token,
+        /// Members with equal colors share a child.
+        color: Option<i64>,
+    },
+    /// `ncclCommDestroy`.
+    CommDestroy {
+        /// The communicator.
+        comm: Operand,
+    },
+
+    // -- windows
+    /// `ncclCommWindowRegister`. Produces the window (null if it failed).
+    Register {
+        /// The communicator.
+        comm: Operand,
+        /// A segment, a buffer, a slice of either, or null.
+        memory: Operand,
+        /// Flags.
+        flags: WindowFlags,
+    },
+    /// `ncclCommWindowDeregister`.
+    Deregister {
+        /// The communicator.
+        comm: Operand,
+        /// What [`Verb::Register`] produced.
+        window: Operand,
+    },
+
+    // -- groups
+    /// `ncclGroupStart`.
+    GroupStart,
+    /// `ncclGroupEnd`.
+    GroupEnd,
+
+    // -- collectives, kernels, streams, events
+    /// A collective.
+    Collect(Box<Collective>),
+    /// A kernel of the user that reads and writes buffers.
+    Kernel {
+        /// Its name; what it writes is a term of this name over what it read.
+        name: Token,
+        /// Buffers it reads.
+        reads: Arc<[Operand]>,
+        /// Buffers it writes.
+        writes: Arc<[Operand]>,
+        /// Stream it is launched on.
+        stream: Token,
+    },
+    /// `cudaEventRecord`.
+    EventRecord {
+        /// The event.
+        event: Token,
+        /// The stream.
+        stream: Token,
+    },
+    /// `cudaStreamWaitEvent`.
+    StreamWait {
+        /// The stream.
+        stream: Token,
+        /// The event.
+        event: Token,
+    },
+    /// `cudaStreamSynchronize`, `cudaEventSynchronize` or `cudaDeviceSynchronize`, by operand.
+    Synchronize {
+        /// A stream, an event or the device.
+        what: Operand,
+    },
+
+    // -- memory and pools
+    /// Declares a pool of this rank. A second declaration of the name does nothing.
+    Pool {
+        /// Its name.
+        pool: Token,
+        /// Rounding.
+        classes: SizeClasses,
+        /// Choice among equals.
+        tie: TieBreak,
+        /// Memory of its segments.
+        memory: MemoryKind,
+    },
+    /// Takes the allocator's lock of a pool. Recorded around the hooks of a pool.
+    PoolLock {
+        /// The pool.
+        pool: Token,
+    },
+    /// Gives the allocator's lock back.
+    PoolUnlock {
+        /// The pool.
+        pool: Token,
+    },
+    /// Allocates a block. Produces the buffer (null if it failed).
+    Alloc {
+        /// The pool.
+        pool: Token,
+        /// Its name in reports.
+        name: Token,
+        /// Requested size.
+        len_bytes: u64,
+        /// Stream to which the block belongs: free blocks are kept apart by stream.
+        stream: Token,
+    },
+    /// Gives a block back to its pool, or ordinary memory back to the driver.
+    Free {
+        /// The buffer.
+        buffer: Operand,
+        /// Deferred: the block returns only once this event is seen complete at a later allocation.
+        after: Option<Token>,
+    },
+    /// Releases the segments of a pool that have no block in use. Produces the list of released segments,
+    /// which [`Question::Trimmed`] reads.
+    Trim {
+        /// The pool.
+        pool: Token,
+    },
+    /// Any rank-local history of a pool: up to `max` segments of the given sizes left behind free.
+    Havoc {
+        /// The pool.
+        pool: Token,
+        /// At most so many.
+        max: u32,
+        /// Sizes to choose from.
+        sizes_bytes: Arc<[u64]>,
+    },
+    /// `ncclMemAlloc` or `cudaMalloc`. Produces a buffer that is a segment of its own.
+    MemAlloc {
+        /// Its name in reports.
+        name: Token,
+        /// Size.
+        len_bytes: u64,
+        /// Which.
+        memory: MemoryKind,
+    },
+
+    // -- host synchronization
+    /// A barrier of host processes.
+    Barrier {
+        /// World ranks that take part.
+        members: Arc<[Rank]>,
+    },
+    /// A host agreement: produces whether every rank gave true.
+    AllAgree {
+        /// World ranks that take part.
+        members: Arc<[Rank]>,
+        /// This rank's vote.
+        value: Operand,
+    },
+    /// Locks a mutex of this rank.
+    Lock {
+        /// The mutex.
+        mutex: Token,
+    },
+    /// Unlocks it.
+    Unlock {
+        /// The mutex.
+        mutex: Token,
+    },
+    /// Sets a key of the store.
+    StoreSet {
+        /// The key.
+        key: Token,
+        /// The value.
+        value: Operand,
+    },
+    /// Blocks until the key is there. Produces its value.
+    StoreGet {
+        /// The key.
+        key: Token,
+    },
+    /// Deletes a key of the store.
+    StoreDelete {
+        /// The key.
+        key: Token,
+    },
+    /// Writes a flag, a word that all ranks see.
+    FlagWrite {
+        /// The flag.
+        flag: Token,
+        /// The new value.
+        value: i64,
+    },
+    /// Blocks the host thread until the flag equals the value.
+    FlagWait {
+        /// The flag.
+        flag: Token,
+        /// The awaited value.
+        value: i64,
+    },
+
+    // -- maps and lists of a rank
+    /// Puts a value under a key, replacing.
+    MapPut {
+        /// The map.
+        map: Token,
+        /// Key.
+        key: Operand,
+        /// Value.
+        value: Operand,
+    },
+    /// Removes a key. Produces its value or null.
+    MapPop {
+        /// The map.
+        map: Token,
+        /// Key.
+        key: Operand,
+    },
+    /// Produces the value under a key, or the default.
+    MapGet {
+        /// The map.
+        map: Token,
+        /// Key.
+        key: Operand,
+        /// Default.
+        default: Operand,
+    },
+    /// Empties a map.
+    MapClear {
+        /// The map.
+        map: Token,
+    },
+    /// Appends to a list.
+    ListPush {
+        /// The list.
+        list: Token,
+        /// Value.
+        value: Operand,
+    },
+    /// Produces the element at an index; past the end is a finding and produces null.
+    ListGet {
+        /// The list.
+        list: Token,
+        /// Index.
+        index: Operand,
+    },
+    /// Replaces the element at an index; past the end is a finding.
+    ListSet {
+        /// The list.
+        list: Token,
+        /// Index.
+        index: Operand,
+        /// Value.
+        value: Operand,
+    },
+    /// Removes the last element. Produces it, or null from an empty list.
+    ListPop {
+        /// The list.
+        list: Token,
+    },
+    /// Empties a list.
+    ListClear {
+        /// The list.
+        list: Token,
+    },
+}
+
+impl Verb {
+    /// How many slots the operation produces.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        match self {
+            Self::Spawn { .. }
+            | Self::CommInit { .. }
+            | Self::CommSplit { .. }
+            | Self::Register { .. }
+            | Self::Alloc { .. }
+            | Self::Trim { .. }
+            | Self::MemAlloc { .. }
+            | Self::AllAgree { .. }
+            | Self::StoreGet { .. }
+            | Self::MapPop { .. }
+            | Self::MapGet { .. }
+            | Self::ListGet { .. }
+            | Self::ListPop { .. } => 1,
+            Self::Step { .. }
+            | Self::Join { .. }
+            | Self::Exit { .. }
+            | Self::Reach { .. }
+            | Self::Steady
+            | Self::Measure { .. }
+            | Self::CommDestroy { .. }
+            | Self::Deregister { .. }
+            | Self::GroupStart
+            | Self::GroupEnd
+            | Self::Collect(_)
+            | Self::Kernel { .. }
+            | Self::EventRecord { .. }
+            | Self::StreamWait { .. }
+            | Self::Synchronize { .. }
+            | Self::Pool { .. }
+            | Self::PoolLock { .. }
+            | Self::PoolUnlock { .. }
+            | Self::Free { .. }
+            | Self::Havoc { .. }
+            | Self::Barrier { .. }
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::StoreSet { .. }
+            | Self::StoreDelete { .. }
+            | Self::FlagWrite { .. }
+            | Self::FlagWait { .. }
+            | Self::MapPut { .. }
+            | Self::MapClear { .. }
+            | Self::ListPush { .. }
+            | Self::ListSet { .. }
+            | Self::ListClear { .. } => 0,
+        }
+    }
+}
+
+/// A verb at a place.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Op {
+    /// What is done.
+    pub verb: Verb,
+    /// Where it was written.
+    pub place: PlaceId,
+}
+
+/// What control flow may ask. Answers are booleans, indices of options, or small counts; never pointers,
+/// sizes or bytes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Question {
+    /// The adversary chooses one of `options`.
+    Choose {
+        /// Its name.
+        name: Token,
+        /// What the options are called.
+        options: Arc<[Token]>,
+    },
+    /// Did this allocation take a new segment?
+    Grew(Operand),
+    /// Is this result null: did the operation that produced it fail?
+    Failed(Operand),
+    /// Are the two values equal?
+    Equal(Operand, Operand),
+    /// Is this value true?
+    Truth(Operand),
+    /// The number in this slot, at most [`MAX_NUMBER`].
+    Number(Operand),
+    /// Is the key in the map?
+    MapHas {
+        /// The map.
+        map: Token,
+        /// Key.
+        key: Operand,
+    },
+    /// How many entries does the map have? Then produces, for each in the map's order, key and value.
+    MapItems {
+        /// The map.
+        map: Token,
+        /// In which order it is walked.
+        order: MapOrder,
+    },
+    /// How many elements does the list have?
+    ListLen {
+        /// The list.
+        list: Token,
+    },
+    /// How many segments did the trim release? Then produces each of them.
+    Trimmed(Operand),
+    /// `ncclCommGetWindow`-like: does a window of the communicator hold the start of this buffer?
+    HasWindow {
+        /// The communicator.
+        comm: Operand,
+        /// The buffer.
+        buffer: Operand,
+    },
+    /// `cudaEventQuery`: is the last record of the event complete?
+    EventQuery {
+        /// The event.
+        event: Token,
+    },
+}
+
+/// The largest number that a program may ask for; what is larger is data, not control.
+pub const MAX_NUMBER: u32 = 4096;
+
+impl Question {
+    /// How many slots the answer produces.
+    #[must_use]
+    pub fn slots(&self, answer: Answer) -> u32 {
+        match self {
+            Self::MapItems { .. } => 2 * answer,
+            Self::Trimmed(_) => answer,
+            Self::Choose { .. }
+            | Self::Grew(_)
+            | Self::Failed(_)
+            | Self::Equal(..)
+            | Self::Truth(_)
+            | Self::Number(_)
+            | Self::MapHas { .. }
+            | Self::ListLen { .. }
+            | Self::HasWindow { .. }
+            | Self::EventQuery { .. } => 0,
+        }
+    }
+}
+
+/// How a stretch ends.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The function returned.
+    Return,
+    /// Control flow asks.
+    Ask(Question, PlaceId),
+}
+
+/// The operations of one thread between two answers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Stretch {
+    /// Operations in program order.
+    pub ops: Vec<Op>,
+    /// What comes after them.
+    pub end: End,
+}
+
+/// Whether the program of a rank looks at who it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Symmetry {
+    /// Every rank runs the same function and none read its number: ranks are interchangeable.
+    Interchangeable,
+    /// Some function read `r.rank`, or an operand names a rank.
+    Distinct,
+}
+
+/// Where a program comes from: Starlark, Rust closures, a recorded run.
+///
+/// Must be pure: equal arguments give equal stretches, and a longer list of answers extends what a shorter
+/// one gave.
+pub trait Source: Send + Sync {
+    /// The operations of a thread of `rank` that was started from `entry`, after these answers.
+    ///
+    /// # Errors
+    /// When the program itself cannot be evaluated.
+    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError>;
+
+    /// The text of a token.
+    fn token(&self, token: Token) -> Arc<str>;
+
+    /// The place of an operation.
+    fn place(&self, place: PlaceId) -> Place;
+
+    /// Whether ranks are interchangeable, as far as evaluated so far.
+    fn symmetry(&self) -> Symmetry;
+}
+
+/// The program could not be evaluated: a bad spec, never a finding.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{message}")]
+pub struct SourceError {
+    /// What is wrong.
+    pub message: String,
+    /// Where, if known.
+    pub place: Option<Place>,
+    /// What to do about it.
+    pub help: Option<String>,
+}

@@ -1,0 +1,42 @@
+//! Index newtypes: the words in which every table of the machine is addressed.
+//! Not here: what lies in the tables.
+
+use serde::{Deserialize, Serialize};
+
+macro_rules! index {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+
+        impl $name {
+            /// The index as a table offset.
+            #[must_use]
+            pub fn at(self) -> usize {
+                self.0 as usize
+            }
+        }
+    };
+}
+
+index!(
+    /// One process of the job, numbered by its world rank.
+    Rank
+);
+index!(
+    /// A host thread of a rank; 0 is the thread that the rank starts with.
+    Thread
+);
+index!(
+    /// An interned string: a name that the spec chose. Resolved by [`Source::token`](crate::Source::token).
+    Token
+);
+index!(
+    /// An interned place in the spec. Resolved by [`Source::place`](crate::Source::place).
+    PlaceId
+);
+index!(
+    /// A function with its arguments from which a thread starts. Entry 0 is what every rank starts with.
+    Entry
+);
