@@ -1,7 +1,34 @@
 //! What the ranks of a multi-GPU program may do, and what it means.
 //!
+//! A [`Source`] says what each rank does: a tree of operation lists whose edges are answers. A
+//! [`Machine`] runs them: host threads, streams and the tables of the nouns, on the facts of a
+//! [`Platform`]. NCCL matches by order only; the machine does the same and then judges, so it also says
+//! what happens after a rule is broken. Findings accumulate; a run ends when nothing can go on.
+//!
+//! What is left open is left open in one place: luck is a *pick*, and operations that do not commute are
+//! *turns*. Whoever drives the machine takes [`Choice`]s until there are none; without any, one run decides.
+//!
+//! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`fault`], [`platform`].
+//!
+//! Which way it can be wrong: `docs` and `ARCHITECTURE.md` list what is not modelled. Two states are taken
+//! for equal if their 64-bit fingerprints are.
+//!
 //! Not here: where a program comes from, that it is explored, and that CUDA exists.
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod fault;
+pub mod machine;
+pub mod platform;
 pub mod program;
 pub mod rank;
+pub mod term;
+
+pub use fault::{About, Finding, OpRef, Rule};
+pub use machine::{
+    CallError, Choice, Class, CommId, Config, Costs, Data, Explain, Faults, Interruption, Machine, Mode,
+    Object, ObjectKind, Outcome, PickOf, RankOutcome, State,
+};
+pub use platform::Platform;
 pub use program::*;
 pub use rank::*;

@@ -759,6 +759,9 @@ pub trait Source: Send + Sync {
     /// The place of an operation.
     fn place(&self, place: PlaceId) -> Place;
 
+    /// The token of the stream that operations use when they name none: `"default"`.
+    fn default_stream(&self) -> Token;
+
     /// Whether ranks are interchangeable, as far as evaluated so far.
     fn symmetry(&self) -> Symmetry;
 }

@@ -1,0 +1,140 @@
+//! Rules and findings: what a program did wrong. A finding is data, never an `Err`.
+//!
+//! What a rule means is said once, in `specs/rules/`; here are its id and title only.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{CommId, MemoryId};
+use crate::rank::{PlaceId, Rank, Thread, Token};
+
+macro_rules! rules {
+    ($($variant:ident = $id:literal, $title:literal;)*) => {
+        /// A rule of the contract, by its id.
+        ///
+        /// The order is the one in which a wait-for cycle through several objects is named.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[expect(missing_docs, reason = "each rule is documented in specs/rules")]
+        pub enum Rule { $($variant,)* }
+
+        impl Rule {
+            /// Every rule.
+            pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
+
+            /// The id, as in `specs/rules`.
+            #[must_use]
+            pub fn id(self) -> &'static str {
+                match self { $(Self::$variant => $id,)* }
+            }
+
+            /// The rule in a few words.
+            #[must_use]
+            pub fn title(self) -> &'static str {
+                match self { $(Self::$variant => $title,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    Mutex1 = "MUTEX-1", "a lock is not held by a thread that waits for a thread that wants it";
+    Mutex2 = "MUTEX-2", "a mutex is unlocked by the thread that locked it";
+    Comm1 = "COMM-1", "every member enters the init and each split of a communicator";
+    Comm2 = "COMM-2", "a communicator is used by its members and while it lives";
+    Comm3 = "COMM-3", "the n-th set-up event of a communicator is of one kind on every rank";
+    Win1 = "WIN-1", "every member of a communicator registers equally often";
+    Win2 = "WIN-2", "the n-th registration on a communicator pairs with the peers' n-th";
+    Win3 = "WIN-3", "the n-th registrations have one size on every rank";
+    Win4 = "WIN-4", "the buffers of one symmetric collective have one offset in the window";
+    Win5 = "WIN-5", "only ncclMemAlloc memory at an aligned offset can be registered";
+    Win6 = "WIN-6", "the n-th registrations have one kind of flags on every rank";
+    Win7 = "WIN-7", "the buffers of one collective are registered on every rank or on none";
+    Win8 = "WIN-8", "a collective declared symmetric takes a symmetric kernel";
+    Win9 = "WIN-9", "a window is deregistered once and not while in use";
+    Win10 = "WIN-10", "an operation ends inside the window in which it starts";
+    Win11 = "WIN-11", "memory is deregistered before it is freed";
+    Win12 = "WIN-12", "a collective does not run on a window whose memory was replaced";
+    Host1 = "HOST-1", "every member enters a host barrier or agreement";
+    Store1 = "STORE-1", "a key that is awaited is set";
+    Store2 = "STORE-2", "reads, sets and deletes of one key are ordered";
+    Flag1 = "FLAG-1", "a value that is awaited on a flag is there when somebody looks";
+    Coll1 = "COLL-1", "every member launches each collective";
+    Coll2 = "COLL-2", "the n-th collective of a communicator is of one kind on every rank";
+    Coll3 = "COLL-3", "count, type, reduction and root agree on every rank";
+    Coll4 = "COLL-4", "communicators that share ranks launch in one order on every rank";
+    Group1 = "GROUP-1", "every call in a group is valid";
+    Group2 = "GROUP-2", "a group that is started is ended, and only then";
+    Mem1 = "MEM-1", "no operation touches memory that is freed";
+    Mem2 = "MEM-2", "two accesses to the same bytes, one a write, are ordered";
+    Mem3 = "MEM-3", "memory is freed once";
+    Mem4 = "MEM-4", "a buffer that an operation is given exists and is long enough";
+    List1 = "LIST-1", "an index into a list is smaller than its length";
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.id())
+    }
+}
+
+/// No rule has this id.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("no rule {0:?}")]
+pub struct UnknownRule(pub String);
+
+impl FromStr for Rule {
+    type Err = UnknownRule;
+
+    fn from_str(text: &str) -> Result<Self, UnknownRule> {
+        Self::ALL.iter().copied().find(|rule| rule.id() == text).ok_or_else(|| UnknownRule(text.to_owned()))
+    }
+}
+
+/// One operation of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OpRef {
+    /// The rank.
+    pub rank: Rank,
+    /// The host thread.
+    pub thread: Thread,
+    /// Its position among the operations and questions of that thread in this run, from 0.
+    pub index: u32,
+    /// Where it was written.
+    pub place: PlaceId,
+}
+
+/// The object that a finding is about. Together with the rule it identifies the finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum About {
+    /// A communicator.
+    Comm(CommId),
+    /// The n-th window of a communicator.
+    Window(CommId, u32),
+    /// Memory of a rank.
+    Memory(Rank, MemoryId),
+    /// A communicator before it exists, or a named noun.
+    Named(Token),
+    /// A named noun of one rank.
+    Of(Rank, Token),
+    /// A rank itself.
+    Rank(Rank),
+    /// The host processes.
+    Hosts,
+}
+
+/// A rule broken in a run.
+#[derive(Debug, Clone)]
+pub struct Finding {
+    /// Which rule.
+    pub rule: Rule,
+    /// On which object.
+    pub about: About,
+    /// The operations that break it together, the blocked or failing one first.
+    pub ops: Vec<OpRef>,
+    /// Number of operations in its causal past.
+    pub past: u64,
+    /// One sentence, in the spec's own names; empty while exploring.
+    pub sentence: String,
+}

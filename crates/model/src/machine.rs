@@ -1,0 +1,391 @@
+//! The machine: what happens when the ranks of a program run on a platform.
+//!
+//! A host thread *polls* its next operation: it can run, it has to wait, or it needs a *pick*, a choice that
+//! luck makes. Streams run their heads; threads that wait for other ranks meet. [`Machine::advance`] runs
+//! what commutes until nothing is left but choices; [`Machine::steps`] lists single steps instead, for the
+//! unreduced semantics. Both use the same operations, so they can only differ in order.
+//! Not here: who explores the choices, and what was expected.
+
+mod advance;
+mod collective;
+mod comm;
+pub(crate) mod contention;
+mod deadlock;
+mod group;
+mod host;
+mod map;
+mod memory;
+mod mutex;
+mod outcome;
+mod poll;
+mod pool;
+pub(crate) mod state;
+mod store;
+mod stream;
+mod symmetry;
+mod thread;
+pub(crate) mod value;
+mod window;
+mod words;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use rustc_hash::FxHashMap;
+
+pub use contention::{Object, ObjectKind};
+pub use outcome::{Class, Data, Outcome, RankOutcome};
+pub use poll::{Faults, PickOf};
+pub use state::{CallError, Costs, Meeting, Path, RankState, State, Status, ThreadState};
+pub use value::{CommId, MemoryId, Owner, Value};
+
+use crate::clock::{Actor, Clock};
+use crate::fault::{About, Finding, OpRef, Rule};
+use crate::platform::Platform;
+use crate::program::{Answer, Place, Source, SourceError, Stretch};
+use crate::rank::{Entry, Rank, Thread, Token};
+use crate::term::Terms;
+
+/// Whether operations on uncontended objects run at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// Uncontended operations run at once; only choices are explored.
+    Reduced,
+    /// Every enabled operation is a step of its own: the oracle.
+    Naive,
+}
+
+/// Whether findings come with sentences.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Explain {
+    /// Only rule, object and operations: for exploration.
+    No,
+    /// Sentences too: for replays.
+    Yes,
+}
+
+/// What is run, apart from the program.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Number of ranks.
+    pub ranks: u32,
+    /// The platform's facts.
+    pub platform: Platform,
+    /// Calls that may fail.
+    pub faults: Faults,
+    /// Kernels of different communicators assumed to run at the same time; 1 for no assumption.
+    pub coresident: u32,
+    /// Reduced or naive.
+    pub mode: Mode,
+    /// Sentences or not.
+    pub explain: Explain,
+    /// Objects known to be contended.
+    pub contended: BTreeSet<Object>,
+    /// Kinds declared to commute although they do not: only for testing the tests.
+    pub declared_commuting: BTreeSet<ObjectKind>,
+    /// Operations left out: rank, thread, index.
+    pub left_out: BTreeSet<(Rank, Thread, u32)>,
+    /// Host threads and streams that a rank may have.
+    pub actors_per_rank: u32,
+    /// Operations after which a run without choices is given up.
+    pub steps_at_most: u64,
+}
+
+impl Config {
+    /// Nothing fails, nothing is assumed, on the default platform.
+    #[must_use]
+    pub fn new(ranks: u32) -> Self {
+        Self {
+            ranks,
+            platform: Platform::default(),
+            faults: Faults::default(),
+            coresident: 1,
+            mode: Mode::Reduced,
+            explain: Explain::No,
+            contended: BTreeSet::new(),
+            declared_commuting: BTreeSet::new(),
+            left_out: BTreeSet::new(),
+            actors_per_rank: 2,
+            steps_at_most: 1_000_000_000,
+        }
+    }
+}
+
+/// A communicator's identity and members.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CommInfo {
+    /// Its name.
+    pub name: Token,
+    /// The n-th of this name, or the set-up event of the parent that made it.
+    pub nth: u32,
+    /// The parent of a split.
+    pub parent: Option<CommId>,
+    /// World ranks in communicator order.
+    pub members: Arc<[Rank]>,
+}
+
+/// One choice at quiescence, or one step of the naive semantics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Choice {
+    /// The next operation of a host thread runs.
+    Thread(Rank, Thread),
+    /// The head of a stream runs; a collective is a step of its first member.
+    Stream(Rank, u32),
+    /// The threads that wait for one another go on.
+    Meet(Meeting),
+    /// Luck picks a value for the next operation of a host thread.
+    Pick(Rank, Thread, u32),
+}
+
+/// Why an exploration cannot go on as configured.
+#[derive(Debug, Clone)]
+pub enum Interruption {
+    /// These objects turned out to be contended: start again with them.
+    Contended(BTreeSet<Object>),
+    /// A rank has more threads and streams than clocks have room for: start again with this many.
+    Actors(u32),
+    /// The program cannot be evaluated.
+    Source(SourceError),
+    /// One run without choices did not end within the bound on steps.
+    Steps(u64),
+}
+
+#[derive(Debug, Default)]
+struct Pending {
+    contended: BTreeSet<Object>,
+    actors: Option<u32>,
+    source: Option<SourceError>,
+    steps: Option<u64>,
+}
+
+/// A program on a platform.
+pub struct Machine<'s> {
+    /// The program.
+    pub source: &'s dyn Source,
+    /// What is run.
+    pub config: Config,
+    comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
+    terms: Mutex<Terms>,
+    pending: Mutex<Pending>,
+    interrupted: AtomicBool,
+    reached: Mutex<BTreeSet<Token>>,
+    measured: Mutex<BTreeMap<Token, i64>>,
+    steps: AtomicU64,
+}
+
+/// A lock that a panic elsewhere has poisoned still guards plain data.
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<'s> Machine<'s> {
+    /// A machine for a program.
+    #[must_use]
+    pub fn new(source: &'s dyn Source, config: Config) -> Self {
+        Self {
+            source,
+            config,
+            comms: RwLock::default(),
+            terms: Mutex::default(),
+            pending: Mutex::default(),
+            interrupted: AtomicBool::new(false),
+            reached: Mutex::default(),
+            measured: Mutex::default(),
+            steps: AtomicU64::new(0),
+        }
+    }
+
+    /// The state in which every rank stands before its first operation.
+    #[must_use]
+    pub fn init(&self) -> State {
+        let ranks = self.config.ranks as usize;
+        let width = ranks * self.config.actors_per_rank as usize;
+        let empty = Stretch { ops: Vec::new(), end: crate::program::End::Return };
+        let empty = Arc::new(empty);
+        let mut state = State {
+            ranks: (0..ranks).map(|_| Arc::new(RankState::default())).collect(),
+            hashes: vec![0; ranks],
+            stale: (0..self.config.ranks).collect(),
+            shared: Arc::default(),
+            shared_hash: 0,
+            shared_stale: true,
+            findings: Arc::default(),
+            undefined: None,
+            faults_used: 0,
+            path: None,
+            original: (0..self.config.ranks).map(Rank).collect(),
+            steps: 0,
+        };
+        let nothing = Clock::new(Actor(0), width);
+        for rank in (0..self.config.ranks).map(Rank) {
+            let clock = nothing.child(self.thread_actor(rank, 0));
+            let thread = self.thread(rank, Entry(0), clock, Arc::clone(&empty));
+            state.rank_mut(rank).threads.push(thread);
+        }
+        state.seal();
+        state
+    }
+
+    /// Why the exploration has to stop, if it has to.
+    pub fn interruption(&self) -> Option<Interruption> {
+        if !self.interrupted.load(Ordering::Relaxed) {
+            return None;
+        }
+        let pending = locked(&self.pending);
+        if let Some(error) = &pending.source {
+            return Some(Interruption::Source(error.clone()));
+        }
+        if let Some(steps) = pending.steps {
+            return Some(Interruption::Steps(steps));
+        }
+        if let Some(actors) = pending.actors {
+            return Some(Interruption::Actors(actors));
+        }
+        Some(Interruption::Contended(pending.contended.clone()))
+    }
+
+    /// Whether [`Machine::interruption`] has something to say.
+    #[must_use]
+    pub fn interrupted(&self) -> bool {
+        self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn interrupt(&self, how: impl FnOnce(&mut Pending)) {
+        how(&mut locked(&self.pending));
+        self.interrupted.store(true, Ordering::Relaxed);
+    }
+
+    /// Labels that some execution came by.
+    #[must_use]
+    pub fn reached(&self) -> BTreeSet<Token> {
+        locked(&self.reached).clone()
+    }
+
+    /// What `r.measure` recorded, as maxima.
+    #[must_use]
+    pub fn measured(&self) -> BTreeMap<Token, i64> {
+        locked(&self.measured).clone()
+    }
+
+    /// Operations executed so far, over all executions.
+    #[must_use]
+    pub fn steps_total(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// The name of a token.
+    #[must_use]
+    pub fn name(&self, token: Token) -> Arc<str> {
+        self.source.token(token)
+    }
+
+    /// The place of an operation, as `file:line`.
+    #[must_use]
+    pub fn place(&self, op: &OpRef) -> Place {
+        self.source.place(op.place)
+    }
+
+    /// A communicator's identity.
+    ///
+    /// # Panics
+    /// If the id is not of this machine.
+    #[must_use]
+    pub fn comm(&self, comm: CommId) -> CommInfo {
+        self.comms.read().unwrap_or_else(PoisonError::into_inner).0[comm.0 as usize].clone()
+    }
+
+    fn members(&self, comm: CommId) -> Arc<[Rank]> {
+        Arc::clone(&self.comms.read().unwrap_or_else(PoisonError::into_inner).0[comm.0 as usize].members)
+    }
+
+    fn comm_name(&self, comm: CommId) -> Arc<str> {
+        self.name(self.comm(comm).name)
+    }
+
+    fn comm_id(&self, info: CommInfo) -> CommId {
+        let mut comms = self.comms.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = comms.1.get(&info) {
+            return *id;
+        }
+        let id = CommId(u32::try_from(comms.0.len()).expect("fewer than 2^32 communicators"));
+        comms.0.push(info.clone());
+        comms.1.insert(info, id);
+        id
+    }
+
+    fn thread_actor(&self, rank: Rank, thread: u32) -> Actor {
+        Actor(rank.0 * self.config.actors_per_rank + thread)
+    }
+
+    fn stream_actor(&self, rank: Rank, stream: u32) -> Actor {
+        Actor((rank.0 + 1) * self.config.actors_per_rank - 1 - stream)
+    }
+
+    /// Whether the actors of a rank still fit into its clocks; asks for a restart if not.
+    fn fits(&self, threads: usize, streams: usize) -> bool {
+        let wanted = u32::try_from(threads + streams).expect("few actors a rank");
+        let fits = wanted <= self.config.actors_per_rank;
+        if !fits {
+            self.interrupt(|pending| {
+                pending.actors = Some(pending.actors.unwrap_or(0).max(wanted.next_multiple_of(2)));
+            });
+        }
+        fits
+    }
+
+    fn find(
+        &self,
+        state: &mut State,
+        rule: Rule,
+        about: About,
+        ops: &[OpRef],
+        past: u64,
+        sentence: impl FnOnce() -> String,
+    ) {
+        if state.findings.contains_key(&(rule, about)) {
+            return;
+        }
+        let sentence = match self.config.explain {
+            Explain::Yes => sentence(),
+            Explain::No => String::new(),
+        };
+        let finding = Finding { rule, about, ops: ops.to_vec(), past, sentence };
+        Arc::make_mut(&mut state.findings).insert((rule, about), Arc::new(finding));
+    }
+
+    /// Nobody specifies what follows `op`.
+    fn undefine(state: &mut State, op: OpRef) {
+        if state.undefined.is_none() {
+            state.undefined = Some(op);
+        }
+    }
+
+    fn op_ref(&self, state: &State, rank: Rank, thread: u32) -> OpRef {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        OpRef { rank, thread: Thread(thread), index: t.index, place: t.place() }
+    }
+
+    fn past(state: &State, rank: Rank, thread: u32) -> u64 {
+        state.ranks[rank.at()].threads[thread as usize].clock.past()
+    }
+
+    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Stretch>> {
+        match self.source.stretch(rank, entry, answers) {
+            Ok(stretch) => Some(stretch),
+            Err(error) => {
+                self.interrupt(|pending| {
+                    pending.source.get_or_insert(error);
+                });
+                None
+            }
+        }
+    }
+
+    /// `file:line` of an operation.
+    fn at(&self, op: &OpRef) -> String {
+        let place = self.source.place(op.place);
+        let file = place.file.rsplit('/').next().unwrap_or(&place.file);
+        format!("{file}:{}", place.line)
+    }
+}

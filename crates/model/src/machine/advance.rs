@@ -1,0 +1,346 @@
+//! Order: what runs at once, what is a choice, and the single steps of the unreduced semantics.
+//!
+//! [`Machine::advance`] is driven by a worklist and linear in the number of operations. Operations on
+//! contended objects never run inside it, even when nothing else is enabled.
+//! Not here: what the operations do.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::contention::{Object, ObjectKind, Touch, clashes};
+use super::poll::{PickOf, Poll};
+use super::state::{Meeting, Path, State, Status, Work};
+use super::thread::Next;
+use super::value::CommId;
+use super::{Choice, Machine, Mode};
+use crate::program::Verb;
+use crate::rank::{Rank, Thread};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Actor {
+    Thread(Rank, u32),
+    Stream(Rank, u32),
+}
+
+/// What is known while advancing; rebuilt from the state each time.
+#[derive(Default)]
+struct Worklist {
+    queue: VecDeque<Actor>,
+    queued: FxHashSet<Actor>,
+    arrived: FxHashMap<Meeting, usize>,
+    ready: FxHashMap<CommId, FxHashSet<Rank>>,
+    /// Threads that wait for a store key or a flag.
+    watching: Vec<Actor>,
+}
+
+impl Worklist {
+    fn push(&mut self, actor: Actor) {
+        if self.queued.insert(actor) {
+            self.queue.push_back(actor);
+        }
+    }
+
+    fn push_rank(&mut self, state: &State, rank: Rank) {
+        let r = &state.ranks[rank.at()];
+        for stream in 0..r.streams.len() {
+            if !r.streams[stream].1.queue.is_empty() {
+                self.push(Actor::Stream(rank, index(stream)));
+            }
+        }
+        for thread in 0..r.threads.len() {
+            if r.threads[thread].status == Status::Ready {
+                self.push(Actor::Thread(rank, index(thread)));
+            }
+        }
+    }
+}
+
+fn index(at: usize) -> u32 {
+    u32::try_from(at).expect("few actors a rank")
+}
+
+impl Machine<'_> {
+    /// Runs everything that commutes until only choices are left.
+    pub fn advance(&self, state: &mut State) {
+        let before = state.steps;
+        let mut work = Worklist::default();
+        for rank in (0..self.config.ranks).map(Rank) {
+            work.push_rank(state, rank);
+            for t in &state.ranks[rank.at()].threads {
+                if let Status::Waiting(meeting) = &t.status {
+                    *work.arrived.entry(meeting.clone()).or_default() += 1;
+                }
+            }
+        }
+        let meetings: Vec<Meeting> = work.arrived.keys().cloned().collect();
+        let mut complete: Vec<Meeting> =
+            meetings.into_iter().filter(|m| work.arrived[m] == self.invited(m).len()).collect();
+        complete.sort();
+        for meeting in complete {
+            self.hold(state, &mut work, &meeting);
+        }
+        while let Some(actor) = work.queue.pop_front() {
+            work.queued.remove(&actor);
+            if self.interrupted() {
+                break;
+            }
+            if state.steps - before > self.config.steps_at_most {
+                self.interrupt(|pending| pending.steps = Some(self.config.steps_at_most));
+                break;
+            }
+            match actor {
+                Actor::Thread(rank, thread) => self.advance_thread(state, &mut work, rank, thread),
+                Actor::Stream(rank, stream) => self.advance_stream(state, &mut work, rank, stream),
+            }
+        }
+        self.steps.fetch_add(state.steps - before, Ordering::Relaxed);
+    }
+
+    fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
+        let mut progressed = false;
+        let mut meeting = None;
+        while !self.interrupted() && !self.contended(state, rank, thread) {
+            match self.poll(state, rank, thread) {
+                Poll::Run => {}
+                Poll::Pick(..) => break,
+                Poll::Wait => {
+                    if self.watches(state, rank, thread) {
+                        work.watching.push(Actor::Thread(rank, thread));
+                    }
+                    break;
+                }
+            }
+            let shared = self.mutates_shared(state, rank, thread);
+            self.run_thread(state, rank, thread);
+            progressed = true;
+            if shared {
+                for watcher in std::mem::take(&mut work.watching) {
+                    work.push(watcher);
+                }
+            }
+            if let Status::Waiting(m) = &state.ranks[rank.at()].threads[thread as usize].status {
+                meeting = Some(m.clone());
+                break;
+            }
+        }
+        if progressed {
+            work.push_rank(state, rank);
+        }
+        if let Some(meeting) = meeting {
+            let arrived = work.arrived.entry(meeting.clone()).or_default();
+            *arrived += 1;
+            if *arrived == self.invited(&meeting).len() {
+                self.hold(state, work, &meeting);
+            }
+        }
+    }
+
+    fn hold(&self, state: &mut State, work: &mut Worklist, meeting: &Meeting) {
+        work.arrived.remove(meeting);
+        self.meet(state, meeting);
+        for rank in self.invited(meeting).iter() {
+            work.push_rank(state, *rank);
+        }
+    }
+
+    fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
+        let at = stream as usize;
+        let mut progressed = false;
+        while !state.ranks[rank.at()].streams[at].1.hung && self.head_ready(state, rank, at) {
+            self.run_head(state, rank, at);
+            progressed = true;
+        }
+        if progressed {
+            work.push_rank(state, rank);
+        }
+        let s = &state.ranks[rank.at()].streams[at].1;
+        let Some(Work::Collective(launch)) = s.queue.front().map(|op| &op.work) else { return };
+        let comm = launch.comm;
+        if s.hung || self.ready_stream(state, rank, comm) != Some(at) {
+            return;
+        }
+        let members = self.members(comm);
+        let ready = work.ready.entry(comm).or_default();
+        ready.insert(rank);
+        if ready.len() == members.len() {
+            work.ready.remove(&comm);
+            self.run_collective(state, comm);
+            for member in members.iter() {
+                work.push_rank(state, *member);
+            }
+        }
+    }
+
+    fn watches(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        matches!(t.next_in(&t.stretch),
+            Next::Op(op) if matches!(op.verb, Verb::StoreGet { .. } | Verb::FlagWait { .. }))
+    }
+
+    fn mutates_shared(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        matches!(t.next_in(&t.stretch), Next::Op(op) if matches!(op.verb,
+            Verb::StoreSet { .. } | Verb::StoreDelete { .. } | Verb::FlagWrite { .. }))
+    }
+
+    /// The choices at quiescence: luck's picks of the lowest rank and thread, alone; if there are none, every
+    /// enabled operation on a contended object.
+    #[must_use]
+    pub fn choices(&self, state: &State) -> Vec<Choice> {
+        let mut turns = Vec::new();
+        for (rank, thread) in self.threads(state) {
+            let contended = self.contended(state, rank, thread);
+            match self.poll(state, rank, thread) {
+                Poll::Wait => {}
+                Poll::Run => {
+                    if contended {
+                        turns.push(Choice::Thread(rank, Thread(thread)));
+                    }
+                }
+                Poll::Pick(_, options) => {
+                    let picks = options.iter().map(|pick| Choice::Pick(rank, Thread(thread), *pick));
+                    if !contended {
+                        return picks.collect();
+                    }
+                    turns.extend(picks);
+                }
+            }
+        }
+        turns
+    }
+
+    fn threads(&self, state: &State) -> Vec<(Rank, u32)> {
+        (0..self.config.ranks)
+            .map(Rank)
+            .flat_map(|rank| (0..index(state.ranks[rank.at()].threads.len())).map(move |t| (rank, t)))
+            .collect()
+    }
+
+    /// What a pick is about, for the trace.
+    #[must_use]
+    pub fn pick_of(&self, state: &State, rank: Rank, thread: Thread) -> Option<PickOf> {
+        match self.poll(state, rank, thread.0) {
+            Poll::Pick(of, _) => Some(of),
+            Poll::Run | Poll::Wait => None,
+        }
+    }
+
+    /// Every enabled step of the unreduced semantics.
+    #[must_use]
+    pub fn steps(&self, state: &State) -> Vec<Choice> {
+        assert_eq!(self.config.mode, Mode::Naive, "single steps belong to the naive semantics");
+        let mut steps = Vec::new();
+        let mut meetings: Vec<Meeting> = Vec::new();
+        for (rank, thread) in self.threads(state) {
+            match self.poll(state, rank, thread) {
+                Poll::Wait => {
+                    if let Status::Waiting(m) = &state.ranks[rank.at()].threads[thread as usize].status
+                        && !meetings.contains(m)
+                    {
+                        meetings.push(m.clone());
+                    }
+                }
+                Poll::Run => steps.push(Choice::Thread(rank, Thread(thread))),
+                Poll::Pick(_, options) => {
+                    steps.extend(options.iter().map(|pick| Choice::Pick(rank, Thread(thread), *pick)));
+                }
+            }
+        }
+        for meeting in meetings {
+            let complete =
+                self.invited(&meeting).iter().all(|r| Self::waiting_at(state, *r, &meeting).is_some());
+            if complete {
+                steps.push(Choice::Meet(meeting));
+            }
+        }
+        for rank in (0..self.config.ranks).map(Rank) {
+            for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
+                if stream.hung {
+                    continue;
+                }
+                let enabled = match stream.queue.front().map(|op| &op.work) {
+                    Some(Work::Collective(launch)) => {
+                        let members = self.members(launch.comm);
+                        members.first() == Some(&rank)
+                            && self.ready_stream(state, rank, launch.comm) == Some(at)
+                            && members.iter().all(|m| self.ready_stream(state, *m, launch.comm).is_some())
+                    }
+                    _ => self.head_ready(state, rank, at),
+                };
+                if enabled {
+                    steps.push(Choice::Stream(rank, index(at)));
+                }
+            }
+        }
+        steps
+    }
+
+    /// Takes a choice. In the reduced semantics [`Machine::advance`] follows.
+    pub fn take(&self, state: &mut State, choice: &Choice) {
+        match choice {
+            Choice::Thread(rank, thread) => self.run_thread(state, *rank, thread.0),
+            Choice::Pick(rank, thread, pick) => {
+                state.rank_mut(*rank).threads[thread.at()].picks.push(*pick);
+            }
+            Choice::Meet(meeting) => self.meet(state, meeting),
+            Choice::Stream(rank, stream) => {
+                let at = *stream as usize;
+                match &state.ranks[rank.at()].streams[at].1.queue.front().expect("enabled").work {
+                    Work::Collective(launch) => {
+                        let comm = launch.comm;
+                        self.run_collective(state, comm);
+                    }
+                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) => self.run_head(state, *rank, at),
+                }
+            }
+        }
+    }
+
+    /// Remembers a choice on the way to a state, in the ranks' original numbers.
+    pub fn remember(&self, state: &mut State, choice: &Choice) {
+        let original = |rank: &Rank| state.original[rank.at()];
+        let choice = match choice {
+            Choice::Thread(rank, thread) => Choice::Thread(original(rank), *thread),
+            Choice::Pick(rank, thread, pick) => Choice::Pick(original(rank), *thread, *pick),
+            Choice::Stream(rank, stream) => Choice::Stream(original(rank), *stream),
+            Choice::Meet(meeting) => Choice::Meet(meeting.clone()),
+        };
+        state.path = Some(Arc::new(Path { choice, before: state.path.take() }));
+    }
+
+    /// Operations still blocked at the end take part in the search for contention.
+    pub fn contend_blocked(&self, state: &State) {
+        for (rank, thread) in self.threads(state) {
+            let t = &state.ranks[rank.at()].threads[thread as usize];
+            if t.status != Status::Ready || self.poll(state, rank, thread) != Poll::Wait {
+                continue;
+            }
+            self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
+                let (touches, touch) = match object.kind {
+                    ObjectKind::StoreKey | ObjectKind::Flag => (&state.shared.touches, Touch::Read),
+                    ObjectKind::Stream | ObjectKind::Event | ObjectKind::Map | ObjectKind::List => {
+                        (&state.ranks[rank.at()].touches, Touch::Read)
+                    }
+                    ObjectKind::Comm | ObjectKind::Mutex | ObjectKind::Pool | ObjectKind::Addresses => {
+                        (&state.ranks[rank.at()].touches, Touch::Mutate)
+                    }
+                };
+                if touches.get(&object).is_some_and(|rows| clashes(rows, touch, &t.clock)) {
+                    self.contend(object);
+                }
+            });
+        }
+    }
+
+    /// Whether the objects that a thread touches next include one.
+    #[must_use]
+    pub fn touches(&self, state: &State, rank: Rank, thread: Thread, object: Object) -> bool {
+        let t = &state.ranks[rank.at()].threads[thread.at()];
+        let mut found = false;
+        self.objects(state, rank, thread.0, t.next_in(&t.stretch), &mut |o| found |= o == object);
+        found
+    }
+}

@@ -1,0 +1,795 @@
+//! Collectives: launch on one rank, the joint run of all members, and what data results.
+//!
+//! Every rank chooses its kernel alone, from its own windows. The run is one joint step of all members; what
+//! each kernel reads and writes goes through the windows that were paired by order, so a misregistration
+//! yields the data that it would yield. Source: `specs/rules/collective.md`, `specs/rules/window.md`.
+//! Not here: registration.
+
+use std::sync::Arc;
+
+use super::contention::{Object, ObjectKind, Touch};
+use super::memory::Range;
+use super::state::{Access, Executed, GroupCall, Launch, Meeting, State, StreamOp, Work, whole};
+use super::value::{Buffer, CommId, MemoryId, Value};
+use super::{Explain, Machine, locked};
+use crate::clock::Clock;
+use crate::fault::{About, OpRef, Rule};
+use crate::platform::{KernelPath, PathQuery};
+use crate::program::{Collective, CollectiveKind, Declared, Operand, WindowFlags};
+use crate::rank::Rank;
+use crate::term::{Content, Term, TermNode};
+
+/// A member of a running collective.
+struct Member {
+    rank: Rank,
+    stream: usize,
+    launch: Arc<Launch>,
+    issue: Clock,
+}
+
+impl Launch {
+    /// Bytes that a rank's input and output need.
+    fn needs(call: &Collective, members: usize) -> (u64, u64) {
+        let part = call.count * call.dtype.len_bytes();
+        let all = part * members as u64;
+        match call.kind {
+            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } => (part, part),
+            CollectiveKind::AllGather => (part, all),
+            CollectiveKind::ReduceScatter => (all, part),
+        }
+    }
+
+    fn part_bytes(&self) -> u64 {
+        self.call.count * self.call.dtype.len_bytes()
+    }
+}
+
+impl Machine<'_> {
+    pub(crate) fn collect(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        call: &Collective,
+        op: OpRef,
+    ) {
+        let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
+            self.fail(state, rank, call.kind.name().to_owned(), 4);
+            self.discard_group(state, rank, thread, op);
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        let (Some(send), Some(recv)) = (
+            self.given(state, rank, thread, &call.send, op),
+            self.given(state, rank, thread, &call.recv, op),
+        ) else {
+            self.fail(state, rank, format!("{}.{}", self.comm_name(comm), call.kind.name()), 4);
+            self.discard_group(state, rank, thread, op);
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        let (send_bytes, recv_bytes) = Launch::needs(call, self.members(comm).len());
+        let send = self.long_enough(state, rank, thread, (&send, send_bytes), op);
+        let recv = self.long_enough(state, rank, thread, (&recv, recv_bytes), op);
+        let launch = Launch {
+            call: Arc::new(call.clone()),
+            comm,
+            nth: 0,
+            issue: 0,
+            send,
+            recv,
+            send_window: None,
+            recv_window: None,
+            path: KernelPath::Ordinary,
+            op,
+        };
+        if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
+            let calls = &mut state.rank_mut(rank).threads[thread as usize].group.calls;
+            calls.push(GroupCall::Launch { comm, launch: Arc::new(launch) });
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
+        let launch = self.relaunch(state, rank, &launch);
+        let cold = self.view(state, rank, comm).is_some_and(|view| !view.connected);
+        if cold && launch.path == KernelPath::Ordinary {
+            self.arrive(state, rank, thread, Meeting::Connect(comm));
+            return;
+        }
+        self.enqueue_launch(state, rank, thread, launch);
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// A buffer that an operation was given; null and freed ones are findings.
+    pub(crate) fn given(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        operand: &Operand,
+        op: OpRef,
+    ) -> Option<Buffer> {
+        let past = Self::past(state, rank, thread);
+        let Value::Buffer(buffer) = Self::value(state, rank, operand) else {
+            self.find(state, Rule::Mem4, About::Rank(rank), &[op], past, || {
+                format!("rank {} passes a null buffer ({})", rank.0, self.at(&op))
+            });
+            return None;
+        };
+        let r = &state.ranks[rank.at()];
+        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released);
+        if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
+            self.find(state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
+                format!(
+                    "rank {} uses {} after freeing it ({})",
+                    rank.0,
+                    self.buffer_name(&buffer),
+                    self.at(&op)
+                )
+            });
+            Self::undefine(state, op);
+        }
+        Some(Buffer::clone(&buffer))
+    }
+
+    /// The buffer cut to what the call needs; a finding if it is shorter.
+    fn long_enough(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (buffer, needed): (&Buffer, u64),
+        op: OpRef,
+    ) -> Buffer {
+        let mut cut = buffer.clone();
+        if buffer.len_bytes < needed {
+            let past = Self::past(state, rank, thread);
+            self.find(state, Rule::Mem4, About::Memory(rank, buffer.memory), &[op], past, || {
+                format!(
+                    "rank {} passes {} of {} where {} are needed ({})",
+                    rank.0,
+                    self.buffer_name(buffer),
+                    super::window::bytes(buffer.len_bytes),
+                    super::window::bytes(needed),
+                    self.at(&op)
+                )
+            });
+            Self::undefine(state, op);
+        } else {
+            cut.len_bytes = needed;
+        }
+        cut
+    }
+
+    /// The launch as it would be made now: windows are looked up at the call, or at the end of the group.
+    pub(crate) fn relaunch(&self, state: &State, rank: Rank, launch: &Launch) -> Launch {
+        let r = &state.ranks[rank.at()];
+        let look = |buffer: &Buffer| {
+            Self::lookup(r, launch.comm, buffer)
+                .filter(|found| found.window.flags == WindowFlags::CollSymmetric)
+                .map(|found| (found.window.nth, found.offset_bytes))
+        };
+        let send_window = look(&launch.send);
+        let recv_window = look(&launch.recv);
+        let path = self.config.platform.kernel_path(&PathQuery {
+            kind: launch.call.kind,
+            op: launch.call.op,
+            dtype: launch.call.dtype,
+            len_bytes: launch.part_bytes(),
+            ranks: self.members(launch.comm).len(),
+            send_registered: send_window.is_some(),
+            recv_registered: recv_window.is_some(),
+        });
+        Launch { send_window, recv_window, path, call: Arc::clone(&launch.call), ..launch.clone() }
+    }
+
+    pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Launch) {
+        self.judge_windows_of(state, rank, thread, &launch);
+        let r = state.rank_mut(rank);
+        launch.issue = r.issued;
+        r.issued += 1;
+        if r.costs.steady {
+            r.costs.collectives += 1;
+        }
+        let issue = r.threads[thread as usize].clock.clone();
+        let view = self.view_mut(state, rank, launch.comm);
+        launch.nth = view.launched;
+        view.launched += 1;
+        let (stream, op) = (launch.call.stream, launch.op);
+        self.enqueue(state, rank, stream, StreamOp { work: Work::Collective(Arc::new(launch)), issue, op });
+    }
+
+    /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.
+    fn judge_windows_of(&self, state: &mut State, rank: Rank, thread: u32, launch: &Launch) {
+        let past = Self::past(state, rank, thread);
+        for (buffer, found) in [(&launch.send, launch.send_window), (&launch.recv, launch.recv_window)] {
+            let Some((nth, offset)) = found else { continue };
+            let view = self.view(state, rank, launch.comm).expect("a launch has a view");
+            let window = view.window(nth).expect("just found");
+            let (window_op, window_len) = (window.op, window.buffer.len_bytes);
+            let stale = window.buffer.memory != buffer.memory;
+            let ops = [launch.op, window_op];
+            if stale {
+                self.find(state, Rule::Win12, About::Window(launch.comm, nth), &ops, past, || {
+                    format!(
+                        "rank {} runs {} on {} through window #{nth} of {}, registered at {} for memory that \
+                         was freed: the address came back, the window did not",
+                        rank.0,
+                        self.call_name(launch),
+                        self.buffer_name(buffer),
+                        self.comm_name(launch.comm),
+                        self.at(&window_op),
+                    )
+                });
+            }
+            if offset + buffer.len_bytes > window_len {
+                self.find(state, Rule::Win10, About::Window(launch.comm, nth), &ops, past, || {
+                    format!(
+                        "rank {} runs {} on {} past the end of window #{nth} of {} ({})",
+                        rank.0,
+                        self.call_name(launch),
+                        self.buffer_name(buffer),
+                        self.comm_name(launch.comm),
+                        self.at(&launch.op),
+                    )
+                });
+            }
+        }
+    }
+
+    /// The call in the spec's own names.
+    pub(crate) fn call_name(&self, launch: &Launch) -> String {
+        let buffer = self.buffer_name(&launch.send);
+        format!("{}.{}({buffer})", self.comm_name(launch.comm), launch.call.kind.name())
+    }
+
+    /// The stream at whose head a member stands ready to run the next collective of a communicator.
+    pub(crate) fn ready_stream(&self, state: &State, rank: Rank, comm: CommId) -> Option<usize> {
+        let executed = self.view(state, rank, comm)?.executed;
+        state.ranks[rank.at()].streams.iter().position(|(_, stream)| {
+            !stream.hung
+                && matches!(stream.queue.front().map(|op| &op.work),
+                    Some(Work::Collective(launch)) if launch.comm == comm && launch.nth == executed)
+        })
+    }
+
+    /// Runs the next collective of a communicator on all members.
+    pub(crate) fn run_collective(&self, state: &mut State, comm: CommId) {
+        state.steps += 1;
+        let ranks = self.members(comm);
+        let mut members: Vec<Member> = Vec::with_capacity(ranks.len());
+        for rank in ranks.iter() {
+            let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
+            let head = state.ranks[rank.at()].streams[stream].1.queue.front().expect("ready");
+            let Work::Collective(launch) = &head.work else { unreachable!("ready") };
+            members.push(Member {
+                rank: *rank,
+                stream,
+                launch: Arc::clone(launch),
+                issue: head.issue.clone(),
+            });
+        }
+        if !self.judge_kernels(state, comm, &members) {
+            for member in &members {
+                state.rank_mut(member.rank).streams[member.stream].1.hung = true;
+            }
+            return;
+        }
+        self.order(state, &members);
+        for member in &members {
+            state.rank_mut(member.rank).streams[member.stream].1.queue.pop_front();
+            self.view_mut(state, member.rank, comm).executed += 1;
+            self.use_windows(state, member);
+            self.access_buffers(state, member);
+        }
+        self.judge_launch_order(state, comm, &members);
+        self.judge_windows(state, comm, &members);
+        self.move_data(state, &members);
+    }
+
+    /// Whether all members run the same kernel on the same parameters; if not, no rank's kernel ends.
+    fn judge_kernels(&self, state: &mut State, comm: CommId, members: &[Member]) -> bool {
+        let first = &members[0].launch;
+        let nth = first.nth;
+        let about = About::Comm(comm);
+        let differs = |f: &dyn Fn(&Launch) -> bool| members.iter().position(|m| f(&m.launch));
+        let past = members[0].issue.past();
+        let kind = |c: CollectiveKind| std::mem::discriminant(&c);
+        if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
+            let ops = [first.op, members[other].launch.op];
+            self.find(state, Rule::Coll2, about, &ops, past, || {
+                self.differ(nth, members, other, &|m| self.call_name(&m.launch))
+            });
+            return false;
+        }
+        let parameters = |l: &Launch| {
+            let op = match l.call.kind {
+                CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => Some(l.call.op),
+                CollectiveKind::AllGather | CollectiveKind::Broadcast { .. } => None,
+            };
+            (l.call.kind, l.call.count, l.call.dtype, op)
+        };
+        if let Some(other) = differs(&|l| parameters(l) != parameters(first)) {
+            let ops = [first.op, members[other].launch.op];
+            self.find(state, Rule::Coll3, about, &ops, past, || {
+                self.differ(nth, members, other, &|m| {
+                    let call = &m.launch.call;
+                    format!(
+                        "{} of {} {} ({})",
+                        self.call_name(&m.launch),
+                        call.count,
+                        call.dtype.name(),
+                        call.op.name()
+                    )
+                })
+            });
+            Self::undefine(state, first.op);
+            return true;
+        }
+        let registered = |l: &Launch| (l.send_window.is_some(), l.recv_window.is_some());
+        if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
+            let ops = [first.op, members[other].launch.op];
+            self.find(state, Rule::Win7, about, &ops, past, || {
+                self.differ(nth, members, other, &|m| {
+                    let on = match registered(&m.launch) {
+                        (false, false) => "on unregistered memory",
+                        (true, true) => "on registered memory",
+                        (true, false) | (false, true) => "with one buffer registered",
+                    };
+                    format!("{} {on}", self.call_name(&m.launch))
+                })
+            });
+            return differs(&|l| l.path != first.path).is_none();
+        }
+        let declared = differs(&|l| l.call.declared == Declared::Symmetric);
+        if let Some(declared) = declared
+            && first.path == KernelPath::Ordinary
+        {
+            let launch = &members[declared].launch;
+            self.find(state, Rule::Win8, about, &[launch.op], past, || {
+                format!(
+                    "{} is declared symmetric ({}), but no rank's {} is registered with {}: \
+                     every rank falls back to the ordinary kernel",
+                    self.call_name(launch),
+                    self.at(&launch.op),
+                    self.buffer_name(&launch.send),
+                    self.comm_name(comm),
+                )
+            });
+        }
+        true
+    }
+
+    fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
+        let (a, b) = (&members[0], &members[other]);
+        format!(
+            "collective #{nth} of {} is {} on rank {} ({}) and {} on rank {} ({})",
+            self.comm_name(a.launch.comm),
+            what(a),
+            a.rank.0,
+            self.at(&a.launch.op),
+            what(b),
+            b.rank.0,
+            self.at(&b.launch.op),
+        )
+    }
+
+    /// Happens-before: all to all where every rank needs every other; else from the root only.
+    fn order(&self, state: &mut State, members: &[Member]) {
+        for member in members {
+            state.rank_mut(member.rank).streams[member.stream].1.clock.tick();
+        }
+        let clock = |state: &State, m: &Member| state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
+        match members[0].launch.call.kind {
+            CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => {
+                let streams: Vec<Clock> = members.iter().map(|m| clock(state, m)).collect();
+                let knowledge = Clock::union(streams.iter().chain(members.iter().map(|m| &m.issue)));
+                for member in members {
+                    state.rank_mut(member.rank).streams[member.stream].1.clock.learn(&knowledge);
+                }
+            }
+            CollectiveKind::Broadcast { root } => {
+                let root = &members[(root as usize).min(members.len() - 1)];
+                let mut source = clock(state, root);
+                source.join(&root.issue);
+                for member in members {
+                    let stream = &mut state.rank_mut(member.rank).streams[member.stream].1;
+                    stream.clock.join(&member.issue);
+                    stream.clock.join(&source);
+                }
+            }
+        }
+    }
+
+    fn use_windows(&self, state: &mut State, member: &Member) {
+        let clock = &state.ranks[member.rank.at()].streams[member.stream].1.clock;
+        let used = (clock.actor(), clock.epoch());
+        for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
+            let view = self.view_mut(state, member.rank, member.launch.comm);
+            if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth) {
+                window.uses.retain(|(actor, _)| *actor != used.0);
+                window.uses.push(used);
+            }
+        }
+    }
+
+    fn access_buffers(&self, state: &mut State, member: &Member) {
+        let launch = &member.launch;
+        let in_place = launch.send == launch.recv;
+        if !in_place {
+            self.access(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
+        }
+        self.access(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
+    }
+
+    /// Two communicators that share ranks must launch in one order everywhere, unless kernels co-reside.
+    fn judge_launch_order(&self, state: &mut State, comm: CommId, members: &[Member]) {
+        if state.ranks.iter().all(|rank| rank.views.len() < 2) {
+            return;
+        }
+        let now: Arc<[_]> = members
+            .iter()
+            .map(|m| {
+                let clock = &state.ranks[m.rank.at()].streams[m.stream].1.clock;
+                (m.rank, m.launch.issue, clock.actor(), clock.epoch(), m.launch.op)
+            })
+            .collect();
+        let mut clash = None;
+        let mut kept = Vec::new();
+        for earlier in &state.shared.executed {
+            let ordered = earlier.members.iter().all(|(_, _, actor, epoch, _)| {
+                members.iter().all(|m| {
+                    state.ranks[m.rank.at()].streams[m.stream].1.clock.after(*actor, *epoch)
+                })
+            });
+            if ordered {
+                continue;
+            }
+            kept.push(earlier.clone());
+            if earlier.comm == comm || self.config.coresident > 1 {
+                continue;
+            }
+            let shared: Vec<_> = now
+                .iter()
+                .filter_map(|n| earlier.members.iter().find(|e| e.0 == n.0).map(|e| (*n, *e)))
+                .collect();
+            let before = shared.iter().position(|(n, e)| e.1 < n.1);
+            let after = shared.iter().position(|(n, e)| e.1 > n.1);
+            if let (Some(before), Some(after)) = (before, after) {
+                clash.get_or_insert((earlier.comm, shared[before], shared[after]));
+            }
+        }
+        kept.push(Executed { comm, members: now });
+        state.shared_mut().executed = kept;
+        if let Some((other, before, after)) = clash {
+            let ops = [before.0.4, after.0.4];
+            let past = members[0].issue.past();
+            let about = About::Comm(comm.min(other));
+            self.find(state, Rule::Coll4, about, &ops, past, || {
+                format!(
+                    "rank {} launches {} before {} ({}), rank {} the other way round ({}), \
+                     and nothing orders them",
+                    before.0.0.0,
+                    self.comm_name(other),
+                    self.comm_name(comm),
+                    self.at(&before.0.4),
+                    after.0.0.0,
+                    self.at(&after.0.4),
+                )
+            });
+        }
+    }
+
+    /// Judges whether the windows of all members are the same one, at the same offset.
+    fn judge_windows(&self, state: &mut State, comm: CommId, members: &[Member]) {
+        let first = &members[0].launch;
+        if first.path == KernelPath::Ordinary {
+            return;
+        }
+        type Look = fn(&Launch) -> Option<(u32, u64)>;
+        // Which offsets a kernel adds to a peer's base: section 3.3 of the semantics.
+        let (send_matters, recv_matters) = match first.call.kind {
+            CollectiveKind::AllReduce => (true, true),
+            CollectiveKind::AllGather | CollectiveKind::Broadcast { .. } => (false, true),
+            CollectiveKind::ReduceScatter => (true, false),
+        };
+        let looks: [(bool, Look); 2] = [(send_matters, |l| l.send_window), (recv_matters, |l| l.recv_window)];
+        for (_, look) in looks.iter().filter(|(matters, _)| *matters) {
+            let Some((nth, offset)) = look(first) else { continue };
+            for member in &members[1..] {
+                let Some((other, other_offset)) = look(&member.launch) else { continue };
+                let past = members[0].issue.past();
+                if other != nth {
+                    let ops = self.registrations(state, comm, (members[0].rank, nth), (member.rank, nth));
+                    let sentence = match self.config.explain {
+                        Explain::Yes => self.misregistered(state, members, member, nth, other),
+                        Explain::No => String::new(),
+                    };
+                    let about = About::Window(comm, nth.min(other));
+                    self.find(state, Rule::Win2, about, &ops, past, || sentence);
+                    break;
+                }
+                if other_offset != offset {
+                    let ops = [first.op, member.launch.op];
+                    self.find(state, Rule::Win4, About::Window(comm, nth), &ops, past, || {
+                        format!(
+                            "{} starts at {} of window #{nth} of {} on rank {} ({}) and at {} on rank {} ({})",
+                            self.call_name(first),
+                            super::window::bytes(offset),
+                            self.comm_name(comm),
+                            members[0].rank.0,
+                            self.at(&first.op),
+                            super::window::bytes(other_offset),
+                            member.rank.0,
+                            self.at(&member.launch.op),
+                        )
+                    });
+                    break;
+                }
+            }
+        }
+    }
+
+    /// The operations that registered the n-th window of a communicator on two ranks.
+    fn registrations(
+        &self,
+        state: &State,
+        comm: CommId,
+        a: (Rank, u32),
+        b: (Rank, u32),
+    ) -> Vec<OpRef> {
+        [a, b]
+            .iter()
+            .filter_map(|(rank, nth)| {
+                self.view(state, *rank, comm)?.window(*nth).map(|w| w.op)
+            })
+            .collect()
+    }
+
+    fn misregistered(
+        &self,
+        state: &State,
+        members: &[Member],
+        member: &Member,
+        nth: u32,
+        other: u32,
+    ) -> String {
+        let (a, comm) = (&members[0], members[0].launch.comm);
+        let named = |rank: Rank| {
+            let view = self.view(state, rank, comm)?;
+            let window = view.window(nth)?;
+            Some((self.buffer_name(&window.buffer), self.at(&window.op)))
+        };
+        let unknown = || ("nothing".to_owned(), "nowhere".to_owned());
+        let (a_name, a_at) = named(a.rank).unwrap_or_else(unknown);
+        let (b_name, b_at) = named(member.rank).unwrap_or_else(unknown);
+        format!(
+            "{comm}'s window #{nth} is {a_name} on rank {} ({a_at}) and {b_name} on rank {} ({b_at}), \
+             so {} takes window #{nth} on rank {} and #{other} on rank {}",
+            a.rank.0,
+            member.rank.0,
+            self.call_name(&a.launch),
+            a.rank.0,
+            member.rank.0,
+            comm = self.comm_name(comm),
+        )
+    }
+
+    /// What every member's buffers hold afterwards.
+    fn move_data(&self, state: &mut State, members: &[Member]) {
+        let intended = self.intended(state, members);
+        let through = match members[0].launch.path {
+            KernelPath::Ordinary => false,
+            // Small kernels copy through NCCL's own slots, but find their own buffer through the window.
+            KernelPath::SymmetricLl => members.iter().any(|m| self.stale(state, m)),
+            KernelPath::SymmetricLsa => !self.aligned(state, members),
+        };
+        if !through {
+            for (range, content, rank) in intended {
+                self.write(state, rank, &range, content);
+            }
+            return;
+        }
+        for (rank, range, content) in self.through_windows(state, members) {
+            self.write(state, rank, &range, content);
+        }
+        for (range, content, rank) in intended {
+            if self.read(state, rank, &range) != content {
+                state.rank_mut(rank).corrupt = true;
+            }
+        }
+    }
+
+    fn stale(&self, state: &State, member: &Member) -> bool {
+        let launch = &member.launch;
+        [(&launch.send, launch.send_window), (&launch.recv, launch.recv_window)].iter().any(|(buffer, found)| {
+            let Some((nth, _)) = found else { return false };
+            let window = self.view(state, member.rank, launch.comm).and_then(|view| view.window(*nth));
+            window.is_some_and(|window| window.buffer.memory != buffer.memory)
+        })
+    }
+
+    /// Whether every kernel finds every peer's buffer where the peer passed it.
+    fn aligned(&self, state: &State, members: &[Member]) -> bool {
+        let first = &members[0].launch;
+        members.iter().all(|m| {
+            let base = |nth: Option<(u32, u64)>| {
+                let window = self.view(state, m.rank, m.launch.comm)?.window(nth?.0)?;
+                Some(window.buffer.offset_bytes)
+            };
+            let firsts = |nth: Option<(u32, u64)>| {
+                let window = self.view(state, members[0].rank, first.comm)?.window(nth?.0)?;
+                Some(window.buffer.offset_bytes)
+            };
+            m.launch.send_window == first.send_window
+                && m.launch.recv_window == first.recv_window
+                && base(m.launch.send_window) == firsts(first.send_window)
+                && base(m.launch.recv_window) == firsts(first.recv_window)
+                && !self.stale(state, m)
+        })
+    }
+
+    /// What the program meant: the contents of each member's output, from the buffers that members passed.
+    fn intended(&self, state: &State, members: &[Member]) -> Vec<(Range, Content, Rank)> {
+        let part = members[0].launch.part_bytes();
+        let mut out = Vec::with_capacity(members.len());
+        let source = |m: &Member, at: u64, len: u64| {
+            self.read(state, m.rank, &Range::of(&m.launch.send).sub(at, len))
+        };
+        match members[0].launch.call.kind {
+            CollectiveKind::AllReduce => {
+                let inputs: Vec<Content> = members.iter().map(|m| source(m, 0, part)).collect();
+                let reduced = self.reduce(members, &inputs);
+                for m in members {
+                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced.clone(), m.rank));
+                }
+            }
+            CollectiveKind::AllGather => {
+                let inputs: Vec<Content> = members.iter().map(|m| source(m, 0, part)).collect();
+                for m in members {
+                    for (nth, input) in inputs.iter().enumerate() {
+                        let at = nth as u64 * part;
+                        out.push((Range::of(&m.launch.recv).sub(at, part), input.clone(), m.rank));
+                    }
+                }
+            }
+            CollectiveKind::ReduceScatter => {
+                for (nth, m) in members.iter().enumerate() {
+                    let at = nth as u64 * part;
+                    let inputs: Vec<Content> = members.iter().map(|m| source(m, at, part)).collect();
+                    let reduced = self.reduce(members, &inputs);
+                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced, m.rank));
+                }
+            }
+            CollectiveKind::Broadcast { root } => {
+                let root = &members[(root as usize).min(members.len() - 1)];
+                let input = source(root, 0, part);
+                for m in members {
+                    out.push((Range::of(&m.launch.recv).sub(0, part), input.clone(), m.rank));
+                }
+            }
+        }
+        out
+    }
+
+    fn reduce(&self, members: &[Member], inputs: &[Content]) -> Content {
+        let op = members[0].launch.call.op.name();
+        let mut terms = locked(&self.terms);
+        let shares = inputs.iter().find_map(|content| match content {
+            Content::Shares(shares) => Some(shares.len()),
+            Content::Whole(_) => None,
+        });
+        let Some(count) = shares else {
+            let parts = inputs.iter().map(|content| whole(&mut terms, content)).collect();
+            return Content::Whole(terms.intern(TermNode::Reduced(op, parts)));
+        };
+        let mut reduced: Vec<Term> = Vec::with_capacity(count);
+        for share in 0..count {
+            let parts = inputs.iter().map(|content| match content {
+                Content::Shares(shares) if shares.len() == count => shares[share],
+                Content::Shares(_) | Content::Whole(_) => whole(&mut terms, content),
+            });
+            let parts = parts.collect();
+            reduced.push(terms.intern(TermNode::Reduced(op, parts)));
+        }
+        merged(reduced)
+    }
+
+    /// Where `by`'s kernel finds a peer's buffer: the peer's contribution to `by`'s own window, at `by`'s
+    /// own offset.
+    fn through(&self, state: &State, by: &Member, peer: &Member, send: bool) -> Option<(MemoryId, u64)> {
+        let (nth, offset) = if send { by.launch.send_window? } else { by.launch.recv_window? };
+        let view = self.view(state, peer.rank, by.launch.comm)?;
+        let window = view.window(nth)?;
+        // A window's address is the peer's memory plus the own offset in it (`core__funcs.h:114-141`).
+        let own = self.view(state, by.rank, by.launch.comm)?.window(nth)?;
+        Some((window.buffer.memory, own.buffer.offset_bytes + offset))
+    }
+
+    /// What loads and stores through the windows leave behind.
+    fn through_windows(&self, state: &State, members: &[Member]) -> Vec<(Rank, Range, Content)> {
+        let part = members[0].launch.part_bytes();
+        let mut out: Vec<(Rank, Range, Content)> = Vec::new();
+        let whole_of = |content: &Content| whole(&mut locked(&self.terms), content);
+        match members[0].launch.call.kind {
+            CollectiveKind::AllReduce => {
+                let mut written: Vec<(Rank, Range, Vec<(usize, Term)>)> = Vec::new();
+                for (share, by) in members.iter().enumerate() {
+                    let inputs: Vec<Content> = members
+                        .iter()
+                        .filter_map(|p| {
+                            let (memory, at) = self.through(state, by, p, true)?;
+                            let range = Range { memory, offset_bytes: at, len_bytes: part };
+                            let content = self.read(state, p.rank, &range);
+                            Some(share_of(&content, share, members.len()))
+                        })
+                        .collect();
+                    let term = whole_of(&self.reduce(members, &inputs));
+                    for p in members {
+                        let Some((memory, at)) = self.through(state, by, p, false) else { continue };
+                        let range = Range { memory, offset_bytes: at, len_bytes: part };
+                        match written.iter_mut().find(|(rank, r, _)| (*rank, r) == (p.rank, &range)) {
+                            Some((.., shares)) => shares.push((share, term)),
+                            None => written.push((p.rank, range, vec![(share, term)])),
+                        }
+                    }
+                }
+                for (rank, range, shares) in written {
+                    let before = self.read(state, rank, &range);
+                    let mut all: Vec<Term> = (0..members.len())
+                        .map(|share| whole_of(&share_of(&before, share, members.len())))
+                        .collect();
+                    for (share, term) in shares {
+                        all[share] = term;
+                    }
+                    out.push((rank, range, merged(all)));
+                }
+            }
+            CollectiveKind::AllGather => {
+                for (nth, by) in members.iter().enumerate() {
+                    let content = self.read(state, by.rank, &Range::of(&by.launch.send).sub(0, part));
+                    for p in members {
+                        let Some((memory, at)) = self.through(state, by, p, false) else { continue };
+                        let offset_bytes = at + nth as u64 * part;
+                        let range = Range { memory, offset_bytes, len_bytes: part };
+                        out.push((p.rank, range, content.clone()));
+                    }
+                }
+            }
+            CollectiveKind::ReduceScatter => {
+                for (nth, by) in members.iter().enumerate() {
+                    let inputs: Vec<Content> = members
+                        .iter()
+                        .filter_map(|p| {
+                            let (memory, at) = self.through(state, by, p, true)?;
+                            let offset_bytes = at + nth as u64 * part;
+                            Some(self.read(state, p.rank, &Range { memory, offset_bytes, len_bytes: part }))
+                        })
+                        .collect();
+                    let content = self.reduce(members, &inputs);
+                    out.push((by.rank, Range::of(&by.launch.recv).sub(0, part), content));
+                }
+            }
+            CollectiveKind::Broadcast { .. } => {}
+        }
+        out
+    }
+}
+
+/// The content of one share of a range.
+fn share_of(content: &Content, share: usize, shares: usize) -> Content {
+    match content {
+        Content::Shares(terms) if terms.len() == shares => Content::Whole(terms[share]),
+        Content::Shares(_) | Content::Whole(_) => content.clone(),
+    }
+}
+
+/// One term where all shares are equal.
+fn merged(shares: Vec<Term>) -> Content {
+    if shares.iter().all(|term| *term == shares[0]) {
+        Content::Whole(shares[0])
+    } else {
+        Content::Shares(shares.into())
+    }
+}

@@ -1,0 +1,291 @@
+//! Communicators: init, split, destroy, and the meetings of host threads.
+//!
+//! NCCL matches set-up events by order only: the n-th of a communicator on one rank pairs with the n-th on
+//! the others, whatever it names. The machine does the same and then judges.
+//! Not here: what registrations do ([`super::window`]).
+
+use std::sync::Arc;
+
+use super::contention::{Object, Touch};
+use super::poll::{FaultOf, Picks};
+use super::state::{CallError, GroupCall, Meeting, State, Status, View, find};
+use super::thread::Next;
+use super::value::{CommId, Value};
+use super::{CommInfo, Machine};
+use crate::clock::Clock;
+use crate::fault::{About, OpRef, Rule};
+use crate::program::{Operand, Verb, WindowFlags};
+use crate::rank::{Rank, Token};
+
+/// A set-up event, as a waiting thread entered it.
+pub(crate) enum Setup {
+    Register { memory: Value, flags: WindowFlags, op: OpRef },
+    Split { name: Token, color: Option<i64>, op: OpRef },
+}
+
+impl Setup {
+    fn op(&self) -> OpRef {
+        match self {
+            Self::Register { op, .. } | Self::Split { op, .. } => *op,
+        }
+    }
+}
+
+impl Machine<'_> {
+    pub(crate) fn comm_init(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        name: Token,
+        members: &Arc<[Rank]>,
+        op: OpRef,
+    ) {
+        if !members.contains(&rank) {
+            let past = Self::past(state, rank, thread);
+            self.find(state, Rule::Comm2, About::Named(name), &[op], past, || {
+                format!("rank {} inits {} without being a member ({})", rank.0, self.name(name), self.at(&op))
+            });
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        let nth = {
+            let r = state.rank_mut(rank);
+            let row = find(&r.inits, &name).unwrap_or_else(|| {
+                r.inits.push((name, 0));
+                r.inits.len() - 1
+            });
+            r.inits[row].1 += 1;
+            r.inits[row].1 - 1
+        };
+        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
+        if self.decide_fault(state, FaultOf::Init, &mut Picks { given: &given }) == Ok(true) {
+            state.faults_used += 1;
+            self.fail(state, rank, format!("{}.init", self.name(name)), 1);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        self.arrive(state, rank, thread, Meeting::Init(name, nth, Arc::clone(members)));
+    }
+
+    /// The communicator of an operand, if this rank may use it.
+    pub(crate) fn usable(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        comm: &Operand,
+        op: OpRef,
+    ) -> Option<CommId> {
+        let value = Self::value(state, rank, comm);
+        let past = Self::past(state, rank, thread);
+        let Value::Comm(comm) = value else {
+            self.find(state, Rule::Comm2, About::Rank(rank), &[op], past, || {
+                format!("rank {} uses a communicator that is null ({})", rank.0, self.at(&op))
+            });
+            return None;
+        };
+        let usable = self.view(state, rank, comm).is_some_and(|view| !view.destroyed);
+        if usable {
+            return Some(comm);
+        }
+        self.find(state, Rule::Comm2, About::Comm(comm), &[op], past, || {
+            format!("rank {} uses {} after destroying it ({})", rank.0, self.comm_name(comm), self.at(&op))
+        });
+        None
+    }
+
+    pub(crate) fn view<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a View> {
+        let views = &state.ranks[rank.at()].views;
+        find(views, &comm).map(|at| &views[at].1)
+    }
+
+    pub(crate) fn view_mut<'a>(&self, state: &'a mut State, rank: Rank, comm: CommId) -> &'a mut View {
+        let views = &mut state.rank_mut(rank).views;
+        let at = find(views, &comm).expect("a rank uses only communicators that it entered");
+        &mut views[at].1
+    }
+
+    pub(crate) fn comm_split(&self, state: &mut State, rank: Rank, thread: u32, comm: &Operand, op: OpRef) {
+        let Some(comm) = self.usable(state, rank, thread, comm, op) else {
+            self.fail(state, rank, "split".to_owned(), 4);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        self.arrive_setup(state, rank, thread, comm);
+    }
+
+    pub(crate) fn comm_destroy(&self, state: &mut State, rank: Rank, thread: u32, comm: &Operand, op: OpRef) {
+        if let Some(comm) = self.usable(state, rank, thread, comm, op) {
+            self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+            self.view_mut(state, rank, comm).destroyed = true;
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// A call returned an error.
+    pub(crate) fn fail(&self, state: &mut State, rank: Rank, call: String, code: i32) {
+        state.rank_mut(rank).errors.push(CallError { call: call.into(), code });
+    }
+
+    pub(crate) fn arrive(&self, state: &mut State, rank: Rank, thread: u32, meeting: Meeting) {
+        state.rank_mut(rank).threads[thread as usize].status = Status::Waiting(meeting);
+    }
+
+    /// Enters the next set-up event of a communicator.
+    pub(crate) fn arrive_setup(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId) {
+        let view = self.view_mut(state, rank, comm);
+        view.setups += 1;
+        let nth = view.setups - 1;
+        self.arrive(state, rank, thread, Meeting::Setup(comm, nth));
+    }
+
+    /// Who has to come to a meeting.
+    pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
+        match meeting {
+            Meeting::Init(_, _, members) | Meeting::Host(members, _) => Arc::clone(members),
+            Meeting::Setup(comm, _) | Meeting::Connect(comm) => self.members(*comm),
+        }
+    }
+
+    /// The thread of a rank that waits at a meeting.
+    pub(crate) fn waiting_at(state: &State, rank: Rank, meeting: &Meeting) -> Option<u32> {
+        let threads = &state.ranks[rank.at()].threads;
+        let at = threads.iter().position(|t| matches!(&t.status, Status::Waiting(m) if m == meeting))?;
+        Some(u32::try_from(at).expect("few threads a rank"))
+    }
+
+    /// Everybody is there: the meeting happens.
+    pub(crate) fn meet(&self, state: &mut State, meeting: &Meeting) {
+        state.steps += 1;
+        let invited = self.invited(meeting);
+        let here: Vec<(Rank, u32)> = invited
+            .iter()
+            .map(|rank| {
+                let thread = Self::waiting_at(state, *rank, meeting).expect("a meeting is complete");
+                (*rank, thread)
+            })
+            .collect();
+        match meeting {
+            Meeting::Init(name, nth, members) => {
+                self.order_all(state, &here);
+                let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
+                let comm = self.comm_id(info);
+                for (rank, thread) in &here {
+                    self.enter(state, *rank, comm);
+                    self.done(state, *rank, *thread, &[Value::Comm(comm)]);
+                }
+            }
+            Meeting::Setup(comm, nth) => {
+                self.order_all(state, &here);
+                self.set_up(state, *comm, *nth, &here);
+            }
+            Meeting::Connect(comm) => {
+                // First use blocks, but orders nothing that a program may rely on.
+                for (rank, thread) in &here {
+                    self.view_mut(state, *rank, *comm).connected = true;
+                    state.rank_mut(*rank).threads[*thread as usize].status = Status::Ready;
+                }
+            }
+            Meeting::Host(..) => {
+                self.order_all(state, &here);
+                self.host_meet(state, &here);
+            }
+        }
+    }
+
+    fn enter(&self, state: &mut State, rank: Rank, comm: CommId) {
+        let r = state.rank_mut(rank);
+        r.views.push((comm, View::default()));
+        r.costs.communicators += 1;
+    }
+
+    /// Each of these threads is ordered after everything that any of them did before.
+    fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
+        let clocks = here.iter().map(|(rank, thread)| &state.ranks[rank.at()].threads[*thread as usize].clock);
+        let knowledge = Clock::union(clocks);
+        for (rank, thread) in here {
+            state.rank_mut(*rank).threads[*thread as usize].clock.learn(&knowledge);
+        }
+    }
+
+    /// The set-up event that a waiting thread entered.
+    pub(crate) fn setup_of(&self, state: &State, rank: Rank, thread: u32, comm: CommId) -> Setup {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let op_ref = self.op_ref(state, rank, thread);
+        let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
+        match &op.verb {
+            Verb::Register { memory, flags, .. } => {
+                Setup::Register { memory: Self::value(state, rank, memory), flags: *flags, op: op_ref }
+            }
+            Verb::CommSplit { name, color, .. } => Setup::Split { name: *name, color: *color, op: op_ref },
+            _ => {
+                let first = t.group.calls.iter().find_map(|call| match call {
+                    GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
+                        Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
+                    }
+                    GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
+                });
+                first.expect("a group that waits for a set-up event holds it")
+            }
+        }
+    }
+
+    fn set_up(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)]) {
+        let events: Vec<Setup> =
+            here.iter().map(|(rank, thread)| self.setup_of(state, *rank, *thread, comm)).collect();
+        let splits = events.iter().filter(|event| matches!(event, Setup::Split { .. })).count();
+        if splits == 0 {
+            self.register_meet(state, comm, nth, here, &events);
+        } else if splits == events.len() {
+            self.split_meet(state, comm, nth, here, &events);
+        } else {
+            let split = events.iter().position(|event| matches!(event, Setup::Split { .. }));
+            let register = events.iter().position(|event| matches!(event, Setup::Register { .. }));
+            let (split, register) = (split.expect("counted"), register.expect("counted"));
+            let ops = [events[split].op(), events[register].op()];
+            let past = Self::past(state, here[0].0, here[0].1);
+            self.find(state, Rule::Comm3, About::Window(comm, nth), &ops, past, || {
+                format!(
+                    "set-up event #{nth} of {} is a split on rank {} ({}) and a registration on rank {} ({})",
+                    self.comm_name(comm),
+                    here[split].0.0,
+                    self.at(&ops[0]),
+                    here[register].0.0,
+                    self.at(&ops[1]),
+                )
+            });
+            Self::undefine(state, ops[0]);
+            for (rank, thread) in here {
+                state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+            }
+        }
+    }
+
+    fn split_meet(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        events: &[Setup],
+    ) {
+        let color = |event: &Setup| match event {
+            Setup::Split { color, .. } => *color,
+            Setup::Register { .. } => None,
+        };
+        for ((rank, thread), event) in here.iter().zip(events) {
+            let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
+            let Some(mine) = color(event) else {
+                self.done(state, *rank, *thread, &[Value::Null]);
+                continue;
+            };
+            let members =
+                here.iter().zip(events).filter(|(_, e)| color(e) == Some(mine)).map(|(h, _)| h.0).collect();
+            let child = self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members });
+            self.enter(state, *rank, child);
+            self.done(state, *rank, *thread, &[Value::Comm(child)]);
+        }
+    }
+}

@@ -1,0 +1,448 @@
+//! Deadlock: who waits for whom when nothing can run any more.
+//!
+//! Blocked threads and streams are the nodes of a wait-for graph. A strongly connected part without a way
+//! out, or a node that waits for somebody who will never come, is one finding; whoever waits for it is not.
+//! Not here: what blocks.
+
+use super::Machine;
+use super::state::{Meeting, State, Status, Work, find};
+use super::thread::Next;
+use super::value::{Owner, Value};
+use crate::fault::{About, OpRef, Rule};
+use crate::program::{Operand, Verb};
+use crate::rank::Rank;
+
+/// A blocked actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Thread(Rank, u32),
+    Stream(Rank, usize),
+}
+
+struct Node {
+    who: Who,
+    rule: Rule,
+    about: Option<About>,
+    op: OpRef,
+    past: u64,
+    /// Nodes it waits for.
+    waits_for: Vec<usize>,
+    /// A rank that will never come.
+    never: Option<Rank>,
+    /// A finding has been made where it got stuck.
+    explained: bool,
+}
+
+impl Machine<'_> {
+    /// Adds a finding for each independent reason why something is blocked.
+    pub(crate) fn find_deadlocks(&self, state: &mut State) {
+        let mut nodes = self.blocked(state);
+        if nodes.is_empty() {
+            return;
+        }
+        for at in 0..nodes.len() {
+            let (targets, never) = self.waits_for(state, &nodes, at);
+            nodes[at].never = never;
+            nodes[at].waits_for = if never.is_some() { Vec::new() } else { targets };
+        }
+        for component in components(&nodes) {
+            let inside = |n: &usize| component.contains(n);
+            let sink = component.iter().all(|n| nodes[*n].waits_for.iter().all(inside));
+            if !sink || component.iter().any(|n| nodes[*n].explained) {
+                continue;
+            }
+            let first = component
+                .iter()
+                .min_by_key(|n| (nodes[**n].rule, nodes[**n].past, nodes[**n].op))
+                .expect("a component has nodes");
+            self.report_deadlock(state, &nodes, &component, *first);
+        }
+    }
+
+    fn blocked(&self, state: &State) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for rank in (0..self.config.ranks).map(Rank) {
+            let r = &state.ranks[rank.at()];
+            for (at, thread) in r.threads.iter().enumerate() {
+                if !thread.running() {
+                    continue;
+                }
+                let t = u32::try_from(at).expect("few threads");
+                let (rule, about) = self.blocked_on(state, rank, t);
+                nodes.push(Node {
+                    who: Who::Thread(rank, t),
+                    rule,
+                    about,
+                    op: self.blocked_op(state, rank, t),
+                    past: thread.clock.past(),
+                    waits_for: Vec::new(),
+                    never: None,
+                    explained: thread.status == Status::Stuck,
+                });
+            }
+            for (at, (_, stream)) in r.streams.iter().enumerate() {
+                let Some(head) = stream.queue.front() else { continue };
+                let about = match &head.work {
+                    Work::Collective(launch) => Some(About::Comm(launch.comm)),
+                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) => None,
+                };
+                nodes.push(Node {
+                    who: Who::Stream(rank, at),
+                    rule: Rule::Coll1,
+                    about,
+                    op: head.op,
+                    past: head.issue.past(),
+                    waits_for: Vec::new(),
+                    never: None,
+                    explained: stream.hung,
+                });
+            }
+        }
+        nodes
+    }
+
+    /// The operation a thread is blocked in; inside a group, the call that waits.
+    fn blocked_op(&self, state: &State, rank: Rank, thread: u32) -> OpRef {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if let Status::Waiting(Meeting::Setup(comm, _)) = &t.status
+            && let super::comm::Setup::Register { op, .. } = self.setup_of(state, rank, thread, *comm)
+        {
+            return op;
+        }
+        self.op_ref(state, rank, thread)
+    }
+
+    /// The rule that stands behind what a thread is blocked on, and the object.
+    fn blocked_on(&self, state: &State, rank: Rank, thread: u32) -> (Rule, Option<About>) {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if let Status::Waiting(meeting) = &t.status {
+            return match meeting {
+                Meeting::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
+                Meeting::Setup(comm, nth) => {
+                    let register = matches!(
+                        self.setup_of(state, rank, thread, *comm),
+                        super::comm::Setup::Register { .. }
+                    );
+                    let rule = if register { Rule::Win1 } else { Rule::Comm1 };
+                    (rule, Some(About::Window(*comm, *nth)))
+                }
+                Meeting::Connect(comm) => {
+                    let mine = self.view(state, rank, *comm).map_or(0, |view| view.launched);
+                    let apart = self.members(*comm).iter().any(|other| {
+                        self.view(state, *other, *comm).is_some_and(|view| view.launched > mine)
+                    });
+                    let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
+                    (rule, Some(About::Comm(*comm)))
+                }
+                Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
+            };
+        }
+        let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
+        match &op.verb {
+            Verb::Lock { mutex } => (Rule::Mutex1, Some(About::Of(rank, *mutex))),
+            Verb::PoolLock { pool }
+            | Verb::Alloc { pool, .. }
+            | Verb::Trim { pool }
+            | Verb::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(rank, *pool))),
+            Verb::Free { .. } => (Rule::Mutex1, Some(About::Rank(rank))),
+            Verb::StoreGet { key } => (Rule::Store1, Some(About::Named(*key))),
+            Verb::FlagWait { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
+            _ => (Rule::Coll1, None),
+        }
+    }
+
+    fn waits_for(&self, state: &State, nodes: &[Node], at: usize) -> (Vec<usize>, Option<Rank>) {
+        match nodes[at].who {
+            Who::Thread(rank, thread) => self.thread_waits_for(state, nodes, rank, thread),
+            Who::Stream(rank, stream) => self.stream_waits_for(state, nodes, rank, stream),
+        }
+    }
+
+    fn threads_of(nodes: &[Node], rank: Rank) -> Vec<usize> {
+        let of = |node: &Node| matches!(node.who, Who::Thread(r, _) if r == rank);
+        nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
+    }
+
+    fn streams_where(
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        holds: impl Fn(&super::state::Stream) -> bool,
+    ) -> Vec<usize> {
+        let of = |node: &Node| match node.who {
+            Who::Stream(r, at) => r == rank && holds(&state.ranks[r.at()].streams[at].1),
+            Who::Thread(..) => false,
+        };
+        nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
+    }
+
+    fn thread_waits_for(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        thread: u32,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let r = &state.ranks[rank.at()];
+        let t = &r.threads[thread as usize];
+        if let Status::Waiting(meeting) = &t.status {
+            let mut targets = Vec::new();
+            for absent in self.invited(meeting).iter() {
+                if Self::waiting_at(state, *absent, meeting).is_some() {
+                    continue;
+                }
+                let threads = Self::threads_of(nodes, *absent);
+                if threads.is_empty() {
+                    return (Vec::new(), Some(*absent));
+                }
+                targets.extend(threads);
+            }
+            return (targets, None);
+        }
+        let Next::Op(op) = t.next_in(&t.stretch) else { return (Vec::new(), None) };
+        let holder = |holder: Option<u32>| match holder {
+            Some(holder) if r.threads[holder as usize].running() => {
+                let at = nodes.iter().position(|node| node.who == Who::Thread(rank, holder));
+                (at.into_iter().collect(), None)
+            }
+            Some(_) | None => (Vec::new(), Some(rank)),
+        };
+        match &op.verb {
+            Verb::Join { thread: child } => match Self::value(state, rank, child) {
+                Value::Thread(child) => holder(Some(child)),
+                _ => (Vec::new(), None),
+            },
+            Verb::Lock { mutex } => {
+                holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder))
+            }
+            Verb::PoolLock { pool }
+            | Verb::Alloc { pool, .. }
+            | Verb::Trim { pool }
+            | Verb::Havoc { pool, .. } => holder(find(&r.pools, pool).and_then(|at| r.pools[at].1.holder)),
+            Verb::Free { buffer, .. } => match Self::value(state, rank, buffer) {
+                Value::Buffer(buffer) => match buffer.memory.owner {
+                    Owner::Pool(pool) => holder(find(&r.pools, &pool).and_then(|at| r.pools[at].1.holder)),
+                    Owner::Program(_) => (Self::streams_where(state, nodes, rank, |_| true), None),
+                },
+                _ => (Vec::new(), None),
+            },
+            Verb::Synchronize { what } => (self.synchronize_waits_for(state, nodes, rank, what), None),
+            Verb::StoreGet { .. } | Verb::FlagWait { .. } => {
+                let me = Who::Thread(rank, thread);
+                let others: Vec<usize> = nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, node)| matches!(node.who, Who::Thread(..)) && node.who != me)
+                    .map(|(at, _)| at)
+                    .collect();
+                // Anybody who still runs might write; if nobody does, nobody will.
+                let never = others.is_empty().then(|| self.other_rank(rank));
+                (others, never)
+            }
+            _ => (Vec::new(), None),
+        }
+    }
+
+    fn other_rank(&self, rank: Rank) -> Rank {
+        (0..self.config.ranks).map(Rank).find(|other| *other != rank).unwrap_or(rank)
+    }
+
+    fn synchronize_waits_for(&self, state: &State, nodes: &[Node], rank: Rank, what: &Operand) -> Vec<usize> {
+        match Self::value(state, rank, what) {
+            Value::Stream(stream) => {
+                let at = find(&state.ranks[rank.at()].streams, &stream);
+                nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, node)| at.is_some_and(|at| node.who == Who::Stream(rank, at)))
+                    .map(|(at, _)| at)
+                    .collect()
+            }
+            Value::Event(event) => Self::streams_where(state, nodes, rank, |stream| {
+                stream.queue.iter().any(|op| matches!(op.work, Work::Record(of, _) if of == event))
+            }),
+            _ => Self::streams_where(state, nodes, rank, |_| true),
+        }
+    }
+
+    fn stream_waits_for(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        stream: usize,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let head = &state.ranks[rank.at()].streams[stream].1.queue.front().expect("blocked").work;
+        match head {
+            Work::Collective(launch) => {
+                let comm = launch.comm;
+                let mut targets = Vec::new();
+                for member in self.members(comm).iter() {
+                    if self.ready_stream(state, *member, comm).is_some() {
+                        continue;
+                    }
+                    let view = self.view(state, *member, comm);
+                    let pending = view.is_some_and(|view| view.launched > view.executed);
+                    let found = if pending {
+                        Self::streams_where(state, nodes, *member, |stream| {
+                            stream.queue.iter().any(
+                                |op| matches!(&op.work, Work::Collective(l) if l.comm == comm),
+                            )
+                        })
+                    } else {
+                        Self::threads_of(nodes, *member)
+                    };
+                    if found.is_empty() {
+                        return (Vec::new(), Some(*member));
+                    }
+                    targets.extend(found);
+                }
+                (targets, None)
+            }
+            Work::Wait(event, nth) => {
+                let targets = Self::streams_where(state, nodes, rank, |stream| {
+                    stream.queue.iter().any(|op| matches!(op.work, Work::Record(e, n) if (e, n) == (*event, *nth)))
+                });
+                (targets, None)
+            }
+            Work::Kernel { .. } | Work::Record(..) => (Vec::new(), None),
+        }
+    }
+
+    fn report_deadlock(&self, state: &mut State, nodes: &[Node], component: &[usize], first: usize) {
+        let node = &nodes[first];
+        let about = node.about.unwrap_or(About::Rank(node.op.rank));
+        // Whom it waits for: inside the cycle, or the last thing that the absent rank did.
+        let partner = node
+            .waits_for
+            .iter()
+            .filter(|n| component.contains(n) && **n != first)
+            .min_by_key(|n| (nodes[**n].op.rank == node.op.rank, nodes[**n].op));
+        let other = match (partner, node.never) {
+            (Some(partner), _) => Some(nodes[*partner].op),
+            (None, Some(rank)) => self.last_op(state, rank),
+            (None, None) => None,
+        };
+        let mut ops = vec![node.op];
+        ops.extend(other);
+        let sentence_parts = (node.rule, node.never, other, component.len());
+        let past = node.past;
+        let (rule, op) = (node.rule, node.op);
+        let what = self.waiting_text(state, node);
+        self.find(state, rule, about, &ops, past, || {
+            let (_, never, other, size) = sentence_parts;
+            let mut text = format!("rank {} waits {what} ({})", op.rank.0, self.at(&op));
+            match (never, other) {
+                (Some(rank), Some(last)) => {
+                    text.push_str(&format!(
+                        " for rank {}, which ended without it (last at {})",
+                        rank.0,
+                        self.at(&last)
+                    ));
+                }
+                (Some(rank), None) => text.push_str(&format!(" for rank {}, which ended without it", rank.0)),
+                (None, Some(partner)) => {
+                    let partner_text = nodes
+                        .iter()
+                        .find(|n| n.op == partner)
+                        .map_or_else(String::new, |n| self.waiting_text_of(n));
+                    text.push_str(&format!(
+                        " for rank {}, which waits {partner_text} ({})",
+                        partner.rank.0,
+                        self.at(&partner)
+                    ));
+                    if size > 1 {
+                        text.push_str(": a cycle");
+                    }
+                }
+                (None, None) => {}
+            }
+            text
+        });
+    }
+
+    fn waiting_text(&self, _state: &State, node: &Node) -> String {
+        self.waiting_text_of(node)
+    }
+
+    fn waiting_text_of(&self, node: &Node) -> String {
+        let object = match node.about {
+            Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
+            Some(About::Window(comm, nth)) => format!("{} #{nth}", self.comm_name(comm)),
+            Some(About::Named(token) | About::Of(_, token)) => self.name(token).to_string(),
+            Some(About::Hosts) => "the host barrier".to_owned(),
+            Some(About::Memory(..) | About::Rank(_)) | None => String::new(),
+        };
+        match (node.rule, node.who) {
+            (Rule::Win1, _) => format!("in registration {object}"),
+            (Rule::Comm1, _) => format!("in the set-up of {object}"),
+            (Rule::Host1, _) => format!("in {object}"),
+            (Rule::Store1, _) => format!("for key {object}"),
+            (Rule::Flag1, _) => format!("on flag {object}"),
+            (Rule::Mutex1, _) => format!("for lock {object}"),
+            (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
+            (Rule::Win7 | Rule::Coll1, _) if !object.is_empty() => {
+                format!("in the first collective of {object} on the ordinary path")
+            }
+            _ => "in a synchronize".to_owned(),
+        }
+    }
+
+    /// The last operation that a rank did.
+    fn last_op(&self, state: &State, rank: Rank) -> Option<OpRef> {
+        let t = state.ranks[rank.at()].threads.first()?;
+        let last = t.index.checked_sub(1)?;
+        let place = match t.stretch.ops.len() {
+            0 => return None,
+            len => t.stretch.ops[(t.next as usize).clamp(1, len) - 1].place,
+        };
+        Some(OpRef { rank, thread: crate::rank::Thread(0), index: last, place })
+    }
+}
+
+/// Strongly connected components, by Tarjan's algorithm without recursion.
+fn components(nodes: &[Node]) -> Vec<Vec<usize>> {
+    const UNSEEN: usize = usize::MAX;
+    let mut order = vec![UNSEEN; nodes.len()];
+    let mut low = vec![0; nodes.len()];
+    let mut on_stack = vec![false; nodes.len()];
+    let mut stack = Vec::new();
+    let mut found = Vec::new();
+    let mut count = 0;
+    for root in 0..nodes.len() {
+        if order[root] != UNSEEN {
+            continue;
+        }
+        let mut calls = vec![(root, 0)];
+        while let Some((at, edge)) = calls.pop() {
+            if edge == 0 {
+                order[at] = count;
+                low[at] = count;
+                count += 1;
+                stack.push(at);
+                on_stack[at] = true;
+            }
+            if let Some(&to) = nodes[at].waits_for.get(edge) {
+                calls.push((at, edge + 1));
+                if order[to] == UNSEEN {
+                    calls.push((to, 0));
+                } else if on_stack[to] {
+                    low[at] = low[at].min(order[to]);
+                }
+                continue;
+            }
+            if low[at] == order[at] {
+                let start = stack.iter().position(|n| *n == at).expect("on the stack");
+                let component = stack.split_off(start);
+                for n in &component {
+                    on_stack[*n] = false;
+                }
+                found.push(component);
+            }
+            if let Some((parent, _)) = calls.last() {
+                low[*parent] = low[*parent].min(low[at]);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,158 @@
+//! Groups: calls are collected and done at the outermost end, registrations first, communicator by
+//! communicator in the order of their hashes, then connections, then launches.
+//!
+//! Source: `group.cc:598-760`, `include/group.h:104-121`. Not here: what the calls do.
+
+use std::sync::Arc;
+
+use super::Machine;
+use super::contention::{Object, ObjectKind, Touch};
+use super::poll::{PickOf, Picks, Poll};
+use super::state::{Group, GroupCall, Launch, Meeting, State};
+use super::value::CommId;
+use crate::fault::{About, OpRef, Rule};
+use crate::platform::KernelPath;
+use crate::rank::Rank;
+
+impl Machine<'_> {
+    pub(crate) fn group_start(&self, state: &mut State, rank: Rank, thread: u32) {
+        state.rank_mut(rank).threads[thread as usize].group.depth += 1;
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// A call inside a group failed: the whole group will be discarded.
+    pub(crate) fn discard_group(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
+        let t = &mut state.rank_mut(rank).threads[thread as usize];
+        if t.group.depth == 0 {
+            return;
+        }
+        t.group.failed = true;
+        let past = t.clock.past();
+        self.find(state, Rule::Group1, About::Rank(rank), &[op], past, || {
+            format!(
+                "rank {} makes an invalid call in a group ({}), which discards every call of the group",
+                rank.0,
+                self.at(&op)
+            )
+        });
+    }
+
+    /// The objects that the end of a thread's group touches.
+    pub(crate) fn group_objects(&self, state: &State, rank: Rank, thread: u32) -> Vec<(Object, Touch)> {
+        let mut objects = Vec::new();
+        for call in &state.ranks[rank.at()].threads[thread as usize].group.calls {
+            match call {
+                GroupCall::Register { comm, .. } => objects.push((Object::comm(*comm), Touch::Mutate)),
+                GroupCall::Launch { comm, launch } => {
+                    objects.push((Object::comm(*comm), Touch::Mutate));
+                    objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Touch::Mutate));
+                }
+            }
+        }
+        objects
+    }
+
+    /// The order of the communicators that register in this group, as a prefix of the hash order.
+    pub(crate) fn decide_group(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        picks: &mut Picks<'_>,
+    ) -> Result<Vec<CommId>, Poll> {
+        let mut order = state.shared.comm_order.clone();
+        let mut comms: Vec<CommId> = Vec::new();
+        for call in &state.ranks[rank.at()].threads[thread as usize].group.calls {
+            if let GroupCall::Register { comm, .. } = call
+                && !comms.contains(comm)
+            {
+                comms.push(*comm);
+            }
+        }
+        if comms.len() > 1 {
+            for comm in comms {
+                if !order.contains(&comm) {
+                    let places = u32::try_from(order.len()).expect("few communicators");
+                    let at = picks.take(|| PickOf::CommOrder, (0..=places).collect())?;
+                    order.insert(at as usize, comm);
+                }
+            }
+        }
+        Ok(order)
+    }
+
+    pub(crate) fn group_end(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if t.group.depth != 1 {
+            self.group_unwind(state, rank, thread, op);
+            return;
+        }
+        if t.group.failed {
+            state.rank_mut(rank).threads[thread as usize].group = Group::default();
+            self.fail(state, rank, "group_end".to_owned(), 4);
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        let given = t.picks.clone();
+        let order = self
+            .decide_group(state, rank, thread, &mut Picks { given: &given })
+            .expect("polled before it runs");
+        if order != state.shared.comm_order {
+            state.shared_mut().comm_order.clone_from(&order);
+        }
+        for (object, touch) in self.group_objects(state, rank, thread) {
+            self.touch(state, rank, thread, object, touch);
+        }
+        if let Some(comm) = Self::next_registration(state, rank, thread, &order) {
+            state.rank_mut(rank).threads[thread as usize].picks.clear();
+            self.arrive_setup(state, rank, thread, comm);
+            return;
+        }
+        let launches: Vec<(CommId, Arc<Launch>)> = state.ranks[rank.at()].threads[thread as usize]
+            .group
+            .calls
+            .iter()
+            .filter_map(|call| match call {
+                GroupCall::Launch { comm, launch } => Some((*comm, Arc::clone(launch))),
+                GroupCall::Register { .. } => None,
+            })
+            .collect();
+        for (comm, launch) in &launches {
+            let fresh = self.relaunch(state, rank, launch);
+            let cold = self.view(state, rank, *comm).is_some_and(|view| !view.connected);
+            if cold && fresh.path == KernelPath::Ordinary {
+                self.arrive(state, rank, thread, Meeting::Connect(*comm));
+                return;
+            }
+        }
+        for (_, launch) in &launches {
+            let fresh = self.relaunch(state, rank, launch);
+            self.enqueue_launch(state, rank, thread, fresh);
+        }
+        state.rank_mut(rank).threads[thread as usize].group = Group::default();
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn group_unwind(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
+        let t = &mut state.rank_mut(rank).threads[thread as usize];
+        let past = t.clock.past();
+        if t.group.depth > 0 {
+            t.group.depth -= 1;
+        } else {
+            self.find(state, Rule::Group2, About::Rank(rank), &[op], past, || {
+                format!("rank {} ends a group that it did not start ({})", rank.0, self.at(&op))
+            });
+            self.fail(state, rank, "group_end".to_owned(), 5);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn next_registration(state: &State, rank: Rank, thread: u32, order: &[CommId]) -> Option<CommId> {
+        let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
+        let comms = calls.iter().filter_map(|call| match call {
+            GroupCall::Register { comm, .. } => Some(*comm),
+            GroupCall::Launch { .. } => None,
+        });
+        comms.min_by_key(|comm| order.iter().position(|c| c == comm).unwrap_or(usize::MAX))
+    }
+}

@@ -1,0 +1,386 @@
+//! Whether the next operation of a thread can run, has to wait, or needs luck to pick.
+//!
+//! Polling never changes the state, so it may be asked at any time and in any order.
+//! Not here: what running does.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::contention::Object;
+use super::state::{State, Status, find};
+use super::thread::Next;
+use super::value::Value;
+use super::{Machine, Mode, ObjectKind};
+use crate::program::{Operand, Question, Verb};
+use crate::rank::{Rank, Token};
+
+/// Which calls may fail, and how often in one run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// Verbs.
+    pub of: BTreeSet<FaultOf>,
+    /// In one run.
+    pub at_most: u32,
+}
+
+/// What may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FaultOf {
+    /// Allocations run out of memory.
+    Alloc,
+    /// Registrations return an error on one rank before the others are met.
+    Register,
+    /// Communicator init returns an error on one rank.
+    Init,
+    /// A rank dies before it enters an operation that others see.
+    Death,
+}
+
+/// What luck picks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PickOf {
+    /// One of the options of a `choose`.
+    Choose(Token, Arc<[Token]>),
+    /// Whether a call fails.
+    Fault(FaultOf),
+    /// Whether an event is seen complete.
+    Poll(Token),
+    /// Whether the event of a deferred free is seen complete.
+    Deferred(Token),
+    /// Where an address lies among those already compared.
+    AddressOrder,
+    /// Where a key lies in hash order among those already compared.
+    HashOrder,
+    /// Where a communicator's hash lies among those already compared, on every rank.
+    CommOrder,
+    /// Whether a new segment gets a fresh address (0) or which freed one.
+    AddressReuse,
+    /// What a pool's history left behind: nothing more (0) or a free segment of the n-th size.
+    Havoc(Token),
+}
+
+/// The result of polling.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Poll {
+    Run,
+    Wait,
+    Pick(PickOf, Vec<u32>),
+}
+
+/// The picks made for an operation, consumed in order while it is decided.
+pub(crate) struct Picks<'a> {
+    pub(crate) given: &'a [u32],
+}
+
+impl Picks<'_> {
+    /// The next pick, or the question for it.
+    pub(crate) fn take(&mut self, of: impl FnOnce() -> PickOf, options: Vec<u32>) -> Result<u32, Poll> {
+        match self.given.split_first() {
+            Some((first, rest)) => {
+                self.given = rest;
+                Ok(*first)
+            }
+            // One possibility is no choice.
+            None if options.len() == 1 => Ok(options[0]),
+            None => Err(Poll::Pick(of(), options)),
+        }
+    }
+}
+
+impl Machine<'_> {
+    /// Whether the thread's next operation can run.
+    pub(crate) fn poll(&self, state: &State, rank: Rank, thread: u32) -> Poll {
+        let r = &state.ranks[rank.at()];
+        let t = &r.threads[thread as usize];
+        if t.status != Status::Ready {
+            return Poll::Wait;
+        }
+        match t.next_in(&t.stretch) {
+            Next::Return => Poll::Wait,
+            Next::Ask(question, _) => self.poll_ask(state, rank, thread, question),
+            Next::Op(op) => self.poll_op(state, rank, thread, &op.verb),
+        }
+    }
+
+    fn poll_ask(&self, state: &State, rank: Rank, thread: u32, question: &Question) -> Poll {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let mut picks = Picks { given: &t.picks };
+        let decided = match question {
+            Question::Choose { name, options } => {
+                let count = u32::try_from(options.len()).expect("few options");
+                if t.picks.is_empty() {
+                    Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), (0..count).collect()))
+                } else {
+                    Ok(())
+                }
+            }
+            Question::EventQuery { event } => self
+                .seen(state, rank, thread, *event, u32::MAX, &mut picks, || PickOf::Poll(*event))
+                .map(|_| ()),
+            Question::MapItems { map, order } => {
+                self.decide_items(state, rank, *map, *order, &mut picks).map(|_| ())
+            }
+            Question::Grew(_)
+            | Question::Failed(_)
+            | Question::Equal(..)
+            | Question::Truth(_)
+            | Question::Number(_)
+            | Question::MapHas { .. }
+            | Question::ListLen { .. }
+            | Question::Trimmed(_)
+            | Question::HasWindow { .. } => Ok(()),
+        };
+        decided.err().unwrap_or(Poll::Run)
+    }
+
+    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> Poll {
+        let r = &state.ranks[rank.at()];
+        let t = &r.threads[thread as usize];
+        let when = |ready: bool| if ready { Poll::Run } else { Poll::Wait };
+        let mut picks = Picks { given: &t.picks };
+        if self.may_die(state, rank, thread, verb) {
+            match picks.take(|| PickOf::Fault(FaultOf::Death), vec![0, 1]) {
+                Ok(1) => return Poll::Run,
+                Ok(_) => {}
+                Err(poll) => return poll,
+            }
+        }
+        match verb {
+            Verb::Join { thread: child } => match Self::value(state, rank, child) {
+                Value::Thread(child) => when(!r.threads[child as usize].running()),
+                _ => Poll::Run,
+            },
+            Verb::Lock { mutex } => {
+                when(find(&r.mutexes, mutex).is_none_or(|at| r.mutexes[at].1.holder.is_none()))
+            }
+            Verb::PoolLock { pool } => {
+                when(find(&r.pools, pool).is_none_or(|at| r.pools[at].1.holder.is_none()))
+            }
+            Verb::Alloc { pool, .. } | Verb::Trim { pool } | Verb::Havoc { pool, .. } => {
+                if self.pool_held(r, *pool, thread) {
+                    return Poll::Wait;
+                }
+                self.decide_pool(state, rank, thread, verb, &mut picks).err().unwrap_or(Poll::Run)
+            }
+            Verb::MemAlloc { .. } => {
+                self.decide_mem_alloc(state, rank, verb, &mut picks).err().unwrap_or(Poll::Run)
+            }
+            Verb::Free { buffer, .. } => when(self.can_free(state, rank, thread, buffer)),
+            Verb::Register { .. } => {
+                self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::Run)
+            }
+            Verb::CommInit { .. } => {
+                self.decide_fault(state, FaultOf::Init, &mut picks).err().unwrap_or(Poll::Run)
+            }
+            Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::Run),
+            Verb::Synchronize { what } => when(self.drained(state, rank, what)),
+            Verb::StoreGet { key } => {
+                when(state.shared.keys.get(key).is_some_and(|key| key.entry.is_some()))
+            }
+            Verb::FlagWait { flag, value } => {
+                when(state.shared.flags.get(flag).map_or(0, |flag| flag.value) == *value)
+            }
+            Verb::Step { .. }
+            | Verb::Spawn { .. }
+            | Verb::Exit { .. }
+            | Verb::Reach { .. }
+            | Verb::Steady
+            | Verb::Measure { .. }
+            | Verb::CommSplit { .. }
+            | Verb::CommDestroy { .. }
+            | Verb::Deregister { .. }
+            | Verb::GroupStart
+            | Verb::Collect(_)
+            | Verb::Kernel { .. }
+            | Verb::EventRecord { .. }
+            | Verb::StreamWait { .. }
+            | Verb::Pool { .. }
+            | Verb::PoolUnlock { .. }
+            | Verb::Barrier { .. }
+            | Verb::AllAgree { .. }
+            | Verb::Unlock { .. }
+            | Verb::StoreSet { .. }
+            | Verb::StoreDelete { .. }
+            | Verb::FlagWrite { .. }
+            | Verb::MapPut { .. }
+            | Verb::MapPop { .. }
+            | Verb::MapGet { .. }
+            | Verb::MapClear { .. }
+            | Verb::ListPush { .. }
+            | Verb::ListGet { .. }
+            | Verb::ListSet { .. }
+            | Verb::ListPop { .. }
+            | Verb::ListClear { .. } => Poll::Run,
+        }
+    }
+
+    /// Whether another fault is allowed in this run.
+    pub(crate) fn faults_left(&self, state: &State, of: FaultOf) -> bool {
+        self.config.faults.of.contains(&of) && state.faults_used < self.config.faults.at_most
+    }
+
+    pub(crate) fn decide_fault(
+        &self,
+        state: &State,
+        of: FaultOf,
+        picks: &mut Picks<'_>,
+    ) -> Result<bool, Poll> {
+        if !self.faults_left(state, of) {
+            return Ok(false);
+        }
+        Ok(picks.take(|| PickOf::Fault(of), vec![0, 1])? == 1)
+    }
+
+    /// A rank may die before an operation that others can see; in between nobody can tell.
+    pub(crate) fn may_die(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> bool {
+        self.faults_left(state, FaultOf::Death)
+            && state.ranks[rank.at()].threads[thread as usize].group.calls.is_empty()
+            && matches!(
+                verb,
+                Verb::CommInit { .. }
+                    | Verb::CommSplit { .. }
+                    | Verb::Register { .. }
+                    | Verb::Collect(_)
+                    | Verb::Barrier { .. }
+                    | Verb::AllAgree { .. }
+                    | Verb::StoreSet { .. }
+                    | Verb::StoreDelete { .. }
+                    | Verb::FlagWrite { .. }
+            )
+    }
+
+    /// Whether the thread's next operation is on a contended object, so that its turn is a choice.
+    pub(crate) fn contended(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        if self.config.contended.is_empty() || self.config.mode == Mode::Naive {
+            return false;
+        }
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let mut contended = false;
+        self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
+            contended |= self.config.contended.contains(&object);
+        });
+        contended
+    }
+
+    /// The objects that an operation touches, as far as threads can contend for them.
+    pub(crate) fn objects(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        next: Next<'_>,
+        each: &mut dyn FnMut(Object),
+    ) {
+        match next {
+            Next::Return => {}
+            Next::Ask(question, _) => match question {
+                Question::MapHas { map, .. } | Question::MapItems { map, .. } => {
+                    each(Object::named(ObjectKind::Map, *map));
+                }
+                Question::ListLen { list } => each(Object::named(ObjectKind::List, *list)),
+                Question::HasWindow { comm, .. } => self.comm_object(state, rank, comm, each),
+                Question::EventQuery { event } => each(Object::named(ObjectKind::Event, *event)),
+                Question::Choose { .. }
+                | Question::Grew(_)
+                | Question::Failed(_)
+                | Question::Equal(..)
+                | Question::Truth(_)
+                | Question::Number(_)
+                | Question::Trimmed(_) => {}
+            },
+            Next::Op(op) => self.objects_of_op(state, rank, thread, &op.verb, each),
+        }
+    }
+
+    fn comm_object(&self, state: &State, rank: Rank, comm: &Operand, each: &mut dyn FnMut(Object)) {
+        if let Value::Comm(comm) = Self::value(state, rank, comm) {
+            each(Object::comm(comm));
+        }
+    }
+
+    fn objects_of_op(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        each: &mut dyn FnMut(Object),
+    ) {
+        use ObjectKind as Kind;
+        match verb {
+            Verb::CommSplit { comm, .. }
+            | Verb::CommDestroy { comm }
+            | Verb::Register { comm, .. }
+            | Verb::Deregister { comm, .. } => self.comm_object(state, rank, comm, each),
+            Verb::Collect(call) => {
+                self.comm_object(state, rank, &call.comm, each);
+                each(Object::named(Kind::Stream, call.stream));
+            }
+            Verb::GroupEnd => {
+                for (object, _) in self.group_objects(state, rank, thread) {
+                    each(object);
+                }
+            }
+            Verb::Kernel { stream, .. } => each(Object::named(Kind::Stream, *stream)),
+            Verb::EventRecord { event, stream } | Verb::StreamWait { stream, event } => {
+                each(Object::named(Kind::Stream, *stream));
+                each(Object::named(Kind::Event, *event));
+            }
+            Verb::Synchronize { what } => match Self::value(state, rank, what) {
+                Value::Stream(stream) => each(Object::named(Kind::Stream, stream)),
+                Value::Event(event) => each(Object::named(Kind::Event, event)),
+                Value::Device => {
+                    for (stream, _) in &state.ranks[rank.at()].streams {
+                        each(Object::named(Kind::Stream, *stream));
+                    }
+                }
+                _ => {}
+            },
+            Verb::PoolLock { pool }
+            | Verb::PoolUnlock { pool }
+            | Verb::Alloc { pool, .. }
+            | Verb::Trim { pool }
+            | Verb::Havoc { pool, .. } => {
+                each(Object::named(Kind::Pool, *pool));
+                each(Object::ADDRESSES);
+            }
+            Verb::Free { buffer, .. } => {
+                if let Value::Buffer(buffer) = Self::value(state, rank, buffer)
+                    && let super::Owner::Pool(pool) = buffer.memory.owner
+                {
+                    each(Object::named(Kind::Pool, pool));
+                }
+                each(Object::ADDRESSES);
+            }
+            Verb::MemAlloc { .. } => each(Object::ADDRESSES),
+            Verb::Lock { mutex } | Verb::Unlock { mutex } => each(Object::named(Kind::Mutex, *mutex)),
+            Verb::StoreSet { key, .. } | Verb::StoreGet { key } | Verb::StoreDelete { key } => {
+                each(Object::named(Kind::StoreKey, *key));
+            }
+            Verb::FlagWrite { flag, .. } | Verb::FlagWait { flag, .. } => {
+                each(Object::named(Kind::Flag, *flag));
+            }
+            Verb::MapPut { map, .. }
+            | Verb::MapPop { map, .. }
+            | Verb::MapGet { map, .. }
+            | Verb::MapClear { map } => each(Object::named(Kind::Map, *map)),
+            Verb::ListPush { list, .. }
+            | Verb::ListGet { list, .. }
+            | Verb::ListSet { list, .. }
+            | Verb::ListPop { list }
+            | Verb::ListClear { list } => each(Object::named(Kind::List, *list)),
+            Verb::Step { .. }
+            | Verb::Spawn { .. }
+            | Verb::Join { .. }
+            | Verb::Exit { .. }
+            | Verb::Reach { .. }
+            | Verb::Steady
+            | Verb::Measure { .. }
+            | Verb::CommInit { .. }
+            | Verb::GroupStart
+            | Verb::Pool { .. }
+            | Verb::Barrier { .. }
+            | Verb::AllAgree { .. } => {}
+        }
+    }
+}

@@ -1,0 +1,507 @@
+//! Pools: segments split into blocks, best fit, a tie broken by address or by counter, deferred frees, and
+//! whatever history left behind.
+//!
+//! Everything an allocation depends on is *decided* first, without changing the state; what luck has to
+//! pick on the way (address order, reuse of addresses, polls, faults) becomes a choice.
+//! Not here: what memory holds ([`super::memory`]).
+
+use std::sync::Arc;
+
+use super::Machine;
+use super::contention::{Object, ObjectKind, Touch};
+use super::map::place;
+use super::poll::{FaultOf, PickOf, Picks, Poll};
+use super::state::{Block, Pool, RankState, Segment, State, Use, find};
+use super::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
+use super::window::GRANULARITY_BYTES;
+use crate::clock::{Actor, Clock};
+use crate::fault::{About, OpRef, Rule};
+use crate::program::{MemoryKind, Operand, SizeClasses, TieBreak, Verb};
+use crate::rank::{Rank, Token};
+
+const BLOCK_BYTES: u64 = 512;
+const SMALL_BYTES: u64 = 1 << 20;
+const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
+const MIN_LARGE_BYTES: u64 = 10 << 20;
+
+/// What an allocation will do.
+pub(crate) enum Plan {
+    /// Out of memory, by a fault.
+    Fail,
+    /// A block of the pool, after these changes.
+    Block {
+        pool: Pool,
+        segment: usize,
+        block: usize,
+        grew: Option<(AddressId, u64)>,
+        address_order: Vec<Value>,
+        joined: Vec<Clock>,
+    },
+    /// Segments left behind free, with their addresses.
+    Havoc(Vec<u64>),
+    /// Nothing to decide.
+    Nothing,
+}
+
+/// Size classes: block length, whether it is small, and the length of a segment made for it.
+fn classed(classes: SizeClasses, len_bytes: u64) -> (u64, bool, u64) {
+    let block = len_bytes.max(1).next_multiple_of(BLOCK_BYTES);
+    match classes {
+        SizeClasses::Exact => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
+        SizeClasses::Torch if block <= SMALL_BYTES => (block, true, GRANULARITY_BYTES),
+        SizeClasses::Torch if block < MIN_LARGE_BYTES => (block, false, LARGE_SEGMENT_BYTES),
+        SizeClasses::Torch => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
+    }
+}
+
+/// Whether what remains of a block is worth a block of its own.
+fn splits(classes: SizeClasses, small: bool, rest_bytes: u64) -> bool {
+    match classes {
+        SizeClasses::Exact => rest_bytes >= BLOCK_BYTES,
+        SizeClasses::Torch if small => rest_bytes >= BLOCK_BYTES,
+        SizeClasses::Torch => rest_bytes > SMALL_BYTES,
+    }
+}
+
+/// Gives a block back and merges it with free neighbours of its segment.
+fn give_back(pool: &mut Pool, id: BlockId) {
+    for segment in &mut pool.segments {
+        let Some(at) = segment.blocks.iter().position(|block| block.held == Use::Used(id)) else { continue };
+        segment.blocks[at].held = Use::Free;
+        if at + 1 < segment.blocks.len() && segment.blocks[at + 1].held == Use::Free {
+            let next = segment.blocks.remove(at + 1);
+            segment.blocks[at].len_bytes += next.len_bytes;
+        }
+        if at > 0 && segment.blocks[at - 1].held == Use::Free {
+            let this = segment.blocks.remove(at);
+            segment.blocks[at - 1].len_bytes += this.len_bytes;
+        }
+        return;
+    }
+}
+
+fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
+    find(&rank.pools, &pool).map(|at| &rank.pools[at].1)
+}
+
+impl Machine<'_> {
+    fn declared(&self) -> Pool {
+        let width = (self.config.ranks * self.config.actors_per_rank) as usize;
+        Pool {
+            classes: SizeClasses::Exact,
+            tie: TieBreak::Counter,
+            memory: MemoryKind::Nccl,
+            segments: Vec::new(),
+            segments_made: 0,
+            blocks_made: 0,
+            deferred: Vec::new(),
+            holder: None,
+            released: Clock::new(Actor(0), width),
+        }
+    }
+
+    fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
+        let fresh = pool_of(&state.ranks[rank.at()], pool).is_none().then(|| self.declared());
+        let pools = &mut state.rank_mut(rank).pools;
+        if let Some(fresh) = fresh {
+            pools.push((pool, fresh));
+        }
+        let at = find(pools, &pool).expect("just declared");
+        &mut pools[at].1
+    }
+
+    /// Whether another thread holds the allocator's lock.
+    pub(crate) fn pool_held(&self, rank: &RankState, pool: Token, thread: u32) -> bool {
+        pool_of(rank, pool).is_some_and(|pool| pool.holder.is_some_and(|holder| holder != thread))
+    }
+
+    pub(crate) fn decide_pool(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        match verb {
+            Verb::Alloc { pool, len_bytes, stream, .. } => {
+                if self.decide_fault(state, FaultOf::Alloc, picks)? {
+                    return Ok(Plan::Fail);
+                }
+                self.decide_alloc(state, rank, thread, (*pool, *len_bytes, *stream), picks)
+            }
+            Verb::Havoc { pool, max, sizes_bytes } => {
+                let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
+                let mut left = Vec::new();
+                while u32::try_from(left.len()).expect("few") < *max {
+                    match picks.take(|| PickOf::Havoc(*pool), (0..=count).collect())? {
+                        0 => break,
+                        nth => left.push(sizes_bytes[nth as usize - 1]),
+                    }
+                }
+                Ok(Plan::Havoc(left))
+            }
+            _ => Ok(Plan::Nothing),
+        }
+    }
+
+    fn decide_alloc(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        (name, len_bytes, stream): (Token, u64, Token),
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        let r = &state.ranks[rank.at()];
+        let mut pool = pool_of(r, name).cloned().unwrap_or_else(|| self.declared());
+        let mut joined = Vec::new();
+        let mut still = Vec::new();
+        for (id, event, nth) in std::mem::take(&mut pool.deferred) {
+            let of = || PickOf::Deferred(event);
+            match self.seen(state, rank, thread, event, nth, picks, of)? {
+                Some(done) => {
+                    joined.push(done);
+                    give_back(&mut pool, id);
+                }
+                None => still.push((id, event, nth)),
+            }
+        }
+        pool.deferred = still;
+        let (block_bytes, small, segment_bytes) = classed(pool.classes, len_bytes);
+        let mut fits: Vec<(usize, usize, u64)> = Vec::new();
+        for (s, segment) in pool.segments.iter().enumerate() {
+            for (b, block) in segment.blocks.iter().enumerate() {
+                let fit = block.held == Use::Free
+                    && segment.small == small
+                    && block.stream == stream
+                    && block.len_bytes >= block_bytes;
+                if fit {
+                    fits.push((s, b, block.len_bytes));
+                }
+            }
+        }
+        let best = fits.iter().map(|fit| fit.2).min();
+        fits.retain(|fit| Some(fit.2) == best);
+        let mut address_order = r.address_order.clone();
+        if fits.len() > 1 && pool.tie == TieBreak::Address {
+            let mut placed = Vec::new();
+            for (s, b, _) in &fits {
+                let address = Value::Address(Address::Memory(pool.segments[*s].buffer.address, 0));
+                place(&mut address_order, &address, picks, || PickOf::AddressOrder)?;
+                placed.push((address, *s, *b));
+            }
+            placed.sort_by_key(|(address, _, b)| (address_order.iter().position(|a| a == address), *b));
+            fits = vec![(placed[0].1, placed[0].2, 0)];
+        }
+        let mut grew = None;
+        let (segment, block) = match fits.first() {
+            Some((segment, block, _)) => (*segment, *block),
+            None => {
+                let address = self.decide_address(r, (Owner::Pool(name), pool.segments_made), segment_bytes, picks)?;
+                let buffer = segment_buffer(name, pool.segments_made, address, segment_bytes);
+                let whole =
+                    Block { offset_bytes: 0, len_bytes: segment_bytes, stream, held: Use::Free };
+                pool.segments.push(Segment { buffer: Arc::new(buffer), small, blocks: vec![whole] });
+                pool.segments_made += 1;
+                grew = Some((address, segment_bytes));
+                (pool.segments.len() - 1, 0)
+            }
+        };
+        let classes = pool.classes;
+        let blocks = &mut pool.segments[segment].blocks;
+        let rest = blocks[block].len_bytes - block_bytes;
+        if splits(classes, small, rest) {
+            let offset_bytes = blocks[block].offset_bytes + block_bytes;
+            blocks[block].len_bytes = block_bytes;
+            blocks.insert(block + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
+        }
+        Ok(Plan::Block { pool, segment, block, grew, address_order, joined })
+    }
+
+    /// A fresh address, or one that was freed and comes back.
+    fn decide_address(
+        &self,
+        rank: &RankState,
+        (owner, nth): (Owner, u32),
+        len_bytes: u64,
+        picks: &mut Picks<'_>,
+    ) -> Result<AddressId, Poll> {
+        let back: Vec<AddressId> =
+            rank.free_addresses.iter().filter(|(_, len)| *len == len_bytes).map(|(a, _)| *a).collect();
+        let options = u32::try_from(back.len()).expect("few addresses");
+        let fresh = AddressId(MemoryId { owner, nth });
+        match picks.take(|| PickOf::AddressReuse, (0..=options).collect())? {
+            0 => Ok(fresh),
+            nth => Ok(back[nth as usize - 1]),
+        }
+    }
+
+    pub(crate) fn decide_mem_alloc(
+        &self,
+        state: &State,
+        rank: Rank,
+        verb: &Verb,
+        picks: &mut Picks<'_>,
+    ) -> Result<Option<AddressId>, Poll> {
+        let Verb::MemAlloc { name, len_bytes, .. } = verb else { return Ok(None) };
+        if self.decide_fault(state, FaultOf::Alloc, picks)? {
+            return Ok(None);
+        }
+        let r = &state.ranks[rank.at()];
+        let nth = find(&r.made, name).map_or(0, |at| r.made[at].1);
+        let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        self.decide_address(r, (Owner::Program(*name), nth), len, picks).map(Some)
+    }
+
+    pub(crate) fn run_memory(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+        let touch_pool = |state: &mut State, pool: Token| {
+            self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
+        };
+        match verb {
+            Verb::Pool { pool, classes, tie, memory } => {
+                if pool_of(&state.ranks[rank.at()], *pool).is_none() {
+                    let fresh =
+                        Pool { classes: *classes, tie: *tie, memory: *memory, ..self.declared() };
+                    state.rank_mut(rank).pools.push((*pool, fresh));
+                }
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::PoolLock { pool } => {
+                touch_pool(state, *pool);
+                let row = self.pool_mut(state, rank, *pool);
+                row.holder = Some(thread);
+                let released = row.released.clone();
+                state.rank_mut(rank).threads[thread as usize].clock.join(&released);
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::PoolUnlock { pool } => {
+                touch_pool(state, *pool);
+                let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+                let row = self.pool_mut(state, rank, *pool);
+                row.holder = None;
+                row.released = clock;
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::Alloc { pool, .. } => {
+                touch_pool(state, *pool);
+                self.alloc(state, rank, thread, verb);
+            }
+            Verb::Trim { pool } => {
+                touch_pool(state, *pool);
+                self.trim(state, rank, thread, *pool, op);
+            }
+            Verb::Havoc { pool, .. } => {
+                touch_pool(state, *pool);
+                self.havoc(state, rank, thread, *pool, verb);
+            }
+            Verb::Free { buffer, after } => self.free(state, rank, thread, buffer, *after, op),
+            Verb::MemAlloc { .. } => self.mem_alloc(state, rank, thread, verb),
+            _ => unreachable!("dispatched by verb"),
+        }
+    }
+
+    fn given_picks(state: &State, rank: Rank, thread: u32) -> Vec<u32> {
+        state.ranks[rank.at()].threads[thread as usize].picks.clone()
+    }
+
+    fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb) {
+        let Verb::Alloc { pool: token, name, len_bytes, .. } = verb else { unreachable!("an allocation") };
+        let given = Self::given_picks(state, rank, thread);
+        let plan = self
+            .decide_pool(state, rank, thread, verb, &mut Picks { given: &given })
+            .unwrap_or_else(|_| unreachable!("polled before it runs"));
+        let Plan::Block { mut pool, segment, block, grew, address_order, joined } = plan else {
+            state.faults_used += 1;
+            self.fail(state, rank, format!("{}.alloc", self.name(*token)), 2);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        for clock in joined {
+            state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
+        }
+        let id = BlockId(MemoryId { owner: Owner::Pool(*token), nth: pool.blocks_made });
+        pool.blocks_made += 1;
+        let row = &mut pool.segments[segment];
+        row.blocks[block].held = Use::Used(id);
+        let offset_bytes = row.blocks[block].offset_bytes;
+        let whole = Arc::clone(&row.buffer);
+        let kind = pool.memory;
+        // A second declaration keeps the first pool; an undeclared one exists from its first use.
+        *self.pool_mut(state, rank, *token) = pool;
+        if let Some((address, len)) = grew {
+            self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
+            self.create(state, rank, kind, &whole);
+            state.rank_mut(rank).free_addresses.retain(|free| *free != (address, len));
+        }
+        let buffer = Buffer {
+            block: Some(id),
+            memory: whole.memory,
+            address: whole.address,
+            offset_bytes,
+            len_bytes: *len_bytes,
+            memory_len_bytes: whole.memory_len_bytes,
+            name: *name,
+            grew: grew.is_some(),
+        };
+        let r = state.rank_mut(rank);
+        r.address_order = address_order;
+        r.live.insert(id);
+        self.fresh_contents(state, rank, &buffer);
+        self.done(state, rank, thread, &[Value::Buffer(Arc::new(buffer))]);
+    }
+
+    fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb) {
+        let Verb::MemAlloc { name, len_bytes, memory } = verb else { unreachable!("an allocation") };
+        let given = Self::given_picks(state, rank, thread);
+        let decided = self
+            .decide_mem_alloc(state, rank, verb, &mut Picks { given: &given })
+            .unwrap_or_else(|_| unreachable!("polled before it runs"));
+        let Some(address) = decided else {
+            state.faults_used += 1;
+            self.fail(state, rank, "mem_alloc".to_owned(), 2);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
+        let r = state.rank_mut(rank);
+        let row = find(&r.made, name).unwrap_or_else(|| {
+            r.made.push((*name, 0));
+            r.made.len() - 1
+        });
+        let id = MemoryId { owner: Owner::Program(*name), nth: r.made[row].1 };
+        r.made[row].1 += 1;
+        let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        r.free_addresses.retain(|free| *free != (address, whole_len));
+        r.live.insert(BlockId(id));
+        let buffer = Arc::new(Buffer {
+            block: Some(BlockId(id)),
+            memory: id,
+            address,
+            offset_bytes: 0,
+            len_bytes: *len_bytes,
+            memory_len_bytes: whole_len,
+            name: *name,
+            grew: true,
+        });
+        let whole = Buffer { len_bytes: whole_len, ..Buffer::clone(&buffer) };
+        self.create(state, rank, *memory, &Arc::new(whole));
+        self.fresh_contents(state, rank, &buffer);
+        self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+    }
+
+    /// `cudaFree` waits for the device; everything else frees at once.
+    pub(crate) fn can_free(&self, state: &State, rank: Rank, thread: u32, buffer: &Operand) -> bool {
+        let Value::Buffer(buffer) = Self::value(state, rank, buffer) else { return true };
+        let r = &state.ranks[rank.at()];
+        if let Owner::Pool(pool) = buffer.memory.owner {
+            return !self.pool_held(r, pool, thread);
+        }
+        let cuda = r.memory.get(&buffer.memory).is_some_and(|m| m.kind == MemoryKind::Cuda);
+        !cuda || self.drained(state, rank, &Operand::Device)
+    }
+
+    fn free(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        buffer: &Operand,
+        after: Option<Token>,
+        op: OpRef,
+    ) {
+        let Value::Buffer(buffer) = Self::value(state, rank, buffer) else {
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        let past = Self::past(state, rank, thread);
+        let owned = buffer.block.filter(|block| state.ranks[rank.at()].live.contains(block));
+        let Some(block) = owned else {
+            self.find(state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
+                format!(
+                    "rank {} frees {}, which it does not hold any more ({})",
+                    rank.0,
+                    self.buffer_name(&buffer),
+                    self.at(&op)
+                )
+            });
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        state.rank_mut(rank).live.remove(&block);
+        match buffer.memory.owner {
+            Owner::Pool(pool) => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
+                let recorded = after.map(|event| {
+                    let events = &state.ranks[rank.at()].events;
+                    (event, find(events, &event).map_or(0, |at| events[at].1.recorded))
+                });
+                let row = self.pool_mut(state, rank, pool);
+                match recorded {
+                    Some((event, nth)) => row.deferred.push((block, event, nth)),
+                    None => give_back(row, block),
+                }
+            }
+            Owner::Program(_) => {
+                let cuda =
+                    state.ranks[rank.at()].memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
+                if cuda {
+                    let clocks: Vec<Clock> =
+                        state.ranks[rank.at()].streams.iter().map(|(_, s)| s.clock.clone()).collect();
+                    for clock in clocks {
+                        state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
+                    }
+                }
+                self.release(state, rank, thread, buffer.memory, op);
+            }
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn trim(&self, state: &mut State, rank: Rank, thread: u32, pool: Token, op: OpRef) {
+        let row = self.pool_mut(state, rank, pool);
+        let idle = |segment: &Segment| segment.blocks.iter().all(|block| block.held == Use::Free);
+        let released: Vec<Arc<Buffer>> =
+            row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
+        row.segments.retain(|segment| !idle(segment));
+        for segment in &released {
+            self.release(state, rank, thread, segment.memory, op);
+        }
+        self.done(state, rank, thread, &[Value::Trimmed(released.into())]);
+    }
+
+    fn havoc(&self, state: &mut State, rank: Rank, thread: u32, pool: Token, verb: &Verb) {
+        let given = Self::given_picks(state, rank, thread);
+        let plan = self
+            .decide_pool(state, rank, thread, verb, &mut Picks { given: &given })
+            .unwrap_or_else(|_| unreachable!("polled before it runs"));
+        let Plan::Havoc(sizes) = plan else { unreachable!("havoc is decided as havoc") };
+        for len in sizes {
+            let stream = self.source.default_stream();
+            let row = self.pool_mut(state, rank, pool);
+            let (_, small, segment_bytes) = classed(row.classes, len);
+            let nth = row.segments_made;
+            let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth });
+            let buffer = Arc::new(segment_buffer(pool, nth, address, segment_bytes));
+            let whole = Block { offset_bytes: 0, len_bytes: segment_bytes, stream, held: Use::Free };
+            row.segments.push(Segment { buffer: Arc::clone(&buffer), small, blocks: vec![whole] });
+            row.segments_made += 1;
+            let kind = row.memory;
+            self.create(state, rank, kind, &buffer);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+}
+
+fn segment_buffer(pool: Token, nth: u32, address: AddressId, len_bytes: u64) -> Buffer {
+    Buffer {
+        block: None,
+        memory: MemoryId { owner: Owner::Pool(pool), nth },
+        address,
+        offset_bytes: 0,
+        len_bytes,
+        memory_len_bytes: len_bytes,
+        name: pool,
+        grew: false,
+    }
+}

@@ -1,0 +1,560 @@
+//! The state: the product of the tables of the nouns, and nothing that no rule reads.
+//!
+//! Each rank is shared until it is written, so a copy of a state costs one pointer a rank. Logs of past
+//! accesses are functions of the positions of the threads and stay out of the hash.
+//! Not here: how states follow one another.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use rustc_hash::FxHasher;
+
+use super::contention::Touches;
+use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
+use crate::clock::Clock;
+use crate::fault::{About, Finding, OpRef, Rule};
+use crate::platform::KernelPath;
+use crate::program::{Answer, Collective, MemoryKind, SizeClasses, Stretch, TieBreak, WindowFlags};
+use crate::rank::{Entry, Rank, Token};
+use crate::term::{Content, Term};
+
+/// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Meeting {
+    /// `ncclCommInitRank`: the n-th init of a name among these ranks.
+    Init(Token, u32, Arc<[Rank]>),
+    /// The n-th set-up event of a communicator: registration or split.
+    Setup(CommId, u32),
+    /// First use of the ordinary path of a communicator.
+    Connect(CommId),
+    /// The n-th host barrier or agreement of these ranks.
+    Host(Arc<[Rank]>, u32),
+}
+
+/// Where a host thread stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// At its next operation.
+    Ready,
+    /// Inside an operation that waits for other ranks.
+    Waiting(Meeting),
+    /// Inside a call that never returns: nobody specifies what the call does after this rule was broken.
+    Stuck,
+    /// Returned.
+    Done,
+    /// The process ended here.
+    Exited(Token),
+}
+
+/// A call of an open group.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum GroupCall {
+    Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
+    Launch { comm: CommId, launch: Arc<Launch> },
+}
+
+/// An open group of a thread.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub(crate) struct Group {
+    pub(crate) depth: u32,
+    pub(crate) failed: bool,
+    pub(crate) calls: Vec<GroupCall>,
+}
+
+/// A host thread.
+#[derive(Debug, Clone)]
+pub struct ThreadState {
+    pub(crate) entry: Entry,
+    pub(crate) answers: Arc<Vec<Answer>>,
+    pub(crate) stretch: Arc<Stretch>,
+    /// Next operation of the stretch.
+    pub(crate) next: u32,
+    /// Operations and questions done so far.
+    pub(crate) index: u32,
+    pub(crate) slots: Vec<Value>,
+    /// Choices made for the next operation.
+    pub(crate) picks: Vec<u32>,
+    /// Where the thread stands.
+    pub status: Status,
+    pub(crate) group: Group,
+    pub(crate) clock: Clock,
+}
+
+impl Hash for ThreadState {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // The slots follow from the answers and from the tables; the stretch from entry and answers.
+        self.entry.hash(state);
+        self.answers.hash(state);
+        self.next.hash(state);
+        self.slots.hash(state);
+        self.picks.hash(state);
+        self.status.hash(state);
+        self.group.hash(state);
+        self.clock.hash(state);
+    }
+}
+
+/// A collective as one rank launched it.
+#[derive(Debug, Clone)]
+pub(crate) struct Launch {
+    pub(crate) call: Arc<Collective>,
+    pub(crate) comm: CommId,
+    /// Position among the launches of the communicator on this rank.
+    pub(crate) nth: u32,
+    /// Position among all launches of this rank.
+    pub(crate) issue: u32,
+    pub(crate) send: Buffer,
+    pub(crate) recv: Buffer,
+    /// Window number and offset in it.
+    pub(crate) send_window: Option<(u32, u64)>,
+    pub(crate) recv_window: Option<(u32, u64)>,
+    pub(crate) path: KernelPath,
+    pub(crate) op: OpRef,
+}
+
+impl PartialEq for Launch {
+    fn eq(&self, other: &Self) -> bool {
+        self.op == other.op && self.nth == other.nth && self.path == other.path && self.send == other.send
+    }
+}
+
+impl Eq for Launch {}
+
+impl Hash for Launch {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.op.thread, self.op.index, self.nth, self.issue, self.path).hash(state);
+        (self.send_window, self.recv_window).hash(state);
+        (&self.send, &self.recv).hash(state);
+    }
+}
+
+/// What waits on a stream.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Work {
+    Kernel { name: Token, reads: Vec<Buffer>, writes: Vec<Buffer> },
+    Collective(Arc<Launch>),
+    Record(Token, u32),
+    Wait(Token, u32),
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct StreamOp {
+    pub(crate) work: Work,
+    pub(crate) issue: Clock,
+    pub(crate) op: OpRef,
+}
+
+/// A stream: a queue whose head runs.
+#[derive(Debug, Clone)]
+pub(crate) struct Stream {
+    pub(crate) queue: VecDeque<StreamOp>,
+    /// The head never ends: ranks run different kernels.
+    pub(crate) hung: bool,
+    pub(crate) clock: Clock,
+}
+
+impl Hash for Stream {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for op in &self.queue {
+            op.work.hash(state);
+            op.issue.hash(state);
+            (op.op.thread, op.op.index).hash(state);
+        }
+        self.hung.hash(state);
+        self.clock.hash(state);
+    }
+}
+
+/// An event: how often it was recorded, and the clocks of the records that are complete.
+#[derive(Debug, Clone, Default, Hash)]
+pub(crate) struct Event {
+    pub(crate) recorded: u32,
+    pub(crate) complete: BTreeMap<u32, Clock>,
+}
+
+/// A registration as one rank made it.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Window {
+    /// Position among the set-up events of the communicator.
+    pub(crate) nth: u32,
+    pub(crate) buffer: Buffer,
+    pub(crate) flags: WindowFlags,
+    pub(crate) live: bool,
+    pub(crate) op: OpRef,
+    /// Last use by each actor.
+    pub(crate) uses: Vec<(crate::clock::Actor, u32)>,
+}
+
+/// What one rank knows of a communicator.
+#[derive(Debug, Clone, Default, Hash)]
+pub(crate) struct View {
+    /// Set-up events entered.
+    pub(crate) setups: u32,
+    pub(crate) connected: bool,
+    pub(crate) destroyed: bool,
+    pub(crate) launched: u32,
+    pub(crate) executed: u32,
+    pub(crate) windows: Vec<Window>,
+}
+
+impl View {
+    /// The window that the n-th set-up event made, registered still or not.
+    pub(crate) fn window(&self, nth: u32) -> Option<&Window> {
+        self.windows.iter().find(|window| window.nth == nth)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Use {
+    Free,
+    Used(BlockId),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Block {
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) stream: Token,
+    pub(crate) held: Use,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Segment {
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) small: bool,
+    pub(crate) blocks: Vec<Block>,
+}
+
+/// A caching pool of a rank.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Pool {
+    pub(crate) classes: SizeClasses,
+    pub(crate) tie: TieBreak,
+    pub(crate) memory: MemoryKind,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments_made: u32,
+    pub(crate) blocks_made: u32,
+    /// Blocks that return once the n-th record of an event is seen complete.
+    pub(crate) deferred: Vec<(BlockId, Token, u32)>,
+    pub(crate) holder: Option<u32>,
+    pub(crate) released: Clock,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// A past access; a function of positions, so not part of the identity of a state.
+#[derive(Debug, Clone)]
+pub(crate) struct Accessed {
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+    pub(crate) actor: crate::clock::Actor,
+    pub(crate) epoch: u32,
+    pub(crate) access: Access,
+    pub(crate) op: OpRef,
+}
+
+/// Physical memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    pub(crate) kind: MemoryKind,
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) released: bool,
+    /// Non-overlapping, by offset: start, length, contents.
+    pub(crate) pieces: Vec<(u64, u64, Content)>,
+    pub(crate) accesses: Vec<Accessed>,
+}
+
+impl Hash for Memory {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.released.hash(state);
+        self.buffer.address.hash(state);
+        self.pieces.hash(state);
+    }
+}
+
+/// A lock of a rank.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Mutex {
+    pub(crate) holder: Option<u32>,
+    pub(crate) released: Clock,
+}
+
+/// A call that returned an error.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallError {
+    /// The call, with its object.
+    pub call: Arc<str>,
+    /// `ncclResult_t`, or 2 for an allocation that ran out of memory.
+    pub code: i32,
+}
+
+/// What a program costs; counted for each rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Costs {
+    /// Communicators made.
+    pub communicators: u32,
+    /// Window registrations before `r.steady()`.
+    pub registrations_warm_up: u32,
+    /// Window registrations after it.
+    pub registrations: u32,
+    /// Host barriers and agreements after it.
+    pub barriers: u32,
+    /// Store calls after it.
+    pub store_calls: u32,
+    /// Collectives after it.
+    pub collectives: u32,
+    /// Bytes of segments held now.
+    pub reserved_bytes: u64,
+    /// The most bytes of segments held at once.
+    pub reserved_bytes_max: u64,
+    /// Whether `r.steady()` was passed.
+    pub steady: bool,
+}
+
+/// One rank: its threads, its device, and what it knows of communicators.
+#[derive(Debug, Clone, Default)]
+pub struct RankState {
+    /// Host threads.
+    pub threads: Vec<ThreadState>,
+    pub(crate) streams: Vec<(Token, Stream)>,
+    pub(crate) events: Vec<(Token, Event)>,
+    pub(crate) views: Vec<(CommId, View)>,
+    pub(crate) pools: Vec<(Token, Pool)>,
+    pub(crate) memory: BTreeMap<MemoryId, Memory>,
+    pub(crate) live: BTreeSet<BlockId>,
+    pub(crate) mutexes: Vec<(Token, Mutex)>,
+    pub(crate) maps: Vec<(Token, Vec<(Value, Value)>)>,
+    pub(crate) lists: Vec<(Token, Vec<Value>)>,
+    /// Memory that the program made, by name.
+    pub(crate) made: Vec<(Token, u32)>,
+    pub(crate) inits: Vec<(Token, u32)>,
+    pub(crate) hosts: Vec<(Arc<[Rank]>, u32)>,
+    pub(crate) free_addresses: Vec<(AddressId, u64)>,
+    pub(crate) address_order: Vec<Value>,
+    pub(crate) hash_order: Vec<Value>,
+    pub(crate) issued: u32,
+    /// Some collective left wrong data without an error.
+    pub(crate) corrupt: bool,
+    /// Calls that returned an error, in order.
+    pub errors: Vec<CallError>,
+    /// Costs so far.
+    pub costs: Costs,
+    pub(crate) touches: Touches,
+}
+
+impl Hash for RankState {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.threads.hash(state);
+        self.streams.hash(state);
+        self.events.hash(state);
+        self.views.hash(state);
+        self.pools.hash(state);
+        self.memory.hash(state);
+        self.live.hash(state);
+        self.mutexes.hash(state);
+        self.maps.hash(state);
+        self.lists.hash(state);
+        self.hosts.hash(state);
+        self.free_addresses.hash(state);
+        self.address_order.hash(state);
+        self.hash_order.hash(state);
+        self.corrupt.hash(state);
+        self.errors.hash(state);
+        self.costs.hash(state);
+    }
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct StoreEntry {
+    pub(crate) value: Value,
+    pub(crate) set: Clock,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Key {
+    pub(crate) entry: Option<StoreEntry>,
+    /// The first set ever: the least that a blocking read is ordered after.
+    pub(crate) first: Option<Clock>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flag {
+    pub(crate) value: i64,
+    pub(crate) last: Option<Clock>,
+    /// The first write of each value.
+    pub(crate) first: BTreeMap<i64, Clock>,
+}
+
+/// A collective that ran, kept while another may turn out to be unordered with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Executed {
+    pub(crate) comm: CommId,
+    /// For each member: rank, issue, actor, epoch, operation.
+    pub(crate) members: Arc<[(Rank, u32, crate::clock::Actor, u32, OpRef)]>,
+}
+
+/// What all ranks share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shared {
+    pub(crate) keys: BTreeMap<Token, Key>,
+    pub(crate) flags: BTreeMap<Token, Flag>,
+    /// The order of communicator hashes, as far as anybody looked.
+    pub(crate) comm_order: Vec<CommId>,
+    pub(crate) executed: Vec<Executed>,
+    pub(crate) touches: Touches,
+}
+
+impl Hash for Shared {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        for (token, key) in &self.keys {
+            token.hash(state);
+            if let Some(entry) = &key.entry {
+                entry.value.hash(state);
+                entry.set.hash(state);
+            }
+        }
+        for (token, flag) in &self.flags {
+            token.hash(state);
+            flag.value.hash(state);
+            flag.last.hash(state);
+        }
+        self.comm_order.hash(state);
+    }
+}
+
+/// A choice that led to a state, newest first.
+#[derive(Debug)]
+pub struct Path {
+    /// The choice, with the ranks' original numbers.
+    pub choice: super::Choice,
+    /// What came before.
+    pub before: Option<Arc<Path>>,
+}
+
+/// A state of the whole job.
+#[derive(Debug, Clone)]
+pub struct State {
+    pub(crate) ranks: Vec<Arc<RankState>>,
+    pub(crate) hashes: Vec<u64>,
+    pub(crate) stale: Vec<u32>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared_hash: u64,
+    pub(crate) shared_stale: bool,
+    pub(crate) findings: Arc<BTreeMap<(Rule, About), Arc<Finding>>>,
+    /// Nobody specifies what follows this operation.
+    pub(crate) undefined: Option<OpRef>,
+    pub(crate) faults_used: u32,
+    /// The choices that led here; not part of the identity.
+    pub path: Option<Arc<Path>>,
+    /// `original[rank]`: its number before ranks were renumbered; not part of the identity.
+    pub(crate) original: Arc<[Rank]>,
+    /// Operations executed; not part of the identity.
+    pub steps: u64,
+}
+
+impl State {
+    /// A rank.
+    #[must_use]
+    pub fn rank(&self, rank: Rank) -> &RankState {
+        &self.ranks[rank.at()]
+    }
+
+    pub(crate) fn rank_mut(&mut self, rank: Rank) -> &mut RankState {
+        if !self.stale.contains(&rank.0) {
+            self.stale.push(rank.0);
+        }
+        Arc::make_mut(&mut self.ranks[rank.at()])
+    }
+
+    pub(crate) fn shared_mut(&mut self) -> &mut Shared {
+        self.shared_stale = true;
+        Arc::make_mut(&mut self.shared)
+    }
+
+    /// The findings so far.
+    #[must_use]
+    pub fn findings(&self) -> &BTreeMap<(Rule, About), Arc<Finding>> {
+        &self.findings
+    }
+
+    /// Brings the cached hashes up to date.
+    pub fn seal(&mut self) {
+        for rank in std::mem::take(&mut self.stale) {
+            self.hashes[rank as usize] = hash_of(&*self.ranks[rank as usize]);
+        }
+        if self.shared_stale {
+            self.shared_hash = hash_of(&*self.shared);
+            self.shared_stale = false;
+        }
+    }
+
+    /// A 64-bit fingerprint of everything that rules read.
+    ///
+    /// # Panics
+    /// If the state was changed since [`State::seal`].
+    #[must_use]
+    pub fn fingerprint(&self) -> u64 {
+        assert!(self.stale.is_empty() && !self.shared_stale, "seal before taking a fingerprint");
+        let mut hasher = FxHasher::default();
+        self.hashes.hash(&mut hasher);
+        self.shared_hash.hash(&mut hasher);
+        for key in self.findings.keys() {
+            key.hash(&mut hasher);
+        }
+        self.undefined.is_some().hash(&mut hasher);
+        self.faults_used.hash(&mut hasher);
+        // FxHash mixes its last word weakly; a multiply-shift spreads it over all bits.
+        let hash = hasher.finish();
+        (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    /// The choices that led here, oldest first, with the ranks' original numbers.
+    #[must_use]
+    pub fn choices(&self) -> Vec<super::Choice> {
+        let mut choices = Vec::new();
+        let mut at = self.path.as_ref();
+        while let Some(path) = at {
+            choices.push(path.choice.clone());
+            at = path.before.as_ref();
+        }
+        choices.reverse();
+        choices
+    }
+}
+
+impl Drop for Path {
+    fn drop(&mut self) {
+        // A long list would otherwise be dropped recursively.
+        let mut before = self.before.take();
+        while let Some(path) = before {
+            match Arc::try_unwrap(path) {
+                Ok(mut path) => before = path.before.take(),
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+pub(crate) fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The entry of a small table, by key; rows are few, so a scan beats a tree.
+pub(crate) fn find<K: PartialEq, V>(table: &[(K, V)], key: &K) -> Option<usize> {
+    table.iter().position(|(k, _)| k == key)
+}
+
+/// One term for a content.
+pub(crate) fn whole(terms: &mut crate::term::Terms, content: &Content) -> Term {
+    match content {
+        Content::Whole(term) => *term,
+        Content::Shares(shares) => terms.intern(crate::term::TermNode::Row(shares.to_vec())),
+    }
+}

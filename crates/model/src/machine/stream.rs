@@ -1,0 +1,270 @@
+//! Streams and events: queues whose heads run, and the order that records and waits make.
+//! Not here: collectives at the head of a stream ([`super::collective`]).
+
+use super::contention::{Object, ObjectKind, Touch};
+use super::poll::{PickOf, Picks, Poll};
+use super::state::{Access, Event, RankState, State, Stream, StreamOp, Work, find, whole};
+use super::value::{Buffer, MemoryId, Value};
+use super::{Machine, Mode, locked};
+use crate::clock::{Actor, Clock};
+use crate::fault::OpRef;
+use crate::program::{Answer, Operand};
+use crate::rank::{Rank, Token};
+use crate::term::{Content, TermNode};
+
+use super::memory::Range;
+
+impl Work {
+    /// Whether it reads or writes this memory.
+    pub(crate) fn touches(&self, memory: MemoryId) -> bool {
+        match self {
+            Self::Kernel { reads, writes, .. } => {
+                reads.iter().chain(writes).any(|buffer| buffer.memory == memory)
+            }
+            Self::Collective(launch) => launch.send.memory == memory || launch.recv.memory == memory,
+            Self::Record(..) | Self::Wait(..) => false,
+        }
+    }
+}
+
+fn event_mut(rank: &mut RankState, event: Token) -> &mut Event {
+    let at = find(&rank.events, &event).unwrap_or_else(|| {
+        rank.events.push((event, Event::default()));
+        rank.events.len() - 1
+    });
+    &mut rank.events[at].1
+}
+
+fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
+    find(&rank.events, &event).map(|at| &rank.events[at].1)
+}
+
+impl Machine<'_> {
+    pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: StreamOp) {
+        let r = &state.ranks[rank.at()];
+        let at = find(&r.streams, &stream);
+        if let Some(at) = at {
+            state.rank_mut(rank).streams[at].1.queue.push_back(op);
+            return;
+        }
+        if !self.fits(r.threads.len(), r.streams.len() + 1) {
+            return;
+        }
+        let nth = u32::try_from(r.streams.len()).expect("few streams a rank");
+        let width = (self.config.ranks * self.config.actors_per_rank) as usize;
+        let clock = Clock::new(Actor(0), width).child(self.stream_actor(rank, nth));
+        let queue = std::collections::VecDeque::from([op]);
+        state.rank_mut(rank).streams.push((stream, Stream { queue, hung: false, clock }));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the operands of a launch")]
+    pub(crate) fn kernel(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        name: Token,
+        (reads, writes): (&[Operand], &[Operand]),
+        stream: Token,
+        op: OpRef,
+    ) {
+        let mut buffers = |operands: &[Operand]| -> Option<Vec<Buffer>> {
+            operands.iter().map(|operand| self.given(state, rank, thread, operand, op)).collect()
+        };
+        if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
+            self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+            let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+            self.enqueue(
+                state,
+                rank,
+                stream,
+                StreamOp { work: Work::Kernel { name, reads, writes }, issue, op },
+            );
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    pub(crate) fn event_record(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        event: Token,
+        stream: Token,
+        op: OpRef,
+    ) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Mutate);
+        let r = state.rank_mut(rank);
+        let record = event_mut(r, event);
+        record.recorded += 1;
+        let work = Work::Record(event, record.recorded);
+        let issue = r.threads[thread as usize].clock.clone();
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op });
+        self.done(state, rank, thread, &[]);
+    }
+
+    pub(crate) fn stream_wait(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        stream: Token,
+        event: Token,
+        op: OpRef,
+    ) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+        // The most recent record at the time of the call; before any, the wait does nothing.
+        let recorded = event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded);
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        self.enqueue(state, rank, stream, StreamOp { work: Work::Wait(event, recorded), issue, op });
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// Whether what a synchronize waits for is over.
+    pub(crate) fn drained(&self, state: &State, rank: Rank, what: &Operand) -> bool {
+        let r = &state.ranks[rank.at()];
+        match Self::value(state, rank, what) {
+            Value::Stream(stream) => {
+                find(&r.streams, &stream).is_none_or(|at| r.streams[at].1.queue.is_empty())
+            }
+            Value::Event(event) => event_of(r, event)
+                .is_none_or(|event| event.recorded == 0 || event.complete.contains_key(&event.recorded)),
+            _ => r.streams.iter().all(|(_, stream)| stream.queue.is_empty()),
+        }
+    }
+
+    pub(crate) fn synchronize(&self, state: &mut State, rank: Rank, thread: u32, what: &Operand) {
+        let value = Self::value(state, rank, what);
+        let clocks: Vec<Clock> = {
+            let r = &state.ranks[rank.at()];
+            match value {
+                Value::Stream(stream) => {
+                    find(&r.streams, &stream).map(|at| r.streams[at].1.clock.clone()).into_iter().collect()
+                }
+                Value::Event(event) => event_of(r, event)
+                    .and_then(|event| event.complete.get(&event.recorded).cloned())
+                    .into_iter()
+                    .collect(),
+                _ => r.streams.iter().map(|(_, stream)| stream.clock.clone()).collect(),
+            }
+        };
+        match value {
+            Value::Stream(stream) => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Read);
+            }
+            Value::Event(event) => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+            }
+            _ => {
+                let streams: Vec<Token> = state.ranks[rank.at()].streams.iter().map(|(s, _)| *s).collect();
+                for stream in streams {
+                    self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Read);
+                }
+            }
+        }
+        for clock in clocks {
+            state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
+    /// semantics waits for it. Returns what was seen and, if complete, since when.
+    #[expect(clippy::too_many_arguments, reason = "shared by queries and deferred frees")]
+    pub(crate) fn seen(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        event: Token,
+        nth: u32,
+        picks: &mut Picks<'_>,
+        of: impl FnOnce() -> PickOf,
+    ) -> Result<Option<Clock>, Poll> {
+        let r = &state.ranks[rank.at()];
+        let clock = &r.threads[thread as usize].clock;
+        let Some(event) = event_of(r, event) else { return Ok(Some(clock.clone())) };
+        let nth = nth.min(event.recorded);
+        if nth == 0 {
+            return Ok(Some(clock.clone()));
+        }
+        let complete = event.complete.get(&nth);
+        let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
+        let options = match (ordered, complete.is_some(), self.config.mode) {
+            (true, ..) => vec![1],
+            (false, false, Mode::Naive) => vec![0],
+            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => vec![0, 1],
+        };
+        match (picks.take(of, options)?, complete) {
+            (0, _) => Ok(None),
+            (_, Some(done)) => Ok(Some(done.clone())),
+            (_, None) => Err(Poll::Wait),
+        }
+    }
+
+    pub(crate) fn event_query(&self, state: &mut State, rank: Rank, thread: u32, event: Token) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
+        let seen = self
+            .seen(state, rank, thread, event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
+            .expect("polled before it runs");
+        if let Some(done) = &seen {
+            state.rank_mut(rank).threads[thread as usize].clock.join(done);
+        }
+        self.answer(state, rank, thread, Answer::from(seen.is_some()), &[]);
+    }
+
+    /// Whether the head of a stream can run; collectives of several ranks are looked at elsewhere.
+    pub(crate) fn head_ready(&self, state: &State, rank: Rank, stream: usize) -> bool {
+        let r = &state.ranks[rank.at()];
+        match r.streams[stream].1.queue.front().map(|op| &op.work) {
+            None | Some(Work::Collective(_)) => false,
+            Some(Work::Kernel { .. } | Work::Record(..)) => true,
+            Some(Work::Wait(event, nth)) => {
+                *nth == 0 || event_of(r, *event).is_some_and(|event| event.complete.contains_key(nth))
+            }
+        }
+    }
+
+    /// Runs the head of a stream that [`Machine::head_ready`] said can run.
+    pub(crate) fn run_head(&self, state: &mut State, rank: Rank, stream: usize) {
+        state.steps += 1;
+        let r = state.rank_mut(rank);
+        let head = r.streams[stream].1.queue.pop_front().expect("a ready stream has a head");
+        let clock = &mut r.streams[stream].1.clock;
+        clock.tick();
+        clock.join(&head.issue);
+        match head.work {
+            Work::Kernel { name, reads, writes } => {
+                for buffer in &reads {
+                    self.access(state, rank, stream, buffer, Access::Read, head.op);
+                }
+                for buffer in &writes {
+                    self.access(state, rank, stream, buffer, Access::Write, head.op);
+                }
+                let inputs: Vec<Content> =
+                    reads.iter().map(|buffer| self.read(state, rank, &Range::of(buffer))).collect();
+                let term = {
+                    let mut terms = locked(&self.terms);
+                    let inputs = inputs.iter().map(|content| whole(&mut terms, content)).collect();
+                    terms.intern(TermNode::Kernel(name, rank, inputs))
+                };
+                for buffer in &writes {
+                    self.write(state, rank, &Range::of(buffer), Content::Whole(term));
+                }
+            }
+            Work::Record(event, nth) => {
+                let clock = r.streams[stream].1.clock.clone();
+                event_mut(r, event).complete.insert(nth, clock);
+            }
+            Work::Wait(event, nth) => {
+                if let Some(done) = event_of(r, event).and_then(|event| event.complete.get(&nth)).cloned() {
+                    r.streams[stream].1.clock.join(&done);
+                }
+            }
+            Work::Collective(_) => unreachable!("a collective runs on all its members at once"),
+        }
+    }
+}

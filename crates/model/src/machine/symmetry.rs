@@ -1,0 +1,186 @@
+//! Interchangeable ranks: states that differ only in the ranks' numbers are explored once.
+//!
+//! Valid where no function reads its rank, no operand names one, and every communicator spans the world in
+//! rank order. Ranks are sorted by what they look like on their own; a tie leaves their order, which loses
+//! a reduction and never a behaviour. Not here: when a state is canonicalized.
+
+use std::hash::Hash;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use super::state::{RankState, State, Status, hash_of};
+use super::{Machine, locked};
+use crate::clock::{Actor, Clock};
+use crate::fault::{About, Finding, OpRef};
+use crate::rank::Rank;
+use crate::term::{Content, Term};
+
+/// What a rank looks like on its own, without knowledge of others.
+fn looks(rank: &RankState) -> u64 {
+    struct Looks<'a>(&'a RankState);
+    impl Hash for Looks<'_> {
+        fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+            for t in &self.0.threads {
+                (t.entry, &t.answers, t.next, &t.picks).hash(state);
+                matches!(t.status, Status::Ready).hash(state);
+                t.slots.hash(state);
+            }
+            self.0.address_order.hash(state);
+            self.0.hash_order.hash(state);
+            self.0.free_addresses.hash(state);
+            self.0.errors.hash(state);
+            for (name, pool) in &self.0.pools {
+                (name, &pool.segments, &pool.deferred).hash(state);
+            }
+        }
+    }
+    hash_of(&Looks(rank))
+}
+
+impl Machine<'_> {
+    /// Renumbers the ranks of a state canonically.
+    pub fn canonicalize(&self, state: &mut State) {
+        let mut order: Vec<u32> = (0..self.config.ranks).collect();
+        let keys: Vec<u64> = state.ranks.iter().map(|rank| looks(rank)).collect();
+        order.sort_by_key(|rank| keys[*rank as usize]);
+        if order.is_sorted() {
+            return;
+        }
+        // order[new] = old
+        let mut to = vec![Rank(0); order.len()];
+        for (new, old) in order.iter().enumerate() {
+            to[*old as usize] = Rank(u32::try_from(new).expect("few ranks"));
+        }
+        self.renumber(state, &to);
+    }
+
+    fn renumber(&self, state: &mut State, to: &[Rank]) {
+        let per_rank = self.config.actors_per_rank;
+        let actors: Vec<u32> = (0..self.config.ranks * per_rank)
+            .map(|actor| to[(actor / per_rank) as usize].0 * per_rank + actor % per_rank)
+            .collect();
+        let mut memo: FxHashMap<Term, Term> = FxHashMap::default();
+        let old: Vec<Arc<RankState>> = state.ranks.clone();
+        for (rank, mut moved) in old.into_iter().enumerate() {
+            let new = to[rank];
+            self.renumber_rank(Arc::make_mut(&mut moved), to, &actors, &mut memo);
+            state.ranks[new.at()] = moved;
+        }
+        state.stale = (0..self.config.ranks).collect();
+        let clock = |clock: &mut Clock| *clock = clock.renumbered(&actors);
+        let shared = state.shared_mut();
+        for key in shared.keys.values_mut() {
+            if let Some(entry) = &mut key.entry {
+                clock(&mut entry.set);
+            }
+            if let Some(first) = &mut key.first {
+                clock(first);
+            }
+        }
+        for flag in shared.flags.values_mut() {
+            if let Some(last) = &mut flag.last {
+                clock(last);
+            }
+            flag.first.values_mut().for_each(clock);
+        }
+        for rows in shared.touches.values_mut() {
+            for row in rows {
+                row.actor = Actor(actors[row.actor.0 as usize]);
+            }
+        }
+        for executed in &mut shared.executed {
+            let members = executed.members.iter().map(|(rank, issue, actor, epoch, op)| {
+                (to[rank.at()], *issue, Actor(actors[actor.0 as usize]), *epoch, op_ref(op, to))
+            });
+            executed.members = members.collect();
+        }
+        let findings = state.findings.iter().map(|((rule, about), finding)| {
+            let ops = finding.ops.iter().map(|op| op_ref(op, to)).collect();
+            let about = renumber_about(*about, to);
+            ((*rule, about), Arc::new(Finding { about, ops, ..Finding::clone(finding) }))
+        });
+        state.findings = Arc::new(findings.collect());
+        state.undefined = state.undefined.map(|op| op_ref(&op, to));
+        let mut original = vec![Rank(0); to.len()];
+        for (rank, new) in to.iter().enumerate() {
+            original[new.at()] = state.original[rank];
+        }
+        state.original = original.into();
+    }
+
+    fn renumber_rank(
+        &self,
+        rank: &mut RankState,
+        to: &[Rank],
+        actors: &[u32],
+        memo: &mut FxHashMap<Term, Term>,
+    ) {
+        let actor = |actor: &mut Actor| *actor = Actor(actors[actor.0 as usize]);
+        let clock = |clock: &mut Clock| *clock = clock.renumbered(actors);
+        for thread in &mut rank.threads {
+            clock(&mut thread.clock);
+        }
+        for (_, stream) in &mut rank.streams {
+            clock(&mut stream.clock);
+            for op in &mut stream.queue {
+                clock(&mut op.issue);
+                op.op = op_ref(&op.op, to);
+                if let super::state::Work::Collective(launch) = &mut op.work {
+                    let launch = Arc::make_mut(launch);
+                    launch.op = op_ref(&launch.op, to);
+                }
+            }
+        }
+        for (_, event) in &mut rank.events {
+            event.complete.values_mut().for_each(clock);
+        }
+        for (_, mutex) in &mut rank.mutexes {
+            clock(&mut mutex.released);
+        }
+        for (_, pool) in &mut rank.pools {
+            clock(&mut pool.released);
+        }
+        for (_, view) in &mut rank.views {
+            for window in &mut view.windows {
+                window.op = op_ref(&window.op, to);
+                window.uses.iter_mut().for_each(|(a, _)| actor(a));
+            }
+        }
+        let mut terms = locked(&self.terms);
+        for memory in rank.memory.values_mut() {
+            for access in &mut memory.accesses {
+                actor(&mut access.actor);
+                access.op = op_ref(&access.op, to);
+            }
+            for (.., content) in &mut memory.pieces {
+                *content = match content {
+                    Content::Whole(term) => Content::Whole(terms.renumbered(*term, to, memo)),
+                    Content::Shares(shares) => {
+                        let mut moved: Vec<Term> = shares.to_vec();
+                        for (old, term) in shares.iter().enumerate() {
+                            moved[to[old].at()] = terms.renumbered(*term, to, memo);
+                        }
+                        Content::Shares(moved.into())
+                    }
+                };
+            }
+        }
+        for rows in rank.touches.values_mut() {
+            rows.iter_mut().for_each(|row| actor(&mut row.actor));
+        }
+    }
+}
+
+fn op_ref(op: &OpRef, to: &[Rank]) -> OpRef {
+    OpRef { rank: to[op.rank.at()], ..*op }
+}
+
+fn renumber_about(about: About, to: &[Rank]) -> About {
+    match about {
+        About::Memory(rank, memory) => About::Memory(to[rank.at()], memory),
+        About::Of(rank, token) => About::Of(to[rank.at()], token),
+        About::Rank(rank) => About::Rank(to[rank.at()]),
+        About::Comm(_) | About::Window(..) | About::Named(_) | About::Hosts => about,
+    }
+}

@@ -1,0 +1,431 @@
+//! Windows: registration as an order-matched collective, local lookup, local deregistration.
+//!
+//! Source of the semantics: `specs/rules/window.md`.
+//! Not here: which kernel a lookup leads to ([`super::collective`]).
+
+use std::sync::Arc;
+
+use super::comm::Setup;
+use super::contention::{Object, Touch};
+use super::poll::{FaultOf, Picks};
+use super::state::{GroupCall, RankState, State, Status, Window, Work, find};
+use super::value::{Buffer, CommId, Value};
+use super::{Machine, locked};
+use crate::fault::{About, OpRef, Rule};
+use crate::platform::{NullRegistration, Repeated, UnequalSizes};
+use crate::program::{MemoryKind, Operand, WindowFlags};
+use crate::rank::Rank;
+
+/// Physical memory comes in pieces of this size.
+pub(crate) const GRANULARITY_BYTES: u64 = 2 << 20;
+/// A window starts at a multiple of this.
+const ALIGNMENT_BYTES: u64 = 4096;
+
+/// What a lookup found.
+pub(crate) struct Found<'a> {
+    pub(crate) window: &'a Window,
+    pub(crate) offset_bytes: u64,
+}
+
+impl Machine<'_> {
+    pub(crate) fn register(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (comm, memory, flags): (&Operand, &Operand, WindowFlags),
+        op: OpRef,
+    ) {
+        let Some(comm) = self.usable(state, rank, thread, comm, op) else {
+            self.fail(state, rank, "register".to_owned(), 4);
+            self.discard_group(state, rank, thread, op);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        let costs = &mut state.rank_mut(rank).costs;
+        if costs.steady {
+            costs.registrations += 1;
+        } else {
+            costs.registrations_warm_up += 1;
+        }
+        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
+        if self.decide_fault(state, FaultOf::Register, &mut Picks { given: &given }) == Ok(true) {
+            state.faults_used += 1;
+            self.fail(state, rank, format!("{}.register", self.comm_name(comm)), 1);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        let value = Self::value(state, rank, memory);
+        if let Some((reason, code)) = self.unregistrable(state, rank, &value) {
+            self.refuse(state, rank, thread, comm, (reason, code), op);
+            return;
+        }
+        if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
+            let t = &mut state.rank_mut(rank).threads[thread as usize];
+            let slot = u32::try_from(t.slots.len()).expect("fewer than 2^32 slots");
+            t.group.calls.push(GroupCall::Register { comm, memory: value, flags, slot, op });
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        self.arrive_setup(state, rank, thread, comm);
+    }
+
+    /// Why memory cannot be registered, and the code that says so.
+    fn unregistrable(&self, state: &State, rank: Rank, value: &Value) -> Option<(&'static str, i32)> {
+        let null = match self.config.platform.null_registration() {
+            NullRegistration::NoOp => 0,
+            NullRegistration::InvalidArgument => 4,
+        };
+        let Value::Buffer(buffer) = value else { return Some(("null", null)) };
+        if buffer.len_bytes == 0 {
+            return Some(("of no bytes", null));
+        }
+        let kind = state.ranks[rank.at()].memory.get(&buffer.memory).map(|memory| memory.kind);
+        if kind == Some(MemoryKind::Cuda) {
+            return Some(("cudaMalloc memory", 1));
+        }
+        if !buffer.offset_bytes.is_multiple_of(ALIGNMENT_BYTES) {
+            return Some(("not at a multiple of 4096 bytes", 4));
+        }
+        None
+    }
+
+    fn refuse(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        comm: CommId,
+        (reason, code): (&'static str, i32),
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        self.find(state, Rule::Win5, About::Comm(comm), &[op], past, || {
+            format!(
+                "rank {} registers memory with {} that is {reason} ({})",
+                rank.0,
+                self.comm_name(comm),
+                self.at(&op)
+            )
+        });
+        if code != 0 {
+            self.fail(state, rank, format!("{}.register", self.comm_name(comm)), code);
+        }
+        self.done(state, rank, thread, &[Value::Null]);
+    }
+
+    /// A set-up event is over for one thread.
+    fn set_up_done(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId, value: Value) {
+        let t = &mut state.rank_mut(rank).threads[thread as usize];
+        let grouped = t.group.calls.iter().position(
+            |call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm),
+        );
+        match grouped {
+            None => self.done(state, rank, thread, &[value]),
+            Some(at) => {
+                let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
+                    unreachable!("found above")
+                };
+                t.slots[slot as usize] = value;
+                t.status = Status::Ready;
+            }
+        }
+    }
+
+    pub(crate) fn register_meet(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        events: &[Setup],
+    ) {
+        let entered: Vec<(Arc<Buffer>, WindowFlags, OpRef)> = events
+            .iter()
+            .map(|event| match event {
+                Setup::Register { memory: Value::Buffer(buffer), flags, op } => {
+                    (Arc::clone(buffer), *flags, *op)
+                }
+                Setup::Register { .. } | Setup::Split { .. } => {
+                    unreachable!("null registrations do not reach a meeting")
+                }
+            })
+            .collect();
+        if self.deduplicated_apart(state, comm, nth, here, &entered) {
+            return;
+        }
+        self.judge_flags(state, comm, nth, here, &entered);
+        let failed = self.judge_sizes(state, comm, nth, here, &entered);
+        for ((rank, thread), (buffer, flags, op)) in here.iter().zip(&entered) {
+            if failed {
+                self.fail(state, *rank, format!("{}.register", self.comm_name(comm)), 1);
+                self.set_up_done(state, *rank, *thread, comm, Value::Null);
+                continue;
+            }
+            let window = Window {
+                nth,
+                buffer: Buffer::clone(buffer),
+                flags: *flags,
+                live: true,
+                op: *op,
+                uses: Vec::new(),
+            };
+            self.view_mut(state, *rank, comm).windows.push(window);
+            self.set_up_done(state, *rank, *thread, comm, Value::Window(comm, nth));
+        }
+    }
+
+    /// Some ranks register memory again, and skip the exchange, while others register something new.
+    fn deduplicated_apart(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) -> bool {
+        if self.config.platform.repeated() != Repeated::Deduplicated {
+            return false;
+        }
+        let again: Vec<bool> = here
+            .iter()
+            .zip(entered)
+            .map(|((rank, _), (buffer, ..))| {
+                self.view(state, *rank, comm).is_some_and(|view| {
+                    view.windows.iter().any(|w| w.live && w.buffer.memory == buffer.memory)
+                })
+            })
+            .collect();
+        let (Some(repeats), Some(new)) = (again.iter().position(|a| *a), again.iter().position(|a| !*a))
+        else {
+            return false;
+        };
+        let ops = [entered[repeats].2, entered[new].2];
+        let past = Self::past(state, here[0].0, here[0].1);
+        self.find(state, Rule::Win2, About::Window(comm, nth), &ops, past, || {
+            format!(
+                "registration #{nth} of {} repeats {} on rank {} ({}), which skips the exchange, \
+                 and is {} on rank {} ({}), which waits for it",
+                self.comm_name(comm),
+                self.buffer_name(&entered[repeats].0),
+                here[repeats].0.0,
+                self.at(&ops[0]),
+                self.buffer_name(&entered[new].0),
+                here[new].0.0,
+                self.at(&ops[1]),
+            )
+        });
+        for (rank, thread) in here {
+            state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+        }
+        true
+    }
+
+    fn judge_flags(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) {
+        let Some(other) = entered.iter().position(|e| e.1 != entered[0].1) else { return };
+        let ops = [entered[0].2, entered[other].2];
+        let past = Self::past(state, here[0].0, here[0].1);
+        self.find(state, Rule::Win6, About::Window(comm, nth), &ops, past, || {
+            let flags = |f| match f {
+                WindowFlags::Default => "default",
+                WindowFlags::CollSymmetric => "symmetric",
+            };
+            format!(
+                "registration #{nth} of {} is {} on rank {} ({}) and {} on rank {} ({})",
+                self.comm_name(comm),
+                flags(entered[0].1),
+                here[0].0.0,
+                self.at(&ops[0]),
+                flags(entered[other].1),
+                here[other].0.0,
+                self.at(&ops[1]),
+            )
+        });
+        // The first symmetric window sets up internal memory, which then pairs with the others' window.
+        if self.view(state, here[0].0, comm).is_some_and(|view| view.windows.is_empty()) {
+            Self::undefine(state, ops[0]);
+        }
+    }
+
+    /// Returns whether the registration fails on this platform.
+    fn judge_sizes(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) -> bool {
+        let size = |buffer: &Buffer| buffer.memory_len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        let Some(other) = entered.iter().position(|e| size(&e.0) != size(&entered[0].0)) else {
+            return false;
+        };
+        let ops = [entered[0].2, entered[other].2];
+        let past = Self::past(state, here[0].0, here[0].1);
+        self.find(state, Rule::Win3, About::Window(comm, nth), &ops, past, || {
+            format!(
+                "registration #{nth} of {} is {} of {} on rank {} ({}) and {} of {} on rank {} ({})",
+                self.comm_name(comm),
+                self.buffer_name(&entered[0].0),
+                bytes(size(&entered[0].0)),
+                here[0].0.0,
+                self.at(&ops[0]),
+                self.buffer_name(&entered[other].0),
+                bytes(size(&entered[other].0)),
+                here[other].0.0,
+                self.at(&ops[1]),
+            )
+        });
+        self.config.platform.unequal_sizes() == UnequalSizes::Error
+    }
+
+    /// The window in which a buffer starts: greatest start, then the last inserted; one look at its end.
+    pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<Found<'a>> {
+        let view = &rank.views[find(&rank.views, &comm)?].1;
+        let mut best: Option<&Window> = None;
+        for window in &view.windows {
+            let starts = window.live
+                && window.buffer.address == buffer.address
+                && window.buffer.offset_bytes <= buffer.offset_bytes;
+            if starts && best.is_none_or(|b| b.buffer.offset_bytes <= window.buffer.offset_bytes) {
+                best = Some(window);
+            }
+        }
+        let window = best?;
+        let offset_bytes = buffer.offset_bytes - window.buffer.offset_bytes;
+        (offset_bytes < window.buffer.len_bytes).then_some(Found { window, offset_bytes })
+    }
+
+    pub(crate) fn deregister(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        comm: &Operand,
+        window: &Operand,
+        op: OpRef,
+    ) {
+        if let Some(comm) = self.usable(state, rank, thread, comm, op) {
+            self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+            match Self::value(state, rank, window) {
+                Value::Null => {}
+                Value::Window(of, nth) if of == comm => {
+                    self.deregister_window(state, rank, thread, (comm, nth), op);
+                }
+                _ => {
+                    let past = Self::past(state, rank, thread);
+                    self.find(state, Rule::Win9, About::Comm(comm), &[op], past, || {
+                        format!(
+                            "rank {} deregisters from {} what is no window of it ({})",
+                            rank.0,
+                            self.comm_name(comm),
+                            self.at(&op)
+                        )
+                    });
+                    self.fail(state, rank, format!("{}.deregister", self.comm_name(comm)), 3);
+                }
+            }
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn deregister_window(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (comm, nth): (CommId, u32),
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        let r = &state.ranks[rank.at()];
+        let clock = &r.threads[thread as usize].clock;
+        let view = &r.views[find(&r.views, &comm).expect("usable")].1;
+        let window = view.windows.iter().find(|w| w.nth == nth && w.live);
+        let Some(window) = window else {
+            self.find(state, Rule::Win9, About::Window(comm, nth), &[op], past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} twice ({})",
+                    rank.0,
+                    self.comm_name(comm),
+                    self.at(&op)
+                )
+            });
+            self.fail(state, rank, format!("{}.deregister", self.comm_name(comm)), 3);
+            return;
+        };
+        let done = window.uses.iter().all(|(actor, epoch)| clock.after(*actor, *epoch));
+        let queued = r.streams.iter().flat_map(|(_, s)| &s.queue).find_map(|queued| match &queued.work {
+            Work::Collective(launch) if launch.comm == comm => {
+                let uses = [launch.send_window, launch.recv_window];
+                uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
+            }
+            Work::Kernel { .. } | Work::Collective(_) | Work::Record(..) | Work::Wait(..) => None,
+        });
+        if !done || queued.is_some() {
+            let ops = [op, queued.unwrap_or(window.op)];
+            self.find(state, Rule::Win9, About::Window(comm, nth), &ops, past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} ({}) while a collective may still use it",
+                    rank.0,
+                    self.comm_name(comm),
+                    self.at(&op)
+                )
+            });
+            Self::undefine(state, op);
+        }
+        let view = self.view_mut(state, rank, comm);
+        if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth && w.live) {
+            window.live = false;
+        }
+    }
+
+    /// Windows of any communicator of a rank that cover memory about to go.
+    pub(crate) fn covering(state: &State, rank: Rank, memory: super::MemoryId) -> Option<(CommId, u32, OpRef)> {
+        state.ranks[rank.at()].views.iter().find_map(|(comm, view)| {
+            let window = view.windows.iter().find(|w| w.live && w.buffer.memory == memory)?;
+            (!view.destroyed).then_some((*comm, window.nth, window.op))
+        })
+    }
+
+    /// The name of a buffer in reports.
+    pub(crate) fn buffer_name(&self, buffer: &Buffer) -> String {
+        self.name(buffer.name).to_string()
+    }
+
+    /// The contents of memory in words.
+    pub(crate) fn show(&self, content: &crate::term::Content) -> String {
+        let terms = locked(&self.terms);
+        let name = |token| self.name(token);
+        match content {
+            crate::term::Content::Whole(term) => terms.show(*term, &name),
+            crate::term::Content::Shares(shares) => {
+                let mut out = String::new();
+                for (share, term) in shares.iter().enumerate() {
+                    let separator = if share == 0 { "" } else { " " };
+                    out.push_str(&format!("{separator}share {share}: {}", terms.show(*term, &name)));
+                }
+                out
+            }
+        }
+    }
+}
+
+/// A size in words.
+#[must_use]
+pub fn bytes(len: u64) -> String {
+    match len {
+        _ if len >= 1 << 30 && len.is_multiple_of(1 << 30) => format!("{} GiB", len >> 30),
+        _ if len >= 1 << 20 && len.is_multiple_of(1 << 20) => format!("{} MiB", len >> 20),
+        _ if len >= 1 << 10 && len.is_multiple_of(1 << 10) => format!("{} KiB", len >> 10),
+        _ => format!("{len} B"),
+    }
+}

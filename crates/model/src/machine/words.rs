@@ -1,0 +1,172 @@
+//! Operations and picks in the spec's own names, for lanes, sentences and traces.
+//! Not here: the layout of reports.
+
+use super::Machine;
+use super::poll::{FaultOf, PickOf};
+use super::state::{GroupCall, State};
+use super::value::{Address, Value};
+use crate::program::{Operand, Question, Verb};
+use crate::rank::{Rank, Token};
+
+impl Machine<'_> {
+    /// A value in words.
+    #[must_use]
+    pub fn value_name(&self, value: &Value) -> String {
+        match value {
+            Value::Null => "null".to_owned(),
+            Value::Bool(truth) => truth.to_string(),
+            Value::Int(number) => number.to_string(),
+            Value::Token(token) | Value::Stream(token) | Value::Event(token) => self.name(*token).to_string(),
+            Value::Comm(comm) => self.comm_name(*comm).to_string(),
+            Value::Buffer(buffer) => match buffer.block {
+                Some(_) => self.name(buffer.name).to_string(),
+                None => self.memory_name(buffer.memory),
+            },
+            Value::Window(comm, nth) => format!("{}#{nth}", self.comm_name(*comm)),
+            Value::Thread(thread) => format!("thread {thread}"),
+            Value::Trimmed(segments) => format!("{} segments", segments.len()),
+            Value::Address(Address::Memory(address, 0)) => format!("&{}", self.memory_name(address.0)),
+            Value::Address(Address::Memory(address, offset)) => {
+                format!("&{}+{offset}", self.memory_name(address.0))
+            }
+            Value::Address(Address::Comm(comm)) => format!("&{}", self.comm_name(*comm)),
+            Value::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(|part| self.value_name(part)).collect();
+                format!("({})", parts.join(", "))
+            }
+            Value::Device => "device".to_owned(),
+        }
+    }
+
+    fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
+        self.value_name(&Self::value(state, rank, operand))
+    }
+
+    /// An operation in words.
+    #[must_use]
+    pub fn op_name(&self, state: &State, rank: Rank, verb: &Verb) -> String {
+        let of = |operand: &Operand| self.operand_name(state, rank, operand);
+        let name = |token: &Token| self.name(*token);
+        match verb {
+            Verb::Step { label } => name(label).to_string(),
+            Verb::Spawn { .. } => "thread".to_owned(),
+            Verb::Join { thread } => format!("{}.join", of(thread)),
+            Verb::Exit { code } => format!("exit({})", name(code)),
+            Verb::Reach { label } => format!("reach({})", name(label)),
+            Verb::Steady => "steady".to_owned(),
+            Verb::Measure { name: what, .. } => format!("measure({})", name(what)),
+            Verb::CommInit { name: comm, .. } => format!("{}.init", name(comm)),
+            Verb::CommSplit { comm, name: child, .. } => format!("{}.split({})", of(comm), name(child)),
+            Verb::CommDestroy { comm } => format!("{}.destroy", of(comm)),
+            Verb::Register { comm, memory, .. } => format!("{}.register({})", of(comm), of(memory)),
+            Verb::Deregister { comm, window } => format!("{}.deregister({})", of(comm), of(window)),
+            Verb::GroupStart => "group_start".to_owned(),
+            Verb::GroupEnd => "group_end".to_owned(),
+            Verb::Collect(call) => format!("{}.{}({})", of(&call.comm), call.kind.name(), of(&call.send)),
+            Verb::Kernel { name: kernel, .. } => format!("kernel {}", name(kernel)),
+            Verb::EventRecord { event, stream } => format!("{}.record({})", name(event), name(stream)),
+            Verb::StreamWait { stream, event } => format!("{}.wait({})", name(stream), name(event)),
+            Verb::Synchronize { what } => format!("{}.synchronize", of(what)),
+            Verb::Pool { pool, .. } => format!("pool {}", name(pool)),
+            Verb::PoolLock { pool } => format!("{}: take the allocator's lock", name(pool)),
+            Verb::PoolUnlock { pool } => format!("{}: give the allocator's lock back", name(pool)),
+            Verb::Alloc { pool, name: buffer, .. } => format!("{} = {}.alloc", name(buffer), name(pool)),
+            Verb::Free { buffer, .. } => format!("{}.free", of(buffer)),
+            Verb::Trim { pool } => format!("{}.trim", name(pool)),
+            Verb::Havoc { pool, .. } => format!("{}.havoc", name(pool)),
+            Verb::MemAlloc { name: buffer, .. } => format!("{} = mem_alloc", name(buffer)),
+            Verb::Barrier { .. } => "barrier".to_owned(),
+            Verb::AllAgree { value, .. } => format!("all_agree({})", of(value)),
+            Verb::Lock { mutex } => format!("{}.lock", name(mutex)),
+            Verb::Unlock { mutex } => format!("{}.unlock", name(mutex)),
+            Verb::StoreSet { key, value } => format!("store.set({}, {})", name(key), of(value)),
+            Verb::StoreGet { key } => format!("store.get({})", name(key)),
+            Verb::StoreDelete { key } => format!("store.delete({})", name(key)),
+            Verb::FlagWrite { flag, value } => format!("{}.write({value})", name(flag)),
+            Verb::FlagWait { flag, value } => format!("{}.wait({value})", name(flag)),
+            Verb::MapPut { map, key, .. } => format!("{}.put({})", name(map), of(key)),
+            Verb::MapPop { map, key } => format!("{}.pop({})", name(map), of(key)),
+            Verb::MapGet { map, key, .. } => format!("{}.get({})", name(map), of(key)),
+            Verb::MapClear { map } => format!("{}.clear", name(map)),
+            Verb::ListPush { list, value } => format!("{}.push({})", name(list), of(value)),
+            Verb::ListGet { list, index } => format!("{}[{}]", name(list), of(index)),
+            Verb::ListSet { list, index, .. } => format!("{}[{}] =", name(list), of(index)),
+            Verb::ListPop { list } => format!("{}.pop", name(list)),
+            Verb::ListClear { list } => format!("{}.clear", name(list)),
+        }
+    }
+
+    /// A question in words.
+    #[must_use]
+    pub fn question_name(&self, state: &State, rank: Rank, question: &Question) -> String {
+        let of = |operand: &Operand| self.operand_name(state, rank, operand);
+        match question {
+            Question::Choose { name, .. } => format!("choose {}", self.name(*name)),
+            Question::Grew(buffer) => format!("{} grew the pool?", of(buffer)),
+            Question::Failed(value) => format!("{} failed?", of(value)),
+            Question::Equal(a, b) => format!("{} == {}?", of(a), of(b)),
+            Question::Truth(value) => format!("{}?", of(value)),
+            Question::Number(value) => format!("number {}", of(value)),
+            Question::MapHas { map, key } => format!("{} in {}?", of(key), self.name(*map)),
+            Question::MapItems { map, .. } => format!("walk {}", self.name(*map)),
+            Question::ListLen { list } => format!("length of {}", self.name(*list)),
+            Question::Trimmed(_) => "segments released".to_owned(),
+            Question::HasWindow { comm, buffer } => format!("{} has a window for {}?", of(comm), of(buffer)),
+            Question::EventQuery { event } => format!("{} complete?", self.name(*event)),
+        }
+    }
+
+    /// What luck picked, in words.
+    #[must_use]
+    pub fn pick_name(&self, of: &PickOf, pick: u32) -> String {
+        match of {
+            PickOf::Choose(name, options) => {
+                let option = options.get(pick as usize).map_or_else(String::new, |o| self.name(*o).to_string());
+                format!("{} = {option}", self.name(*name))
+            }
+            PickOf::Fault(fault) => {
+                let what = match fault {
+                    FaultOf::Alloc => "this allocation",
+                    FaultOf::Register => "this registration",
+                    FaultOf::Init => "this init",
+                    FaultOf::Death => "this rank",
+                };
+                let how = match (fault, pick) {
+                    (FaultOf::Death, 0) => "lives on",
+                    (FaultOf::Death, _) => "dies here",
+                    (FaultOf::Alloc | FaultOf::Register | FaultOf::Init, 0) => "succeeds",
+                    (FaultOf::Alloc | FaultOf::Register | FaultOf::Init, _) => "fails",
+                };
+                format!("{what} {how}")
+            }
+            PickOf::Poll(event) => seen(&self.name(*event), pick),
+            PickOf::Deferred(event) => format!("deferred free: {}", seen(&self.name(*event), pick)),
+            PickOf::AddressOrder => format!("the address is number {pick} of those compared"),
+            PickOf::HashOrder => format!("the hash is number {pick} of those compared"),
+            PickOf::CommOrder => format!("the communicator's hash is number {pick} of those compared"),
+            PickOf::AddressReuse if pick == 0 => "the new segment gets a fresh address".to_owned(),
+            PickOf::AddressReuse => "the new segment gets a freed address back".to_owned(),
+            PickOf::Havoc(pool) if pick == 0 => format!("history leaves nothing more in {}", self.name(*pool)),
+            PickOf::Havoc(pool) => format!("history leaves a free segment in {}", self.name(*pool)),
+        }
+    }
+
+    /// The calls of a thread's open group, in words.
+    #[must_use]
+    pub fn group_names(&self, state: &State, rank: Rank, thread: u32) -> Vec<String> {
+        let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
+        calls
+            .iter()
+            .map(|call| match call {
+                GroupCall::Register { comm, memory, .. } => {
+                    format!("{}.register({})", self.comm_name(*comm), self.value_name(memory))
+                }
+                GroupCall::Launch { launch, .. } => self.call_name(launch),
+            })
+            .collect()
+    }
+}
+
+fn seen(event: &str, pick: u32) -> String {
+    if pick == 0 { format!("{event} is not yet seen complete") } else { format!("{event} is seen complete") }
+}

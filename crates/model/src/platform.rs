@@ -1,0 +1,196 @@
+//! What an NCCL version and its hardware decide: *facts*, fixed for a run, in contrast to *luck*.
+//!
+//! Facts (here): what unequal registrations do, what null registrations return, whether repeated
+//! registrations are deduplicated, which buffers a symmetric kernel needs, where it switches from the LL
+//! to the LSA kernel. Luck (explored by the machine): address and hash order, reuse of addresses, order of
+//! communicator hashes, timing of polls, orders of unordered operations on contended objects; co-residency
+//! of kernels and early completion of one-sided collectives are never relied on.
+//! Not here: rules, which hold on every platform.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::program::{CollectiveKind, Dtype, ReduceOp};
+
+/// An NCCL version whose semantics are modelled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+pub enum Platform {
+    /// NCCL 2.27.7.
+    #[serde(rename = "2.27.7")]
+    V2_27_7,
+    /// NCCL 2.28.9, the version that was measured.
+    #[default]
+    #[serde(rename = "2.28.9")]
+    V2_28_9,
+    /// NCCL 2.30.7.
+    #[serde(rename = "2.30.7")]
+    V2_30_7,
+}
+
+/// No platform has this name.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("no platform {0:?}; known are 2.27.7, 2.28.9 and 2.30.7")]
+pub struct UnknownPlatform(pub String);
+
+impl FromStr for Platform {
+    type Err = UnknownPlatform;
+
+    fn from_str(text: &str) -> Result<Self, UnknownPlatform> {
+        Self::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| UnknownPlatform(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What a registration of null or of no bytes does on the rank that makes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NullRegistration {
+    /// Success, nothing registered.
+    NoOp,
+    /// `ncclInvalidArgument`.
+    InvalidArgument,
+}
+
+/// What happens when paired registrations differ in size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnequalSizes {
+    /// Every rank gets an error and no window (measured on 2.28.9: CUDA 801 or 1 out of the call).
+    Error,
+    /// Every rank succeeds.
+    Success,
+}
+
+/// What a second registration of the same memory on one communicator does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Repeated {
+    /// The rank skips the exchange.
+    Deduplicated,
+    /// A new mapping each time.
+    NewMapping,
+}
+
+/// Which kernel a rank chooses for a collective, from local state alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum KernelPath {
+    /// Ring or tree: needs a connection on first use.
+    Ordinary,
+    /// Symmetric, through NCCL's internal LL slots: immune to windows that are paired wrongly.
+    SymmetricLl,
+    /// Symmetric, loads and stores through the peers' windows.
+    SymmetricLsa,
+}
+
+impl Platform {
+    /// Every platform.
+    pub const ALL: [Self; 3] = [Self::V2_27_7, Self::V2_28_9, Self::V2_30_7];
+
+    /// The version, as in specs and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::V2_27_7 => "2.27.7",
+            Self::V2_28_9 => "2.28.9",
+            Self::V2_30_7 => "2.30.7",
+        }
+    }
+
+    /// Whether devices have been observed on this platform.
+    #[must_use]
+    pub fn observed(self) -> bool {
+        self == Self::V2_28_9
+    }
+
+    /// NULL or size 0: 2.29.2 turned the no-op into an error (`dev_runtime.cc:1336-1340`).
+    #[must_use]
+    pub fn null_registration(self) -> NullRegistration {
+        match self {
+            Self::V2_27_7 | Self::V2_28_9 => NullRegistration::NoOp,
+            Self::V2_30_7 => NullRegistration::InvalidArgument,
+        }
+    }
+
+    /// Sizes are exchanged since 2.30.7 (`dev_runtime.cc:588-599`).
+    #[must_use]
+    pub fn unequal_sizes(self) -> UnequalSizes {
+        match self {
+            Self::V2_27_7 | Self::V2_28_9 => UnequalSizes::Error,
+            Self::V2_30_7 => UnequalSizes::Success,
+        }
+    }
+
+    /// Local deduplication by memory handle until 2.30.4 (`v2.28.9:dev_runtime.cc:368-375`).
+    #[must_use]
+    pub fn repeated(self) -> Repeated {
+        match self {
+            Self::V2_27_7 | Self::V2_28_9 => Repeated::Deduplicated,
+            Self::V2_30_7 => Repeated::NewMapping,
+        }
+    }
+
+    /// The kernel that a rank chooses, given whether its own buffers lie in symmetric windows.
+    ///
+    /// `len_bytes` is one rank's part. Source: `enqueue.cc:3014-3122`, `symmetric_sched.cc`,
+    /// `sym_kernels.cc:511-641`; the switch points are the cost model's, for Hopper without multicast.
+    #[must_use]
+    pub fn kernel_path(self, call: &PathQuery) -> KernelPath {
+        let reduces = matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
+        let averages = call.op == ReduceOp::Avg && self == Self::V2_30_7;
+        let reducible = (call.op == ReduceOp::Sum || averages)
+            && matches!(call.dtype, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::Fp8);
+        let candidate = match call.kind {
+            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => reducible,
+            CollectiveKind::AllGather => true,
+            CollectiveKind::Broadcast { .. } => false,
+        };
+        let both = call.send_registered && call.recv_registered;
+        let registered = match self {
+            Self::V2_27_7 | Self::V2_28_9 => both,
+            Self::V2_30_7 => match call.kind {
+                CollectiveKind::AllReduce => both,
+                CollectiveKind::AllGather => call.recv_registered,
+                CollectiveKind::ReduceScatter => call.send_registered,
+                CollectiveKind::Broadcast { .. } => false,
+            },
+        };
+        if !candidate || !registered || call.ranks < 2 {
+            return KernelPath::Ordinary;
+        }
+        let kib = if reduces && matches!(call.kind, CollectiveKind::AllReduce) {
+            [70, 47, 35, 17]
+        } else {
+            [66, 46, 35, 18]
+        };
+        let limit_kib = match call.ranks {
+            2 => kib[0],
+            3 => kib[1],
+            4..=7 => kib[2],
+            _ => kib[3],
+        };
+        if call.len_bytes < limit_kib * 1024 { KernelPath::SymmetricLl } else { KernelPath::SymmetricLsa }
+    }
+}
+
+/// What a rank knows when it chooses a kernel.
+#[derive(Debug, Clone, Copy)]
+pub struct PathQuery {
+    /// Kind of collective.
+    pub kind: CollectiveKind,
+    /// Reduction.
+    pub op: ReduceOp,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Bytes of one rank's part.
+    pub len_bytes: u64,
+    /// Size of the communicator.
+    pub ranks: usize,
+    /// The input starts inside a symmetric window.
+    pub send_registered: bool,
+    /// The output starts inside a symmetric window.
+    pub recv_registered: bool,
+}

@@ -1,0 +1,172 @@
+//! Symbolic contents of memory: what each byte holds, as a term over the values that programs wrote.
+//!
+//! A range holds one term, or one term for each *share*: the elements that one rank's part of a kernel
+//! writes. So a misregistration predicts *which* wrong data it leaves.
+//! Not here: which kernel writes what.
+
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::rank::{Rank, Token};
+
+/// An interned term.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Term(u32);
+
+/// What a term is made of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum TermNode {
+    /// What a buffer of a rank held when it was allocated.
+    Initial(Rank, Token),
+    /// What a kernel writes: its name, the rank it ran on, and what it read.
+    Kernel(Token, Rank, Vec<Term>),
+    /// A reduction of one term for each member, in communicator order.
+    Reduced(&'static str, Vec<Term>),
+    /// Several pieces in a row.
+    Row(Vec<Term>),
+    /// Part of a term: byte offset and length.
+    Part(Term, u64, u64),
+}
+
+/// The contents of a range.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Content {
+    /// One term everywhere.
+    Whole(Term),
+    /// One term for each share, in communicator order; shares are interleaved stripes.
+    Shares(Arc<[Term]>),
+}
+
+/// The table of terms.
+#[derive(Debug, Default)]
+pub struct Terms {
+    nodes: Vec<TermNode>,
+    index: FxHashMap<TermNode, Term>,
+}
+
+impl Terms {
+    /// The term of a node.
+    ///
+    /// # Panics
+    /// Beyond 2^32 terms.
+    pub fn intern(&mut self, node: TermNode) -> Term {
+        if let Some(term) = self.index.get(&node) {
+            return *term;
+        }
+        let term = Term(u32::try_from(self.nodes.len()).expect("fewer than 2^32 terms"));
+        self.nodes.push(node.clone());
+        self.index.insert(node, term);
+        term
+    }
+
+    /// The same term after ranks were renumbered: `to[old] = new`.
+    pub fn renumbered(&mut self, term: Term, to: &[Rank], memo: &mut FxHashMap<Term, Term>) -> Term {
+        if let Some(done) = memo.get(&term) {
+            return *done;
+        }
+        let node = match self.nodes[term.0 as usize].clone() {
+            TermNode::Initial(rank, name) => TermNode::Initial(to[rank.at()], name),
+            TermNode::Kernel(name, rank, reads) => {
+                TermNode::Kernel(name, to[rank.at()], self.renumber_all(&reads, to, memo))
+            }
+            TermNode::Reduced(op, parts) => {
+                // Members are the whole world in rank order wherever ranks are interchangeable.
+                let mut moved = parts.clone();
+                for (old, part) in parts.iter().enumerate() {
+                    moved[to[old].at()] = self.renumbered(*part, to, memo);
+                }
+                TermNode::Reduced(op, moved)
+            }
+            TermNode::Row(parts) => TermNode::Row(self.renumber_all(&parts, to, memo)),
+            TermNode::Part(of, offset, len) => TermNode::Part(self.renumbered(of, to, memo), offset, len),
+        };
+        let renumbered = self.intern(node);
+        memo.insert(term, renumbered);
+        renumbered
+    }
+
+    fn renumber_all(&mut self, terms: &[Term], to: &[Rank], memo: &mut FxHashMap<Term, Term>) -> Vec<Term> {
+        terms.iter().map(|term| self.renumbered(*term, to, memo)).collect()
+    }
+
+    /// A term in words: `r0.x`, `r0.x+r1.y`, `scale(r0.x)`.
+    pub fn show(&self, term: Term, name: &dyn Fn(Token) -> Arc<str>) -> String {
+        let mut out = String::new();
+        self.write(term, name, &mut out, 0);
+        out
+    }
+
+    fn write(&self, term: Term, name: &dyn Fn(Token) -> Arc<str>, out: &mut String, depth: u32) {
+        // A chain of collectives doubles in print at each level; beyond six the number says enough.
+        if depth > 6 {
+            let _ = write!(out, "#{}", term.0);
+            return;
+        }
+        match &self.nodes[term.0 as usize] {
+            TermNode::Initial(rank, token) => {
+                let _ = write!(out, "r{}.{}", rank.0, name(*token));
+            }
+            TermNode::Kernel(token, rank, reads) => {
+                let _ = write!(out, "{}@r{}", name(*token), rank.0);
+                self.list(reads, ", ", name, out, depth);
+            }
+            TermNode::Reduced(op, parts) => match *op {
+                "sum" if depth == 0 => self.joined(parts, "+", name, out, depth),
+                "sum" => {
+                    out.push('(');
+                    self.joined(parts, "+", name, out, depth);
+                    out.push(')');
+                }
+                other => {
+                    out.push_str(other);
+                    self.list(parts, ", ", name, out, depth);
+                }
+            },
+            TermNode::Row(parts) => {
+                out.push('[');
+                self.joined(parts, " ", name, out, depth);
+                out.push(']');
+            }
+            TermNode::Part(of, offset, len) => {
+                self.write(*of, name, out, depth + 1);
+                let _ = write!(out, "[{offset}:{}]", offset + len);
+            }
+        }
+    }
+
+    fn list(
+        &self,
+        parts: &[Term],
+        between: &str,
+        name: &dyn Fn(Token) -> Arc<str>,
+        out: &mut String,
+        depth: u32,
+    ) {
+        out.push('(');
+        self.joined(parts, between, name, out, depth);
+        out.push(')');
+    }
+
+    fn joined(
+        &self,
+        parts: &[Term],
+        between: &str,
+        name: &dyn Fn(Token) -> Arc<str>,
+        out: &mut String,
+        depth: u32,
+    ) {
+        for (position, part) in parts.iter().enumerate() {
+            if position > 0 {
+                out.push_str(between);
+            }
+            // Eight members say what a thousand would.
+            if position == 8 && parts.len() > 9 {
+                let _ = write!(out, "… {} more", parts.len() - position);
+                break;
+            }
+            self.write(*part, name, out, depth + 1);
+        }
+    }
+}
