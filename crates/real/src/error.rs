@@ -1,0 +1,55 @@
+//! What can go wrong in doing the work.
+//!
+//! Not here: findings about a user's program. An error code that a rank is expected to get is an observation;
+//! whoever calls decides that.
+
+use std::time::Duration;
+
+/// Our failure to do the work.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// A library or a symbol of it is not there.
+    #[error("{what} is missing; looked for {}", looked_for.join(", "))]
+    Missing {
+        /// What is missing, and what to do if that is known.
+        what: String,
+        /// The names and folders that were tried, in order.
+        looked_for: Vec<String>,
+    },
+    /// A call of the CUDA driver failed.
+    #[error("{call} returned CUDA error {code}")]
+    Cuda {
+        /// The call.
+        call: &'static str,
+        /// `CUresult`.
+        code: u32,
+    },
+    /// A call of NCCL failed.
+    #[error("{call} returned NCCL result {code}")]
+    Nccl {
+        /// The call.
+        call: &'static str,
+        /// `ncclResult_t`.
+        code: u32,
+    },
+    /// The call cannot be made between the start and the end of a group: its result would be written later.
+    #[error("{call} inside a group is not supported")]
+    InsideGroup {
+        /// The call.
+        call: &'static str,
+    },
+    /// A wait ended without what it waited for.
+    #[error("{what} did not come within {after:?}")]
+    TimedOut {
+        /// What was awaited.
+        what: String,
+        /// For how long.
+        after: Duration,
+    },
+    /// A size of zero, or one so large that it cannot be rounded up.
+    #[error("a size of {len_bytes} bytes cannot be allocated")]
+    Size {
+        /// The size.
+        len_bytes: u64,
+    },
+}
