@@ -160,9 +160,9 @@ struct Pending {
 }
 
 /// A program on a platform.
-pub struct Machine<'s> {
+pub struct Machine {
     /// The program.
-    pub source: &'s dyn Source,
+    pub source: Arc<dyn Source>,
     /// What is run.
     pub config: Config,
     comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
@@ -179,10 +179,10 @@ fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<'s> Machine<'s> {
+impl Machine {
     /// A machine for a program.
     #[must_use]
-    pub fn new(source: &'s dyn Source, config: Config) -> Self {
+    pub fn new(source: Arc<dyn Source>, config: Config) -> Self {
         Self {
             source,
             config,

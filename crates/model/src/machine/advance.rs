@@ -62,7 +62,7 @@ fn index(at: usize) -> u32 {
     u32::try_from(at).expect("few actors a rank")
 }
 
-impl Machine<'_> {
+impl Machine {
     /// Runs everything that commutes until only choices are left.
     pub fn advance(&self, state: &mut State) {
         let before = state.steps;

@@ -44,7 +44,7 @@ impl Launch {
     }
 }
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn collect(
         &self,
         state: &mut State,

@@ -31,7 +31,7 @@ impl Setup {
     }
 }
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn comm_init(
         &self,
         state: &mut State,

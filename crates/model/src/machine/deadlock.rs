@@ -33,7 +33,7 @@ struct Node {
     explained: bool,
 }
 
-impl Machine<'_> {
+impl Machine {
     /// Adds a finding for each independent reason why something is blocked.
     pub(crate) fn find_deadlocks(&self, state: &mut State) {
         let mut nodes = self.blocked(state);

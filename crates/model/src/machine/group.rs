@@ -14,7 +14,7 @@ use crate::fault::{About, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn group_start(&self, state: &mut State, rank: Rank, thread: u32) {
         state.rank_mut(rank).threads[thread as usize].group.depth += 1;
         self.done(state, rank, thread, &[]);

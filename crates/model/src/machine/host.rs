@@ -10,7 +10,7 @@ use super::value::Value;
 use crate::program::Verb;
 use crate::rank::Rank;
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn host(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
         let r = state.rank_mut(rank);
         if r.costs.steady {

@@ -53,7 +53,7 @@ pub(crate) fn place(
     Ok(at)
 }
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn decide_items(
         &self,
         state: &State,

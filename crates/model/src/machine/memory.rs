@@ -37,7 +37,7 @@ fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
 
-impl Machine<'_> {
+impl Machine {
     /// New physical memory of a rank.
     pub(crate) fn create(&self, state: &mut State, rank: Rank, kind: MemoryKind, buffer: &Arc<Buffer>) {
         let memory = Memory {

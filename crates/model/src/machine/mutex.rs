@@ -8,7 +8,7 @@ use crate::clock::{Actor, Clock};
 use crate::fault::{About, OpRef, Rule};
 use crate::rank::{Rank, Token};
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn lock(&self, state: &mut State, rank: Rank, thread: u32, mutex: Token) {
         self.touch(state, rank, thread, Object::named(ObjectKind::Mutex, mutex), Touch::Mutate);
         let width = (self.config.ranks * self.config.actors_per_rank) as usize;

@@ -124,7 +124,7 @@ pub struct Outcome {
     pub class: Class,
 }
 
-impl Machine<'_> {
+impl Machine {
     /// Whether a run ended in a state that no execution reaches: a poll was picked to see what never comes.
     #[must_use]
     pub fn infeasible(&self, state: &State) -> bool {

@@ -87,7 +87,7 @@ impl Picks<'_> {
     }
 }
 
-impl Machine<'_> {
+impl Machine {
     /// Whether the thread's next operation can run.
     pub(crate) fn poll(&self, state: &State, rank: Rank, thread: u32) -> Poll {
         let r = &state.ranks[rank.at()];

@@ -84,7 +84,7 @@ fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
     find(&rank.pools, &pool).map(|at| &rank.pools[at].1)
 }
 
-impl Machine<'_> {
+impl Machine {
     fn declared(&self) -> Pool {
         let width = (self.config.ranks * self.config.actors_per_rank) as usize;
         Pool {

@@ -11,7 +11,7 @@ use crate::fault::{About, OpRef, Rule};
 use crate::program::Verb;
 use crate::rank::{Rank, Token};
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn run_store(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
         match verb {
             Verb::StoreSet { key, value } => {

@@ -39,7 +39,7 @@ fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
     find(&rank.events, &event).map(|at| &rank.events[at].1)
 }
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: StreamOp) {
         let r = &state.ranks[rank.at()];
         let at = find(&r.streams, &stream);

@@ -38,7 +38,7 @@ fn looks(rank: &RankState) -> u64 {
     hash_of(&Looks(rank))
 }
 
-impl Machine<'_> {
+impl Machine {
     /// Renumbers the ranks of a state canonically.
     pub fn canonicalize(&self, state: &mut State) {
         let mut order: Vec<u32> = (0..self.config.ranks).collect();

@@ -51,7 +51,7 @@ impl ThreadState {
     }
 }
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn thread(
         &self,
         rank: Rank,
@@ -382,9 +382,5 @@ impl Machine<'_> {
             }
             (a, b) => a == b,
         }
-    }
-
-    pub(crate) fn thread_ref(op: &OpRef) -> (Rank, Thread) {
-        (op.rank, op.thread)
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Found<'a> {
     pub(crate) offset_bytes: u64,
 }
 
-impl Machine<'_> {
+impl Machine {
     pub(crate) fn register(
         &self,
         state: &mut State,
@@ -398,7 +398,10 @@ impl Machine<'_> {
 
     /// The name of a buffer in reports.
     pub(crate) fn buffer_name(&self, buffer: &Buffer) -> String {
-        self.name(buffer.name).to_string()
+        match buffer.block {
+            Some(_) => self.name(buffer.name).to_string(),
+            None => self.memory_name(buffer.memory),
+        }
     }
 
     /// The contents of memory in words.
@@ -421,7 +424,7 @@ impl Machine<'_> {
 
 /// A size in words.
 #[must_use]
-pub fn bytes(len: u64) -> String {
+pub(crate) fn bytes(len: u64) -> String {
     match len {
         _ if len >= 1 << 30 && len.is_multiple_of(1 << 30) => format!("{} GiB", len >> 30),
         _ if len >= 1 << 20 && len.is_multiple_of(1 << 20) => format!("{} MiB", len >> 20),

@@ -8,7 +8,7 @@ use super::value::{Address, Value};
 use crate::program::{Operand, Question, Verb};
 use crate::rank::{Rank, Token};
 
-impl Machine<'_> {
+impl Machine {
     /// A value in words.
     #[must_use]
     pub fn value_name(&self, value: &Value) -> String {

@@ -1,0 +1,346 @@
+//! Explores every choice of a program: the only file that names stateright.
+//!
+//! A state is what [`Machine::advance`] leaves; a transition is one choice. A program without choices is one
+//! state. Finding a contended object restarts the exploration with it. stateright does breadth-first search,
+//! so the first witness of a rule has the fewest choices; the verdict is made here, from what complete runs
+//! left, because stateright's own "pass" also stands for runs that a bound cut short.
+//! Not here: what the choices mean, and what was expected.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rankcheck_model::machine::Costs;
+use rankcheck_model::{
+    Choice, Config, Interruption, Machine, Mode, Outcome, Rule, Source, SourceError, State, Symmetry, Token,
+};
+use stateright::{Checker, Model, Property};
+
+/// Bounds of an exploration. A bound that is hit makes the verdict unknown.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// States kept.
+    pub states: u64,
+    /// Choices in one run.
+    pub choices: u32,
+    /// Wall time.
+    pub time: Option<Duration>,
+    /// Operations of one run between two choices.
+    pub steps: u64,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self { states: 20_000_000, choices: 10_000, time: None, steps: 2_000_000_000 }
+    }
+}
+
+/// A bound that was hit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BoundHit {
+    /// More states than allowed.
+    States(u64),
+    /// A run with more choices than allowed.
+    Choices(u32),
+    /// More time than allowed.
+    Time(Duration),
+    /// A run with more operations than allowed.
+    Steps(u64),
+}
+
+impl std::fmt::Display for BoundHit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::States(states) => write!(f, "the bound of {states} states was hit (--max-states)"),
+            Self::Choices(choices) => write!(f, "the bound of {choices} choices in a run was hit (--max-choices)"),
+            Self::Time(time) => write!(f, "the bound of {} s was hit (--max-seconds)", time.as_secs_f64()),
+            Self::Steps(steps) => write!(f, "the bound of {steps} operations in a run was hit (--max-steps)"),
+        }
+    }
+}
+
+/// A run that shows something.
+#[derive(Debug, Clone)]
+pub struct Witness {
+    /// The choices that lead to it, in original rank numbers.
+    pub choices: Vec<Choice>,
+    /// Operations in the causal past of the finding.
+    pub past: u64,
+}
+
+/// All that complete runs showed.
+#[derive(Debug, Clone)]
+pub struct Exploration {
+    /// Every outcome, with the first run that led to it. Up to renumbering where ranks are interchangeable.
+    pub outcomes: BTreeMap<Outcome, Witness>,
+    /// For each rule broken in some run, the best witness: fewest choices, then smallest causal past.
+    pub broken: BTreeMap<Rule, Witness>,
+    /// States.
+    pub states: u64,
+    /// Complete runs, as far as states tell them apart.
+    pub executions: u64,
+    /// Operations executed.
+    pub steps: u64,
+    /// Objects that turned out to be contended, in words.
+    pub contended: BTreeSet<String>,
+    /// The bound that cut the exploration short.
+    pub bound: Option<BoundHit>,
+    /// Labels that some run came by.
+    pub reached: BTreeSet<String>,
+    /// Costs, as maxima over ranks and runs.
+    pub costs: Costs,
+    /// What `r.measure` recorded, as maxima.
+    pub measured: BTreeMap<String, i64>,
+    /// The configuration that the exploration ended with, for replays.
+    pub config: Config,
+}
+
+/// What terminal states leave behind.
+#[derive(Debug, Default)]
+struct Collected {
+    outcomes: BTreeMap<Outcome, Witness>,
+    broken: BTreeMap<Rule, Witness>,
+    executions: u64,
+    costs: Costs,
+    bound: Option<BoundHit>,
+}
+
+/// Collects what complete runs show; shared with the naive exploration.
+#[derive(Debug)]
+pub(crate) struct Collector {
+    collected: Mutex<Collected>,
+    states: AtomicU64,
+    cut: AtomicBool,
+    bounds: Bounds,
+    started: Instant,
+}
+
+impl Collector {
+    pub(crate) fn new(bounds: Bounds, started: Instant) -> Self {
+        Self {
+            collected: Mutex::default(),
+            states: AtomicU64::new(0),
+            cut: AtomicBool::new(false),
+            bounds,
+            started,
+        }
+    }
+
+    fn locked(&self) -> std::sync::MutexGuard<'_, Collected> {
+        self.collected.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn cut(&self, bound: BoundHit) {
+        self.locked().bound.get_or_insert(bound);
+        self.cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Counts a state; returns whether the exploration may go on from it.
+    pub(crate) fn count(&self, choices: u32) -> bool {
+        if self.cut.load(Ordering::Relaxed) {
+            return false;
+        }
+        let states = self.states.fetch_add(1, Ordering::Relaxed) + 1;
+        if states > self.bounds.states {
+            self.cut(BoundHit::States(self.bounds.states));
+            return false;
+        }
+        if choices > self.bounds.choices {
+            self.cut(BoundHit::Choices(self.bounds.choices));
+            return false;
+        }
+        if let Some(time) = self.bounds.time
+            && states.is_multiple_of(64)
+            && self.started.elapsed() > time
+        {
+            self.cut(BoundHit::Time(time));
+            return false;
+        }
+        true
+    }
+
+    /// A run that is complete.
+    pub(crate) fn complete(&self, machine: &Machine, state: &State) {
+        machine.contend_blocked(state);
+        if machine.interrupted() || machine.infeasible(state) {
+            return;
+        }
+        let mut state = state.clone();
+        machine.finish(&mut state);
+        let outcome = machine.outcome(&state);
+        let mut collected = self.locked();
+        collected.executions += 1;
+        for rank in (0..machine.config.ranks).map(rankcheck_model::Rank) {
+            let costs = state.rank(rank).costs;
+            let most = &mut collected.costs;
+            most.communicators = most.communicators.max(costs.communicators);
+            most.registrations = most.registrations.max(costs.registrations);
+            most.registrations_warm_up = most.registrations_warm_up.max(costs.registrations_warm_up);
+            most.barriers = most.barriers.max(costs.barriers);
+            most.store_calls = most.store_calls.max(costs.store_calls);
+            most.collectives = most.collectives.max(costs.collectives);
+            most.reserved_bytes_max = most.reserved_bytes_max.max(costs.reserved_bytes_max);
+            most.steady |= costs.steady;
+        }
+        if !collected.outcomes.contains_key(&outcome) {
+            collected.outcomes.insert(outcome, Witness { choices: state.choices(), past: 0 });
+        }
+        for ((rule, _), finding) in state.findings() {
+            let better = collected.broken.get(rule).is_none_or(|best| {
+                let choices = state.choices().len();
+                (choices, finding.past) < (best.choices.len(), best.past)
+            });
+            if better {
+                collected.broken.insert(*rule, Witness { choices: state.choices(), past: finding.past });
+            }
+        }
+    }
+
+    pub(crate) fn exploration(&self, machine: &Machine) -> Exploration {
+        let mut collected = self.locked();
+        let word = |token: Token| machine.name(token).to_string();
+        Exploration {
+            outcomes: std::mem::take(&mut collected.outcomes),
+            broken: std::mem::take(&mut collected.broken),
+            states: self.states.load(Ordering::Relaxed),
+            executions: collected.executions,
+            steps: machine.steps_total(),
+            contended: machine.config.contended.iter().map(|object| object_name(machine, *object)).collect(),
+            bound: collected.bound.clone(),
+            reached: machine.reached().into_iter().map(word).collect(),
+            costs: collected.costs,
+            measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
+            config: machine.config.clone(),
+        }
+    }
+}
+
+fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
+    use rankcheck_model::ObjectKind as Kind;
+    let named = |noun: &str| format!("{noun} {}", machine.name(Token(object.id)));
+    match object.kind {
+        Kind::StoreKey => named("key"),
+        Kind::Flag => named("flag"),
+        Kind::Stream => named("stream"),
+        Kind::Event => named("event"),
+        Kind::Mutex => named("mutex"),
+        Kind::Pool => named("pool"),
+        Kind::Map => named("map"),
+        Kind::List => named("list"),
+        Kind::Comm => format!("communicator {}", object.id),
+        Kind::Addresses => "addresses".to_owned(),
+    }
+}
+
+/// A node of the search: a state and how many choices led to it.
+#[derive(Debug, Clone)]
+struct Node {
+    state: State,
+    choices: u32,
+}
+
+impl Hash for Node {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        hasher.write_u64(self.state.fingerprint());
+    }
+}
+
+impl PartialEq for Node {
+    fn eq(&self, other: &Self) -> bool {
+        self.state.fingerprint() == other.state.fingerprint()
+    }
+}
+
+/// The machine as stateright sees it.
+struct Search {
+    machine: Arc<Machine>,
+    collector: Arc<Collector>,
+}
+
+impl Search {
+    fn settled(&self, mut state: State, choices: u32) -> Node {
+        self.machine.advance(&mut state);
+        let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
+            && self.machine.config.left_out.is_empty();
+        if symmetric && choices > 0 {
+            self.machine.canonicalize(&mut state);
+        }
+        state.seal();
+        Node { state, choices }
+    }
+}
+
+impl Model for Search {
+    type State = Node;
+    type Action = Choice;
+
+    fn init_states(&self) -> Vec<Node> {
+        vec![self.settled(self.machine.init(), 0)]
+    }
+
+    fn actions(&self, node: &Node, actions: &mut Vec<Choice>) {
+        if self.machine.interrupted() || !self.collector.count(node.choices) {
+            return;
+        }
+        *actions = self.machine.choices(&node.state);
+        if actions.is_empty() {
+            self.collector.complete(&self.machine, &node.state);
+        }
+    }
+
+    fn next_state(&self, node: &Node, choice: Choice) -> Option<Node> {
+        if self.machine.interrupted() {
+            return None;
+        }
+        let mut state = node.state.clone();
+        self.machine.remember(&mut state, &choice);
+        self.machine.take(&mut state, &choice);
+        Some(self.settled(state, node.choices + 1))
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        // One property that only an interruption falsifies: the search ends early then, and starts again.
+        vec![Property::always("uninterrupted", |search: &Self, _| !search.machine.interrupted())]
+    }
+}
+
+/// Where an exploration stands, for progress on the terminal.
+pub type Progress = dyn Fn(u64) + Send + Sync;
+
+/// Explores every choice of a program within bounds.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn explore(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+) -> Result<Exploration, SourceError> {
+    let mut config = Config { mode: Mode::Reduced, steps_at_most: bounds.steps, ..config };
+    let started = Instant::now();
+    loop {
+        let machine = Arc::new(Machine::new(Arc::clone(source), config.clone()));
+        let collector = Arc::new(Collector::new(bounds.clone(), started));
+        let search = Search { machine: Arc::clone(&machine), collector: Arc::clone(&collector) };
+        let checker = search.checker().spawn_bfs().join();
+        drop(checker);
+        match machine.interruption() {
+            None => return Ok(collector.exploration(&machine)),
+            Some(Interruption::Source(error)) => return Err(error),
+            Some(Interruption::Steps(steps)) => {
+                collector.cut(BoundHit::Steps(steps));
+                return Ok(collector.exploration(&machine));
+            }
+            Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
+            Some(Interruption::Contended(objects)) => config.contended.extend(objects),
+        }
+        if let Some(time) = bounds.time
+            && started.elapsed() > time
+        {
+            collector.cut(BoundHit::Time(time));
+            return Ok(collector.exploration(&machine));
+        }
+    }
+}

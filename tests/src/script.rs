@@ -1,0 +1,126 @@
+//! A program as a list of operations for each thread, with operations that run only if an answer is 1.
+
+use std::sync::{Arc, Mutex};
+
+use rankcheck_model::{
+    Answer, End, Entry, Op, Operand, Place, PlaceId, Question, Rank, Slot, Source, SourceError, Stretch,
+    Symmetry, Thread, Token, Verb,
+};
+
+/// One item of a thread.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Item {
+    /// An operation.
+    Do(Verb),
+    /// A question; the operations run only if the answer is not 0. They may produce no slots.
+    If(Question, Vec<Verb>),
+}
+
+/// A program: for each rank the threads' items. Thread 0 starts by itself, thread n is entry n of its rank.
+#[derive(Debug, Default)]
+pub struct Script {
+    /// `ranks[rank][thread]`.
+    pub ranks: Vec<Vec<Vec<Item>>>,
+    names: Mutex<Vec<String>>,
+    /// Whether ranks may be renumbered.
+    pub interchangeable: bool,
+}
+
+impl Script {
+    /// A program of so many ranks.
+    #[must_use]
+    pub fn new(ranks: usize) -> Self {
+        let script = Self { ranks: vec![vec![Vec::new()]; ranks], ..Self::default() };
+        script.name("default");
+        script
+    }
+
+    /// The token of a name.
+    ///
+    /// # Panics
+    /// If another test panicked while naming.
+    pub fn name(&self, name: &str) -> Token {
+        let mut names = self.names.lock().expect("no test panics while naming");
+        let at = names.iter().position(|n| n == name).unwrap_or_else(|| {
+            names.push(name.to_owned());
+            names.len() - 1
+        });
+        Token(u32::try_from(at).expect("few names"))
+    }
+
+    /// Adds an operation; returns the slot it produces, if it does.
+    pub fn push(&mut self, rank: u32, thread: u32, verb: Verb) -> Operand {
+        let items = &mut self.ranks[rank as usize][thread as usize];
+        let index = items.iter().map(Item::slots).sum();
+        items.push(Item::Do(verb));
+        Operand::Slot(Slot { thread: Thread(thread), index })
+    }
+
+    /// Adds a question.
+    pub fn ask(&mut self, rank: u32, thread: u32, question: Question, then: Vec<Verb>) {
+        self.ranks[rank as usize][thread as usize].push(Item::If(question, then));
+    }
+
+    /// Adds a thread; the caller records the spawn.
+    ///
+    /// # Panics
+    /// Never with the few threads of tests.
+    pub fn thread(&mut self, rank: u32) -> u32 {
+        let threads = &mut self.ranks[rank as usize];
+        threads.push(Vec::new());
+        u32::try_from(threads.len() - 1).expect("few threads")
+    }
+}
+
+impl Item {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Do(verb) => verb.slots(),
+            Self::If(..) => 0,
+        }
+    }
+}
+
+impl Source for Script {
+    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+        let items = &self.ranks[rank.at()][entry.0 as usize];
+        let mut given = answers.iter();
+        let mut ops = Vec::new();
+        for (line, item) in items.iter().enumerate() {
+            let place = PlaceId(rank.0 * 1_000_000 + entry.0 * 10_000 + u32::try_from(line).expect("short"));
+            match item {
+                Item::Do(verb) => ops.push(Op { verb: verb.clone(), place }),
+                Item::If(question, then) => match given.next() {
+                    None => {
+                        return Ok(Arc::new(Stretch { ops, end: End::Ask(question.clone(), place) }));
+                    }
+                    Some(answer) => {
+                        ops.clear();
+                        if *answer != 0 {
+                            ops.extend(then.iter().map(|verb| Op { verb: verb.clone(), place }));
+                        }
+                    }
+                },
+            }
+        }
+        Ok(Arc::new(Stretch { ops, end: End::Return }))
+    }
+
+    fn token(&self, token: Token) -> Arc<str> {
+        let names = self.names.lock().expect("no test panics while naming");
+        names.get(token.0 as usize).map_or_else(|| "?".into(), |name| name.as_str().into())
+    }
+
+    fn place(&self, place: PlaceId) -> Place {
+        let file = format!("rank{}.thread{}", place.0 / 1_000_000, place.0 % 1_000_000 / 10_000);
+        Place { file: file.into(), line: place.0 % 10_000 + 1, column: 1 }
+    }
+
+    fn default_stream(&self) -> Token {
+        Token(0)
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        if self.interchangeable { Symmetry::Interchangeable } else { Symmetry::Distinct }
+    }
+}

@@ -1,0 +1,4 @@
+//! The one test binary.
+#![forbid(unsafe_code)]
+
+mod litmus;
