@@ -1,1 +1,622 @@
-//! Random programs.
+//! Random programs: a few fragments in a row, each a piece of protocol with something bent.
+//!
+//! A fragment is four small numbers, so that a failing program shrinks by dropping fragments and lowering
+//! numbers. Not here: what is compared.
+
+use std::sync::Arc;
+
+use rankcheck_model::machine::FaultOf;
+use rankcheck_model::{
+    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, MapOrder, MemoryKind, Operand, Question, Rank,
+    ReduceOp, SizeClasses, TieBreak, Verb, WindowFlags,
+};
+
+use crate::script::Script;
+
+/// Kind and three parameters.
+pub type Fragment = (u8, u8, u8, u8);
+
+/// Number of kinds of fragment.
+pub const KINDS: u8 = 35;
+
+const MIB: u64 = 1 << 20;
+
+struct Builder {
+    script: Script,
+    ranks: u32,
+    /// Per rank.
+    comms: Vec<Operand>,
+    others: Vec<Operand>,
+    a: Vec<Operand>,
+    b: Vec<Operand>,
+    pooled: Vec<Vec<Operand>>,
+    windows: Vec<Vec<Operand>>,
+    second: Vec<bool>,
+    fresh: u32,
+}
+
+/// The program of these fragments on 2 or 3 ranks, and how it is run.
+#[must_use]
+pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
+    let mut b = Builder {
+        script: Script::new(ranks as usize),
+        ranks,
+        comms: Vec::new(),
+        others: Vec::new(),
+        a: Vec::new(),
+        b: Vec::new(),
+        pooled: vec![Vec::new(); ranks as usize],
+        windows: vec![Vec::new(); ranks as usize],
+        second: vec![false; ranks as usize],
+        fresh: 0,
+    };
+    let mut config = Config::new(ranks);
+    b.set_up(fragments);
+    for fragment in fragments {
+        if fragment.0 % KINDS == 33 {
+            let of = if fragment.1.is_multiple_of(2) { FaultOf::Alloc } else { FaultOf::Register };
+            config.faults = Faults { of: [of].into(), at_most: 1 };
+        }
+        b.fragment(*fragment);
+    }
+    (b.script, config)
+}
+
+fn slice(of: &Operand, offset_bytes: u64, len_bytes: u64) -> Operand {
+    Operand::Slice { of: Arc::new(of.clone()), offset_bytes, len_bytes }
+}
+
+impl Builder {
+    fn all(&self) -> Arc<[Rank]> {
+        (0..self.ranks).map(Rank).collect()
+    }
+
+    fn init(&mut self, rank: u32, name: &str) -> Operand {
+        let verb = Verb::CommInit { name: self.script.name(name), members: self.all() };
+        self.script.push(rank, 0, verb)
+    }
+
+    fn memory(&mut self, rank: u32, name: &str, len_bytes: u64, memory: MemoryKind) -> Operand {
+        let verb = Verb::MemAlloc { name: self.script.name(name), len_bytes, memory };
+        self.script.push(rank, 0, verb)
+    }
+
+    /// Makes only what the fragments need: each operation multiplies the interleavings.
+    fn set_up(&mut self, fragments: &[Fragment]) {
+        let uses = |kinds: &[u8]| fragments.iter().any(|f| kinds.contains(&(f.0 % KINDS)));
+        let comm = uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32]);
+        let memory = comm || uses(&[9, 11, 26, 30]);
+        for rank in 0..self.ranks {
+            let tp = if comm { self.init(rank, "tp") } else { Operand::Null };
+            self.comms.push(tp);
+            let ep = if uses(&[25]) { self.init(rank, "ep") } else { Operand::Null };
+            self.others.push(ep);
+            let a = if memory { self.memory(rank, "a", 4 * MIB, MemoryKind::Nccl) } else { Operand::Null };
+            self.a.push(a);
+            let b = if memory { self.memory(rank, "b", 4 * MIB, MemoryKind::Nccl) } else { Operand::Null };
+            self.b.push(b);
+        }
+        for fragment in fragments {
+            let (kind, p, q, _) = *fragment;
+            let rank = u32::from(p) % self.ranks;
+            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31) || q % 8 == 7;
+            if threaded && !self.second[rank as usize] {
+                self.second[rank as usize] = true;
+                self.script.thread(rank);
+                self.script.push(rank, 0, Verb::Spawn { entry: Entry(1) });
+            }
+        }
+    }
+
+    /// Thread 1 where the rank has one and `p` says so.
+    fn thread_of(&self, rank: u32, p: u8) -> u32 {
+        u32::from(self.second[rank as usize] && p % 2 == 1)
+    }
+
+    fn reduce(&self, comm: &Operand, x: &Operand, count: u64, stream: &str) -> Collective {
+        Collective {
+            kind: CollectiveKind::AllReduce,
+            comm: comm.clone(),
+            send: x.clone(),
+            recv: x.clone(),
+            count,
+            dtype: Dtype::F32,
+            op: ReduceOp::Sum,
+            stream: self.script.name(stream),
+            declared: Declared::Nothing,
+        }
+    }
+
+    fn register(&mut self, rank: u32, thread: u32, memory: Operand, flags: WindowFlags) {
+        let comm = self.comms[rank as usize].clone();
+        let window = self.script.push(rank, thread, Verb::Register { comm, memory, flags });
+        if thread == 0 {
+            self.windows[rank as usize].push(window);
+        }
+    }
+
+    fn fragment(&mut self, (kind, p, q, s): Fragment) {
+        let rank = u32::from(p) % self.ranks;
+        let thread = self.thread_of(rank, q);
+        let symmetric = WindowFlags::CollSymmetric;
+        match kind % KINDS {
+            0..=4 | 18 => self.store(kind % KINDS, rank, thread, s),
+            5 => {
+                for r in 0..self.ranks {
+                    if q % 3 != 0 || r != rank {
+                        self.init(r, "late");
+                    }
+                }
+            }
+            6 => {
+                for r in 0..self.ranks {
+                    let other = q % 3 == 1 && r == rank;
+                    let memory = if other { &self.b } else { &self.a }[r as usize].clone();
+                    if q % 4 != 0 || r != rank {
+                        self.register(r, 0, memory, symmetric);
+                    }
+                }
+            }
+            7 => self.all_reduce(rank, q, s),
+            8 => {
+                let what = [Operand::Device, Operand::Stream(self.script.name("default"))][usize::from(s % 2)].clone();
+                self.script.push(rank, thread, Verb::Synchronize { what });
+            }
+            9 => self.kernels(rank, thread, q, s),
+            10 => self.events(rank, thread, q),
+            11 => {
+                let buffer = if q % 2 == 0 { &self.a } else { &self.b }[rank as usize].clone();
+                for _ in 0..=(s % 2) {
+                    self.script.push(rank, thread, Verb::Free { buffer: buffer.clone(), after: None });
+                }
+            }
+            12 => self.pool(rank, thread, q, s),
+            13 => {
+                if self.windows[rank as usize].is_empty() {
+                    for r in 0..self.ranks {
+                        self.register(r, 0, self.a[r as usize].clone(), symmetric);
+                        if s % 2 == 0 {
+                            let (comm, a) = (self.comms[r as usize].clone(), self.a[r as usize].clone());
+                            let call = self.reduce(&comm, &a, 1 << 20, "default");
+                            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                        }
+                    }
+                }
+                if let Some(window) = self.windows[rank as usize].first().cloned() {
+                    let comm = self.comms[rank as usize].clone();
+                    for _ in 0..=(q % 2) {
+                        let verb = Verb::Deregister { comm: comm.clone(), window: window.clone() };
+                        self.script.push(rank, 0, verb);
+                    }
+                }
+            }
+            14 => self.group(rank, q),
+            15 => {
+                for r in 0..self.ranks {
+                    if q % 3 != 0 || r != rank {
+                        self.script.push(r, 0, Verb::Barrier { members: self.all() });
+                    }
+                }
+            }
+            16 => self.mutexes(rank, q, s),
+            17 => self.containers(rank, thread, q, s),
+            19 => {
+                let comm = self.comms[rank as usize].clone();
+                if q % 2 == 0 {
+                    self.script.push(rank, 0, Verb::CommDestroy { comm: comm.clone() });
+                }
+                let comm = if q % 2 == 0 { comm } else { Operand::Null };
+                let call = self.reduce(&comm, &self.a[rank as usize].clone(), 1 << 20, "default");
+                self.script.push(rank, 0, Verb::Collect(Box::new(call)));
+            }
+            20 => {
+                let name = self.script.name("half");
+                for r in 0..self.ranks {
+                    if r == rank && q % 2 == 0 {
+                        self.register(r, 0, self.b[r as usize].clone(), symmetric);
+                    } else {
+                        let comm = self.comms[r as usize].clone();
+                        self.script.push(r, 0, Verb::CommSplit { comm, name, color: Some(0) });
+                    }
+                }
+            }
+            21 => {
+                for r in 0..self.ranks {
+                    let memory = match q % 4 {
+                        0 => Operand::Null,
+                        1 => slice(&self.a[r as usize], 512, 4096),
+                        2 => slice(&self.a[r as usize], 0, 0),
+                        _ => self.memory(r, "c", MIB, MemoryKind::Cuda),
+                    };
+                    if s % 3 != 0 || r == rank {
+                        self.register(r, 0, memory, symmetric);
+                    }
+                }
+            }
+            22 => self.offsets(rank, q),
+            23 => self.stale(q),
+            24 => {
+                for r in 0..self.ranks {
+                    let mut call = self.reduce(
+                        &self.comms[r as usize].clone(),
+                        &self.a[r as usize].clone(),
+                        1 << 20,
+                        "default",
+                    );
+                    call.declared = Declared::Symmetric;
+                    self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                }
+            }
+            25 => self.two_comms(rank, q),
+            26 => self.event_across_threads(rank, s),
+            27 => {
+                let x = if q % 2 == 0 { slice(&self.a[rank as usize], 0, 4096) } else { Operand::Null };
+                let call = self.reduce(&self.comms[rank as usize].clone(), &x, 1 << 20, "default");
+                self.script.push(rank, 0, Verb::Collect(Box::new(call)));
+            }
+            28 => {
+                self.pool(rank, 0, q, 5);
+                self.pool(rank, 1, q, if s % 2 == 0 { 4 } else { s });
+            }
+            29 => self.unequal(rank, q),
+            30 => {
+                for t in 0..2 {
+                    let reads: Arc<[Operand]> = [].into();
+                    let writes: Arc<[Operand]> = [self.a[rank as usize].clone()].into();
+                    let name = self.script.name(["left", "right"][t as usize]);
+                    let stream = self.script.name("shared");
+                    self.script.push(rank, t, Verb::Kernel { name, reads, writes, stream });
+                }
+            }
+            31 => {
+                for r in 0..self.ranks {
+                    let threads = if self.second[r as usize] { 2 } else { 1 };
+                    for t in 0..2 {
+                        let memory = if t == 0 { &self.a } else { &self.b }[r as usize].clone();
+                        self.register(r, t % threads, memory, symmetric);
+                    }
+                }
+            }
+            32 => {
+                for r in 0..self.ranks {
+                    let mut call = self.reduce(
+                        &self.comms[r as usize].clone(),
+                        &self.a[r as usize].clone(),
+                        1 << 18,
+                        "default",
+                    );
+                    if r == rank && q % 2 == 0 {
+                        call.kind = CollectiveKind::Broadcast { root: 0 };
+                    }
+                    self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                }
+            }
+            34 => {
+                // A reader, and two writers that nothing orders with it.
+                let key = self.script.name("shared");
+                let other = (rank + 1) % self.ranks;
+                if s % 2 == 0 {
+                    let flag = self.script.name("signal");
+                    self.script.push(rank, 0, Verb::FlagWrite { flag, value: 1 });
+                    self.script.push(rank, 0, Verb::FlagWrite { flag, value: i64::from(q % 3) });
+                    self.script.push(other, 0, Verb::FlagWait { flag, value: 1 });
+                    return;
+                }
+                self.script.push(rank, 0, Verb::StoreSet { key, value: Operand::Int(1) });
+                let verb = match q % 3 {
+                    0 => Verb::StoreSet { key, value: Operand::Int(2) },
+                    1 => Verb::StoreDelete { key },
+                    _ => Verb::Step { label: key },
+                };
+                self.script.push(rank, 0, verb);
+                self.script.push(other, 0, Verb::StoreGet { key });
+            }
+            _ => {}
+        }
+    }
+
+    fn store(&mut self, kind: u8, rank: u32, thread: u32, s: u8) {
+        let key = self.script.name(["k", "l"][usize::from(s % 2)]);
+        let flag = self.script.name(["f", "g"][usize::from(s % 2)]);
+        let value = i64::from(s / 2 % 2) + 1;
+        let verb = match kind {
+            0 => Verb::StoreSet { key, value: Operand::Int(value) },
+            1 => Verb::StoreGet { key },
+            2 => Verb::StoreDelete { key },
+            3 => Verb::FlagWrite { flag, value },
+            4 => Verb::FlagWait { flag, value: value - i64::from(s % 3 == 0) },
+            _ => {
+                let options = [self.script.name("no"), self.script.name("yes")].into();
+                let question = Question::Choose { name: self.script.name("choice"), options };
+                self.script.ask(
+                    rank,
+                    thread,
+                    question,
+                    vec![Verb::StoreSet { key, value: Operand::Int(value) }],
+                );
+                return;
+            }
+        };
+        let got = self.script.push(rank, thread, verb.clone());
+        if matches!(verb, Verb::StoreGet { .. }) {
+            // What was read decides what is written, so that outcomes tell orders apart.
+            let seen = Question::Equal(got, Operand::Int(1));
+            let mark = Verb::FlagWrite { flag: self.script.name("saw"), value: i64::from(rank) };
+            let list = self.script.name("seen");
+            self.script.ask(rank, thread, seen, vec![mark, Verb::ListPush { list, value: Operand::Int(1) }]);
+            self.script.ask(rank, thread, Question::ListLen { list }, vec![Verb::Exit { code: key }]);
+        }
+    }
+
+    fn all_reduce(&mut self, rank: u32, q: u8, s: u8) {
+        for r in 0..self.ranks {
+            let at = r as usize;
+            let bent = r == rank;
+            if bent && q % 7 == 1 {
+                continue;
+            }
+            let x = if bent && q % 7 == 2 { self.b[at].clone() } else { self.a[at].clone() };
+            let count = if s % 3 == 0 { 1024 } else { 1 << 20 };
+            let mut call = self.reduce(&self.comms[at].clone(), &x, count, "default");
+            match q % 7 {
+                3 if bent => call.count /= 2,
+                4 if bent => call.dtype = Dtype::I32,
+                5 if bent => call.kind = CollectiveKind::Broadcast { root: 0 },
+                6 => {
+                    call.kind = CollectiveKind::AllGather;
+                    call.count /= 4;
+                    call.recv = self.b[at].clone();
+                }
+                _ => {}
+            }
+            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+            if s % 2 == 0 {
+                self.script.push(r, 0, Verb::Synchronize { what: Operand::Device });
+            }
+        }
+    }
+
+    fn kernels(&mut self, rank: u32, thread: u32, q: u8, s: u8) {
+        let at = rank as usize;
+        for nth in 0..2_u8 {
+            let buffer = if q >> nth & 1 == 0 { self.a[at].clone() } else { self.b[at].clone() };
+            let stream = self.script.name(["default", "side"][usize::from(s >> nth & 1)]);
+            let write = (q ^ s) >> (nth + 2) & 1 == 0;
+            let none: Arc<[Operand]> = [].into();
+            let one: Arc<[Operand]> = [buffer].into();
+            let (reads, writes) = if write { (none, one) } else { (one, none) };
+            let name = self.script.name(["fill", "scan"][usize::from(!write)]);
+            self.script.push(rank, thread, Verb::Kernel { name, reads, writes, stream });
+        }
+    }
+
+    fn events(&mut self, rank: u32, thread: u32, q: u8) {
+        let event = self.script.name("e");
+        let (one, two) = (self.script.name("default"), self.script.name("side"));
+        match q % 4 {
+            0 => {
+                self.script.push(rank, thread, Verb::EventRecord { event, stream: one });
+                self.script.push(rank, thread, Verb::StreamWait { stream: two, event });
+            }
+            1 => {
+                self.script.push(rank, thread, Verb::Synchronize { what: Operand::Event(event) });
+            }
+            2 => {
+                self.script.push(rank, thread, Verb::EventRecord { event, stream: two });
+            }
+            _ => {
+                self.script.push(rank, thread, Verb::EventRecord { event, stream: one });
+                let list = self.script.name("polls");
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::EventQuery { event },
+                    vec![Verb::ListPush { list, value: Operand::Int(1) }],
+                );
+                let code = self.script.name("seen");
+                self.script.ask(rank, thread, Question::ListLen { list }, vec![Verb::Exit { code }]);
+            }
+        }
+    }
+
+    fn pool(&mut self, rank: u32, thread: u32, q: u8, s: u8) {
+        let pool = self.script.name("pool");
+        let stream = self.script.name("default");
+        let tie = if q % 2 == 0 { TieBreak::Address } else { TieBreak::Counter };
+        self.script.push(
+            rank,
+            thread,
+            Verb::Pool { pool, classes: SizeClasses::Exact, tie, memory: MemoryKind::Nccl },
+        );
+        self.fresh += 1;
+        let name = self.script.name(&format!("p{}", self.fresh));
+        let block = self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+        match s % 6 {
+            0 => {
+                let writes: Arc<[Operand]> = [block.clone()].into();
+                self.script.push(rank, thread, Verb::Kernel { name, reads: [].into(), writes, stream });
+                if thread == 0 {
+                    self.pooled[rank as usize].push(block);
+                }
+            }
+            1 => {
+                self.script.push(rank, thread, Verb::Free { buffer: block, after: None });
+                self.script.push(rank, thread, Verb::Trim { pool });
+            }
+            2 => {
+                let event = self.script.name("freed");
+                self.script.push(rank, thread, Verb::EventRecord { event, stream });
+                self.script.push(rank, thread, Verb::Free { buffer: block, after: Some(event) });
+                let next = self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+                let code = self.script.name("grew");
+                self.script.ask(rank, thread, Question::Grew(next), vec![Verb::Exit { code }]);
+            }
+            3 => {
+                let sizes_bytes: Arc<[u64]> = [2 * MIB].into();
+                self.script.push(rank, thread, Verb::Havoc { pool, max: 1, sizes_bytes });
+                let next = self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+                let code = self.script.name("grew");
+                self.script.ask(rank, thread, Question::Grew(next), vec![Verb::Exit { code }]);
+            }
+            4 => {
+                let code = self.script.name("grew");
+                self.script.ask(rank, thread, Question::Grew(block), vec![Verb::Exit { code }]);
+            }
+            _ => {
+                let code = self.script.name("grew");
+                self.script.push(rank, thread, Verb::Free { buffer: block.clone(), after: None });
+                self.script.ask(rank, thread, Question::Grew(block), vec![Verb::Reach { label: code }]);
+            }
+        }
+    }
+
+    fn group(&mut self, rank: u32, q: u8) {
+        match q % 4 {
+            0 => {
+                self.script.push(rank, 0, Verb::GroupEnd);
+            }
+            1 => {
+                self.script.push(rank, 0, Verb::GroupStart);
+            }
+            _ => {
+                for r in 0..self.ranks {
+                    let at = r as usize;
+                    self.script.push(r, 0, Verb::GroupStart);
+                    self.register(r, 0, self.a[at].clone(), WindowFlags::CollSymmetric);
+                    let comm = if q % 4 == 2 && r == rank { Operand::Null } else { self.comms[at].clone() };
+                    let call = self.reduce(&comm, &self.a[at].clone(), 1 << 20, "default");
+                    self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                    self.script.push(r, 0, Verb::GroupEnd);
+                }
+            }
+        }
+    }
+
+    fn mutexes(&mut self, rank: u32, q: u8, s: u8) {
+        let (m, n) = (self.script.name("m"), self.script.name("n"));
+        let list = self.script.name("order");
+        for thread in 0..2 {
+            let (first, second) = if thread == 0 || q % 2 == 0 { (m, n) } else { (n, m) };
+            self.script.push(rank, thread, Verb::Lock { mutex: first });
+            if s % 2 == 0 {
+                self.script.push(rank, thread, Verb::Lock { mutex: second });
+                self.script.push(rank, thread, Verb::Unlock { mutex: second });
+            } else {
+                self.script.push(rank, thread, Verb::ListPush { list, value: Operand::Int(thread.into()) });
+            }
+            self.script.push(rank, thread, Verb::Unlock { mutex: first });
+            if s % 5 == 1 {
+                self.script.push(rank, thread, Verb::Unlock { mutex: second });
+            }
+        }
+        if s % 2 == 1 {
+            let got = self.script.push(rank, 0, Verb::ListGet { list, index: Operand::Int(0) });
+            let code = self.script.name("first");
+            self.script.ask(rank, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+        }
+    }
+
+    fn containers(&mut self, rank: u32, thread: u32, q: u8, s: u8) {
+        let (map, list) = (self.script.name("map"), self.script.name("list"));
+        let (key, value) = (Operand::Int(i64::from(s % 2)), Operand::Int(i64::from(q)));
+        let code = self.script.name("stop");
+        match q % 5 {
+            0 => {
+                self.script.push(rank, thread, Verb::MapPut { map, key, value });
+            }
+            1 => {
+                self.script.ask(rank, thread, Question::MapHas { map, key }, vec![Verb::Exit { code }]);
+            }
+            2 => {
+                self.script.push(rank, thread, Verb::ListPush { list, value });
+            }
+            3 => {
+                let index = Operand::Int(i64::from(s % 2));
+                let got = self.script.push(rank, thread, Verb::ListGet { list, index });
+                self.script.ask(rank, thread, Question::Failed(got), vec![Verb::Exit { code }]);
+            }
+            _ => {
+                self.script.push(rank, thread, Verb::MapPut { map, key: Operand::Int(7), value: value.clone() });
+                self.script.push(rank, thread, Verb::MapPut { map, key: Operand::Int(8), value });
+                let question = Question::MapItems { map, order: MapOrder::Hash };
+                self.script.ask(rank, thread, question, vec![]);
+            }
+        }
+    }
+
+    fn offsets(&mut self, rank: u32, q: u8) {
+        for r in 0..self.ranks {
+            let at = r as usize;
+            let whole = self.a[at].clone();
+            let (registered, used) = match q % 3 {
+                0 => (whole.clone(), slice(&whole, if r == rank { 65536 } else { 0 }, MIB)),
+                1 => (slice(&whole, 0, 65536), slice(&whole, 0, MIB)),
+                _ => (whole.clone(), slice(&whole, 4096, MIB)),
+            };
+            self.register(r, 0, registered, WindowFlags::CollSymmetric);
+            let call = self.reduce(&self.comms[at].clone(), &used, 1 << 18, "default");
+            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+        }
+    }
+
+    fn stale(&mut self, q: u8) {
+        for r in 0..self.ranks {
+            let at = r as usize;
+            self.register(r, 0, self.a[at].clone(), WindowFlags::CollSymmetric);
+            if r == 0 || q % 2 == 0 {
+                self.script.push(r, 0, Verb::Free { buffer: self.a[at].clone(), after: None });
+                let x = self.memory(r, "back", 4 * MIB, MemoryKind::Nccl);
+                let call = self.reduce(&self.comms[at].clone(), &x, 1 << 20, "default");
+                self.script.push(r, 0, Verb::Collect(Box::new(call)));
+            }
+        }
+    }
+
+    fn two_comms(&mut self, rank: u32, q: u8) {
+        for r in 0..self.ranks {
+            let at = r as usize;
+            for memory in [&self.a, &self.b] {
+                let memory = memory[at].clone();
+                for comm in [self.comms[at].clone(), self.others[at].clone()] {
+                    let flags = WindowFlags::CollSymmetric;
+                    self.script.push(r, 0, Verb::Register { comm, memory: memory.clone(), flags });
+                }
+            }
+            let first = self.reduce(&self.comms[at].clone(), &self.a[at].clone(), 1 << 20, "default");
+            let stream = if q % 3 == 0 { "default" } else { "side" };
+            let second = self.reduce(&self.others[at].clone(), &self.b[at].clone(), 1 << 20, stream);
+            let order = if r == rank && q % 2 == 0 { [second, first] } else { [first, second] };
+            for call in order {
+                self.script.push(r, 0, Verb::Collect(Box::new(call)));
+            }
+        }
+    }
+
+    fn event_across_threads(&mut self, rank: u32, s: u8) {
+        let event = self.script.name("across");
+        let (one, two) = (self.script.name("default"), self.script.name("side"));
+        let a: Arc<[Operand]> = [self.a[rank as usize].clone()].into();
+        let name = self.script.name("produce");
+        self.script.push(rank, 0, Verb::Kernel { name, reads: [].into(), writes: a.clone(), stream: one });
+        self.script.push(rank, 0, Verb::EventRecord { event, stream: one });
+        if s % 2 == 0 {
+            self.script.push(rank, 1, Verb::StreamWait { stream: two, event });
+        } else {
+            self.script.push(rank, 1, Verb::Synchronize { what: Operand::Event(event) });
+        }
+        let name = self.script.name("consume");
+        self.script.push(rank, 1, Verb::Kernel { name, reads: a, writes: [].into(), stream: two });
+    }
+
+    fn unequal(&mut self, rank: u32, q: u8) {
+        for r in 0..self.ranks {
+            let len = if r == rank && q % 2 == 0 { 8 * MIB } else { 4 * MIB };
+            let x = self.memory(r, "u", len, MemoryKind::Nccl);
+            let flags =
+                if r == rank && q % 2 == 1 { WindowFlags::Default } else { WindowFlags::CollSymmetric };
+            self.register(r, 0, x.clone(), flags);
+            let call = self.reduce(&self.comms[r as usize].clone(), &x, 1 << 20, "default");
+            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+        }
+    }
+}

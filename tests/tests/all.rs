@@ -1,4 +1,5 @@
 //! The one test binary.
 #![forbid(unsafe_code)]
 
+mod laws;
 mod litmus;

@@ -223,6 +223,7 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
     match object.kind {
         Kind::StoreKey => named("key"),
         Kind::Flag => named("flag"),
+        Kind::Stream if object.id == u32::MAX => "the device".to_owned(),
         Kind::Stream => named("stream"),
         Kind::Event => named("event"),
         Kind::Mutex => named("mutex"),
@@ -230,6 +231,7 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
         Kind::Map => named("map"),
         Kind::List => named("list"),
         Kind::Comm => format!("communicator {}", object.id),
+        Kind::Memory => named("memory"),
         Kind::Addresses => "addresses".to_owned(),
     }
 }

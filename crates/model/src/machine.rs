@@ -36,7 +36,7 @@ use rustc_hash::FxHashMap;
 
 pub use contention::{Object, ObjectKind};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
-pub use poll::{Faults, PickOf};
+pub use poll::{FaultOf, Faults, PickOf};
 pub use state::{CallError, Costs, Meeting, Path, RankState, State, Status, ThreadState};
 pub use value::{CommId, MemoryId, Owner, Value};
 
@@ -134,8 +134,8 @@ pub enum Choice {
     Stream(Rank, u32),
     /// The threads that wait for one another go on.
     Meet(Meeting),
-    /// Luck picks a value for the next operation of a host thread.
-    Pick(Rank, Thread, u32),
+    /// Luck picks all that the next operation of a host thread leaves open, and it runs if it can.
+    Pick(Rank, Thread, Vec<u32>),
 }
 
 /// Why an exploration cannot go on as configured.

@@ -5,9 +5,10 @@
 //! Not here: which kernel writes what.
 
 use std::fmt::Write as _;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::rank::{Rank, Token};
 
@@ -43,6 +44,8 @@ pub enum Content {
 #[derive(Debug, Default)]
 pub struct Terms {
     nodes: Vec<TermNode>,
+    /// A hash of each term's structure, the same however terms were numbered.
+    shapes: Vec<u64>,
     index: FxHashMap<TermNode, Term>,
 }
 
@@ -56,9 +59,36 @@ impl Terms {
             return *term;
         }
         let term = Term(u32::try_from(self.nodes.len()).expect("fewer than 2^32 terms"));
+        self.shapes.push(self.shape(&node));
         self.nodes.push(node.clone());
         self.index.insert(node, term);
         term
+    }
+
+    fn shape(&self, node: &TermNode) -> u64 {
+        let mut hasher = FxHasher::default();
+        std::mem::discriminant(node).hash(&mut hasher);
+        let all = |hasher: &mut FxHasher, parts: &[Term]| {
+            for part in parts {
+                self.shapes[part.0 as usize].hash(hasher);
+            }
+        };
+        match node {
+            TermNode::Initial(rank, name) => (rank, name).hash(&mut hasher),
+            TermNode::Kernel(name, rank, reads) => {
+                (name, rank).hash(&mut hasher);
+                all(&mut hasher, reads);
+            }
+            TermNode::Reduced(op, parts) => {
+                op.hash(&mut hasher);
+                all(&mut hasher, parts);
+            }
+            TermNode::Row(parts) => all(&mut hasher, parts),
+            TermNode::Part(of, offset, len) => {
+                (self.shapes[of.0 as usize], offset, len).hash(&mut hasher);
+            }
+        }
+        hasher.finish()
     }
 
     /// The same term after ranks were renumbered: `to[old] = new`.
@@ -99,9 +129,9 @@ impl Terms {
     }
 
     fn write(&self, term: Term, name: &dyn Fn(Token) -> Arc<str>, out: &mut String, depth: u32) {
-        // A chain of collectives doubles in print at each level; beyond six the number says enough.
-        if depth > 6 {
-            let _ = write!(out, "#{}", term.0);
+        // A chain of collectives doubles in print at each level; beyond three a short name says enough.
+        if depth > 3 {
+            let _ = write!(out, "#{:08x}", self.shapes[term.0 as usize] as u32);
             return;
         }
         match &self.nodes[term.0 as usize] {

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::contention::{Object, ObjectKind, Touch, clashes};
-use super::poll::{PickOf, Poll};
+use super::poll::Poll;
 use super::state::{Meeting, Path, State, Status, Work};
 use super::thread::Next;
 use super::value::CommId;
@@ -200,8 +200,9 @@ impl Machine {
                         turns.push(Choice::Thread(rank, Thread(thread)));
                     }
                 }
-                Poll::Pick(_, options) => {
-                    let picks = options.iter().map(|pick| Choice::Pick(rank, Thread(thread), *pick));
+                Poll::Pick(..) => {
+                    let picks = self.expand(state, rank, thread);
+                    let picks = picks.into_iter().map(|picks| Choice::Pick(rank, Thread(thread), picks));
                     if !contended {
                         return picks.collect();
                     }
@@ -217,15 +218,6 @@ impl Machine {
             .map(Rank)
             .flat_map(|rank| (0..index(state.ranks[rank.at()].threads.len())).map(move |t| (rank, t)))
             .collect()
-    }
-
-    /// What a pick is about, for the trace.
-    #[must_use]
-    pub fn pick_of(&self, state: &State, rank: Rank, thread: Thread) -> Option<PickOf> {
-        match self.poll(state, rank, thread.0) {
-            Poll::Pick(of, _) => Some(of),
-            Poll::Run | Poll::Wait => None,
-        }
     }
 
     /// Every enabled step of the unreduced semantics.
@@ -244,8 +236,9 @@ impl Machine {
                     }
                 }
                 Poll::Run => steps.push(Choice::Thread(rank, Thread(thread))),
-                Poll::Pick(_, options) => {
-                    steps.extend(options.iter().map(|pick| Choice::Pick(rank, Thread(thread), *pick)));
+                Poll::Pick(..) => {
+                    let picks = self.expand(state, rank, thread);
+                    steps.extend(picks.into_iter().map(|p| Choice::Pick(rank, Thread(thread), p)));
                 }
             }
         }
@@ -282,8 +275,11 @@ impl Machine {
     pub fn take(&self, state: &mut State, choice: &Choice) {
         match choice {
             Choice::Thread(rank, thread) => self.run_thread(state, *rank, thread.0),
-            Choice::Pick(rank, thread, pick) => {
-                state.rank_mut(*rank).threads[thread.at()].picks.push(*pick);
+            Choice::Pick(rank, thread, picks) => {
+                state.rank_mut(*rank).threads[thread.at()].picks.clone_from(picks);
+                if self.poll(state, *rank, thread.0) == Poll::Run {
+                    self.run_thread(state, *rank, thread.0);
+                }
             }
             Choice::Meet(meeting) => self.meet(state, meeting),
             Choice::Stream(rank, stream) => {
@@ -304,7 +300,7 @@ impl Machine {
         let original = |rank: &Rank| state.original[rank.at()];
         let choice = match choice {
             Choice::Thread(rank, thread) => Choice::Thread(original(rank), *thread),
-            Choice::Pick(rank, thread, pick) => Choice::Pick(original(rank), *thread, *pick),
+            Choice::Pick(rank, thread, picks) => Choice::Pick(original(rank), *thread, picks.clone()),
             Choice::Stream(rank, stream) => Choice::Stream(original(rank), *stream),
             Choice::Meet(meeting) => Choice::Meet(meeting.clone()),
         };
@@ -320,11 +316,18 @@ impl Machine {
             }
             self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
                 let (touches, touch) = match object.kind {
+                    ObjectKind::Stream if object == Object::DEVICE => {
+                        (&state.ranks[rank.at()].touches, Touch::Mutate)
+                    }
                     ObjectKind::StoreKey | ObjectKind::Flag => (&state.shared.touches, Touch::Read),
                     ObjectKind::Stream | ObjectKind::Event | ObjectKind::Map | ObjectKind::List => {
                         (&state.ranks[rank.at()].touches, Touch::Read)
                     }
-                    ObjectKind::Comm | ObjectKind::Mutex | ObjectKind::Pool | ObjectKind::Addresses => {
+                    ObjectKind::Comm
+                    | ObjectKind::Mutex
+                    | ObjectKind::Pool
+                    | ObjectKind::Addresses
+                    | ObjectKind::Memory => {
                         (&state.ranks[rank.at()].touches, Touch::Mutate)
                     }
                 };

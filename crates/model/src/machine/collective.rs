@@ -19,6 +19,9 @@ use crate::program::{Collective, CollectiveKind, Declared, Operand, WindowFlags}
 use crate::rank::Rank;
 use crate::term::{Content, Term, TermNode};
 
+/// Collectives kept for [`Rule::Coll4`] before those that everything is ordered after are forgotten.
+const FORGET_BEYOND: usize = 64;
+
 /// A member of a running collective.
 struct Member {
     rank: Rank,
@@ -117,6 +120,14 @@ impl Machine {
             });
             return None;
         };
+        self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
+        self.judge_freed(state, rank, thread, &buffer, op);
+        Some(Buffer::clone(&buffer))
+    }
+
+    /// Memory that is used must not have been freed.
+    pub(crate) fn judge_freed(&self, state: &mut State, rank: Rank, thread: u32, buffer: &Buffer, op: OpRef) {
+        let past = Self::past(state, rank, thread);
         let r = &state.ranks[rank.at()];
         let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released);
         if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
@@ -124,13 +135,12 @@ impl Machine {
                 format!(
                     "rank {} uses {} after freeing it ({})",
                     rank.0,
-                    self.buffer_name(&buffer),
+                    self.buffer_name(buffer),
                     self.at(&op)
                 )
             });
             Self::undefine(state, op);
         }
-        Some(Buffer::clone(&buffer))
     }
 
     /// The buffer cut to what the call needs; a finding if it is shorter.
@@ -436,18 +446,13 @@ impl Machine {
             })
             .collect();
         let mut clash = None;
-        let mut kept = Vec::new();
         for earlier in &state.shared.executed {
             let ordered = earlier.members.iter().all(|(_, _, actor, epoch, _)| {
                 members.iter().all(|m| {
                     state.ranks[m.rank.at()].streams[m.stream].1.clock.after(*actor, *epoch)
                 })
             });
-            if ordered {
-                continue;
-            }
-            kept.push(earlier.clone());
-            if earlier.comm == comm || self.config.coresident > 1 {
+            if ordered || earlier.comm == comm || self.config.coresident > 1 {
                 continue;
             }
             let shared: Vec<_> = now
@@ -460,8 +465,12 @@ impl Machine {
                 clash.get_or_insert((earlier.comm, shared[before], shared[after]));
             }
         }
-        kept.push(Executed { comm, members: now });
-        state.shared_mut().executed = kept;
+        let mut executed = std::mem::take(&mut state.shared_mut().executed);
+        executed.push(Executed { comm, members: now });
+        if executed.len() > FORGET_BEYOND {
+            executed.retain(|earlier| !self.known_to_all(state, earlier));
+        }
+        state.shared_mut().executed = executed;
         if let Some((other, before, after)) = clash {
             let ops = [before.0.4, after.0.4];
             let past = members[0].issue.past();
@@ -479,6 +488,17 @@ impl Machine {
                 )
             });
         }
+    }
+
+    /// Whether everything that can still run is ordered after a collective that ran.
+    fn known_to_all(&self, state: &State, executed: &Executed) -> bool {
+        let known =
+            |clock: &Clock| executed.members.iter().all(|(_, _, actor, epoch, _)| clock.after(*actor, *epoch));
+        executed.members.iter().all(|(rank, ..)| {
+            let r = &state.ranks[rank.at()];
+            r.threads.iter().all(|thread| !thread.running() || known(&thread.clock))
+                && r.streams.iter().all(|(_, s)| s.queue.iter().all(|op| known(&op.issue) || known(&s.clock)))
+        })
     }
 
     /// Judges whether the windows of all members are the same one, at the same offset.

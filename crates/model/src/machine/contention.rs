@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use crate::clock::{Actor, Clock};
 use crate::rank::Token;
 
-use super::value::CommId;
+use super::value::{CommId, MemoryId, Owner};
 
 /// The kinds of object on which operations may fail to commute: one entry of the commutation table each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,11 +26,12 @@ pub enum ObjectKind {
     Map,
     List,
     Addresses,
+    Memory,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::StoreKey,
         Self::Flag,
         Self::Stream,
@@ -41,6 +42,7 @@ impl ObjectKind {
         Self::Map,
         Self::List,
         Self::Addresses,
+        Self::Memory,
     ];
 }
 
@@ -61,6 +63,16 @@ impl Object {
 
     pub(crate) fn comm(comm: CommId) -> Self {
         Self { kind: ObjectKind::Comm, id: comm.0 }
+    }
+
+    /// All streams of a rank, those to come included: what a device synchronize looks at. Here launches read
+    /// and the synchronize mutates, so that launches on different streams do not conflict.
+    pub(crate) const DEVICE: Self = Self { kind: ObjectKind::Stream, id: u32::MAX };
+
+    /// The memory of an owner: whether it is still there.
+    pub(crate) fn memory(memory: MemoryId) -> Self {
+        let (Owner::Pool(token) | Owner::Program(token)) = memory.owner;
+        Self { kind: ObjectKind::Memory, id: token.0 }
     }
 
     /// The virtual addresses of a rank.

@@ -46,6 +46,7 @@ impl Machine {
                 GroupCall::Launch { comm, launch } => {
                     objects.push((Object::comm(*comm), Touch::Mutate));
                     objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Touch::Mutate));
+                    objects.push((Object::DEVICE, Touch::Read));
                 }
             }
         }

@@ -12,7 +12,7 @@ use super::thread::Next;
 use super::value::Value;
 use super::{Machine, Mode, ObjectKind};
 use crate::program::{Operand, Question, Verb};
-use crate::rank::{Rank, Token};
+use crate::rank::{Rank, Thread, Token};
 
 /// Which calls may fail, and how often in one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -75,40 +75,75 @@ pub(crate) struct Picks<'a> {
 impl Picks<'_> {
     /// The next pick, or the question for it.
     pub(crate) fn take(&mut self, of: impl FnOnce() -> PickOf, options: Vec<u32>) -> Result<u32, Poll> {
-        match self.given.split_first() {
-            Some((first, rest)) => {
-                self.given = rest;
-                Ok(*first)
-            }
-            // One possibility is no choice.
-            None if options.len() == 1 => Ok(options[0]),
-            None => Err(Poll::Pick(of(), options)),
+        // One possibility is no choice, and no pick is spent on it.
+        if let [only] = options[..] {
+            return Ok(only);
         }
+        let Some((first, rest)) = self.given.split_first() else {
+            return Err(Poll::Pick(of(), options));
+        };
+        self.given = rest;
+        Ok(*first)
     }
 }
 
 impl Machine {
     /// Whether the thread's next operation can run.
     pub(crate) fn poll(&self, state: &State, rank: Rank, thread: u32) -> Poll {
-        let r = &state.ranks[rank.at()];
-        let t = &r.threads[thread as usize];
+        self.poll_given(state, rank, thread, &state.ranks[rank.at()].threads[thread as usize].picks)
+    }
+
+    /// Whether the thread's next operation could run if luck picked so.
+    pub(crate) fn poll_given(&self, state: &State, rank: Rank, thread: u32, given: &[u32]) -> Poll {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
         if t.status != Status::Ready {
             return Poll::Wait;
         }
         match t.next_in(&t.stretch) {
             Next::Return => Poll::Wait,
-            Next::Ask(question, _) => self.poll_ask(state, rank, thread, question),
-            Next::Op(op) => self.poll_op(state, rank, thread, &op.verb),
+            Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
+            Next::Op(op) => self.poll_op(state, rank, thread, &op.verb, given),
         }
     }
 
-    fn poll_ask(&self, state: &State, rank: Rank, thread: u32, question: &Question) -> Poll {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        let mut picks = Picks { given: &t.picks };
+    /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks
+    /// at once: between two of them nothing may change what they mean.
+    pub(crate) fn expand(&self, state: &State, rank: Rank, thread: u32) -> Vec<Vec<u32>> {
+        let mut open = vec![state.ranks[rank.at()].threads[thread as usize].picks.clone()];
+        let mut complete = Vec::new();
+        while let Some(picks) = open.pop() {
+            match self.poll_given(state, rank, thread, &picks) {
+                Poll::Run | Poll::Wait => complete.push(picks),
+                Poll::Pick(_, options) => {
+                    for option in options.iter().rev() {
+                        let mut longer = picks.clone();
+                        longer.push(*option);
+                        open.push(longer);
+                    }
+                }
+            }
+        }
+        complete
+    }
+
+    /// What each pick of a sequence is about.
+    #[must_use]
+    pub fn picks_of(&self, state: &State, rank: Rank, thread: Thread, picks: &[u32]) -> Vec<(PickOf, u32)> {
+        let already = state.ranks[rank.at()].threads[thread.at()].picks.len();
+        (already..picks.len())
+            .filter_map(|at| match self.poll_given(state, rank, thread.0, &picks[..at]) {
+                Poll::Pick(of, _) => Some((of, picks[at])),
+                Poll::Run | Poll::Wait => None,
+            })
+            .collect()
+    }
+
+    fn poll_ask(&self, state: &State, rank: Rank, thread: u32, question: &Question, given: &[u32]) -> Poll {
+        let mut picks = Picks { given };
         let decided = match question {
             Question::Choose { name, options } => {
                 let count = u32::try_from(options.len()).expect("few options");
-                if t.picks.is_empty() {
+                if given.is_empty() {
                     Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), (0..count).collect()))
                 } else {
                     Ok(())
@@ -133,11 +168,10 @@ impl Machine {
         decided.err().unwrap_or(Poll::Run)
     }
 
-    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> Poll {
+    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb, given: &[u32]) -> Poll {
         let r = &state.ranks[rank.at()];
-        let t = &r.threads[thread as usize];
         let when = |ready: bool| if ready { Poll::Run } else { Poll::Wait };
-        let mut picks = Picks { given: &t.picks };
+        let mut picks = Picks { given };
         if self.may_die(state, rank, thread, verb) {
             match picks.take(|| PickOf::Fault(FaultOf::Death), vec![0, 1]) {
                 Ok(1) => return Poll::Run,
@@ -298,6 +332,12 @@ impl Machine {
         }
     }
 
+    fn memory_object(&self, state: &State, rank: Rank, memory: &Operand, each: &mut dyn FnMut(Object)) {
+        if let Value::Buffer(buffer) = Self::value(state, rank, memory) {
+            each(Object::memory(buffer.memory));
+        }
+    }
+
     fn objects_of_op(
         &self,
         state: &State,
@@ -310,47 +350,56 @@ impl Machine {
         match verb {
             Verb::CommSplit { comm, .. }
             | Verb::CommDestroy { comm }
-            | Verb::Register { comm, .. }
             | Verb::Deregister { comm, .. } => self.comm_object(state, rank, comm, each),
+            Verb::Register { comm, memory, .. } => {
+                self.comm_object(state, rank, comm, each);
+                self.memory_object(state, rank, memory, each);
+            }
             Verb::Collect(call) => {
                 self.comm_object(state, rank, &call.comm, each);
+                self.memory_object(state, rank, &call.send, each);
+                self.memory_object(state, rank, &call.recv, each);
                 each(Object::named(Kind::Stream, call.stream));
+                each(Object::DEVICE);
             }
             Verb::GroupEnd => {
                 for (object, _) in self.group_objects(state, rank, thread) {
                     each(object);
                 }
             }
-            Verb::Kernel { stream, .. } => each(Object::named(Kind::Stream, *stream)),
+            Verb::Kernel { reads, writes, stream, .. } => {
+                each(Object::named(Kind::Stream, *stream));
+                each(Object::DEVICE);
+                for buffer in reads.iter().chain(writes.iter()) {
+                    self.memory_object(state, rank, buffer, each);
+                }
+            }
             Verb::EventRecord { event, stream } | Verb::StreamWait { stream, event } => {
                 each(Object::named(Kind::Stream, *stream));
+                each(Object::DEVICE);
                 each(Object::named(Kind::Event, *event));
             }
             Verb::Synchronize { what } => match Self::value(state, rank, what) {
                 Value::Stream(stream) => each(Object::named(Kind::Stream, stream)),
                 Value::Event(event) => each(Object::named(Kind::Event, event)),
-                Value::Device => {
-                    for (stream, _) in &state.ranks[rank.at()].streams {
-                        each(Object::named(Kind::Stream, *stream));
-                    }
-                }
+                Value::Device => each(Object::DEVICE),
                 _ => {}
             },
-            Verb::PoolLock { pool }
-            | Verb::PoolUnlock { pool }
-            | Verb::Alloc { pool, .. }
-            | Verb::Trim { pool }
-            | Verb::Havoc { pool, .. } => {
+            Verb::PoolLock { pool } | Verb::PoolUnlock { pool } => each(Object::named(Kind::Pool, *pool)),
+            Verb::Alloc { pool, .. } | Verb::Trim { pool } | Verb::Havoc { pool, .. } => {
                 each(Object::named(Kind::Pool, *pool));
+                each(Object::named(Kind::Memory, *pool));
                 each(Object::ADDRESSES);
             }
             Verb::Free { buffer, .. } => {
-                if let Value::Buffer(buffer) = Self::value(state, rank, buffer)
-                    && let super::Owner::Pool(pool) = buffer.memory.owner
+                if let Value::Buffer(held) = Self::value(state, rank, buffer)
+                    && let super::Owner::Pool(pool) = held.memory.owner
                 {
                     each(Object::named(Kind::Pool, pool));
                 }
+                self.memory_object(state, rank, buffer, each);
                 each(Object::ADDRESSES);
+                each(Object::DEVICE);
             }
             Verb::MemAlloc { .. } => each(Object::ADDRESSES),
             Verb::Lock { mutex } | Verb::Unlock { mutex } => each(Object::named(Kind::Mutex, *mutex)),

@@ -414,6 +414,7 @@ impl Machine {
             self.done(state, rank, thread, &[]);
             return;
         };
+        self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Mutate);
         let past = Self::past(state, rank, thread);
         let owned = buffer.block.filter(|block| state.ranks[rank.at()].live.contains(block));
         let Some(block) = owned else {
@@ -446,6 +447,7 @@ impl Machine {
                 let cuda =
                     state.ranks[rank.at()].memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
                 if cuda {
+                    self.touch(state, rank, thread, Object::DEVICE, Touch::Mutate);
                     let clocks: Vec<Clock> =
                         state.ranks[rank.at()].streams.iter().map(|(_, s)| s.clock.clone()).collect();
                     for clock in clocks {
@@ -465,6 +467,7 @@ impl Machine {
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         row.segments.retain(|segment| !idle(segment));
         for segment in &released {
+            self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
             self.release(state, rank, thread, segment.memory, op);
         }
         self.done(state, rank, thread, &[Value::Trimmed(released.into())]);

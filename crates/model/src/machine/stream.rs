@@ -41,6 +41,7 @@ fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
 
 impl Machine {
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: StreamOp) {
+        self.touch(state, rank, op.op.thread.0, Object::DEVICE, Touch::Read);
         let r = &state.ranks[rank.at()];
         let at = find(&r.streams, &stream);
         if let Some(at) = at {
@@ -157,12 +158,7 @@ impl Machine {
             Value::Event(event) => {
                 self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
             }
-            _ => {
-                let streams: Vec<Token> = state.ranks[rank.at()].streams.iter().map(|(s, _)| *s).collect();
-                for stream in streams {
-                    self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Read);
-                }
-            }
+            _ => self.touch(state, rank, thread, Object::DEVICE, Touch::Mutate),
         }
         for clock in clocks {
             state.rank_mut(rank).threads[thread as usize].clock.join(&clock);

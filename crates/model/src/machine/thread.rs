@@ -10,7 +10,7 @@ use super::{Machine, locked};
 use crate::clock::Clock;
 use crate::fault::OpRef;
 use crate::program::{Answer, End, Op, Operand, Question, Stretch, Verb};
-use crate::rank::{Entry, PlaceId, Rank, Thread};
+use crate::rank::{Entry, PlaceId, Rank};
 
 /// What a thread does next.
 pub(crate) enum Next<'a> {

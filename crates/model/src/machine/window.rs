@@ -57,6 +57,10 @@ impl Machine {
             return;
         }
         let value = Self::value(state, rank, memory);
+        if let Value::Buffer(buffer) = &value {
+            self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
+            self.judge_freed(state, rank, thread, buffer, op);
+        }
         if let Some((reason, code)) = self.unregistrable(state, rank, &value) {
             self.refuse(state, rank, thread, comm, (reason, code), op);
             return;
