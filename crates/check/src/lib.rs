@@ -1,5 +1,15 @@
 //! Whether a program is right: loads specs, explores what luck may do, and reports.
-#![forbid(unsafe_code)]
+//!
+//! Reading order: [`recorder`] (how an evaluation becomes a list of operations), [`spec`] (Starlark files),
+//! [`closure`] (the same from Rust), [`explore`] and [`naive`] (the two semantics), [`verify`] (verdicts and
+//! what was expected), [`explain`] (the shortest run that shows a finding), [`report`] (what people read).
+//! Not here: what an operation means (`rankcheck-model`).
+// Not `forbid`: starlark's derive(ProvidesStaticType) writes an `unsafe impl` for every value type. Modules that
+// need it say so in `spec.rs`; nothing here is unsafe by hand.
+#![deny(unsafe_code)]
 
+pub mod closure;
 pub mod explore;
 pub mod naive;
+pub mod recorder;
+pub mod spec;

@@ -1,0 +1,313 @@
+//! Spec files: Starlark that defines programs and states what is expected of them.
+//!
+//! [`load`] reads a file with what it loads; [`Check::source`] turns a check into a
+//! [`rankcheck_model::Source`]. Not here: whether a check holds.
+
+mod comm;
+mod container;
+mod error;
+#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+mod evaluation;
+#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+mod file;
+mod host;
+mod load;
+#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+mod memory;
+#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+mod noun;
+#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+mod rank;
+mod source;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use rankcheck_model::{Place, SourceError};
+use starlark::values::OwnedFrozenValue;
+
+pub use error::SpecError;
+pub use load::load;
+pub use source::SpecSource;
+
+/// A spec file that was read.
+#[derive(Debug, Clone)]
+pub struct Spec {
+    /// The path as it was given.
+    pub path: String,
+    /// The text of the file itself.
+    pub text: Arc<str>,
+    /// SHA-256 of the texts of the file and of all that it loads, in hexadecimal.
+    pub digest: String,
+    /// The checks, in order.
+    pub checks: Vec<Check>,
+    /// The lines of code that the spec describes.
+    pub anchors: Vec<Anchor>,
+    texts: Arc<error::Texts>,
+}
+
+impl Spec {
+    /// The error of an evaluation, with the text that it points into.
+    #[must_use]
+    pub fn diagnose(&self, error: &SourceError) -> SpecError {
+        SpecError::of_source(error, &self.texts)
+    }
+
+    /// The text of one of the files, by the name that places give it.
+    #[must_use]
+    pub fn text_of(&self, file: &str) -> Option<&Arc<str>> {
+        self.texts.get(file)
+    }
+}
+
+/// A line of somebody's code that the spec describes: `code(path, quote)`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Anchor {
+    /// The file in their repository.
+    pub path: String,
+    /// The line, or a part of it.
+    pub quote: String,
+    /// Where the spec says so.
+    pub place: Place,
+}
+
+/// One statement about a program.
+#[derive(Debug, Clone)]
+pub struct Check {
+    /// Its name, which no other check of the file has.
+    pub name: String,
+    /// Where it stands.
+    pub place: Place,
+    /// What is stated.
+    pub kind: CheckKind,
+    /// Rank counts to run, in the order given.
+    pub ranks: Vec<u32>,
+    /// Parameters with the values to run for; one value for plain ones.
+    pub params: Vec<(String, Vec<Param>)>,
+    /// What may fail.
+    pub faults: Vec<FaultVerb>,
+    /// How many of them in one run.
+    pub faults_at_most: u32,
+    /// What is assumed.
+    pub assume: Vec<Assumption>,
+    /// The platform to check for, by name; none means the default.
+    pub platform: Option<String>,
+    programs: Vec<OwnedFrozenValue>,
+    texts: Arc<error::Texts>,
+}
+
+impl Check {
+    /// The program of this check for one rank count and one value of each parameter. `assume` is what this
+    /// run assumes, which may be less than what the check does.
+    ///
+    /// # Errors
+    /// When `params` does not name exactly the parameters of the check.
+    pub fn source(
+        &self,
+        ranks: u32,
+        params: &[(String, Param)],
+        assume: &[Assumption],
+    ) -> Result<SpecSource, SpecError> {
+        self.nth_source(0, ranks, params, assume)
+    }
+
+    /// The second program of `same_operations`; none for other checks.
+    ///
+    /// # Errors
+    /// As [`Check::source`].
+    pub fn other_source(
+        &self,
+        ranks: u32,
+        params: &[(String, Param)],
+    ) -> Result<Option<SpecSource>, SpecError> {
+        match self.kind {
+            CheckKind::Program(_) => Ok(None),
+            CheckKind::SameOperations => self.nth_source(1, ranks, params, &[]).map(Some),
+        }
+    }
+
+    /// Every combination of the values of the parameters, the last one varying fastest.
+    #[must_use]
+    pub fn combinations(&self) -> Vec<Vec<(String, Param)>> {
+        let mut all = vec![Vec::new()];
+        for (name, values) in &self.params {
+            all = all
+                .into_iter()
+                .flat_map(|before: Vec<(String, Param)>| {
+                    values.iter().map(move |value| {
+                        let mut next = before.clone();
+                        next.push((name.clone(), value.clone()));
+                        next
+                    })
+                })
+                .collect();
+        }
+        all
+    }
+
+    fn nth_source(
+        &self,
+        program: usize,
+        ranks: u32,
+        params: &[(String, Param)],
+        assume: &[Assumption],
+    ) -> Result<SpecSource, SpecError> {
+        let given: Vec<&String> = params.iter().map(|(name, _)| name).collect();
+        let known: Vec<&String> = self.params.iter().map(|(name, _)| name).collect();
+        if given != known {
+            let message = format!("check \"{}\" has the parameters {known:?}, not {given:?}", self.name);
+            return Err(SpecError::new(message, None));
+        }
+        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone()))
+    }
+}
+
+/// What a check states.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CheckKind {
+    /// A program holds or fails.
+    Program(Expect),
+    /// Two programs do the same operations.
+    SameOperations,
+}
+
+/// What is expected of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expect {
+    /// No execution breaks a rule.
+    Holds {
+        /// Labels that some execution must come by.
+        reaches: Vec<String>,
+        /// From this value of a parameter on; below it the check must fail.
+        holds_from: BTreeMap<String, i64>,
+        /// Exact costs by name.
+        costs: BTreeMap<String, i64>,
+    },
+    /// Some execution breaks this rule.
+    Fails {
+        /// The rule.
+        rule: String,
+        /// Rules that other executions may break as well.
+        also: Vec<String>,
+        /// What devices do in such an execution.
+        outcome: Vec<Observed>,
+        /// The rule is broken without anything visible happening.
+        latent: bool,
+    },
+}
+
+/// What a platform was seen to do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Observed {
+    /// A platform, for example `2.28.9`.
+    pub platform: String,
+    /// Any of these.
+    pub outcomes: Vec<Outcome>,
+}
+
+/// How a run on a device ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Outcome {
+    /// As if nothing was wrong.
+    Finishes,
+    /// Finishes on a slower path.
+    Slow,
+    /// Finishes with wrong numbers.
+    SilentCorruption,
+    /// A call returns an error.
+    Error,
+    /// A kernel never ends.
+    GpuHang,
+    /// A call of the host never returns.
+    HostHang,
+    /// Anything.
+    Undefined,
+    /// A process dies.
+    Dead,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 8] = [
+        Self::Finishes,
+        Self::Slow,
+        Self::SilentCorruption,
+        Self::Error,
+        Self::GpuHang,
+        Self::HostHang,
+        Self::Undefined,
+        Self::Dead,
+    ];
+
+    /// The word in specs and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finishes => "finishes",
+            Self::Slow => "slow",
+            Self::SilentCorruption => "silent corruption",
+            Self::Error => "error",
+            Self::GpuHang => "gpu hang",
+            Self::HostHang => "host hang",
+            Self::Undefined => "undefined",
+            Self::Dead => "dead",
+        }
+    }
+}
+
+/// What may fail, of the adversary's choice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FaultVerb {
+    /// Allocations, of pools and of ordinary memory.
+    Alloc,
+    /// Window registrations.
+    Register,
+    /// Inits of communicators.
+    Init,
+    /// A rank dies.
+    Death,
+}
+
+/// What a check takes for granted.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Assumption {
+    /// A `r.may(text)` that is taken to be false.
+    Named(String),
+    /// So many kernels of one device run at the same time.
+    Coresident(u32),
+}
+
+/// The value of a parameter of a check.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Param {
+    /// `None`.
+    None,
+    /// A truth value.
+    Bool(bool),
+    /// A number.
+    Int(i64),
+    /// A text.
+    Str(String),
+    /// Several values.
+    List(Vec<Param>),
+}
+
+impl fmt::Display for Param {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("None"),
+            Self::Bool(true) => f.write_str("True"),
+            Self::Bool(false) => f.write_str("False"),
+            Self::Int(int) => int.fmt(f),
+            Self::Str(text) => write!(f, "{text:?}"),
+            Self::List(items) => {
+                f.write_str("[")?;
+                for (n, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if n > 0 { ", " } else { "" })?;
+                }
+                f.write_str("]")
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! What is wrong with a spec: message, place, help, ready to be drawn by miette.
+//!
+//! Not here: findings about the program that a spec describes, which are data and not errors.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode, SourceSpan};
+use rankcheck_model::{Place, SourceError};
+use starlark::ErrorKind;
+use starlark::codemap::FileSpan;
+
+/// The files of a spec by name.
+pub(crate) type Texts = BTreeMap<Arc<str>, Arc<str>>;
+
+/// A spec that cannot be read or evaluated.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{}", .0.message)]
+pub struct SpecError(Box<Report>);
+
+#[derive(Debug, Clone)]
+struct Report {
+    message: String,
+    help: Option<String>,
+    place: Option<Place>,
+    source: Option<NamedSource<String>>,
+    span: Option<SourceSpan>,
+}
+
+impl SpecError {
+    pub(crate) fn new(message: impl Into<String>, help: Option<String>) -> Self {
+        Self(Box::new(Report { message: message.into(), help, place: None, source: None, span: None }))
+    }
+
+    pub(crate) fn at(span: &FileSpan, message: impl Into<String>, help: Option<String>) -> Self {
+        let mut error = Self::new(message, help);
+        let begin = span.span.begin().get() as usize;
+        let text = span.file.source();
+        // A call that goes over several lines is marked on its first.
+        let line = text[begin..].find('\n').unwrap_or(text.len() - begin);
+        let len = (span.span.end().get() as usize - begin).min(line);
+        error.0.place = Some(place_of(span));
+        error.0.source = Some(NamedSource::new(span.file.filename(), text.to_owned()));
+        error.0.span = Some((begin, len).into());
+        error
+    }
+
+    /// An error of an evaluation, with the text that it points into.
+    pub(crate) fn of_source(error: &SourceError, texts: &Texts) -> Self {
+        let mut report = Self::new(error.message.clone(), error.help.clone());
+        report.0.place.clone_from(&error.place);
+        if let Some((place, text)) =
+            error.place.as_ref().and_then(|place| texts.get(&place.file).map(|text| (place, text)))
+        {
+            report.0.source = Some(NamedSource::new(&place.file, text.to_string()));
+            report.0.span = Some(span_from(text, place));
+        }
+        report
+    }
+
+    /// Where, if known.
+    #[must_use]
+    pub fn place(&self) -> Option<&Place> {
+        self.0.place.as_ref()
+    }
+}
+
+/// From a place to the end of the expression on that line, as far as brackets tell.
+fn span_from(text: &str, place: &Place) -> SourceSpan {
+    let mut start = 0;
+    for (number, line) in text.split_inclusive('\n').enumerate() {
+        if number + 1 == place.line as usize {
+            let column = line.char_indices().nth(place.column as usize - 1).map_or(0, |(at, _)| at);
+            let rest = line[column..].trim_end();
+            let mut depth = 0_i32;
+            let mut len = rest.len();
+            for (at, c) in rest.char_indices() {
+                match c {
+                    '(' | '[' => depth += 1,
+                    ')' | ']' => {
+                        depth -= 1;
+                        if depth <= 0 {
+                            len = at + usize::from(depth == 0);
+                            break;
+                        }
+                    }
+                    '#' | ':' if depth == 0 => {
+                        len = rest[..at].trim_end().len();
+                        break;
+                    }
+                    _ => {}
+                }
+            }
+            return (start + column, len).into();
+        }
+        start += line.len();
+    }
+    (0, 0).into()
+}
+
+impl Diagnostic for SpecError {
+    fn help<'a>(&'a self) -> Option<Box<dyn fmt::Display + 'a>> {
+        self.0.help.as_ref().map(|help| Box::new(help) as Box<dyn fmt::Display>)
+    }
+
+    fn source_code(&self) -> Option<&dyn SourceCode> {
+        self.0.source.as_ref().map(|source| source as &dyn SourceCode)
+    }
+
+    fn labels(&self) -> Option<Box<dyn Iterator<Item = LabeledSpan> + '_>> {
+        let span = self.0.span?;
+        Some(Box::new(std::iter::once(LabeledSpan::new_primary_with_span(Some("here".to_owned()), span))))
+    }
+}
+
+/// The place of a span of Starlark.
+pub(crate) fn place_of(span: &FileSpan) -> Place {
+    let begin = span.resolve_span().begin;
+    let number = |n: usize| u32::try_from(n + 1).expect("files have fewer than 2^32 lines and columns");
+    Place { file: span.filename().into(), line: number(begin.line), column: number(begin.column) }
+}
+
+/// An error of ours on its way through the interpreter.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+struct Wrong {
+    message: String,
+    help: String,
+}
+
+/// An error that a builtin gives.
+pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> starlark::Error {
+    starlark::Error::new_native(Wrong { message: message.into(), help: help.into() })
+}
+
+/// Message and help of what came out of the interpreter.
+pub(crate) fn explain(error: &starlark::Error) -> (String, Option<String>) {
+    let (ErrorKind::Native(inner) | ErrorKind::Other(inner) | ErrorKind::Value(inner)) = error.kind() else {
+        return replace(error);
+    };
+    match inner.downcast_ref::<Wrong>() {
+        Some(wrong) => (wrong.message.clone(), Some(wrong.help.clone())),
+        None => replace(error),
+    }
+}
+
+/// The limits of one evaluation, as they are set.
+pub(crate) const MAX_TICKS: u64 = 50_000_000;
+/// Nested calls.
+pub(crate) const MAX_DEPTH: usize = 200;
+/// Bytes of values.
+pub(crate) const MAX_HEAP_BYTES: usize = 4 << 30;
+
+/// Our words for what the interpreter says in its own.
+fn replace(error: &starlark::Error) -> (String, Option<String>) {
+    let text = error.without_diagnostic().to_string();
+    let text = text.strip_prefix("fail:").map_or(text.clone(), |rest| format!("fail: {}", rest.trim()));
+    let says = |part: &str| text.contains(part);
+    let (message, help) = if let Some(found) = keyword(error) {
+        found
+    } else if says("Immutable") || says("immutable") || says("Cannot mutate") {
+        (
+            "loaded modules and module-level values are frozen: a program cannot change them".to_owned(),
+            "use r.map(name) or r.list(name), which belong to a rank, or a variable inside the function",
+        )
+    } else if matches!(error.kind(), ErrorKind::StackOverflow(_)) || says("call stack overflow") {
+        (
+            format!("calls nest deeper than the limit of {MAX_DEPTH}"),
+            "a function probably calls itself without end; use a for loop",
+        )
+    } else if says("ticks has been exceeded") {
+        (
+            format!("more than {MAX_TICKS} loop turns and calls in one evaluation, which is the limit"),
+            "the limit stops endless loops; shorten the loop",
+        )
+    } else if says("Heap memory limit") {
+        (
+            format!("the values of one evaluation take more than the limit of {MAX_HEAP_BYTES} bytes"),
+            "make fewer",
+        )
+    } else if says("referenced before assignment") {
+        (text.clone(), "a name that a function assigns is its own; give it a value first, or pass it in")
+    } else {
+        return (text, None);
+    };
+    (message, Some(help.to_owned()))
+}
+
+/// Keywords of Python that the language does not have.
+fn keyword(error: &starlark::Error) -> Option<(String, &'static str)> {
+    if !matches!(error.kind(), ErrorKind::Parser(_)) {
+        return None;
+    }
+    let span = error.span()?;
+    let source = span.file.source();
+    let line = source[..span.span.begin().get() as usize].rfind('\n').map_or(0, |at| at + 1);
+    let first = source[line..].trim_start().split(|c: char| !c.is_alphanumeric()).next()?;
+    let help = match first {
+        "while" => "write `for _ in range(limit):` with a bound, and `break`",
+        "class" => "write functions; state of a rank lives in r.map(name) and r.list(name)",
+        "try" | "except" | "finally" => {
+            "write `message = r.attempt(body)` for except, `r.context(enter, leave, body)` for finally"
+        }
+        "raise" => "write `r.raises(message)`",
+        "with" => "write `r.context(enter, leave, body)`, or `m.locked(body)` for a mutex",
+        "import" | "from" => "write `load(\"//lib/file.star\", \"name\")`",
+        "global" | "nonlocal" => "functions change no outer names; use r.map(name) or r.list(name)",
+        "assert" => "write `r.reach(label)` for what must happen, `fail(message)` for what must not",
+        "del" => "write `d.pop(key)`",
+        "async" | "await" => "write `r.thread(name, f)` and `t.join()`",
+        "yield" => "return a list",
+        _ => return None,
+    };
+    Some((format!("the language has no `{first}`"), help))
+}
+
+/// What came out of the interpreter, as an error of the spec.
+pub(crate) fn spec_error(error: &starlark::Error) -> SpecError {
+    let (message, help) = explain(error);
+    match error.span() {
+        Some(span) => SpecError::at(span, message, help),
+        None => SpecError::new(message, help),
+    }
+}
+
+/// The nearest of the known words, if it is near.
+pub(crate) fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known.into_iter().map(|candidate| (distance(word, candidate), candidate)).min()?;
+    (near.0 <= 1 + word.chars().count() / 3).then_some(near.1)
+}
+
+/// Levenshtein's distance, case aside.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.to_lowercase().chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, c) in a.to_lowercase().chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, d) in b.iter().enumerate() {
+            let here = (diagonal + usize::from(c != *d)).min(row[j] + 1).min(row[j + 1] + 1);
+            diagonal = std::mem::replace(&mut row[j + 1], here);
+        }
+    }
+    row[b.len()]
+}
+
+/// The error for a word that is none of the known ones.
+pub(crate) fn unknown(what: &str, word: &str, known: &[&str]) -> starlark::Error {
+    let help = match did_you_mean(word, known.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"? known: {}", known.join(", ")),
+        None => format!("known: {}", known.join(", ")),
+    };
+    wrong(format!("unknown {what} \"{word}\""), help)
+}

@@ -1,0 +1,152 @@
+//! Threads, streams, events, mutexes, the store and flags.
+//!
+//! Not here: maps and lists (`container.rs`), barriers (`rank.rs`).
+
+use rankcheck_model::{Operand, Question, Token, Verb};
+use starlark::environment::MethodsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::Value;
+use starlark::values::none::NoneType;
+
+use crate::spec::evaluation::{
+    Evaluation, ask_bool, call, expected, finally, operand, record, record_slot, stream,
+};
+use crate::spec::noun::Noun;
+
+fn named(this: Value<'_>) -> starlark::Result<Token> {
+    match Noun::of(this) {
+        Some(Noun::Stream(name) | Noun::Event(name) | Noun::Mutex(name) | Noun::Flag(name)) => Ok(*name),
+        _ => Err(expected("this", "a named object", this)),
+    }
+}
+
+fn event(value: Value<'_>) -> starlark::Result<Token> {
+    match Noun::of(value) {
+        Some(Noun::Event(name)) => Ok(*name),
+        _ => Err(expected("event", "an event", value)),
+    }
+}
+
+#[starlark_module]
+pub(crate) fn thread_methods(builder: &mut MethodsBuilder) {
+    fn join<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        let thread = match Noun::of(this) {
+            Some(Noun::Thread(of) | Noun::Slot(of)) => of.clone(),
+            _ => return Err(expected("thread", "a thread", this)),
+        };
+        record(eval, Verb::Join { thread })?;
+        Ok(NoneType)
+    }
+}
+
+#[starlark_module]
+pub(crate) fn stream_methods(builder: &mut MethodsBuilder) {
+    fn wait<'v>(
+        this: Value<'v>,
+        event: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        record(eval, Verb::StreamWait { stream: named(this)?, event: self::event(event)? })?;
+        Ok(NoneType)
+    }
+
+    fn synchronize<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        record(eval, Verb::Synchronize { what: Operand::Stream(named(this)?) })?;
+        Ok(NoneType)
+    }
+}
+
+#[starlark_module]
+pub(crate) fn event_methods(builder: &mut MethodsBuilder) {
+    fn record<'v>(
+        this: Value<'v>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let stream = self::stream(eval, stream)?;
+        self::record(eval, Verb::EventRecord { event: named(this)?, stream })?;
+        Ok(NoneType)
+    }
+
+    fn synchronize<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        self::record(eval, Verb::Synchronize { what: Operand::Event(named(this)?) })?;
+        Ok(NoneType)
+    }
+
+    fn query<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<bool> {
+        ask_bool(eval, Question::EventQuery { event: named(this)? })
+    }
+}
+
+#[starlark_module]
+pub(crate) fn mutex_methods(builder: &mut MethodsBuilder) {
+    fn lock<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        record(eval, Verb::Lock { mutex: named(this)? })?;
+        Ok(NoneType)
+    }
+
+    fn unlock<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        record(eval, Verb::Unlock { mutex: named(this)? })?;
+        Ok(NoneType)
+    }
+
+    fn locked<'v>(
+        this: Value<'v>,
+        body: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let mutex = named(this)?;
+        record(eval, Verb::Lock { mutex })?;
+        finally(eval, |eval| call(eval, body, &[]), |eval| record(eval, Verb::Unlock { mutex }).map(|_| ()))
+    }
+}
+
+#[starlark_module]
+pub(crate) fn store_methods(builder: &mut MethodsBuilder) {
+    fn set<'v>(
+        this: Value<'v>,
+        key: &str,
+        value: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let _ = this;
+        let (key, value) = (Evaluation::of(eval)?.token(key), operand(eval, value)?);
+        record(eval, Verb::StoreSet { key, value })?;
+        Ok(NoneType)
+    }
+
+    fn get<'v>(this: Value<'v>, key: &str, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Value<'v>> {
+        let _ = this;
+        let key = Evaluation::of(eval)?.token(key);
+        Ok(Noun::Slot(record_slot(eval, Verb::StoreGet { key })?).alloc(eval.heap()))
+    }
+
+    fn delete<'v>(
+        this: Value<'v>,
+        key: &str,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let _ = this;
+        let key = Evaluation::of(eval)?.token(key);
+        record(eval, Verb::StoreDelete { key })?;
+        Ok(NoneType)
+    }
+}
+
+#[starlark_module]
+pub(crate) fn flag_methods(builder: &mut MethodsBuilder) {
+    fn write<'v>(
+        this: Value<'v>,
+        value: i64,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        record(eval, Verb::FlagWrite { flag: named(this)?, value })?;
+        Ok(NoneType)
+    }
+
+    fn wait<'v>(this: Value<'v>, value: i64, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        record(eval, Verb::FlagWait { flag: named(this)?, value })?;
+        Ok(NoneType)
+    }
+}

@@ -1,0 +1,168 @@
+//! Reads a spec file and what it loads.
+//!
+//! Not here: evaluating programs (`source.rs`).
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use starlark::environment::{FrozenModule, Globals, Module};
+use starlark::eval::{Evaluator, ReturnFileLoader};
+use starlark::syntax::{AstModule, Dialect, DialectTypes};
+
+use crate::spec::error::{
+    MAX_DEPTH, MAX_HEAP_BYTES, MAX_TICKS, SpecError, Texts, place_of, spec_error, wrong,
+};
+use crate::spec::file::{Collector, globals};
+use crate::spec::{Anchor, Check, Spec};
+
+const DIALECT: Dialect = Dialect {
+    enable_keyword_only_arguments: true,
+    enable_types: DialectTypes::Enable,
+    enable_top_level_stmt: true,
+    enable_f_strings: true,
+    ..Dialect::Standard
+};
+
+/// Reads a spec file, evaluates its top level, and gives what it states.
+///
+/// # Errors
+/// When a file cannot be read, or says something that is not a spec.
+pub fn load(path: &Path) -> Result<Spec, SpecError> {
+    let mut loader = Loader {
+        globals: globals(),
+        open: Vec::new(),
+        done: HashMap::new(),
+        texts: Texts::new(),
+        anchors: Vec::new(),
+        digest: Sha256::new(),
+    };
+    let text = read(path).map_err(|message| SpecError::new(message, None))?;
+    let (module, collector) = loader.module(path, &text, Collector::default())?;
+    let texts = Arc::new(loader.texts);
+    let mut checks = Vec::new();
+    for draft in collector.drafts.take() {
+        let programs = draft.programs.iter().map(|name| module.get(name));
+        let programs = programs.collect::<Result<Vec<_>, _>>();
+        checks.push(Check {
+            name: draft.name,
+            place: place_of(&draft.span),
+            kind: draft.kind,
+            ranks: draft.ranks,
+            params: draft.params,
+            faults: draft.faults,
+            faults_at_most: draft.faults_at_most,
+            assume: draft.assume,
+            platform: draft.platform,
+            programs: programs.expect("check() stored its programs in the module"),
+            texts: texts.clone(),
+        });
+    }
+    if checks.is_empty() {
+        let help = "state one: check(name, program, expect = holds())";
+        let message = format!("{} states no check", path.display());
+        return Err(SpecError::new(message, Some(help.to_owned())));
+    }
+    let mut anchors = loader.anchors;
+    anchors.extend(collector.anchors.take());
+    let digest = loader.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Spec { path: path.display().to_string(), text: text.into(), digest, checks, anchors, texts })
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+struct Loader {
+    globals: Globals,
+    /// Files on the way from the spec to the one that is read.
+    open: Vec<PathBuf>,
+    done: HashMap<PathBuf, FrozenModule>,
+    texts: Texts,
+    anchors: Vec<Anchor>,
+    digest: Sha256,
+}
+
+impl Loader {
+    fn module(
+        &mut self,
+        path: &Path,
+        text: &str,
+        collector: Collector,
+    ) -> Result<(FrozenModule, Collector), SpecError> {
+        let name = path.display().to_string();
+        self.texts.insert(name.as_str().into(), text.into());
+        self.digest.update((text.len() as u64).to_le_bytes());
+        self.digest.update(text);
+        let ast = AstModule::parse(&name, text.to_owned(), &DIALECT).map_err(|error| spec_error(&error))?;
+        self.open.push(canonical(path));
+        let mut modules = HashMap::new();
+        for load in ast.loads() {
+            let at = |message: String, help: &str| SpecError::at(&load.span, message, Some(help.to_owned()));
+            let found = find(path, load.module_id).ok_or_else(|| {
+                at(format!("there is no directory named specs above {name}"), "\"//\" is that one")
+            })?;
+            modules.insert(load.module_id, self.loaded(&found, &at)?);
+        }
+        self.open.pop();
+        let modules = modules.iter().map(|(id, module)| (*id, module)).collect();
+        let files = ReturnFileLoader { modules: &modules };
+        let frozen = Module::with_temp_heap(|module| {
+            {
+                let mut eval = Evaluator::new(&module);
+                eval.set_loader(&files);
+                eval.extra = Some(&collector);
+                limit(&mut eval);
+                eval.eval_module(ast.clone(), &self.globals)?;
+            }
+            module.freeze().map_err(|error| wrong(error.err_msg, "keep such values inside programs"))
+        });
+        Ok((frozen.map_err(|error| spec_error(&error))?, collector))
+    }
+
+    fn loaded(
+        &mut self,
+        path: &Path,
+        at: &dyn Fn(String, &str) -> SpecError,
+    ) -> Result<FrozenModule, SpecError> {
+        let key = canonical(path);
+        if let Some(module) = self.done.get(&key) {
+            return Ok(module.clone());
+        }
+        if self.open.contains(&key) {
+            let message =
+                format!("files load each other in a circle: {} is being read already", path.display());
+            return Err(at(message, "move what both need into a third file"));
+        }
+        let text = read(path)
+            .map_err(|message| at(message, "\"//\" is the directory specs; else paths are relative"))?;
+        let collector = Collector { loaded: true, ..Collector::default() };
+        let (module, collector) = self.module(path, &text, collector)?;
+        self.anchors.extend(collector.anchors.take());
+        self.done.insert(key, module.clone());
+        Ok(module)
+    }
+}
+
+/// Sets the limits of an evaluation.
+pub(crate) fn limit(eval: &mut Evaluator<'_, '_, '_>) {
+    eval.set_max_callstack_size(MAX_DEPTH).expect("set once, not zero");
+    eval.set_max_tick_count(MAX_TICKS).expect("set once, not zero");
+    eval.set_max_heap_size(MAX_HEAP_BYTES).expect("set once, not zero");
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+/// The file that a load names: `//` is the nearest directory named specs above the loading file.
+fn find(from: &Path, id: &str) -> Option<PathBuf> {
+    let Some(below) = id.strip_prefix("//") else {
+        return Some(from.parent().unwrap_or(Path::new("")).join(id));
+    };
+    let named = |path: &&Path| path.file_name().is_some_and(|name| name == "specs");
+    let as_given = from.ancestors().find(named).map(Path::to_owned);
+    let root = as_given.or_else(|| canonical(from).ancestors().find(named).map(Path::to_owned))?;
+    Some(root.join(below))
+}
