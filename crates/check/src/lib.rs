@@ -9,7 +9,13 @@
 #![deny(unsafe_code)]
 
 pub mod closure;
+pub mod command;
+pub mod explain;
 pub mod explore;
 pub mod naive;
 pub mod recorder;
+pub mod report;
+pub mod rules;
 pub mod spec;
+pub mod trace;
+pub mod verify;

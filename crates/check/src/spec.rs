@@ -24,7 +24,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rankcheck_model::{Place, SourceError};
+use rankcheck_model::machine::FaultOf;
+use rankcheck_model::{Class, Place, SourceError};
 use starlark::values::OwnedFrozenValue;
 
 pub use error::SpecError;
@@ -52,6 +53,13 @@ impl Spec {
     #[must_use]
     pub fn diagnose(&self, error: &SourceError) -> SpecError {
         SpecError::of_source(error, &self.texts)
+    }
+
+    /// An error of the spec that only running it shows.
+    #[must_use]
+    pub fn error(&self, message: String, place: &Place) -> SpecError {
+        let error = SourceError { message, place: Some(place.clone()), help: None };
+        self.diagnose(&error)
     }
 
     /// The text of one of the files, by the name that places give it.
@@ -86,7 +94,7 @@ pub struct Check {
     /// Parameters with the values to run for; one value for plain ones.
     pub params: Vec<(String, Vec<Param>)>,
     /// What may fail.
-    pub faults: Vec<FaultVerb>,
+    pub faults: Vec<FaultOf>,
     /// How many of them in one run.
     pub faults_at_most: u32,
     /// What is assumed.
@@ -203,70 +211,7 @@ pub struct Observed {
     /// A platform, for example `2.28.9`.
     pub platform: String,
     /// Any of these.
-    pub outcomes: Vec<Outcome>,
-}
-
-/// How a run on a device ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
-    /// As if nothing was wrong.
-    Finishes,
-    /// Finishes on a slower path.
-    Slow,
-    /// Finishes with wrong numbers.
-    SilentCorruption,
-    /// A call returns an error.
-    Error,
-    /// A kernel never ends.
-    GpuHang,
-    /// A call of the host never returns.
-    HostHang,
-    /// Anything.
-    Undefined,
-    /// A process dies.
-    Dead,
-}
-
-impl Outcome {
-    /// Every outcome.
-    pub const ALL: [Self; 8] = [
-        Self::Finishes,
-        Self::Slow,
-        Self::SilentCorruption,
-        Self::Error,
-        Self::GpuHang,
-        Self::HostHang,
-        Self::Undefined,
-        Self::Dead,
-    ];
-
-    /// The word in specs and reports.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Finishes => "finishes",
-            Self::Slow => "slow",
-            Self::SilentCorruption => "silent corruption",
-            Self::Error => "error",
-            Self::GpuHang => "gpu hang",
-            Self::HostHang => "host hang",
-            Self::Undefined => "undefined",
-            Self::Dead => "dead",
-        }
-    }
-}
-
-/// What may fail, of the adversary's choice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum FaultVerb {
-    /// Allocations, of pools and of ordinary memory.
-    Alloc,
-    /// Window registrations.
-    Register,
-    /// Inits of communicators.
-    Init,
-    /// A rank dies.
-    Death,
+    pub outcomes: Vec<Class>,
 }
 
 /// What a check takes for granted.

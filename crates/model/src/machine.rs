@@ -38,6 +38,7 @@ pub use contention::{Object, ObjectKind};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
 pub use poll::{FaultOf, Faults, PickOf};
 pub use state::{CallError, Costs, Meeting, Path, RankState, State, Status, ThreadState};
+pub use window::bytes;
 pub use value::{CommId, MemoryId, Owner, Value};
 
 use crate::clock::{Actor, Clock};
@@ -171,7 +172,19 @@ pub struct Machine {
     interrupted: AtomicBool,
     reached: Mutex<BTreeSet<Token>>,
     measured: Mutex<BTreeMap<Token, i64>>,
+    log: Mutex<Vec<Logged>>,
     steps: AtomicU64,
+}
+
+/// An operation or question of a run, in words; kept only with [`Explain::Yes`].
+#[derive(Debug, Clone)]
+pub struct Logged {
+    /// Which.
+    pub op: OpRef,
+    /// In the spec's names.
+    pub text: String,
+    /// Whether it is a question.
+    pub asks: bool,
 }
 
 /// A lock that a panic elsewhere has poisoned still guards plain data.
@@ -192,6 +205,7 @@ impl Machine {
             interrupted: AtomicBool::new(false),
             reached: Mutex::default(),
             measured: Mutex::default(),
+            log: Mutex::default(),
             steps: AtomicU64::new(0),
         }
     }
@@ -266,6 +280,12 @@ impl Machine {
     #[must_use]
     pub fn measured(&self) -> BTreeMap<Token, i64> {
         locked(&self.measured).clone()
+    }
+
+    /// The operations of this run so far, with [`Explain::Yes`].
+    #[must_use]
+    pub fn log(&self) -> Vec<Logged> {
+        locked(&self.log).clone()
     }
 
     /// Operations executed so far, over all executions.

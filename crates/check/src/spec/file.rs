@@ -20,7 +20,10 @@ use starlark::{starlark_module, starlark_simple_value};
 
 use crate::spec::error::{did_you_mean, place_of, unknown, wrong};
 use crate::spec::evaluation::{Evaluation, expected};
-use crate::spec::{Anchor, Assumption, CheckKind, Expect, FaultVerb, Observed, Outcome, Param};
+use rankcheck_model::Class;
+use rankcheck_model::machine::FaultOf;
+
+use crate::spec::{Anchor, Assumption, CheckKind, Expect, Observed, Param};
 
 /// Every rule that a program can break.
 const RULES: [&str; 33] = [
@@ -48,7 +51,7 @@ pub(crate) struct Draft {
     pub(crate) programs: Vec<String>,
     pub(crate) ranks: Vec<u32>,
     pub(crate) params: Vec<(String, Vec<Param>)>,
-    pub(crate) faults: Vec<FaultVerb>,
+    pub(crate) faults: Vec<FaultOf>,
     pub(crate) faults_at_most: u32,
     pub(crate) assume: Vec<Assumption>,
     pub(crate) platform: Option<String>,
@@ -197,15 +200,15 @@ fn fits(program: Value<'_>, params: &[(String, Vec<Param>)], known: &[&str]) -> 
     Err(wrong(format!("{title} cannot be called with these arguments"), help))
 }
 
-fn fault_verbs(faults: Option<UnpackList<String>>) -> starlark::Result<Vec<FaultVerb>> {
+fn fault_verbs(faults: Option<UnpackList<String>>) -> starlark::Result<Vec<FaultOf>> {
     let known = ["alloc", "register", "init", "death"];
     let mut verbs = Vec::new();
     for fault in faults.map_or_else(Vec::new, |faults| faults.items) {
         verbs.push(match fault.as_str() {
-            "alloc" => FaultVerb::Alloc,
-            "register" => FaultVerb::Register,
-            "init" => FaultVerb::Init,
-            "death" => FaultVerb::Death,
+            "alloc" => FaultOf::Alloc,
+            "register" => FaultOf::Register,
+            "init" => FaultOf::Init,
+            "death" => FaultOf::Death,
             other => return Err(unknown("fault", other, &known)),
         });
     }
@@ -350,14 +353,14 @@ fn rule(id: &str) -> starlark::Result<String> {
     Err(wrong(format!("there is no rule \"{id}\""), help))
 }
 
-fn outcome(word: &str) -> starlark::Result<Outcome> {
-    Outcome::ALL.into_iter().find(|outcome| outcome.name() == word).ok_or_else(|| {
-        let known: Vec<&str> = Outcome::ALL.into_iter().map(Outcome::name).collect();
+fn outcome(word: &str) -> starlark::Result<Class> {
+    Class::ALL.into_iter().find(|outcome| outcome.name() == word).ok_or_else(|| {
+        let known: Vec<&str> = Class::ALL.into_iter().map(Class::name).collect();
         unknown("outcome", word, &known)
     })
 }
 
-fn outcomes(value: Value<'_>) -> starlark::Result<Vec<Outcome>> {
+fn outcomes(value: Value<'_>) -> starlark::Result<Vec<Class>> {
     if let Some(word) = value.unpack_str() {
         return Ok(vec![outcome(word)?]);
     }

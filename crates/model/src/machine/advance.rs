@@ -271,6 +271,19 @@ impl Machine {
         steps
     }
 
+    /// Whether a choice is possible here, for traces that may no longer fit.
+    #[must_use]
+    pub fn possible(&self, state: &State, choice: &Choice) -> bool {
+        match choice {
+            Choice::Thread(rank, thread) => self.poll(state, *rank, thread.0) == Poll::Run,
+            Choice::Pick(rank, thread, picks) => {
+                matches!(self.poll(state, *rank, thread.0), Poll::Pick(..))
+                    && self.expand(state, *rank, thread.0).contains(picks)
+            }
+            Choice::Stream(..) | Choice::Meet(_) => false,
+        }
+    }
+
     /// Takes a choice. In the reduced semantics [`Machine::advance`] follows.
     pub fn take(&self, state: &mut State, choice: &Choice) {
         match choice {

@@ -176,6 +176,9 @@ impl Machine {
     pub(crate) fn run_thread(&self, state: &mut State, rank: Rank, thread: u32) {
         state.steps += 1;
         let op_ref = self.op_ref(state, rank, thread);
+        if self.config.explain == super::Explain::Yes {
+            self.log_next(state, rank, thread, op_ref);
+        }
         let t = &mut state.rank_mut(rank).threads[thread as usize];
         t.clock.tick();
         let stretch = Arc::clone(&t.stretch);
@@ -193,6 +196,20 @@ impl Machine {
                 }
                 self.run_op(state, rank, thread, &op.verb, op_ref);
             }
+        }
+    }
+
+    fn log_next(&self, state: &State, rank: Rank, thread: u32, op: OpRef) {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let (text, asks) = match t.next_in(&t.stretch) {
+            Next::Op(op) => (self.op_name(state, rank, &op.verb), false),
+            Next::Ask(question, _) => (self.question_name(state, rank, question), true),
+            Next::Return => return,
+        };
+        let mut log = locked(&self.log);
+        // An operation that waits runs in two parts.
+        if log.last().is_none_or(|last| last.op != op) {
+            log.push(super::Logged { op, text, asks });
         }
     }
 

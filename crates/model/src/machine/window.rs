@@ -428,7 +428,7 @@ impl Machine {
 
 /// A size in words.
 #[must_use]
-pub(crate) fn bytes(len: u64) -> String {
+pub fn bytes(len: u64) -> String {
     match len {
         _ if len >= 1 << 30 && len.is_multiple_of(1 << 30) => format!("{} GiB", len >> 30),
         _ if len >= 1 << 20 && len.is_multiple_of(1 << 20) => format!("{} MiB", len >> 20),

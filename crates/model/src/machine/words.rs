@@ -6,7 +6,9 @@ use super::poll::{FaultOf, PickOf};
 use super::state::{GroupCall, State};
 use super::value::{Address, Value};
 use crate::program::{Operand, Question, Verb};
-use crate::rank::{Rank, Token};
+use super::thread::Next;
+use crate::fault::OpRef;
+use crate::rank::{Rank, Thread, Token};
 
 impl Machine {
     /// A value in words.
@@ -93,6 +95,23 @@ impl Machine {
             Verb::ListSet { list, index, .. } => format!("{}[{}] =", name(list), of(index)),
             Verb::ListPop { list } => format!("{}.pop", name(list)),
             Verb::ListClear { list } => format!("{}.clear", name(list)),
+        }
+    }
+
+    /// The operation or question that a thread does next.
+    #[must_use]
+    pub fn next_op(&self, state: &State, rank: Rank, thread: Thread) -> OpRef {
+        self.op_ref(state, rank, thread.0)
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
+        let t = &state.ranks[rank.at()].threads[thread.at()];
+        match t.next_in(&t.stretch) {
+            Next::Op(op) => self.op_name(state, rank, &op.verb),
+            Next::Ask(question, _) => self.question_name(state, rank, question),
+            Next::Return => "the end".to_owned(),
         }
     }
 

@@ -1,0 +1,213 @@
+//! What the commands do, apart from printing: finding files, writing and replaying traces, drift.
+//! Not here: arguments and exit codes.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use miette::Diagnostic;
+use rankcheck_model::Source;
+
+use crate::explain::Replay;
+use crate::spec::{self, Spec};
+use crate::trace::{self, Trace};
+use crate::verify::{self, Options};
+
+/// Spec files under paths, sorted; a folder without any is an error.
+///
+/// # Errors
+/// A path that does not exist, or a folder without spec files.
+pub fn spec_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+    let mut files = Vec::new();
+    for path in paths {
+        if path.is_file() {
+            files.push(path.clone());
+            continue;
+        }
+        if !path.is_dir() {
+            return Err(format!("no file or folder {}", path.display()));
+        }
+        let before = files.len();
+        walk(path, &mut files).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        if files.len() == before {
+            return Err(format!("no *.star file under {}", path.display()));
+        }
+    }
+    files.sort();
+    files.dedup();
+    Ok(files)
+}
+
+fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            // What is loaded by others has no checks of its own.
+            if path.file_name().is_none_or(|name| name != "lib") {
+                walk(&path, files)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "star") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Why a command could not do its work.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub enum CommandError {
+    /// A file cannot be read or written.
+    #[error("{path}: {cause}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// A trace file is not one.
+    #[error("{path} is no trace file: {cause}")]
+    #[diagnostic(help("write one with `rankcheck check SPEC --trace-out DIR`"))]
+    NoTrace {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: serde_json::Error,
+    },
+    /// A trace of another schema.
+    #[error("{path} has schema version {found}, this command reads {known}", known = trace::SCHEMA_VERSION)]
+    #[diagnostic(help("record the trace again with this version"))]
+    Schema {
+        /// The file.
+        path: String,
+        /// Its version.
+        found: u32,
+    },
+    /// The trace speaks of something that the spec no longer has.
+    #[error("{0}")]
+    #[diagnostic(help("the spec was edited since the trace was recorded; record it again"))]
+    Misfit(String),
+}
+
+fn boxed(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
+    Box::new(error)
+}
+
+/// Writes a trace file, named after the check, whole or not at all.
+///
+/// # Errors
+/// If the folder cannot be written to.
+pub fn write_trace(folder: &Path, recorded: &Trace) -> Result<(), String> {
+    let slug: String = recorded
+        .check
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .collect();
+    let stem = Path::new(&recorded.file).file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
+    let path = folder.join(format!("{stem}.{slug}.trace"));
+    let text = serde_json::to_string_pretty(recorded).map_err(|error| error.to_string())?;
+    let partial = path.with_extension("trace.partial");
+    std::fs::create_dir_all(folder)
+        .and_then(|()| std::fs::write(&partial, text + "\n"))
+        .and_then(|()| std::fs::rename(&partial, &path))
+        .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// Replays a trace file and tells what happens.
+///
+/// # Errors
+/// If the file is no trace, the spec is bad, or the trace no longer fits.
+pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> {
+    let name = path.display().to_string();
+    let text = std::fs::read_to_string(path)
+        .map_err(|cause| boxed(CommandError::File { path: name.clone(), cause }))?;
+    let recorded: Trace = serde_json::from_str(&text)
+        .map_err(|cause| boxed(CommandError::NoTrace { path: name.clone(), cause }))?;
+    if recorded.schema_version != trace::SCHEMA_VERSION {
+        return Err(boxed(CommandError::Schema { path: name, found: recorded.schema_version }));
+    }
+    let spec = spec::load(Path::new(&recorded.file)).map_err(boxed)?;
+    let misfit = |message: String| boxed(CommandError::Misfit(message));
+    let check = spec
+        .checks
+        .iter()
+        .find(|check| check.name == recorded.check)
+        .ok_or_else(|| misfit(format!("{} has no check {:?}", spec.path, recorded.check)))?;
+    let printed = |params: &[(String, spec::Param)]| -> Vec<(String, String)> {
+        params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
+    };
+    let params = check
+        .combinations()
+        .into_iter()
+        .find(|params| printed(params) == recorded.params)
+        .ok_or_else(|| misfit(format!("check {:?} has no parameters {:?}", check.name, recorded.params)))?;
+    let platform = recorded
+        .platform
+        .parse()
+        .map_err(|error: rankcheck_model::platform::UnknownPlatform| misfit(error.to_string()))?;
+    let source = Arc::new(check.source(recorded.ranks, &params, &check.assume).map_err(boxed)?);
+    let shared: Arc<dyn Source> = source;
+    let config = verify::config(check, recorded.ranks, platform, &check.assume);
+    let exploration = verify::explored(&shared, config, &Options::default())
+        .map_err(|error| boxed(spec.diagnose(&error)))?;
+    let run = trace::align(&shared, &exploration.config, &recorded.choices)
+        .map_err(|error| misfit(error.to_string()))?;
+    Ok(told(&spec, &recorded, &run))
+}
+
+fn told(spec: &Spec, recorded: &Trace, run: &Replay) -> String {
+    let mut out = format!("{} \"{}\"   {} ranks", spec.path, recorded.check, recorded.ranks);
+    if spec.digest != recorded.digest {
+        out.push_str("\nnote: the spec was edited since; the choices still fit");
+    }
+    for logged in &run.log {
+        let place = run.machine.place(&logged.op);
+        let thread = if logged.op.thread.0 == 0 { String::new() } else { format!(".{}", logged.op.thread.0) };
+        let _ = write!(out, "\n  rank {}{thread}  {:<48} {}:{}", logged.op.rank.0, logged.text, place.file, place.line);
+    }
+    for finding in &run.findings {
+        let _ = write!(out, "\n{}  {}", finding.rule, finding.sentence);
+    }
+    let _ = write!(out, "\nends: {}", crate::report::ends(&run.outcome));
+    let again = run.findings.iter().any(|finding| finding.rule.id() == recorded.rule);
+    let word = if again { "again breaks" } else { "no longer breaks" };
+    let _ = write!(out, "\n{word} {}", recorded.rule);
+    out
+}
+
+/// What drifted.
+pub struct Drift {
+    /// One line for each anchor that no longer fits, and a summary.
+    pub text: String,
+    /// How many.
+    pub moved: usize,
+}
+
+/// Looks for the quotes of specs in a repository.
+///
+/// # Errors
+/// If a spec is bad.
+pub fn drift(repo: &Path, paths: &[PathBuf]) -> Result<Drift, Box<dyn Diagnostic + Send + Sync>> {
+    let files = spec_files(paths).map_err(|message| boxed(CommandError::Misfit(message)))?;
+    if !repo.is_dir() {
+        return Err(boxed(CommandError::Misfit(format!("no folder {} (--repo)", repo.display()))));
+    }
+    let (mut text, mut moved, mut total) = (String::new(), 0, 0);
+    for path in &files {
+        let spec = spec::load(path).map_err(boxed)?;
+        for anchor in &spec.anchors {
+            total += 1;
+            let target = repo.join(&anchor.path);
+            let why = match std::fs::read_to_string(&target) {
+                Err(error) => Some(format!("{}: {error}", anchor.path)),
+                Ok(code) if code.contains(&anchor.quote) => None,
+                Ok(_) => Some(format!("{} has no longer {:?}", anchor.path, anchor.quote)),
+            };
+            if let Some(why) = why {
+                moved += 1;
+                let _ = writeln!(text, "{}:{}  {why}", anchor.place.file, anchor.place.line);
+            }
+        }
+    }
+    let _ = write!(text, "{total} quotes, {moved} moved or gone");
+    Ok(Drift { text, moved })
+}

@@ -1,0 +1,11 @@
+//! What people read: text for a pull request, JSON for tools.
+//!
+//! The order is a reviewer's: who waits for whom, lanes, data, because, rule, what passes, devices, replay.
+//! Not here: how any of it was found.
+
+mod json;
+mod text;
+
+pub use json::{Report, SCHEMA_VERSION, json};
+pub(crate) use text::ends;
+pub use text::{summary, text};

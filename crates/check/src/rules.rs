@@ -1,0 +1,56 @@
+//! The rules as `specs/rules/*.md` states them, built into the command.
+//! Not here: what a rule means; that is said once, in those files.
+
+use rankcheck_model::Rule;
+
+const TEXTS: [&str; 10] = [
+    include_str!("../../../specs/rules/comm.md"),
+    include_str!("../../../specs/rules/window.md"),
+    include_str!("../../../specs/rules/collective.md"),
+    include_str!("../../../specs/rules/group.md"),
+    include_str!("../../../specs/rules/memory.md"),
+    include_str!("../../../specs/rules/store.md"),
+    include_str!("../../../specs/rules/flag.md"),
+    include_str!("../../../specs/rules/mutex.md"),
+    include_str!("../../../specs/rules/host.md"),
+    include_str!("../../../specs/rules/list.md"),
+];
+
+/// The section of a rule, from its heading to the next.
+#[must_use]
+pub fn text_of(id: &str) -> Option<String> {
+    let wanted = id.to_uppercase();
+    for text in TEXTS {
+        let mut section: Option<Vec<&str>> = None;
+        for line in text.lines() {
+            if let Some(heading) = line.strip_prefix("## ") {
+                if section.is_some() {
+                    break;
+                }
+                if heading.split_whitespace().next() == Some(wanted.as_str()) {
+                    section = Some(vec![heading]);
+                }
+            } else if let Some(lines) = &mut section {
+                lines.push(line);
+            }
+        }
+        if let Some(lines) = section {
+            return Some(lines.join("\n").trim_end().to_owned());
+        }
+    }
+    None
+}
+
+/// Every rule id that has a heading.
+pub fn ids() -> impl Iterator<Item = &'static str> {
+    TEXTS.iter().flat_map(|text| {
+        text.lines().filter_map(|line| line.strip_prefix("## ")).filter_map(|h| h.split_whitespace().next())
+    })
+}
+
+/// What to say to somebody who asks for a rule that is none.
+#[must_use]
+pub fn unknown(id: &str) -> String {
+    let ids: Vec<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
+    format!("no rule {id:?}; the rules are {}", ids.join(", "))
+}
