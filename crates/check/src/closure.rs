@@ -115,9 +115,10 @@ impl Buffer {
     #[must_use]
     pub fn slice(&self, offset_bytes: u64, len_bytes: u64) -> Self {
         assert!(offset_bytes + len_bytes <= self.len_bytes, "slice out of the buffer");
-        let (of, before) = match &self.of {
-            Operand::Slice { of, offset_bytes, .. } => (of.clone(), *offset_bytes),
-            whole => (Arc::new(whole.clone()), 0),
+        let (of, before) = if let Operand::Slice { of, offset_bytes, .. } = &self.of {
+            (of.clone(), *offset_bytes)
+        } else {
+            (Arc::new(self.of.clone()), 0)
         };
         let of = Operand::Slice { of, offset_bytes: before + offset_bytes, len_bytes };
         Self { of, len_bytes }

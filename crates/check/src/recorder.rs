@@ -339,8 +339,10 @@ fn impure(place: Option<Place>) -> SourceError {
 /// and answers.
 #[derive(Debug, Default)]
 pub struct Memo {
-    known: Mutex<FxHashMap<(Option<Rank>, Entry), FxHashMap<Box<[Answer]>, Known>>>,
+    known: Mutex<FxHashMap<(Option<Rank>, Entry), ByAnswers>>,
 }
+
+type ByAnswers = FxHashMap<Box<[Answer]>, Known>;
 
 #[derive(Debug, Clone)]
 struct Known {

@@ -18,9 +18,10 @@ use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::{NoSerialize, StarlarkValue, UnpackValue, Value, starlark_value};
 use starlark::{starlark_module, starlark_simple_value};
 
-use crate::spec::error::{did_you_mean, place_of, unknown, wrong};
+use crate::spec::compare::comparison_calls;
+use crate::spec::error::{did_you_mean, unknown, wrong};
 use crate::spec::evaluation::{Evaluation, expected};
-use crate::spec::{Anchor, Assumption, CheckKind, Expect, FaultVerb, Observed, Outcome, Param};
+use crate::spec::{Assumption, CheckKind, Expect, FaultVerb, Observed, Outcome, Param};
 
 /// Every rule that a program can break.
 const RULES: [&str; 33] = [
@@ -34,7 +35,7 @@ const RULES: [&str; 33] = [
 #[derive(Debug, Default, ProvidesStaticType)]
 pub(crate) struct Collector {
     pub(crate) drafts: RefCell<Vec<Draft>>,
-    pub(crate) anchors: RefCell<Vec<Anchor>>,
+    pub(crate) anchors: RefCell<Vec<(String, String, FileSpan)>>,
     /// Whether another file loads this one.
     pub(crate) loaded: bool,
 }
@@ -82,7 +83,12 @@ pub(crate) fn globals() -> Globals {
         LibraryExtension::Map,
         LibraryExtension::Filter,
     ];
-    GlobalsBuilder::extended_by(&extensions).with(constants).with(checks).with(expectations).build()
+    GlobalsBuilder::extended_by(&extensions)
+        .with(constants)
+        .with(checks)
+        .with(expectations)
+        .with(comparison_calls)
+        .build()
 }
 
 /// The globals that are ours, for the docs.
@@ -193,7 +199,8 @@ fn fits(program: Value<'_>, params: &[(String, Vec<Param>)], known: &[&str]) -> 
             return Err(wrong(format!("`{name}` is neither an argument of check() nor of {title}"), help));
         }
     }
-    let help = format!("check() calls {title}(r, {}); it takes ({signature})", names.join(", "));
+    let given = names.iter().map(|name| format!(", {name} =")).collect::<String>();
+    let help = format!("check() calls {title}(r{given}), and it takes ({signature})");
     Err(wrong(format!("{title} cannot be called with these arguments"), help))
 }
 
@@ -236,7 +243,7 @@ fn add(eval: &mut Evaluator<'_, '_, '_>, draft: Draft) -> starlark::Result<NoneT
     if let Some(first) = drafts.iter().find(|known| known.name == draft.name) {
         return Err(wrong(
             format!("there are two checks named \"{}\"", draft.name),
-            format!("the first is on line {}", place_of(&first.span).line),
+            format!("the first is on line {}", first.span.resolve_span().begin.line + 1),
         ));
     }
     drafts.push(draft);
@@ -333,8 +340,7 @@ fn checks(builder: &mut GlobalsBuilder) {
             Evaluation::of(eval)?;
             return Ok(NoneType);
         };
-        let anchor = Anchor { path, quote, place: place_of(&span(eval)?) };
-        collector.anchors.borrow_mut().push(anchor);
+        collector.anchors.borrow_mut().push((path, quote, span(eval)?));
         Ok(NoneType)
     }
 }

@@ -120,7 +120,8 @@ impl Source for SpecSource {
             return Ok(known);
         }
         let recorder = Recorder::new(self.names.clone(), rank, self.ranks, entry, answers);
-        let evaluation = Evaluation::new(recorder, self.entries.clone(), self.assumed.clone());
+        let evaluation =
+            Evaluation::new(recorder, self.entries.clone(), self.assumed.clone(), self.texts.clone());
         take_tested();
         let result = self.run(&evaluation);
         let recorder = evaluation.recorder;
@@ -132,7 +133,10 @@ impl Source for SpecSource {
             && !recorder.stopped()
         {
             let (message, help) = explain(&error);
-            let place = error.span().map(|span| self.names.place_id(&place_of(span)));
+            // The limits of the interpreter give no span, only the calls that they interrupt.
+            let frames = &error.call_stack().frames;
+            let call = frames.iter().rev().find_map(|frame| frame.location.as_ref());
+            let place = error.span().or(call).map(|span| self.names.place_id(&place_of(span, &self.texts)));
             recorder.fail(message, place, help);
         }
         self.memo.put(&self.names, rank, entry, answers, recorder.finish()?)
