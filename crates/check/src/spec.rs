@@ -163,7 +163,7 @@ impl Check {
             let message = format!("check \"{}\" has the parameters {known:?}, not {given:?}", self.name);
             return Err(SpecError::new(message, None));
         }
-        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone()))
+        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone(), &self.place))
     }
 }
 

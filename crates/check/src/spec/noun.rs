@@ -250,6 +250,10 @@ macro_rules! nouns {
                     ))
                 }
 
+                fn collect_repr(&self, collector: &mut String) {
+                    self.collect_str(collector);
+                }
+
                 fn collect_str(&self, collector: &mut String) {
                     if !self.0.known() {
                         TESTED.set(Some($noun));

@@ -29,6 +29,8 @@ pub struct SpecSource {
     entries: Arc<Entries>,
     memo: Memo,
     texts: Arc<Texts>,
+    /// Where the check stands: the place of errors that have none of their own.
+    check: Place,
 }
 
 fn datum(param: &Param) -> Datum {
@@ -48,6 +50,7 @@ impl SpecSource {
         params: &[(String, Param)],
         assume: &[Assumption],
         texts: Arc<Texts>,
+        check: &Place,
     ) -> Self {
         let assumed = assume.iter().filter_map(|assumption| match assumption {
             Assumption::Named(text) => Some(text.clone()),
@@ -62,6 +65,7 @@ impl SpecSource {
             entries: Arc::default(),
             memo: Memo::default(),
             texts,
+            check: check.clone(),
         }
     }
 
@@ -127,7 +131,8 @@ impl Source for SpecSource {
         let recorder = evaluation.recorder;
         if let Some(noun) = take_tested() {
             let (message, help) = tested_message(noun);
-            recorder.fail(message, None, Some(help));
+            let place = self.names.place_id(&self.check);
+            recorder.fail(message, Some(place), Some(help));
         }
         if let Err(error) = result
             && !recorder.stopped()
@@ -137,7 +142,8 @@ impl Source for SpecSource {
             let frames = &error.call_stack().frames;
             let call = frames.iter().rev().find_map(|frame| frame.location.as_ref());
             let place = error.span().or(call).map(|span| self.names.place_id(&place_of(span, &self.texts)));
-            recorder.fail(message, place, help);
+            let place = place.unwrap_or_else(|| self.names.place_id(&self.check));
+            recorder.fail(message, Some(place), help);
         }
         self.memo.put(&self.names, rank, entry, answers, recorder.finish()?)
     }
