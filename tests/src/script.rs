@@ -53,7 +53,7 @@ impl Script {
         let items = &mut self.ranks[rank as usize][thread as usize];
         let index = items.iter().map(Item::slots).sum();
         items.push(Item::Do(verb));
-        Operand::Slot(Slot { thread: Thread(thread), index })
+        Operand::Slot(Slot { entry: Entry(thread), index })
     }
 
     /// Adds a question.

@@ -119,9 +119,10 @@ impl Buffer {
     #[must_use]
     pub fn slice(&self, offset_bytes: u64, len_bytes: u64) -> Self {
         assert!(offset_bytes + len_bytes <= self.len_bytes, "slice out of the buffer");
-        let (of, before) = match &self.of {
-            Operand::Slice { of, offset_bytes, .. } => (of.clone(), *offset_bytes),
-            whole => (Arc::new(whole.clone()), 0),
+        let (of, before) = if let Operand::Slice { of, offset_bytes, .. } = &self.of {
+            (of.clone(), *offset_bytes)
+        } else {
+            (Arc::new(self.of.clone()), 0)
         };
         let of = Operand::Slice { of, offset_bytes: before + offset_bytes, len_bytes };
         Self { of, len_bytes }
@@ -427,7 +428,7 @@ impl RankProgram {
     #[track_caller]
     pub fn map_items(&mut self, map: Map) -> Result<Vec<(Held, Held)>, Stop> {
         let (count, first) = self.ask(Question::MapItems { map: map.0, order: map.1 })?;
-        let at = |n| Held(Operand::Slot(Slot { thread: first.thread, index: first.index + n }));
+        let at = |n| Held(Operand::Slot(Slot { entry: first.entry, index: first.index + n }));
         Ok((0..count).map(|n| (at(2 * n), at(2 * n + 1))).collect())
     }
 

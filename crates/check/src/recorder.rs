@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankcheck_model::{
-    Answer, End, Entry, Op, Place, PlaceId, Question, Rank, Slot, SourceError, Stretch, Symmetry, Thread,
+    Answer, End, Entry, Op, Place, PlaceId, Question, Rank, Slot, SourceError, Stretch, Symmetry,
     Token, Verb,
 };
 use rustc_hash::{FxHashMap, FxHasher};
@@ -232,7 +232,7 @@ impl Recorder {
 
     /// The slot of this thread at an index.
     pub fn slot(&self, index: u32) -> Slot {
-        Slot { thread: Thread(self.entry.0), index }
+        Slot { entry: self.entry, index }
     }
 
     /// The index that the next slot will have.
@@ -339,8 +339,10 @@ fn impure(place: Option<Place>) -> SourceError {
 /// and answers.
 #[derive(Debug, Default)]
 pub struct Memo {
-    known: Mutex<FxHashMap<(Option<Rank>, Entry), FxHashMap<Box<[Answer]>, Known>>>,
+    known: Mutex<FxHashMap<(Option<Rank>, Entry), ByAnswers>>,
 }
+
+type ByAnswers = FxHashMap<Box<[Answer]>, Known>;
 
 #[derive(Debug, Clone)]
 struct Known {

@@ -3,12 +3,15 @@
 //! [`load`] reads a file with what it loads; [`Check::source`] turns a check into a
 //! [`rankcheck_model::Source`]. Not here: whether a check holds.
 
+#[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 mod comm;
+mod compare;
 mod container;
 mod error;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod evaluation;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+#[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 mod file;
 mod host;
 mod load;
@@ -17,6 +20,7 @@ mod memory;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod noun;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+#[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 mod rank;
 mod source;
 
@@ -65,7 +69,7 @@ impl Spec {
     /// The text of one of the files, by the name that places give it.
     #[must_use]
     pub fn text_of(&self, file: &str) -> Option<&Arc<str>> {
-        self.texts.get(file)
+        self.texts.get(file).map(|text| &text.original)
     }
 }
 
@@ -167,7 +171,7 @@ impl Check {
             let message = format!("check \"{}\" has the parameters {known:?}, not {given:?}", self.name);
             return Err(SpecError::new(message, None));
         }
-        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone()))
+        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone(), &self.place))
     }
 }
 
@@ -254,5 +258,30 @@ impl fmt::Display for Param {
                 f.write_str("]")
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use starlark::typing::Ty;
+    use starlark::values::StarlarkValue;
+
+    use super::*;
+
+    #[test]
+    fn every_builtin_is_in_the_docs() {
+        let docs = include_str!("../../../docs/spec-language.md");
+        let mut names: Vec<String> =
+            file::our_globals().names().map(|name| name.as_str().to_owned()).collect();
+        let rank = rank::RankValue::get_methods().expect("r has methods");
+        let pool = memory::PoolValue::get_methods().expect("pools have methods");
+        let nouns = noun::every_noun().into_iter().map(|(_, methods)| methods);
+        for methods in [rank, pool].into_iter().chain(nouns) {
+            names.extend(methods.documentation(Ty::any()).members.into_keys());
+        }
+        assert!(names.len() > 80, "{names:?}");
+        let missing: Vec<&String> =
+            names.iter().filter(|name| !docs.contains(&format!("`{name}`"))).collect();
+        assert!(missing.is_empty(), "not in docs/spec-language.md: {missing:?}");
     }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rank::{Entry, PlaceId, Rank, Thread, Token};
+use crate::rank::{Entry, PlaceId, Rank, Token};
 
 /// An answer to a [`Question`]: a boolean (0 or 1), an index into the options, or a small count.
 pub type Answer = u32;
@@ -31,8 +31,8 @@ pub struct Place {
 /// recorded. A question may produce several (see [`Question::slots`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Slot {
-    /// The thread whose operation produces the value.
-    pub thread: Thread,
+    /// Where the thread started whose operation produces the value; an entry is started once a rank.
+    pub entry: Entry,
     /// Position among the slots of that thread.
     pub index: u32,
 }

@@ -72,7 +72,7 @@ pub(crate) fn map_methods(builder: &mut MethodsBuilder) {
         let (map, order) = map(this)?;
         let (count, first) = ask(eval, Question::MapItems { map, order })?;
         let heap = eval.heap();
-        let at = |index| slot(heap, Operand::Slot(Slot { thread: first.thread, index: first.index + index }));
+        let at = |index| slot(heap, Operand::Slot(Slot { entry: first.entry, index: first.index + index }));
         let items = (0..count).map(|n| heap.alloc((at(2 * n), at(2 * n + 1))));
         Ok(heap.alloc(items.collect::<Vec<_>>()))
     }

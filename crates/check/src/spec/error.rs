@@ -11,8 +11,10 @@ use rankcheck_model::{Place, SourceError};
 use starlark::ErrorKind;
 use starlark::codemap::FileSpan;
 
+use crate::spec::compare::Text;
+
 /// The files of a spec by name.
-pub(crate) type Texts = BTreeMap<Arc<str>, Arc<str>>;
+pub(crate) type Texts = BTreeMap<Arc<str>, Text>;
 
 /// A spec that cannot be read or evaluated.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,16 +35,22 @@ impl SpecError {
         Self(Box::new(Report { message: message.into(), help, place: None, source: None, span: None }))
     }
 
-    pub(crate) fn at(span: &FileSpan, message: impl Into<String>, help: Option<String>) -> Self {
+    pub(crate) fn at(
+        span: &FileSpan,
+        texts: &Texts,
+        message: impl Into<String>,
+        help: Option<String>,
+    ) -> Self {
         let mut error = Self::new(message, help);
-        let begin = span.span.begin().get() as usize;
-        let text = span.file.source();
+        error.0.place = Some(place_of(span, texts));
+        let Some(text) = texts.get(span.filename()) else { return error };
+        let begin = text.original(span.span.begin().get() as usize);
+        let end = text.original(span.span.end().get() as usize);
+        let text = &text.original;
         // A call that goes over several lines is marked on its first.
         let line = text[begin..].find('\n').unwrap_or(text.len() - begin);
-        let len = (span.span.end().get() as usize - begin).min(line);
-        error.0.place = Some(place_of(span));
-        error.0.source = Some(NamedSource::new(span.file.filename(), text.to_owned()));
-        error.0.span = Some((begin, len).into());
+        error.0.source = Some(NamedSource::new(span.filename(), text.to_string()));
+        error.0.span = Some((begin, (end - begin).min(line)).into());
         error
     }
 
@@ -53,8 +61,8 @@ impl SpecError {
         if let Some((place, text)) =
             error.place.as_ref().and_then(|place| texts.get(&place.file).map(|text| (place, text)))
         {
-            report.0.source = Some(NamedSource::new(&place.file, text.to_string()));
-            report.0.span = Some(span_from(text, place));
+            report.0.source = Some(NamedSource::new(&place.file, text.original.to_string()));
+            report.0.span = Some(span_from(&text.original, place));
         }
         report
     }
@@ -114,11 +122,15 @@ impl Diagnostic for SpecError {
     }
 }
 
-/// The place of a span of Starlark.
-pub(crate) fn place_of(span: &FileSpan) -> Place {
+/// The place of a span of Starlark, in the text as it was written.
+pub(crate) fn place_of(span: &FileSpan, texts: &Texts) -> Place {
     let begin = span.resolve_span().begin;
     let number = |n: usize| u32::try_from(n + 1).expect("files have fewer than 2^32 lines and columns");
-    Place { file: span.filename().into(), line: number(begin.line), column: number(begin.column) }
+    let column = texts.get(span.filename()).map_or(begin.column, |text| {
+        let before = &text.original[..text.original(span.span.begin().get() as usize)];
+        before[before.rfind('\n').map_or(0, |at| at + 1)..].chars().count()
+    });
+    Place { file: span.filename().into(), line: number(begin.line), column: number(column) }
 }
 
 /// An error of ours on its way through the interpreter.
@@ -179,6 +191,8 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
             format!("the values of one evaluation take more than the limit of {MAX_HEAP_BYTES} bytes"),
             "make fewer",
         )
+    } else if says("parameter") {
+        (text.clone(), "the arguments of every builtin are in docs/spec-language.md")
     } else if says("referenced before assignment") {
         (text.clone(), "a name that a function assigns is its own; give it a value first, or pass it in")
     } else {
@@ -216,10 +230,10 @@ fn keyword(error: &starlark::Error) -> Option<(String, &'static str)> {
 }
 
 /// What came out of the interpreter, as an error of the spec.
-pub(crate) fn spec_error(error: &starlark::Error) -> SpecError {
+pub(crate) fn spec_error(error: &starlark::Error, texts: &Texts) -> SpecError {
     let (message, help) = explain(error);
     match error.span() {
-        Some(span) => SpecError::at(span, message, help),
+        Some(span) => SpecError::at(span, texts, message, help),
         None => SpecError::new(message, help),
     }
 }

@@ -16,8 +16,8 @@ use starlark::values::tuple::{AllocTuple, TupleRef};
 use starlark::values::{FrozenValue, Heap, UnpackValue, Value};
 
 use crate::recorder::{Recorder, Stop};
-use crate::spec::error::{place_of, wrong};
-use crate::spec::noun::{Noun, take_tested, tested_message};
+use crate::spec::error::{Texts, place_of, wrong};
+use crate::spec::noun::{Noun, a, take_tested, tested_message};
 
 /// One evaluation of one thread of a Starlark program.
 #[derive(Debug, ProvidesStaticType)]
@@ -25,6 +25,7 @@ pub(crate) struct Evaluation {
     pub(crate) recorder: Recorder,
     pub(crate) entries: Arc<Entries>,
     pub(crate) assumed: Arc<[String]>,
+    texts: Arc<Texts>,
     places: RefCell<FxHashMap<(CodeMapId, u32), PlaceId>>,
     allocated: RefCell<FxHashMap<Token, u32>>,
 }
@@ -103,7 +104,7 @@ impl Datum {
         }
         let help = "ints, strings, bools, None, nouns and slots of this rank, lists and tuples of these; a pool with \
                     hooks is declared again by the thread";
-        Err(wrong(format!("a {} cannot be handed to a thread", value.get_type()), help))
+        Err(wrong(format!("{} cannot be handed to a thread", a(value.get_type())), help))
     }
 
     pub(crate) fn alloc<'v>(&self, heap: Heap<'v>) -> Value<'v> {
@@ -131,9 +132,14 @@ pub(crate) fn stopped(_stop: Stop) -> starlark::Error {
 }
 
 impl Evaluation {
-    pub(crate) fn new(recorder: Recorder, entries: Arc<Entries>, assumed: Arc<[String]>) -> Self {
+    pub(crate) fn new(
+        recorder: Recorder,
+        entries: Arc<Entries>,
+        assumed: Arc<[String]>,
+        texts: Arc<Texts>,
+    ) -> Self {
         let (places, allocated) = (RefCell::default(), RefCell::default());
-        Self { recorder, entries, assumed, places, allocated }
+        Self { recorder, entries, assumed, texts, places, allocated }
     }
 
     /// The evaluation behind an evaluator.
@@ -155,7 +161,7 @@ impl Evaluation {
         let key = (span.file.id(), span.span.begin().get());
         let known = self.places.borrow().get(&key).copied();
         known.unwrap_or_else(|| {
-            let place = self.recorder.names.place_id(&place_of(&span));
+            let place = self.recorder.names.place_id(&place_of(&span, &self.texts));
             self.places.borrow_mut().insert(key, place);
             place
         })
@@ -267,7 +273,7 @@ pub(crate) fn operand(eval: &Evaluator<'_, '_, '_>, value: Value<'_>) -> starlar
     } else {
         "use an int, string, bool or slot"
     };
-    Err(wrong(format!("a {} is not a value that operations can hold", value.get_type()), help))
+    Err(wrong(format!("{} is not a value that operations can hold", a(value.get_type())), help))
 }
 
 /// The stream that was named, or the default one.
@@ -283,7 +289,7 @@ pub(crate) fn stream(eval: &Evaluator<'_, '_, '_>, value: Option<Value<'_>>) -> 
 
 /// The error for an argument of the wrong type.
 pub(crate) fn expected(argument: &str, what: &str, value: Value<'_>) -> starlark::Error {
-    let got = if value.is_none() { "None".to_owned() } else { format!("a {}", value.get_type()) };
+    let got = if value.is_none() { "None".to_owned() } else { a(value.get_type()) };
     wrong(format!("`{argument}` must be {what}, not {got}"), format!("give {what}"))
 }
 

@@ -18,26 +18,18 @@ use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::{NoSerialize, StarlarkValue, UnpackValue, Value, starlark_value};
 use starlark::{starlark_module, starlark_simple_value};
 
-use crate::spec::error::{did_you_mean, place_of, unknown, wrong};
+use crate::spec::compare::comparison_calls;
+use crate::spec::error::{did_you_mean, unknown, wrong};
 use crate::spec::evaluation::{Evaluation, expected};
-use rankcheck_model::Class;
+use crate::spec::{Assumption, CheckKind, Expect, Observed, Param};
 use rankcheck_model::machine::FaultOf;
-
-use crate::spec::{Anchor, Assumption, CheckKind, Expect, Observed, Param};
-
-/// Every rule that a program can break.
-const RULES: [&str; 33] = [
-    "COMM-1", "COMM-2", "COMM-3", "WIN-1", "WIN-2", "WIN-3", "WIN-4", "WIN-5", "WIN-6", "WIN-7", "WIN-8",
-    "WIN-9", "WIN-10", "WIN-11", "WIN-12", "COLL-1", "COLL-2", "COLL-3", "COLL-4", "GROUP-1", "GROUP-2",
-    "MEM-1", "MEM-2", "MEM-3", "MEM-4", "STORE-1", "STORE-2", "FLAG-1", "MUTEX-1", "MUTEX-2", "HOST-1",
-    "LIST-1", "LIVE-1",
-];
+use rankcheck_model::{Class, Rule};
 
 /// What evaluating a file collects.
 #[derive(Debug, Default, ProvidesStaticType)]
 pub(crate) struct Collector {
     pub(crate) drafts: RefCell<Vec<Draft>>,
-    pub(crate) anchors: RefCell<Vec<Anchor>>,
+    pub(crate) anchors: RefCell<Vec<(String, String, FileSpan)>>,
     /// Whether another file loads this one.
     pub(crate) loaded: bool,
 }
@@ -85,7 +77,12 @@ pub(crate) fn globals() -> Globals {
         LibraryExtension::Map,
         LibraryExtension::Filter,
     ];
-    GlobalsBuilder::extended_by(&extensions).with(constants).with(checks).with(expectations).build()
+    GlobalsBuilder::extended_by(&extensions)
+        .with(constants)
+        .with(checks)
+        .with(expectations)
+        .with(comparison_calls)
+        .build()
 }
 
 /// The globals that are ours, for the docs.
@@ -196,7 +193,8 @@ fn fits(program: Value<'_>, params: &[(String, Vec<Param>)], known: &[&str]) -> 
             return Err(wrong(format!("`{name}` is neither an argument of check() nor of {title}"), help));
         }
     }
-    let help = format!("check() calls {title}(r, {}); it takes ({signature})", names.join(", "));
+    let given = names.iter().map(|name| format!(", {name} =")).collect::<String>();
+    let help = format!("check() calls {title}(r{given}), and it takes ({signature})");
     Err(wrong(format!("{title} cannot be called with these arguments"), help))
 }
 
@@ -239,7 +237,7 @@ fn add(eval: &mut Evaluator<'_, '_, '_>, draft: Draft) -> starlark::Result<NoneT
     if let Some(first) = drafts.iter().find(|known| known.name == draft.name) {
         return Err(wrong(
             format!("there are two checks named \"{}\"", draft.name),
-            format!("the first is on line {}", place_of(&first.span).line),
+            format!("the first is on line {}", first.span.resolve_span().begin.line + 1),
         ));
     }
     drafts.push(draft);
@@ -336,17 +334,17 @@ fn checks(builder: &mut GlobalsBuilder) {
             Evaluation::of(eval)?;
             return Ok(NoneType);
         };
-        let anchor = Anchor { path, quote, place: place_of(&span(eval)?) };
-        collector.anchors.borrow_mut().push(anchor);
+        collector.anchors.borrow_mut().push((path, quote, span(eval)?));
         Ok(NoneType)
     }
 }
 
 fn rule(id: &str) -> starlark::Result<String> {
-    if RULES.contains(&id) {
+    let known: Vec<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
+    if known.contains(&id) {
         return Ok(id.to_owned());
     }
-    let help = did_you_mean(id, RULES).map_or_else(
+    let help = did_you_mean(id, known).map_or_else(
         || "rules are listed in specs/rules".to_owned(),
         |near| format!("did you mean \"{near}\"? rules are listed in specs/rules"),
     );

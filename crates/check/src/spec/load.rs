@@ -11,6 +11,7 @@ use starlark::environment::{FrozenModule, Globals, Module};
 use starlark::eval::{Evaluator, ReturnFileLoader};
 use starlark::syntax::{AstModule, Dialect, DialectTypes};
 
+use crate::spec::compare::{Text, rewrite};
 use crate::spec::error::{
     MAX_DEPTH, MAX_HEAP_BYTES, MAX_TICKS, SpecError, Texts, place_of, spec_error, wrong,
 };
@@ -47,7 +48,7 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
         let programs = programs.collect::<Result<Vec<_>, _>>();
         checks.push(Check {
             name: draft.name,
-            place: place_of(&draft.span),
+            place: place_of(&draft.span, &texts),
             kind: draft.kind,
             ranks: draft.ranks,
             params: draft.params,
@@ -65,9 +66,14 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
         return Err(SpecError::new(message, Some(help.to_owned())));
     }
     let mut anchors = loader.anchors;
-    anchors.extend(collector.anchors.take());
+    anchors.extend(anchors_of(&collector, &texts));
     let digest = loader.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(Spec { path: path.display().to_string(), text: text.into(), digest, checks, anchors, texts })
+}
+
+fn anchors_of(collector: &Collector, texts: &Texts) -> Vec<Anchor> {
+    let anchors = collector.anchors.take().into_iter();
+    anchors.map(|(path, quote, span)| Anchor { path, quote, place: place_of(&span, texts) }).collect()
 }
 
 fn read(path: &Path) -> Result<String, String> {
@@ -92,14 +98,21 @@ impl Loader {
         collector: Collector,
     ) -> Result<(FrozenModule, Collector), SpecError> {
         let name = path.display().to_string();
-        self.texts.insert(name.as_str().into(), text.into());
+        self.texts.insert(name.as_str().into(), Text::plain(text));
         self.digest.update((text.len() as u64).to_le_bytes());
         self.digest.update(text);
-        let ast = AstModule::parse(&name, text.to_owned(), &DIALECT).map_err(|error| spec_error(&error))?;
+        let parse = |text: String| AstModule::parse(&name, text, &DIALECT);
+        let ast = parse(text.to_owned()).map_err(|error| spec_error(&error, &self.texts))?;
+        let (evaluated, text) = rewrite(text, &ast);
+        self.texts.insert(name.as_str().into(), text);
+        let ast = parse(evaluated).map_err(|error| spec_error(&error, &self.texts))?;
         self.open.push(canonical(path));
         let mut modules = HashMap::new();
         for load in ast.loads() {
-            let at = |message: String, help: &str| SpecError::at(&load.span, message, Some(help.to_owned()));
+            let texts = self.texts.clone();
+            let at = |message: String, help: &str| {
+                SpecError::at(&load.span, &texts, message, Some(help.to_owned()))
+            };
             let found = find(path, load.module_id).ok_or_else(|| {
                 at(format!("there is no directory named specs above {name}"), "\"//\" is that one")
             })?;
@@ -118,7 +131,7 @@ impl Loader {
             }
             module.freeze().map_err(|error| wrong(error.err_msg, "keep such values inside programs"))
         });
-        Ok((frozen.map_err(|error| spec_error(&error))?, collector))
+        Ok((frozen.map_err(|error| spec_error(&error, &self.texts))?, collector))
     }
 
     fn loaded(
@@ -139,7 +152,7 @@ impl Loader {
             .map_err(|message| at(message, "\"//\" is the directory specs; else paths are relative"))?;
         let collector = Collector { loaded: true, ..Collector::default() };
         let (module, collector) = self.module(path, &text, collector)?;
-        self.anchors.extend(collector.anchors.take());
+        self.anchors.extend(anchors_of(&collector, &self.texts));
         self.done.insert(key, module.clone());
         Ok(module)
     }

@@ -128,7 +128,7 @@ pub(crate) fn pool_methods(builder: &mut MethodsBuilder) {
             let released = record_slot(eval, Verb::Trim { pool: this.pool })?;
             let (count, first) = ask(eval, Question::Trimmed(released))?;
             for index in 0..count {
-                let slot = Slot { thread: first.thread, index: first.index + index };
+                let slot = Slot { entry: first.entry, index: first.index + index };
                 let segment = Noun::Segment(Operand::Slot(slot)).alloc(eval.heap());
                 call(eval, hook, &[segment])?;
             }

@@ -59,6 +59,27 @@ impl Noun {
         }
     }
 
+    /// Whether the noun is known while a program is recorded: named things are, results are not.
+    fn known(&self) -> bool {
+        match self {
+            Self::Comm(_)
+            | Self::Buffer(..)
+            | Self::Segment(_)
+            | Self::Window(_)
+            | Self::Thread(_)
+            | Self::Slot(_)
+            | Self::Truth(_)
+            | Self::Address(_) => false,
+            Self::Stream(_)
+            | Self::Event(_)
+            | Self::Mutex(_)
+            | Self::Store
+            | Self::Flag(_)
+            | Self::Map(..)
+            | Self::List(_) => true,
+        }
+    }
+
     /// Allocates the Starlark value.
     pub(crate) fn alloc<'v>(self, heap: Heap<'v>) -> Value<'v> {
         match self {
@@ -104,22 +125,47 @@ pub(crate) fn take_tested() -> Option<&'static str> {
     TESTED.take()
 }
 
-const ASK: &str = "ask: r.equal(a, b), r.failed(x), r.truth(x), r.number(x), m.has(key)";
+const EQUAL: &str = "ask with r.equal(a, b); r.failed(x) for `x == None`";
+const NUMBER: &str = "ask with r.number(x), which gives an int";
+const TRUTH: &str = "ask with r.failed(x) whether it is null, with r.truth(x) whether a vote or value is true; \
+                     a text cannot hold it";
+
+/// A noun with its article.
+pub(crate) fn a(noun: &str) -> String {
+    if noun.starts_with(['a', 'e', 'i', 'o']) { format!("an {noun}") } else { format!("a {noun}") }
+}
 
 /// The error of control flow that looks into a value.
-fn about(what: &str, noun: &'static str) -> starlark::Error {
+fn about(what: &str, noun: &str, help: &str) -> starlark::Error {
     wrong(
-        format!("question about a pointer: {what} of a {noun} is not known while the program is recorded"),
-        ASK,
+        format!("question about a pointer: {what} of {} is not known while the program is recorded", a(noun)),
+        help,
     )
+}
+
+/// An error if the equality of the value is a question.
+pub(crate) fn comparable(value: Value<'_>) -> starlark::Result<()> {
+    match Noun::of(value) {
+        Some(noun) if !noun.known() => Err(about("the equality", value.get_type(), EQUAL)),
+        _ => Ok(()),
+    }
+}
+
+/// An error if the truth of the value is a question.
+pub(crate) fn condition(value: Value<'_>) -> starlark::Result<()> {
+    match Noun::of(value) {
+        Some(noun) if !noun.known() => {
+            let (message, help) = tested_message(value.get_type());
+            Err(wrong(message, help))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The message of a truth test that was noted.
 pub(crate) fn tested_message(noun: &str) -> (String, String) {
-    let message = format!(
-        "question about a pointer: whether a {noun} is true is not known while the program is recorded"
-    );
-    (message, ASK.to_owned())
+    let message = format!("question about a pointer: {} is used as a condition or a text", a(noun));
+    (message, TRUTH.to_owned())
 }
 
 macro_rules! nouns {
@@ -145,7 +191,7 @@ macro_rules! nouns {
                 }
 
                 fn to_bool(&self) -> bool {
-                    if self.0.operand().is_some() {
+                    if !self.0.known() {
                         TESTED.set(Some($noun));
                     }
                     true
@@ -153,45 +199,48 @@ macro_rules! nouns {
 
                 fn write_hash(&self, _hasher: &mut StarlarkHasher) -> starlark::Result<()> {
                     Err(wrong(
-                        format!("a {} cannot be a key of a dict or an element of a set", $noun),
+                        format!("{} cannot be a key of a dict or an element of a set", a($noun)),
                         "two of them may be equal without the recording knowing; use r.map(name)",
                     ))
                 }
 
-                fn equals(&self, _other: Value<'v>) -> starlark::Result<bool> {
-                    Err(about("the equality", $noun))
+                fn equals(&self, other: Value<'v>) -> starlark::Result<bool> {
+                    if self.0.known() {
+                        return Ok(Noun::of(other) == Some(&self.0));
+                    }
+                    Err(about("the equality", $noun, EQUAL))
                 }
 
                 fn compare(&self, _other: Value<'v>) -> starlark::Result<Ordering> {
-                    Err(about("the order", $noun))
+                    Err(about("the order", $noun, NUMBER))
                 }
 
                 fn add(&self, _rhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-                    Some(Err(about("the number", $noun)))
+                    Some(Err(about("the number", $noun, NUMBER)))
                 }
 
                 fn radd(&self, _lhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-                    Some(Err(about("the number", $noun)))
+                    Some(Err(about("the number", $noun, NUMBER)))
                 }
 
                 fn sub(&self, _other: Value<'v>, _heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-                    Err(about("the number", $noun))
+                    Err(about("the number", $noun, NUMBER))
                 }
 
                 fn mul(&self, _rhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-                    Some(Err(about("the number", $noun)))
+                    Some(Err(about("the number", $noun, NUMBER)))
                 }
 
                 fn rmul(&self, _lhs: Value<'v>, _heap: Heap<'v>) -> Option<starlark::Result<Value<'v>>> {
-                    Some(Err(about("the number", $noun)))
+                    Some(Err(about("the number", $noun, NUMBER)))
                 }
 
                 fn floor_div(&self, _other: Value<'v>, _heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-                    Err(about("the number", $noun))
+                    Err(about("the number", $noun, NUMBER))
                 }
 
                 fn percent(&self, _other: Value<'v>, _heap: Heap<'v>) -> starlark::Result<Value<'v>> {
-                    Err(about("the number", $noun))
+                    Err(about("the number", $noun, NUMBER))
                 }
 
                 fn iterate_collect(&self, _heap: Heap<'v>) -> starlark::Result<Vec<Value<'v>>> {
@@ -201,8 +250,12 @@ macro_rules! nouns {
                     ))
                 }
 
+                fn collect_repr(&self, collector: &mut String) {
+                    self.collect_str(collector);
+                }
+
                 fn collect_str(&self, collector: &mut String) {
-                    if self.0.operand().is_some() {
+                    if !self.0.known() {
                         TESTED.set(Some($noun));
                     }
                     collector.push_str(concat!("<", $noun, ">"));
@@ -318,9 +371,10 @@ fn slice(
             "a slice starts at or before its end and ends inside the buffer",
         ));
     }
-    let (of, before) = match of {
-        Operand::Slice { of, offset_bytes, .. } => (of.clone(), *offset_bytes),
-        whole => (Arc::new(whole.clone()), 0),
+    let (of, before) = if let Operand::Slice { of, offset_bytes, .. } = of {
+        (of.clone(), *offset_bytes)
+    } else {
+        (Arc::new(of.clone()), 0)
     };
     let operand = Operand::Slice { of, offset_bytes: before + from, len_bytes: to - from };
     Ok(Noun::Buffer(operand, Some(to - from)))

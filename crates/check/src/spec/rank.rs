@@ -364,10 +364,8 @@ fn together(builder: &mut MethodsBuilder) {
 }
 
 fn is_null<'v>(eval: &mut Evaluator<'v, '_, '_>, x: Value<'v>) -> starlark::Result<bool> {
-    match operand(eval, x)? {
-        Operand::Null => Ok(true),
-        x => ask_bool(eval, Question::Failed(x)),
-    }
+    let x = operand(eval, x)?;
+    if x == Operand::Null { Ok(true) } else { ask_bool(eval, Question::Failed(x)) }
 }
 
 #[starlark_module]
@@ -449,10 +447,8 @@ fn questions(builder: &mut MethodsBuilder) {
         x: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<bool> {
-        match operand(eval, x)? {
-            Operand::Bool(known) => Ok(known),
-            x => ask_bool(eval, Question::Truth(x)),
-        }
+        let x = operand(eval, x)?;
+        if let Operand::Bool(known) = x { Ok(known) } else { ask_bool(eval, Question::Truth(x)) }
     }
 
     fn number<'v>(
@@ -460,10 +456,11 @@ fn questions(builder: &mut MethodsBuilder) {
         x: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<i64> {
-        match operand(eval, x)? {
-            Operand::Int(known) => Ok(known),
-            x => ask(eval, Question::Number(x)).map(|(answer, _)| answer.into()),
+        let x = operand(eval, x)?;
+        if let Operand::Int(known) = x {
+            return Ok(known);
         }
+        ask(eval, Question::Number(x)).map(|(answer, _)| answer.into())
     }
 
     fn grew<'v>(

@@ -29,6 +29,8 @@ pub struct SpecSource {
     entries: Arc<Entries>,
     memo: Memo,
     texts: Arc<Texts>,
+    /// Where the check stands: the place of errors that have none of their own.
+    check: Place,
 }
 
 fn datum(param: &Param) -> Datum {
@@ -48,6 +50,7 @@ impl SpecSource {
         params: &[(String, Param)],
         assume: &[Assumption],
         texts: Arc<Texts>,
+        check: &Place,
     ) -> Self {
         let assumed = assume.iter().filter_map(|assumption| match assumption {
             Assumption::Named(text) => Some(text.clone()),
@@ -62,6 +65,7 @@ impl SpecSource {
             entries: Arc::default(),
             memo: Memo::default(),
             texts,
+            check: check.clone(),
         }
     }
 
@@ -120,20 +124,26 @@ impl Source for SpecSource {
             return Ok(known);
         }
         let recorder = Recorder::new(self.names.clone(), rank, self.ranks, entry, answers);
-        let evaluation = Evaluation::new(recorder, self.entries.clone(), self.assumed.clone());
+        let evaluation =
+            Evaluation::new(recorder, self.entries.clone(), self.assumed.clone(), self.texts.clone());
         take_tested();
         let result = self.run(&evaluation);
         let recorder = evaluation.recorder;
         if let Some(noun) = take_tested() {
             let (message, help) = tested_message(noun);
-            recorder.fail(message, None, Some(help));
+            let place = self.names.place_id(&self.check);
+            recorder.fail(message, Some(place), Some(help));
         }
         if let Err(error) = result
             && !recorder.stopped()
         {
             let (message, help) = explain(&error);
-            let place = error.span().map(|span| self.names.place_id(&place_of(span)));
-            recorder.fail(message, place, help);
+            // The limits of the interpreter give no span, only the calls that they interrupt.
+            let frames = &error.call_stack().frames;
+            let call = frames.iter().rev().find_map(|frame| frame.location.as_ref());
+            let place = error.span().or(call).map(|span| self.names.place_id(&place_of(span, &self.texts)));
+            let place = place.unwrap_or_else(|| self.names.place_id(&self.check));
+            recorder.fail(message, Some(place), help);
         }
         self.memo.put(&self.names, rank, entry, answers, recorder.finish()?)
     }

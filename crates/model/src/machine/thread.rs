@@ -112,9 +112,10 @@ impl Machine {
             Operand::Token(token) => Value::Token(*token),
             Operand::Bool(truth) => Value::Bool(*truth),
             Operand::Slot(slot) => {
+                // A slot names the entry that its thread started from: each entry is started once.
                 let threads = &state.ranks[rank.at()].threads;
-                let value = threads.get(slot.thread.at()).and_then(|t| t.slots.get(slot.index as usize));
-                value.cloned().unwrap_or(Value::Null)
+                let thread = threads.iter().find(|t| t.entry == slot.entry);
+                thread.and_then(|t| t.slots.get(slot.index as usize)).cloned().unwrap_or(Value::Null)
             }
             Operand::Slice { of, offset_bytes, len_bytes } => match Self::value(state, rank, of) {
                 Value::Buffer(buffer) => {

@@ -1,0 +1,133 @@
+//! What the programs of `programs.star` record, stretch by stretch.
+//!
+//! Not here: what their operations mean.
+#![forbid(unsafe_code)]
+
+use std::path::Path;
+
+use rankcheck::spec::{Check, SpecSource, load};
+use rankcheck_model::{
+    Answer, End, Entry, MapOrder, Operand, Question, Rank, Slot, Source, Symmetry, Thread, Verb,
+};
+
+fn check(name: &str) -> Check {
+    let spec = load(Path::new("tests/programs.star")).expect("the spec is well formed");
+    spec.checks.into_iter().find(|check| check.name == name).expect("the check is there")
+}
+
+fn source(name: &str) -> SpecSource {
+    check(name).source(2, &[], &[]).expect("it has no parameters")
+}
+
+/// The operations in words.
+fn words(source: &dyn Source, entry: u32, answers: &[Answer]) -> Vec<String> {
+    let stretch = source.stretch(Rank(0), Entry(entry), answers).expect("the program is well formed");
+    let word = |verb: &Verb| {
+        if let Verb::Step { label } | Verb::Exit { code: label } = verb {
+            return source.token(*label).to_string();
+        }
+        let debug = format!("{verb:?}");
+        debug.split([' ', '(', '{']).next().expect("a verb has a name").to_owned()
+    };
+    stretch.ops.iter().map(|op| word(&op.verb)).collect()
+}
+
+#[test]
+fn each_spawn_makes_an_entry_and_slots_keep_their_thread() {
+    let source = source("threads");
+    assert_eq!(words(&source, 0, &[]), ["CommInit", "Register", "Spawn", "Join", "Spawn", "Join"]);
+    assert_eq!(words(&source, 1, &[]), ["work", "MapPut", "Spawn"]);
+    assert_eq!(words(&source, 2, &[]), ["work", "work", "MapPut", "Spawn"]);
+    let inner = source.stretch(Rank(0), Entry(3), &[]).expect("the inner thread of the first");
+    let window = Operand::Slot(Slot { entry: Entry(0), index: 1 });
+    let put = Verb::MapPut {
+        map: inner_map(&inner.ops[0].verb),
+        key: inner_key(&inner.ops[0].verb),
+        value: window,
+    };
+    assert_eq!(inner.ops[0].verb, put);
+    assert_eq!(source.symmetry(), Symmetry::Interchangeable);
+    assert_eq!(source.place(inner.ops[0].place).line, 8);
+}
+
+fn inner_map(verb: &Verb) -> rankcheck_model::Token {
+    let Verb::MapPut { map, .. } = verb else { panic!("{verb:?}") };
+    *map
+}
+
+fn inner_key(verb: &Verb) -> Operand {
+    let Verb::MapPut { key, .. } = verb else { panic!("{verb:?}") };
+    key.clone()
+}
+
+#[test]
+fn leave_runs_while_a_raise_unwinds_but_not_at_a_question() {
+    let source = source("unwinding");
+    assert_eq!(words(&source, 0, &[]), ["enter"]);
+    assert_eq!(words(&source, 0, &[0]), ["body", "leave", "Lock", "Unlock", "caught"]);
+    assert_eq!(words(&source, 0, &[1]), ["leave", "broken"]);
+}
+
+#[test]
+fn hooks_run_under_the_lock_of_their_pool() {
+    let source = source("hooks");
+    assert_eq!(words(&source, 0, &[]), ["Pool", "PoolLock", "Alloc"]);
+    assert_eq!(words(&source, 0, &[0]), ["PoolUnlock"]);
+    assert_eq!(words(&source, 0, &[1]), ["MapPut", "PoolUnlock"]);
+    assert_eq!(words(&source, 0, &[1, 1]), ["PoolLock", "Trim"]);
+    assert_eq!(words(&source, 0, &[1, 1, 2]), ["MapPop", "MapPop", "PoolUnlock"]);
+    assert_eq!(words(&source, 0, &[1, 0]), [""; 0]);
+}
+
+#[test]
+fn what_is_assumed_is_not_asked() {
+    let check = check("hooks");
+    let source = check.source(2, &[], &check.assume).expect("it has no parameters");
+    assert!(source.mentioned().is_empty());
+    let stretch = source.stretch(Rank(0), Entry(0), &[0]).expect("the program is well formed");
+    assert_eq!(stretch.end, End::Return);
+    assert!(source.mentioned().contains("nothing is trimmed"));
+}
+
+#[test]
+fn reading_the_rank_makes_ranks_distinct() {
+    let source = source("who");
+    assert_eq!(source.symmetry(), Symmetry::Interchangeable);
+    assert_eq!(words(&source, 0, &[]), ["rank 0"]);
+    assert_eq!(source.symmetry(), Symmetry::Distinct);
+    let other = source.stretch(Rank(1), Entry(0), &[]).expect("the program is well formed");
+    let Verb::Step { label } = &other.ops[0].verb else { panic!("a step") };
+    assert_eq!(&*source.token(*label), "rank 1");
+}
+
+#[test]
+fn answers_that_do_not_fit_are_an_error() {
+    let error = source("who").stretch(Rank(0), Entry(0), &[0]).expect_err("it asks nothing");
+    assert!(error.message.starts_with("impure"), "{error}");
+}
+
+#[test]
+fn a_million_operations_are_recorded_once() {
+    let source = source("many");
+    let first = source.stretch(Rank(0), Entry(0), &[]).expect("the program is well formed");
+    assert_eq!(first.ops.len(), 1_000_000);
+    let second = source.stretch(Rank(1), Entry(0), &[]).expect("the program is well formed");
+    assert!(std::sync::Arc::ptr_eq(&first, &second), "ranks share what does not look at the rank");
+}
+
+#[test]
+fn the_order_of_a_map_goes_into_its_question() {
+    let spec = load(Path::new("tests/well_formed/everything.star")).expect("the spec is well formed");
+    let check = &spec.checks[0];
+    let source = check.source(2, &check.combinations()[1], &[]).expect("these are its parameters");
+    let mut answers = Vec::new();
+    loop {
+        let stretch = source.stretch(Rank(0), Entry(0), &answers).expect("the program is well formed");
+        let End::Ask(question, _) = &stretch.end else { panic!("it walks a map") };
+        if let Question::MapItems { order, .. } = question {
+            assert_eq!(*order, MapOrder::Hash);
+            return;
+        }
+        answers.push(0);
+    }
+}
