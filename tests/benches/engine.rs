@@ -47,7 +47,7 @@ fn program(ranks: u32, rounds: u32, steps: u32, synchronize: bool) -> Arc<dyn So
             for _ in 0..steps {
                 s.push(r, 0, Verb::Step { label });
             }
-            s.push(r, 0, Verb::Collect(Box::new(call.clone())));
+            s.push(r, 0, Verb::Collect(Arc::new(call.clone())));
             if synchronize {
                 s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
             }

@@ -178,7 +178,7 @@ impl Builder {
                         if s % 2 == 0 {
                             let (comm, a) = (self.comms[r as usize].clone(), self.a[r as usize].clone());
                             let call = self.reduce(&comm, &a, 1 << 20, "default");
-                            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
                         }
                     }
                 }
@@ -207,7 +207,7 @@ impl Builder {
                 }
                 let comm = if q % 2 == 0 { comm } else { Operand::Null };
                 let call = self.reduce(&comm, &self.a[rank as usize].clone(), 1 << 20, "default");
-                self.script.push(rank, 0, Verb::Collect(Box::new(call)));
+                self.script.push(rank, 0, Verb::Collect(Arc::new(call)));
             }
             20 => {
                 let name = self.script.name("half");
@@ -244,7 +244,7 @@ impl Builder {
                         "default",
                     );
                     call.declared = Declared::Symmetric;
-                    self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                    self.script.push(r, 0, Verb::Collect(Arc::new(call)));
                 }
             }
             25 => self.two_comms(rank, q),
@@ -252,7 +252,7 @@ impl Builder {
             27 => {
                 let x = if q % 2 == 0 { slice(&self.a[rank as usize], 0, 4096) } else { Operand::Null };
                 let call = self.reduce(&self.comms[rank as usize].clone(), &x, 1 << 20, "default");
-                self.script.push(rank, 0, Verb::Collect(Box::new(call)));
+                self.script.push(rank, 0, Verb::Collect(Arc::new(call)));
             }
             28 => {
                 self.pool(rank, 0, q, 5);
@@ -288,7 +288,7 @@ impl Builder {
                     if r == rank && q % 2 == 0 {
                         call.kind = CollectiveKind::Broadcast { root: 0 };
                     }
-                    self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                    self.script.push(r, 0, Verb::Collect(Arc::new(call)));
                 }
             }
             34 => {
@@ -369,7 +369,7 @@ impl Builder {
                 }
                 _ => {}
             }
-            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
             if s % 2 == 0 {
                 self.script.push(r, 0, Verb::Synchronize { what: Operand::Device });
             }
@@ -485,7 +485,7 @@ impl Builder {
                     self.register(r, 0, self.a[at].clone(), WindowFlags::CollSymmetric);
                     let comm = if q % 4 == 2 && r == rank { Operand::Null } else { self.comms[at].clone() };
                     let call = self.reduce(&comm, &self.a[at].clone(), 1 << 20, "default");
-                    self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                    self.script.push(r, 0, Verb::Collect(Arc::new(call)));
                     self.script.push(r, 0, Verb::GroupEnd);
                 }
             }
@@ -555,7 +555,7 @@ impl Builder {
             };
             self.register(r, 0, registered, WindowFlags::CollSymmetric);
             let call = self.reduce(&self.comms[at].clone(), &used, 1 << 18, "default");
-            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
         }
     }
 
@@ -567,7 +567,7 @@ impl Builder {
                 self.script.push(r, 0, Verb::Free { buffer: self.a[at].clone(), after: None });
                 let x = self.memory(r, "back", 4 * MIB, MemoryKind::Nccl);
                 let call = self.reduce(&self.comms[at].clone(), &x, 1 << 20, "default");
-                self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                self.script.push(r, 0, Verb::Collect(Arc::new(call)));
             }
         }
     }
@@ -587,7 +587,7 @@ impl Builder {
             let second = self.reduce(&self.others[at].clone(), &self.b[at].clone(), 1 << 20, stream);
             let order = if r == rank && q % 2 == 0 { [second, first] } else { [first, second] };
             for call in order {
-                self.script.push(r, 0, Verb::Collect(Box::new(call)));
+                self.script.push(r, 0, Verb::Collect(Arc::new(call)));
             }
         }
     }
@@ -616,7 +616,7 @@ impl Builder {
                 if r == rank && q % 2 == 1 { WindowFlags::Default } else { WindowFlags::CollSymmetric };
             self.register(r, 0, x.clone(), flags);
             let call = self.reduce(&self.comms[r as usize].clone(), &x, 1 << 20, "default");
-            self.script.push(r, 0, Verb::Collect(Box::new(call)));
+            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
         }
     }
 }

@@ -18,7 +18,7 @@ fn both(script: Script, config: Config) -> (Exploration, Exploration) {
 }
 
 fn all_reduce(s: &Script, comm: Operand, x: Operand, count: u64) -> Verb {
-    Verb::Collect(Box::new(Collective {
+    Verb::Collect(Arc::new(Collective {
         kind: CollectiveKind::AllReduce, comm, send: x.clone(), recv: x, count, dtype: Dtype::F32,
         op: ReduceOp::Sum, stream: s.name("default"), declared: Declared::Nothing,
     }))

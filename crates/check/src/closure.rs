@@ -302,7 +302,7 @@ impl RankProgram {
             stream: self.token("default"),
             declared,
         };
-        self.record(Verb::Collect(Box::new(call)));
+        self.record(Verb::Collect(Arc::new(call)));
     }
 
     /// Sets a key of the store.

@@ -221,8 +221,7 @@ impl Machine {
         let empty = Arc::new(empty);
         let mut state = State {
             ranks: (0..ranks).map(|_| Arc::new(RankState::default())).collect(),
-            hashes: vec![0; ranks],
-            stale: (0..self.config.ranks).collect(),
+            hashes: vec![None; ranks],
             shared: Arc::default(),
             shared_hash: 0,
             shared_stale: true,

@@ -362,7 +362,7 @@ pub enum Verb {
 
     // -- collectives, kernels, streams, events
     /// A collective.
-    Collect(Box<Collective>),
+    Collect(Arc<Collective>),
     /// A kernel of the user that reads and writes buffers.
     Kernel {
         /// Its name; what it writes is a term of this name over what it read.

@@ -2,6 +2,8 @@
 //!
 //! Not here: how a communicator starts (`rank.rs`).
 
+use std::sync::Arc;
+
 use rankcheck_model::{
     Collective, CollectiveKind, Declared, Dtype, MapOrder, MemoryKind, Operand, Question, ReduceOp,
     SizeClasses, TieBreak, Verb, WindowFlags,
@@ -124,7 +126,7 @@ fn collect(
         stream: stream(eval, common.stream)?,
         declared: if common.symmetric { Declared::Symmetric } else { Declared::Nothing },
     };
-    record(eval, Verb::Collect(Box::new(call)))?;
+    record(eval, Verb::Collect(Arc::new(call)))?;
     Ok(NoneType)
 }
 

@@ -186,11 +186,15 @@ impl Machine {
             Verb::StoreSet { .. } | Verb::StoreDelete { .. } | Verb::FlagWrite { .. }))
     }
 
-    /// The choices at quiescence: luck's picks of the lowest rank and thread, alone; if there are none, every
-    /// enabled operation on a contended object.
+    /// The choices at quiescence: luck's picks of one thread, alone; if there are none, every enabled
+    /// operation on a contended object.
+    ///
+    /// The thread that has come furthest picks first, so that one rank after the other is played through and
+    /// interchangeable ranks meet in few states.
     #[must_use]
     pub fn choices(&self, state: &State) -> Vec<Choice> {
         let mut turns = Vec::new();
+        let mut furthest: Option<(u32, Rank, u32)> = None;
         for (rank, thread) in self.threads(state) {
             let contended = self.contended(state, rank, thread);
             match self.poll(state, rank, thread) {
@@ -200,17 +204,24 @@ impl Machine {
                         turns.push(Choice::Thread(rank, Thread(thread)));
                     }
                 }
+                Poll::Pick(..) if contended => turns.extend(self.picks(state, rank, thread)),
                 Poll::Pick(..) => {
-                    let picks = self.expand(state, rank, thread);
-                    let picks = picks.into_iter().map(|picks| Choice::Pick(rank, Thread(thread), picks));
-                    if !contended {
-                        return picks.collect();
+                    let index = state.ranks[rank.at()].threads[thread as usize].index;
+                    if furthest.is_none_or(|(most, ..)| index > most) {
+                        furthest = Some((index, rank, thread));
                     }
-                    turns.extend(picks);
                 }
             }
         }
-        turns
+        match furthest {
+            Some((_, rank, thread)) => self.picks(state, rank, thread).collect(),
+            None => turns,
+        }
+    }
+
+    fn picks(&self, state: &State, rank: Rank, thread: u32) -> impl Iterator<Item = Choice> + use<> {
+        let picks = self.expand(state, rank, thread);
+        picks.into_iter().map(move |picks| Choice::Pick(rank, Thread(thread), picks))
     }
 
     fn threads(&self, state: &State) -> Vec<(Rank, u32)> {
@@ -236,10 +247,7 @@ impl Machine {
                     }
                 }
                 Poll::Run => steps.push(Choice::Thread(rank, Thread(thread))),
-                Poll::Pick(..) => {
-                    let picks = self.expand(state, rank, thread);
-                    steps.extend(picks.into_iter().map(|p| Choice::Pick(rank, Thread(thread), p)));
-                }
+                Poll::Pick(..) => steps.extend(self.picks(state, rank, thread)),
             }
         }
         for meeting in meetings {

@@ -53,7 +53,7 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         thread: u32,
-        call: &Collective,
+        call: &Arc<Collective>,
         op: OpRef,
     ) {
         let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
@@ -75,7 +75,7 @@ impl Machine {
         let send = self.long_enough(state, rank, thread, (&send, send_bytes), op);
         let recv = self.long_enough(state, rank, thread, (&recv, recv_bytes), op);
         let launch = Launch {
-            call: Arc::new(call.clone()),
+            call: Arc::clone(call),
             comm,
             nth: 0,
             issue: 0,
@@ -191,7 +191,7 @@ impl Machine {
             send_registered: send_window.is_some(),
             recv_registered: recv_window.is_some(),
         });
-        Launch { send_window, recv_window, path, call: Arc::clone(&launch.call), ..launch.clone() }
+        Launch { send_window, recv_window, path, ..launch.clone() }
     }
 
     pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Launch) {

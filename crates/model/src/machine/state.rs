@@ -440,8 +440,8 @@ pub struct Path {
 #[derive(Debug, Clone)]
 pub struct State {
     pub(crate) ranks: Vec<Arc<RankState>>,
-    pub(crate) hashes: Vec<u64>,
-    pub(crate) stale: Vec<u32>,
+    /// The hash of each rank; none where it changed since.
+    pub(crate) hashes: Vec<Option<u64>>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) shared_hash: u64,
     pub(crate) shared_stale: bool,
@@ -465,9 +465,7 @@ impl State {
     }
 
     pub(crate) fn rank_mut(&mut self, rank: Rank) -> &mut RankState {
-        if !self.stale.contains(&rank.0) {
-            self.stale.push(rank.0);
-        }
+        self.hashes[rank.at()] = None;
         Arc::make_mut(&mut self.ranks[rank.at()])
     }
 
@@ -484,8 +482,8 @@ impl State {
 
     /// Brings the cached hashes up to date.
     pub fn seal(&mut self) {
-        for rank in std::mem::take(&mut self.stale) {
-            self.hashes[rank as usize] = hash_of(&*self.ranks[rank as usize]);
+        for (hash, rank) in self.hashes.iter_mut().zip(&self.ranks) {
+            hash.get_or_insert_with(|| hash_of(&**rank));
         }
         if self.shared_stale {
             self.shared_hash = hash_of(&*self.shared);
@@ -499,9 +497,11 @@ impl State {
     /// If the state was changed since [`State::seal`].
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
-        assert!(self.stale.is_empty() && !self.shared_stale, "seal before taking a fingerprint");
+        assert!(!self.shared_stale, "seal before taking a fingerprint");
         let mut hasher = FxHasher::default();
-        self.hashes.hash(&mut hasher);
+        for hash in &self.hashes {
+            hash.expect("seal before taking a fingerprint").hash(&mut hasher);
+        }
         self.shared_hash.hash(&mut hasher);
         for key in self.findings.keys() {
             key.hash(&mut hasher);

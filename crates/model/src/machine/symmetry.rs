@@ -67,7 +67,7 @@ impl Machine {
             self.renumber_rank(Arc::make_mut(&mut moved), to, &actors, &mut memo);
             state.ranks[new.at()] = moved;
         }
-        state.stale = (0..self.config.ranks).collect();
+        state.hashes.fill(None);
         let clock = |clock: &mut Clock| *clock = clock.renumbered(&actors);
         let shared = state.shared_mut();
         for key in shared.keys.values_mut() {
