@@ -8,7 +8,7 @@ use std::sync::Arc;
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
     Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, MapOrder, MemoryKind, Operand, Question, Rank,
-    ReduceOp, SizeClasses, TieBreak, Verb, WindowFlags,
+    ReduceOp, Release, SizeClasses, TieBreak, Verb, WindowFlags,
 };
 
 use crate::script::Script;
@@ -441,7 +441,7 @@ impl Builder {
             }
             1 => {
                 self.script.push(rank, thread, Verb::Free { buffer: block, after: None });
-                self.script.push(rank, thread, Verb::Trim { pool });
+                self.script.push(rank, thread, Verb::Trim { pool, release: Release::Now });
             }
             2 => {
                 let event = self.script.name("freed");

@@ -222,16 +222,11 @@ fn lanes(replay: &Replay, finding: &Finding, named: &[OpRef], ranks: u32) -> Vec
         }
     }
     let visible = |logged: &Logged| {
-        let verbs = [
-            "register", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "alloc", "free", "trim", "init",
-            "split", "destroy", "store.", "barrier", "agree", "lock", "write(", "wait(", "exit", "group",
-            "kernel", "record",
-        ];
         let name = |op: &OpRef| (op.rank, op.thread, op.index);
         let is = name(&logged.op);
         named.iter().any(|op| name(op) == is)
             || finding.ops.iter().any(|op| name(op) == is)
-            || (!logged.asks && verbs.iter().any(|verb| logged.text.contains(verb)))
+            || logged.shown
     };
     shown
         .into_iter()

@@ -185,6 +185,8 @@ pub struct Logged {
     pub text: String,
     /// Whether it is a question.
     pub asks: bool,
+    /// Whether others can see it, or it changes what memory the rank has: what lanes show.
+    pub shown: bool,
 }
 
 /// A lock that a panic elsewhere has poisoned still guards plain data.

@@ -251,6 +251,15 @@ pub enum TieBreak {
     Counter,
 }
 
+/// Who gives the memory of trimmed segments back to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Release {
+    /// The trim itself.
+    Now,
+    /// A [`Verb::Release`] for each, after the pool's hook for it has run.
+    AfterHook,
+}
+
 /// In which order a map is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MapOrder {
@@ -425,11 +434,18 @@ pub enum Verb {
         /// Deferred: the block returns only once this event is seen complete at a later allocation.
         after: Option<Token>,
     },
-    /// Releases the segments of a pool that have no block in use. Produces the list of released segments,
-    /// which [`Question::Trimmed`] reads.
+    /// Gives up the segments of a pool that have no block in use. Produces the list of them, which
+    /// [`Question::Trimmed`] reads.
     Trim {
         /// The pool.
         pool: Token,
+        /// Who gives their memory back.
+        release: Release,
+    },
+    /// Gives the memory of a segment that [`Verb::Trim`] gave up back to the driver.
+    Release {
+        /// The segment.
+        segment: Operand,
     },
     /// Any rank-local history of a pool: up to `max` segments of the given sizes left behind free.
     Havoc {
@@ -609,6 +625,7 @@ impl Verb {
             | Self::PoolUnlock { .. }
             | Self::Free { .. }
             | Self::Havoc { .. }
+            | Self::Release { .. }
             | Self::Barrier { .. }
             | Self::Lock { .. }
             | Self::Unlock { .. }

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use allocative::Allocative;
-use rankcheck_model::{Operand, Question, Slot, Token, Verb};
+use rankcheck_model::{Operand, Question, Release, Slot, Token, Verb};
 use starlark::any::ProvidesStaticType;
 use starlark::environment::{Methods, MethodsBuilder, MethodsStatic};
 use starlark::eval::Evaluator;
@@ -121,16 +121,17 @@ pub(crate) fn pool_methods(builder: &mut MethodsBuilder) {
     fn trim<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
         let this = pool(this)?;
         let Some(hook) = this.on_segment_free else {
-            record(eval, Verb::Trim { pool: this.pool })?;
+            record(eval, Verb::Trim { pool: this.pool, release: Release::Now })?;
             return Ok(NoneType);
         };
         under_lock(eval, this.pool, |eval| {
-            let released = record_slot(eval, Verb::Trim { pool: this.pool })?;
+            let released = record_slot(eval, Verb::Trim { pool: this.pool, release: Release::AfterHook })?;
             let (count, first) = ask(eval, Question::Trimmed(released))?;
             for index in 0..count {
                 let slot = Slot { entry: first.entry, index: first.index + index };
                 let segment = Noun::Segment(Operand::Slot(slot)).alloc(eval.heap());
                 call(eval, hook, &[segment])?;
+                record(eval, Verb::Release { segment: Operand::Slot(slot) })?;
             }
             Ok(Value::new_none())
         })?;

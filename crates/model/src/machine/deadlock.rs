@@ -142,7 +142,7 @@ impl Machine {
             Verb::Lock { mutex } => (Rule::Mutex1, Some(About::Of(rank, *mutex))),
             Verb::PoolLock { pool }
             | Verb::Alloc { pool, .. }
-            | Verb::Trim { pool }
+            | Verb::Trim { pool, .. }
             | Verb::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(rank, *pool))),
             Verb::Free { .. } => (Rule::Mutex1, Some(About::Rank(rank))),
             Verb::StoreGet { key } => (Rule::Store1, Some(About::Named(*key))),
@@ -217,7 +217,7 @@ impl Machine {
             }
             Verb::PoolLock { pool }
             | Verb::Alloc { pool, .. }
-            | Verb::Trim { pool }
+            | Verb::Trim { pool, .. }
             | Verb::Havoc { pool, .. } => holder(find(&r.pools, pool).and_then(|at| r.pools[at].1.holder)),
             Verb::Free { buffer, .. } => match Self::value(state, rank, buffer) {
                 Value::Buffer(buffer) => match buffer.memory.owner {
@@ -333,6 +333,14 @@ impl Machine {
             let (_, never, other, size) = sentence_parts;
             let mut text = format!("rank {} waits {what} ({})", op.rank.0, self.at(&op));
             match (never, other) {
+                (Some(rank), Some(last)) if rule == Rule::Win7 => {
+                    text.push_str(&format!(
+                        " while rank {} launched it on the symmetric kernel ({}): the buffer is registered \
+                         there and not here",
+                        rank.0,
+                        self.at(&last)
+                    ));
+                }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(
                         " for rank {}, which ended without it (last at {})",

@@ -196,7 +196,12 @@ impl Machine {
         let past = Self::past(state, rank, thread);
         let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
         let Some(memory) = state.ranks[rank.at()].memory.get(&id) else { return };
-        let name = memory.buffer.name;
+        if memory.released {
+            self.find(state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
+                format!("rank {} frees {} twice ({})", rank.0, self.memory_name(id), self.at(&op))
+            });
+            return;
+        }
         let buffer = Arc::clone(&memory.buffer);
         let running = memory.accesses.iter().find(|a| !clock.after(a.actor, a.epoch)).map(|a| a.op);
         let queued = state.ranks[rank.at()]
@@ -210,7 +215,7 @@ impl Machine {
                 format!(
                     "rank {} frees {} ({}) without waiting for the operation at {} that uses it",
                     rank.0,
-                    self.name(name),
+                    self.memory_name(id),
                     self.at(&op),
                     self.at(&user)
                 )
@@ -223,7 +228,7 @@ impl Machine {
                 format!(
                     "rank {} frees {} ({}) while it is window #{nth} of {} (registered at {})",
                     rank.0,
-                    self.name(name),
+                    self.memory_name(id),
                     self.at(&op),
                     self.comm_name(comm),
                     self.at(&registered)

@@ -190,7 +190,7 @@ impl Machine {
             Verb::PoolLock { pool } => {
                 when(find(&r.pools, pool).is_none_or(|at| r.pools[at].1.holder.is_none()))
             }
-            Verb::Alloc { pool, .. } | Verb::Trim { pool } | Verb::Havoc { pool, .. } => {
+            Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
                 if self.pool_held(r, *pool, thread) {
                     return Poll::Wait;
                 }
@@ -230,6 +230,7 @@ impl Machine {
             | Verb::StreamWait { .. }
             | Verb::Pool { .. }
             | Verb::PoolUnlock { .. }
+            | Verb::Release { .. }
             | Verb::Barrier { .. }
             | Verb::AllAgree { .. }
             | Verb::Unlock { .. }
@@ -386,7 +387,7 @@ impl Machine {
                 _ => {}
             },
             Verb::PoolLock { pool } | Verb::PoolUnlock { pool } => each(Object::named(Kind::Pool, *pool)),
-            Verb::Alloc { pool, .. } | Verb::Trim { pool } | Verb::Havoc { pool, .. } => {
+            Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
                 each(Object::named(Kind::Pool, *pool));
                 each(Object::named(Kind::Memory, *pool));
                 each(Object::ADDRESSES);
@@ -402,6 +403,10 @@ impl Machine {
                 each(Object::DEVICE);
             }
             Verb::MemAlloc { .. } => each(Object::ADDRESSES),
+            Verb::Release { segment } => {
+                self.memory_object(state, rank, segment, each);
+                each(Object::ADDRESSES);
+            }
             Verb::Lock { mutex } | Verb::Unlock { mutex } => each(Object::named(Kind::Mutex, *mutex)),
             Verb::StoreSet { key, .. } | Verb::StoreGet { key } | Verb::StoreDelete { key } => {
                 each(Object::named(Kind::StoreKey, *key));

@@ -16,7 +16,7 @@ use super::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use super::window::GRANULARITY_BYTES;
 use crate::clock::{Actor, Clock};
 use crate::fault::{About, OpRef, Rule};
-use crate::program::{MemoryKind, Operand, SizeClasses, TieBreak, Verb};
+use crate::program::{MemoryKind, Operand, Release, SizeClasses, TieBreak, Verb};
 use crate::rank::{Rank, Token};
 
 const BLOCK_BYTES: u64 = 512;
@@ -287,9 +287,16 @@ impl Machine {
                 touch_pool(state, *pool);
                 self.alloc(state, rank, thread, verb);
             }
-            Verb::Trim { pool } => {
+            Verb::Trim { pool, release } => {
                 touch_pool(state, *pool);
-                self.trim(state, rank, thread, *pool, op);
+                self.trim(state, rank, thread, (*pool, *release), op);
+            }
+            Verb::Release { segment } => {
+                if let Value::Buffer(segment) = Self::value(state, rank, segment) {
+                    self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
+                    self.release(state, rank, thread, segment.memory, op);
+                }
+                self.done(state, rank, thread, &[]);
             }
             Verb::Havoc { pool, .. } => {
                 touch_pool(state, *pool);
@@ -460,7 +467,14 @@ impl Machine {
         self.done(state, rank, thread, &[]);
     }
 
-    fn trim(&self, state: &mut State, rank: Rank, thread: u32, pool: Token, op: OpRef) {
+    fn trim(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (pool, release): (Token, Release),
+        op: OpRef,
+    ) {
         let row = self.pool_mut(state, rank, pool);
         let idle = |segment: &Segment| segment.blocks.iter().all(|block| block.held == Use::Free);
         let released: Vec<Arc<Buffer>> =
@@ -468,7 +482,9 @@ impl Machine {
         row.segments.retain(|segment| !idle(segment));
         for segment in &released {
             self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
-            self.release(state, rank, thread, segment.memory, op);
+            if release == Release::Now {
+                self.release(state, rank, thread, segment.memory, op);
+            }
         }
         self.done(state, rank, thread, &[Value::Trimmed(released.into())]);
     }

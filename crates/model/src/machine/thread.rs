@@ -202,16 +202,40 @@ impl Machine {
 
     fn log_next(&self, state: &State, rank: Rank, thread: u32, op: OpRef) {
         let t = &state.ranks[rank.at()].threads[thread as usize];
-        let (text, asks) = match t.next_in(&t.stretch) {
-            Next::Op(op) => (self.op_name(state, rank, &op.verb), false),
-            Next::Ask(question, _) => (self.question_name(state, rank, question), true),
+        let (text, asks, shown) = match t.next_in(&t.stretch) {
+            Next::Op(op) => (self.op_name(state, rank, &op.verb), false, Self::shown(&op.verb)),
+            Next::Ask(question, _) => (self.question_name(state, rank, question), true, false),
             Next::Return => return,
         };
         let mut log = locked(&self.log);
         // An operation that waits runs in two parts.
         if log.last().is_none_or(|last| last.op != op) {
-            log.push(super::Logged { op, text, asks });
+            log.push(super::Logged { op, text, asks, shown });
         }
+    }
+
+    /// What lanes show: the rest is bookkeeping of the program.
+    fn shown(verb: &Verb) -> bool {
+        !matches!(
+            verb,
+            Verb::Step { .. }
+                | Verb::Spawn { .. }
+                | Verb::Reach { .. }
+                | Verb::Steady
+                | Verb::Measure { .. }
+                | Verb::Pool { .. }
+                | Verb::PoolLock { .. }
+                | Verb::PoolUnlock { .. }
+                | Verb::MapPut { .. }
+                | Verb::MapPop { .. }
+                | Verb::MapGet { .. }
+                | Verb::MapClear { .. }
+                | Verb::ListPush { .. }
+                | Verb::ListGet { .. }
+                | Verb::ListSet { .. }
+                | Verb::ListPop { .. }
+                | Verb::ListClear { .. }
+        )
     }
 
     fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
@@ -268,6 +292,7 @@ impl Machine {
             | Verb::Alloc { .. }
             | Verb::Free { .. }
             | Verb::Trim { .. }
+            | Verb::Release { .. }
             | Verb::Havoc { .. }
             | Verb::MemAlloc { .. } => self.run_memory(state, rank, thread, verb, op),
             Verb::Barrier { members } | Verb::AllAgree { members, .. } => {

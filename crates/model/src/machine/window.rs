@@ -21,6 +21,9 @@ pub(crate) const GRANULARITY_BYTES: u64 = 2 << 20;
 /// A window starts at a multiple of this.
 const ALIGNMENT_BYTES: u64 = 4096;
 
+const NULL: &str = "null";
+const EMPTY: &str = "of no bytes";
+
 /// What a lookup found.
 pub(crate) struct Found<'a> {
     pub(crate) window: &'a Window,
@@ -81,9 +84,9 @@ impl Machine {
             NullRegistration::NoOp => 0,
             NullRegistration::InvalidArgument => 4,
         };
-        let Value::Buffer(buffer) = value else { return Some(("null", null)) };
+        let Value::Buffer(buffer) = value else { return Some((NULL, null)) };
         if buffer.len_bytes == 0 {
-            return Some(("of no bytes", null));
+            return Some((EMPTY, null));
         }
         let kind = state.ranks[rank.at()].memory.get(&buffer.memory).map(|memory| memory.kind);
         if kind == Some(MemoryKind::Cuda) {
@@ -115,6 +118,10 @@ impl Machine {
         });
         if code != 0 {
             self.fail(state, rank, format!("{}.register", self.comm_name(comm)), code);
+        }
+        // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
+        if ![NULL, EMPTY].contains(&reason) {
+            self.discard_group(state, rank, thread, op);
         }
         self.done(state, rank, thread, &[Value::Null]);
     }

@@ -1,0 +1,131 @@
+//! Benchmarks of the engine: `cargo bench -p rankcheck-tests`. Figures, not tests: nothing here can fail a build.
+#![expect(clippy::print_stdout, reason = "the figures are for people")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rankcheck::explore::{Bounds, explore};
+use rankcheck::naive;
+use rankcheck::verify::{Options, verify};
+use rankcheck_model::{
+    Collective, CollectiveKind, Config, Declared, Dtype, MemoryKind, Operand, Rank, ReduceOp, Source, Verb,
+};
+use rankcheck_tests::script::Script;
+
+fn main() {
+    rounds(8, 3);
+    all_reduces(256, 1_000);
+    all_reduces(1_024, 250);
+    all_reduces(1_024, 500);
+    all_reduces(1_024, 1_000);
+    pool_history();
+    specs();
+}
+
+/// `steps` local steps, an all-reduce and, if asked, a synchronize, `rounds` times on each rank.
+fn program(ranks: u32, rounds: u32, steps: u32, synchronize: bool) -> Arc<dyn Source> {
+    let mut s = Script::new(ranks as usize);
+    let (tp, x) = (s.name("tp"), s.name("x"));
+    let (stream, label) = (s.name("default"), s.name("local"));
+    let members: Arc<[Rank]> = (0..ranks).map(Rank).collect();
+    for r in 0..ranks {
+        let comm = s.push(r, 0, Verb::CommInit { name: tp, members: Arc::clone(&members) });
+        let x = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        let call = Collective {
+            kind: CollectiveKind::AllReduce,
+            comm,
+            send: x.clone(),
+            recv: x,
+            count: 1 << 20,
+            dtype: Dtype::F32,
+            op: ReduceOp::Sum,
+            stream,
+            declared: Declared::Nothing,
+        };
+        for _ in 0..rounds {
+            for _ in 0..steps {
+                s.push(r, 0, Verb::Step { label });
+            }
+            s.push(r, 0, Verb::Collect(Box::new(call.clone())));
+            if synchronize {
+                s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+            }
+        }
+    }
+    Arc::new(s)
+}
+
+fn rounds(ranks: u32, rounds: u32) {
+    let source = program(ranks, rounds, 3, true);
+    let started = Instant::now();
+    let reduced = explore(&source, Config::new(ranks), &Bounds::default()).expect("a script evaluates");
+    println!(
+        "{ranks} ranks x {rounds} x (3 steps, all_reduce, synchronize): reduced {} state in {:?}",
+        reduced.states,
+        started.elapsed()
+    );
+    let started = Instant::now();
+    let naive = naive::explore(&source, Config::new(ranks), &Bounds::default()).expect("a script evaluates");
+    println!("  naive {} states in {:?}{}", naive.states, started.elapsed(), bound(&naive));
+    let same = reduced.outcomes.keys().eq(naive.outcomes.keys());
+    println!("  outcomes {}: {}", if same { "agree" } else { "DIFFER" }, reduced.outcomes.len());
+}
+
+fn bound(exploration: &rankcheck::explore::Exploration) -> String {
+    exploration.bound.as_ref().map_or_else(String::new, |bound| format!(" ({bound})"))
+}
+
+fn all_reduces(ranks: u32, count: u32) {
+    let source = program(ranks, count, 0, false);
+    let started = Instant::now();
+    let run = explore(&source, Config::new(ranks), &Bounds::default()).expect("a script evaluates");
+    let elapsed = started.elapsed();
+    let operations = f64::from(ranks) * f64::from(count);
+    println!(
+        "{ranks} ranks x {count} all_reduces: {elapsed:?}, {:.2} M operations/s, {} state, peak {} MiB",
+        operations / elapsed.as_secs_f64() / 1e6,
+        run.states,
+        peak_mib()
+    );
+}
+
+/// Peak resident memory of this process, from the kernel.
+fn peak_mib() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().nth(1)).and_then(|kib| kib.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1024
+}
+
+fn pool_history() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/pool_history.star");
+    let spec = rankcheck::spec::load(&path).expect("the benchmark's spec is good");
+    let started = Instant::now();
+    let checked = verify(&spec, &spec.checks[0], &Options::default()).expect("it evaluates");
+    let run = checked.run();
+    let elapsed = started.elapsed();
+    println!(
+        "8 ranks, 20 pool operations each, all reuse answers, every single fault: {} in {elapsed:?}, {} states, \
+         {} executions, {:.2} M states/s",
+        run.verdict.word(),
+        run.exploration.states,
+        run.exploration.executions,
+        run.exploration.states as f64 / elapsed.as_secs_f64() / 1e6
+    );
+}
+
+fn specs() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs");
+    let files = rankcheck::command::spec_files(&[root]).expect("there are specs");
+    let started = Instant::now();
+    let mut checks = 0;
+    for file in &files {
+        let spec = rankcheck::spec::load(file).expect("a good spec");
+        for check in &spec.checks {
+            verify(&spec, check, &Options::default()).expect("it evaluates");
+            checks += 1;
+        }
+    }
+    println!("{} files, {checks} checks: {:?} on one core", files.len(), started.elapsed());
+}
