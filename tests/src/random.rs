@@ -17,7 +17,7 @@ use crate::script::Script;
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = 35;
+pub const KINDS: u8 = 38;
 
 const MIB: u64 = 1 << 20;
 
@@ -84,7 +84,7 @@ impl Builder {
     /// Makes only what the fragments need: each operation multiplies the interleavings.
     fn set_up(&mut self, fragments: &[Fragment]) {
         let uses = |kinds: &[u8]| fragments.iter().any(|f| kinds.contains(&(f.0 % KINDS)));
-        let comm = uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32]);
+        let comm = uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37]);
         let memory = comm || uses(&[9, 11, 26, 30]);
         for rank in 0..self.ranks {
             let tp = if comm { self.init(rank, "tp") } else { Operand::Null };
@@ -99,7 +99,7 @@ impl Builder {
         for fragment in fragments {
             let (kind, p, q, _) = *fragment;
             let rank = u32::from(p) % self.ranks;
-            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31) || q % 8 == 7;
+            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=37) || q % 8 == 7;
             if threaded && !self.second[rank as usize] {
                 self.second[rank as usize] = true;
                 self.script.thread(rank);
@@ -291,6 +291,20 @@ impl Builder {
                     self.script.push(r, 0, Verb::Collect(Arc::new(call)));
                 }
             }
+            37 => {
+                for r in 0..self.ranks {
+                    self.register(r, 0, self.a[r as usize].clone(), symmetric);
+                }
+                let buffer = self.a[rank as usize].clone();
+                self.script.push(rank, 0, Verb::Free { buffer, after: None });
+                let name = self.script.name("again");
+                let verb = Verb::MemAlloc { name, len_bytes: 4 * MIB, memory: MemoryKind::Nccl };
+                let buffer = self.script.push(rank, 1, verb);
+                let question = Question::HasWindow { comm: self.comms[rank as usize].clone(), buffer };
+                let code = self.script.name("found");
+                self.script.ask(rank, 1, question, vec![Verb::Exit { code }]);
+            }
+            35 | 36 => self.two_threads_meet(kind % KINDS == 35, rank),
             34 => {
                 // A reader, and two writers that nothing orders with it.
                 let key = self.script.name("shared");
@@ -312,6 +326,31 @@ impl Builder {
                 self.script.push(other, 0, Verb::StoreGet { key });
             }
             _ => {}
+        }
+    }
+
+    /// Two threads of one rank enter what pairs by order; the others enter it twice.
+    fn two_threads_meet(&mut self, agree: bool, rank: u32) {
+        let members = self.all();
+        let (name, label, code) =
+            (self.script.name("twin"), self.script.name("met"), self.script.name("disagreed"));
+        for r in 0..self.ranks {
+            for turn in 0..2 {
+                let thread = if r == rank { turn } else { 0 };
+                if agree {
+                    let value = Operand::Bool(r != rank || turn == 0);
+                    let verb = Verb::AllAgree { members: Arc::clone(&members), value };
+                    let agreed = self.script.push(r, thread, verb);
+                    self.script.ask(r, thread, Question::Failed(agreed.clone()), vec![]);
+                    let then = vec![Verb::Exit { code }];
+                    self.script.ask(r, thread, Question::Equal(agreed, Operand::Bool(false)), then);
+                } else {
+                    let comm = self.script.push(r, thread, Verb::CommInit { name, members: Arc::clone(&members) });
+                    if turn == 0 {
+                        self.script.push(r, thread, Verb::CommSplit { comm, name: label, color: Some(0) });
+                    }
+                }
+            }
         }
     }
 
@@ -522,13 +561,21 @@ impl Builder {
         let code = self.script.name("stop");
         match q % 5 {
             0 => {
-                self.script.push(rank, thread, Verb::MapPut { map, key, value });
+                self.script.push(rank, thread, Verb::MapPut { map, key: key.clone(), value });
+                if self.second[rank as usize] {
+                    let question = Question::MapHas { map, key };
+                    self.script.ask(rank, 1 - thread, question, vec![Verb::Exit { code }]);
+                }
             }
             1 => {
                 self.script.ask(rank, thread, Question::MapHas { map, key }, vec![Verb::Exit { code }]);
             }
             2 => {
                 self.script.push(rank, thread, Verb::ListPush { list, value });
+                if self.second[rank as usize] {
+                    let question = Question::ListLen { list };
+                    self.script.ask(rank, 1 - thread, question, vec![Verb::Exit { code }]);
+                }
             }
             3 => {
                 let index = Operand::Int(i64::from(s % 2));

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::Logged;
 use rankcheck_model::{
-    Choice, Config, Data, Explain, Finding, Machine, OpRef, Outcome, Rank, Rule, Source, SourceError, Thread,
+    Choice, Config, Data, Explain, Finding, Machine, Mode, OpRef, Outcome, Rank, Rule, Source, SourceError, Thread,
 };
 
 use crate::explore::{Exploration, Witness};
@@ -67,9 +67,12 @@ pub enum ReplayError {
 /// If a choice does not fit.
 pub fn replay(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> Result<Replay, ReplayError> {
     let config = Config { explain: Explain::Yes, ..config.clone() };
+    let reduced = config.mode == Mode::Reduced;
     let machine = Machine::new(Arc::clone(source), config);
     let mut state = machine.init();
-    machine.advance(&mut state);
+    if reduced {
+        machine.advance(&mut state);
+    }
     let mut steps = Vec::new();
     for (at, choice) in choices.iter().enumerate() {
         match choice {
@@ -86,6 +89,8 @@ pub fn replay(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> 
                     steps.push(Step { rank: *rank, thread: *thread, op, text, picked: true });
                 }
             }
+            // Without reduction every step is a choice; only what luck picks is worth telling.
+            Choice::Thread(..) if !reduced => {}
             Choice::Thread(rank, thread) => {
                 let op = machine.next_op(&state, *rank, *thread);
                 let text = format!("{} goes first", machine.next_name(&state, *rank, *thread));
@@ -94,8 +99,20 @@ pub fn replay(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> 
             Choice::Stream(..) | Choice::Meet(_) => {}
         }
         machine.take(&mut state, choice);
-        machine.advance(&mut state);
+        if reduced {
+            machine.advance(&mut state);
+        }
     }
+    // A trace that ends before the run does shows nothing.
+    let open = if reduced { machine.choices(&state) } else { Vec::new() };
+    if let Some(Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = open.first() {
+        return Err(ReplayError::Misfit {
+            nth: choices.len() + 1,
+            recorded: "the end of the trace".to_owned(),
+            possible: format!("rank {} stands at {}", rank.0, machine.next_name(&state, *rank, *thread)),
+        });
+    }
+    machine.log_blocked(&state);
     if let Some(rankcheck_model::Interruption::Source(error)) = machine.interruption() {
         return Err(error.into());
     }

@@ -230,6 +230,8 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
         Kind::Pool => named("pool"),
         Kind::Map => named("map"),
         Kind::List => named("list"),
+        Kind::Hosts => "host barriers".to_owned(),
+        Kind::Init => named("init of"),
         Kind::Comm => format!("communicator {}", object.id),
         Kind::Memory => named("memory"),
         Kind::Addresses => "addresses".to_owned(),
@@ -259,6 +261,8 @@ impl PartialEq for Node {
 struct Search {
     machine: Arc<Machine>,
     collector: Arc<Collector>,
+    /// Whether ranks were renumbered: then they must have been interchangeable to the end.
+    renumbered: Arc<AtomicBool>,
 }
 
 impl Search {
@@ -267,6 +271,7 @@ impl Search {
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.left_out.is_empty();
         if symmetric && choices > 0 {
+            self.renumbered.store(true, Ordering::Relaxed);
             self.machine.canonicalize(&mut state);
         }
         state.seal();
@@ -325,10 +330,18 @@ pub fn explore(
     loop {
         let machine = Arc::new(Machine::new(Arc::clone(source), config.clone()));
         let collector = Arc::new(Collector::new(bounds.clone(), started));
-        let search = Search { machine: Arc::clone(&machine), collector: Arc::clone(&collector) };
+        let renumbered = Arc::new(AtomicBool::new(false));
+        let search = Search {
+            machine: Arc::clone(&machine),
+            collector: Arc::clone(&collector),
+            renumbered: Arc::clone(&renumbered),
+        };
         let checker = search.checker().spawn_bfs().join();
         drop(checker);
+        // A rank that looked at its number late was taken for interchangeable before: start again.
+        let distinct = source.symmetry() == Symmetry::Distinct;
         match machine.interruption() {
+            None if distinct && renumbered.load(Ordering::Relaxed) => {}
             None => return Ok(collector.exploration(&machine)),
             Some(Interruption::Source(error)) => return Err(error),
             Some(Interruption::Steps(steps)) => {

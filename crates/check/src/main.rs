@@ -164,6 +164,9 @@ fn check(arguments: &CheckArguments) -> u8 {
     if seconds < 0.0 || !seconds.is_finite() {
         return usage("--max-seconds takes a positive number of seconds");
     }
+    if arguments.naive && arguments.trace_out.is_some() {
+        return usage("--trace-out needs the reduced exploration; leave --naive out");
+    }
     let options = Options {
         platform: arguments.platform,
         naive: arguments.naive,

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankcheck_model::{
-    Answer, End, Entry, Op, Place, PlaceId, Question, Rank, Slot, SourceError, Stretch, Symmetry,
+    Answer, CollectiveKind, End, Entry, Op, Place, PlaceId, Question, Rank, Slot, SourceError, Stretch, Symmetry,
     Token, Verb,
 };
 use rustc_hash::{FxHashMap, FxHasher};
@@ -168,6 +168,19 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
+/// Whether an operation tells ranks apart: a root, a child communicator, or only some of the ranks.
+fn names_ranks(verb: &Verb, ranks: u32) -> bool {
+    let world = |members: &[Rank]| members.iter().copied().eq((0..ranks).map(Rank));
+    match verb {
+        Verb::CommSplit { .. } => true,
+        Verb::Collect(call) => matches!(call.kind, CollectiveKind::Broadcast { .. }),
+        Verb::CommInit { members, .. } | Verb::Barrier { members } | Verb::AllAgree { members, .. } => {
+            !world(members)
+        }
+        _ => false,
+    }
+}
+
 impl Recorder {
     /// Starts an evaluation.
     pub fn new(names: Arc<Names>, rank: Rank, ranks: u32, entry: Entry, answers: &[Answer]) -> Self {
@@ -199,6 +212,9 @@ impl Recorder {
                 format!("more than {MAX_OPERATIONS} operations between two answers or in one program");
             let help = "the limit stops endless loops; shorten the loop";
             return Err(tape.fail(&self.names, message, Some(place), Some(help.to_owned())));
+        }
+        if names_ranks(&verb, self.ranks) {
+            self.names.make_distinct();
         }
         (&verb, place).hash(&mut tape.hasher);
         let slots = verb.slots();

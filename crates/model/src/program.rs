@@ -293,7 +293,8 @@ pub enum Verb {
         /// What [`Verb::Spawn`] produced.
         thread: Operand,
     },
-    /// The process of this rank ends here: an exception that nobody caught, or `r.exit()`.
+    /// The host thread ends here: an exception that nobody caught, or `r.exit()`. A rank counts as dead then;
+    /// its other threads, and what was launched before, still run.
     Exit {
         /// The message.
         code: Token,

@@ -69,8 +69,10 @@ impl Machine {
         let mut work = Worklist::default();
         for rank in (0..self.config.ranks).map(Rank) {
             work.push_rank(state, rank);
-            for t in &state.ranks[rank.at()].threads {
-                if let Status::Waiting(meeting) = &t.status {
+            for (at, t) in state.ranks[rank.at()].threads.iter().enumerate() {
+                if let Status::Waiting(meeting) = &t.status
+                    && Self::waiting_at(state, rank, meeting) == Some(index(at))
+                {
                     *work.arrived.entry(meeting.clone()).or_default() += 1;
                 }
             }
@@ -129,7 +131,12 @@ impl Machine {
         if progressed {
             work.push_rank(state, rank);
         }
-        if let Some(meeting) = meeting {
+        // Two threads of a rank may wait for one connection; the rank counts once.
+        let first = |meeting: &Meeting| {
+            let threads = &state.ranks[rank.at()].threads;
+            threads.iter().filter(|t| matches!(&t.status, Status::Waiting(m) if m == meeting)).count() == 1
+        };
+        if let Some(meeting) = meeting.filter(first) {
             let arrived = work.arrived.entry(meeting.clone()).or_default();
             *arrived += 1;
             if *arrived == self.invited(&meeting).len() {
@@ -250,7 +257,15 @@ impl Machine {
                 Poll::Pick(..) => steps.extend(self.picks(state, rank, thread)),
             }
         }
-        for meeting in meetings {
+        for meeting in meetings.clone() {
+            // Set-up events of one communicator take place in order, whichever thread waits in them.
+            let earlier = |other: &Meeting| match (other, &meeting) {
+                (Meeting::Setup(a, m), Meeting::Setup(b, n)) => a == b && m < n,
+                _ => false,
+            };
+            if meetings.iter().any(earlier) {
+                continue;
+            }
             let complete =
                 self.invited(&meeting).iter().all(|r| Self::waiting_at(state, *r, &meeting).is_some());
             if complete {
@@ -348,7 +363,9 @@ impl Machine {
                     | ObjectKind::Mutex
                     | ObjectKind::Pool
                     | ObjectKind::Addresses
-                    | ObjectKind::Memory => {
+                    | ObjectKind::Memory
+                    | ObjectKind::Hosts
+                    | ObjectKind::Init => {
                         (&state.ranks[rank.at()].touches, Touch::Mutate)
                     }
                 };

@@ -611,12 +611,30 @@ impl Machine {
             }
             return;
         }
+        self.access_through_windows(state, members);
         for (rank, range, content) in self.through_windows(state, members) {
             self.write(state, rank, &range, content);
         }
         for (range, content, rank) in intended {
             if self.read(state, rank, &range) != content {
                 state.rank_mut(rank).corrupt = true;
+            }
+        }
+    }
+
+    /// What kernels touch through windows that are not the buffers they were given can race like any access.
+    fn access_through_windows(&self, state: &mut State, members: &[Member]) {
+        let (send_bytes, recv_bytes) = Launch::needs(&members[0].launch.call, members.len());
+        for p in members {
+            for by in members {
+                for (send, access, len_bytes) in
+                    [(true, Access::Read, send_bytes), (false, Access::Write, recv_bytes)]
+                {
+                    let Some((memory, offset_bytes)) = self.through(state, by, p, send) else { continue };
+                    let Some(whole) = state.ranks[p.rank.at()].memory.get(&memory) else { continue };
+                    let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };
+                    self.access(state, p.rank, p.stream, &touched, access, p.launch.op);
+                }
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::contention::{Object, Touch};
+use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{FaultOf, Picks};
 use super::state::{CallError, GroupCall, Meeting, State, Status, View, find};
 use super::thread::Next;
@@ -49,6 +49,7 @@ impl Machine {
             self.done(state, rank, thread, &[Value::Null]);
             return;
         }
+        self.touch(state, rank, thread, Object::named(ObjectKind::Init, name), Touch::Mutate);
         let nth = {
             let r = state.rank_mut(rank);
             let row = find(&r.inits, &name).unwrap_or_else(|| {
@@ -85,6 +86,8 @@ impl Machine {
             });
             return None;
         };
+        // Whether it is there at all is read, even if the call then fails.
+        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
         let usable = self.view(state, rank, comm).is_some_and(|view| !view.destroyed);
         if usable {
             return Some(comm);
@@ -183,9 +186,13 @@ impl Machine {
             }
             Meeting::Connect(comm) => {
                 // First use blocks, but orders nothing that a program may rely on.
-                for (rank, thread) in &here {
+                for (rank, _) in &here {
                     self.view_mut(state, *rank, *comm).connected = true;
-                    state.rank_mut(*rank).threads[*thread as usize].status = Status::Ready;
+                    for t in &mut state.rank_mut(*rank).threads {
+                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
+                            t.status = Status::Ready;
+                        }
+                    }
                 }
             }
             Meeting::Host(..) => {

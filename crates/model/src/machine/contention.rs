@@ -27,11 +27,13 @@ pub enum ObjectKind {
     List,
     Addresses,
     Memory,
+    Hosts,
+    Init,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::StoreKey,
         Self::Flag,
         Self::Stream,
@@ -43,6 +45,8 @@ impl ObjectKind {
         Self::List,
         Self::Addresses,
         Self::Memory,
+        Self::Hosts,
+        Self::Init,
     ];
 }
 
@@ -74,6 +78,9 @@ impl Object {
         let (Owner::Pool(token) | Owner::Program(token)) = memory.owner;
         Self { kind: ObjectKind::Memory, id: token.0 }
     }
+
+    /// The host barriers and agreements that a rank enters.
+    pub(crate) const HOSTS: Self = Self { kind: ObjectKind::Hosts, id: 0 };
 
     /// The virtual addresses of a rank.
     pub(crate) const ADDRESSES: Self = Self { kind: ObjectKind::Addresses, id: 0 };

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::Machine;
+use super::contention::{Object, Touch};
 use super::state::{Meeting, State, find};
 use super::thread::Next;
 use super::value::Value;
@@ -12,6 +13,7 @@ use crate::rank::Rank;
 
 impl Machine {
     pub(crate) fn host(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
+        self.touch(state, rank, thread, Object::HOSTS, Touch::Mutate);
         let r = state.rank_mut(rank);
         if r.costs.steady {
             r.costs.barriers += 1;

@@ -402,6 +402,8 @@ impl Machine {
                 each(Object::ADDRESSES);
                 each(Object::DEVICE);
             }
+            Verb::CommInit { name, .. } => each(Object::named(Kind::Init, *name)),
+            Verb::Barrier { .. } | Verb::AllAgree { .. } => each(Object::HOSTS),
             Verb::MemAlloc { .. } => each(Object::ADDRESSES),
             Verb::Release { segment } => {
                 self.memory_object(state, rank, segment, each);
@@ -430,11 +432,8 @@ impl Machine {
             | Verb::Reach { .. }
             | Verb::Steady
             | Verb::Measure { .. }
-            | Verb::CommInit { .. }
             | Verb::GroupStart
-            | Verb::Pool { .. }
-            | Verb::Barrier { .. }
-            | Verb::AllAgree { .. } => {}
+            | Verb::Pool { .. } => {}
         }
     }
 }

@@ -214,6 +214,20 @@ impl Machine {
         }
     }
 
+    /// Adds the operations that threads are blocked before to the log: they did not run, but matter.
+    pub fn log_blocked(&self, state: &State) {
+        for rank in (0..self.config.ranks).map(Rank) {
+            for (at, t) in state.ranks[rank.at()].threads.iter().enumerate() {
+                let thread = u32::try_from(at).expect("few threads a rank");
+                let op = self.op_ref(state, rank, thread);
+                let logged = locked(&self.log).iter().any(|logged| logged.op == op);
+                if t.running() && !logged {
+                    self.log_next(state, rank, thread, op);
+                }
+            }
+        }
+    }
+
     /// What lanes show: the rest is bookkeeping of the program.
     fn shown(verb: &Verb) -> bool {
         !matches!(
