@@ -14,13 +14,24 @@ use rankcheck_model::{
 use rankcheck_tests::script::Script;
 
 fn main() {
-    rounds(8, 3);
-    all_reduces(256, 1_000);
-    all_reduces(1_024, 250);
-    all_reduces(1_024, 500);
-    all_reduces(1_024, 1_000);
-    pool_history();
-    specs();
+    // `cargo bench -p rankcheck-tests -- pool` runs what has "pool" in its name.
+    let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
+    let run = |name: &str| wanted.is_empty() || wanted.iter().any(|word| name.contains(word.as_str()));
+    if run("naive") {
+        rounds(8, 3);
+    }
+    if run("collectives") {
+        all_reduces(256, 1_000);
+        all_reduces(1_024, 250);
+        all_reduces(1_024, 500);
+        all_reduces(1_024, 1_000);
+    }
+    if run("pool") {
+        pool_history();
+    }
+    if run("specs") {
+        specs();
+    }
 }
 
 /// `steps` local steps, an all-reduce and, if asked, a synchronize, `rounds` times on each rank.

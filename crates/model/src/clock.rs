@@ -16,6 +16,8 @@ pub struct Actor(pub u32);
 #[derive(Debug, PartialEq, Eq)]
 struct Base {
     hash: u64,
+    /// Of all counts.
+    sum: u64,
     counts: Vec<u32>,
 }
 
@@ -23,7 +25,8 @@ impl Base {
     fn new(counts: Vec<u32>) -> Arc<Self> {
         let mut hasher = FxHasher::default();
         counts.hash(&mut hasher);
-        Arc::new(Self { hash: hasher.finish(), counts })
+        let sum = counts.iter().map(|count| u64::from(*count)).sum();
+        Arc::new(Self { hash: hasher.finish(), sum, counts })
     }
 }
 
@@ -103,8 +106,7 @@ impl Clock {
     /// Number of operations in the causal past.
     #[must_use]
     pub fn past(&self) -> u64 {
-        let sum: u64 = self.base.counts.iter().map(|count| u64::from(*count)).sum();
-        sum - u64::from(self.base.counts[self.actor.0 as usize]) + u64::from(self.own)
+        self.base.sum - u64::from(self.base.counts[self.actor.0 as usize]) + u64::from(self.own)
     }
 
     /// Learns all that `other` knows.

@@ -6,7 +6,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use super::Machine;
+use rustc_hash::FxHashMap;
+
+use super::{Machine, locked};
 use super::poll::Poll;
 use super::state::{CallError, State, Status};
 use super::thread::Next;
@@ -14,7 +16,7 @@ use super::value::BlockId;
 use crate::fault::{About, Rule};
 use crate::program::{Question, Verb};
 use crate::rank::{Rank, Token};
-use crate::term::Content;
+use crate::term::{Content, TermNode};
 
 /// How bad an outcome is, from harmless to worst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -242,6 +244,8 @@ impl Machine {
 
     fn data(&self, state: &State) -> Data {
         let mut known = Vec::new();
+        // After a right collective every rank holds the same term: one text for all.
+        let mut texts: FxHashMap<Content, Arc<str>> = FxHashMap::default();
         for rank in (0..self.config.ranks).map(Rank) {
             let r = &state.ranks[rank.at()];
             for thread in &r.threads {
@@ -252,11 +256,10 @@ impl Machine {
                         continue;
                     }
                     let content = self.read(state, rank, &super::memory::Range::of(buffer));
-                    let text: Arc<str> = self.show(&content).into();
-                    let untouched = matches!(content, Content::Whole(_))
-                        && *text == *format!("r{}.{}", rank.0, self.name(buffer.name));
-                    if !untouched {
-                        known.push((rank, block, self.name(buffer.name), text));
+                    let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
+                    if content != Content::Whole(initial) {
+                        let text = texts.entry(content).or_insert_with_key(|c| self.show(c).into());
+                        known.push((rank, block, self.name(buffer.name), Arc::clone(text)));
                     }
                 }
             }

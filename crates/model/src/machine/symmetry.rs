@@ -42,7 +42,11 @@ impl Machine {
     /// Renumbers the ranks of a state canonically.
     pub fn canonicalize(&self, state: &mut State) {
         let mut order: Vec<u32> = (0..self.config.ranks).collect();
-        let keys: Vec<u64> = state.ranks.iter().map(|rank| looks(rank)).collect();
+        // Whoever has come furthest first: the rank that is being played through then keeps its place, and
+        // renumbering, which touches every rank, is rare.
+        let progress = |rank: &RankState| rank.threads.iter().map(|t| t.index).sum::<u32>();
+        let keys: Vec<(std::cmp::Reverse<u32>, u64)> =
+            state.ranks.iter().map(|rank| (std::cmp::Reverse(progress(rank)), looks(rank))).collect();
         order.sort_by_key(|rank| keys[*rank as usize]);
         if order.is_sorted() {
             return;
