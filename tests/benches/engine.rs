@@ -13,6 +13,10 @@ use rankcheck_model::{
 };
 use rankcheck_tests::script::Script;
 
+/// The one that the command uses.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() {
     // `cargo bench -p rankcheck-tests -- pool` runs what has "pool" in its name.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with('-')).collect();
