@@ -7,4 +7,6 @@ mod laws;
 mod litmus;
 mod named;
 mod recorded;
+mod tidy;
+mod cli;
 mod specs;
