@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{
     Answer, End, Entry, Op, Operand, Place, PlaceId, Question, Rank, Slot, Source, SourceError, Stretch,
-    Symmetry, Thread, Token, Verb,
+    Symmetry, Token, Verb,
 };
 
 /// One item of a thread.

@@ -2,11 +2,11 @@
 #![forbid(unsafe_code)]
 
 mod broken;
+mod cli;
 mod cuts;
 mod laws;
 mod litmus;
 mod named;
 mod recorded;
-mod tidy;
-mod cli;
 mod specs;
+mod tidy;

@@ -23,7 +23,8 @@ fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
         let test = std::env::current_exe().expect("a test knows its own path");
-        let profile = if test.components().any(|part| part.as_os_str() == "release") { "release" } else { "test" };
+        let profile =
+            if test.components().any(|part| part.as_os_str() == "release") { "release" } else { "test" };
         let built = Command::new(env!("CARGO"))
             .args(["build", "--offline", "--package", "rankcheck", "--bin", "rankcheck"])
             .args(["--profile", profile, "--message-format", "json"])
@@ -96,7 +97,12 @@ fn a_wrong_expectation_is_exit_code_1_with_its_reason() {
     assert!(text.contains(right), "the spec was edited, so edit this test");
     write(&folder, "flag.star", &text.replace(right, &right.replace(r#"fails("FLAG-1")"#, "holds()")));
     let ran = run(&folder, &["check", "flag.star"]);
-    let why = ["\"FLAG-1 broken\"", "NOT AS EXPECTED", "expected to hold, but it fails FLAG-1", "1 not as expected"];
+    let why = [
+        "\"FLAG-1 broken\"",
+        "NOT AS EXPECTED",
+        "expected to hold, but it fails FLAG-1",
+        "1 not as expected",
+    ];
     wants(&ran, 1, &why);
     let ran = run(&folder, &["check", "flag.star", "--quiet"]);
     wants(&ran, 1, &why);
@@ -118,13 +124,20 @@ fn a_bad_spec_is_exit_code_2_whatever_else_is_right() {
 fn a_bound_is_exit_code_3_and_names_its_flag() {
     let folder = folder("bound");
     write(&folder, "leaves.star", LEAVES);
-    let cases = [("--max-states", "1"), ("--max-choices", "0"), ("--max-steps", "1")];
+    let cases = [("--max-states", "1"), ("--max-choices", "0")];
     for (flag, value) in cases {
         let ran = run(&folder, &["check", "leaves.star", flag, value]);
         wants(&ran, 3, &["UNKNOWN", flag, "0 as expected, 0 not as expected, 1 unknown"]);
         let ran = run(&folder, &["check", "leaves.star", flag, value, "--format", "json"]);
         wants(&ran, 3, &[r#""verdict": "unknown""#, r#""expected": false"#, flag]);
     }
+    // Enough operations for the bound on a run.
+    write(
+        &folder,
+        "leaves.star",
+        &LEAVES.replace("    if", "    for _ in range(100):\n        r.step(\"work\")\n    if"),
+    );
+    wants(&run(&folder, &["check", "leaves.star", "--max-steps", "10"]), 3, &["UNKNOWN", "--max-steps"]);
     // A check that holds within the bound is not known to hold either.
     write(&folder, "leaves.star", &LEAVES.replace(r#"fails("HOST-1")"#, "holds()"));
     wants(&run(&folder, &["check", "leaves.star", "--max-states", "1"]), 3, &["UNKNOWN"]);
@@ -138,8 +151,22 @@ fn the_json_report_has_the_documented_fields() {
     let checks = report["checks"].as_array().expect("checks are a list");
     assert!(checks.len() > 10, "{} entries", checks.len());
     let fields = [
-        "file", "name", "ranks", "params", "platform", "verdict", "rules", "class", "outcomes", "assumptions",
-        "costs", "expected", "steps", "states", "executions", "milliseconds",
+        "file",
+        "name",
+        "ranks",
+        "params",
+        "platform",
+        "verdict",
+        "rules",
+        "class",
+        "outcomes",
+        "assumptions",
+        "costs",
+        "expected",
+        "steps",
+        "states",
+        "executions",
+        "milliseconds",
     ];
     for entry in checks {
         let entry = entry.as_object().expect("an entry is an object");

@@ -141,7 +141,12 @@ fn a_cut_exploration_is_unknown() {
         tried += 1;
     }
     println!("{tried} cuts of {random} random programs and {} of specs: {cuts:?}", wholes.len() - random);
-    assert!(wrong.is_empty(), "{} of {tried} cuts:\n{}", wrong.len(), wrong[..wrong.len().min(10)].join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried} cuts:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(10)].join("\n")
+    );
     for bound in ["none", "--max-states", "--max-choices", "--max-steps"] {
         assert!(cuts.get(bound).is_some_and(|n| *n > 0), "no cut hit {bound}");
     }

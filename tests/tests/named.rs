@@ -21,7 +21,16 @@ fn unsaid(file: &File, checked: &Checked, explained: &Explanation) -> Vec<String
     // The headline comes first, then the sentence.
     let sentence = text.lines().nth(1).unwrap_or_default();
     let machine = &explained.replay.machine;
-    let mut wanted = vec![machine.about(explained.finding.about)];
+    // `r0.symm.S1` is said as "rank 0" and "symm.S1", `tp #2` in two words, and the hosts are in a host barrier.
+    let about = machine.about(explained.finding.about);
+    let of_rank = |(rank, name): (&str, &str)| {
+        let number = rank.strip_prefix('r')?.parse::<u32>().ok()?;
+        Some(vec![format!("rank {number}"), name.to_owned()])
+    };
+    let mut wanted = about
+        .split_once('.')
+        .and_then(of_rank)
+        .unwrap_or_else(|| about.trim_end_matches('s').split(' ').map(str::to_owned).collect());
     for op in &explained.named {
         let place = machine.place(op);
         let name = place.file.rsplit('/').next().unwrap_or_default();

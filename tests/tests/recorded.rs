@@ -3,9 +3,7 @@
 //! Not here: what their operations mean.
 
 use rankcheck::spec::{Check, SpecSource, load};
-use rankcheck_model::{
-    Answer, End, Entry, MapOrder, Operand, Question, Rank, Slot, Source, Symmetry, Thread, Verb,
-};
+use rankcheck_model::{Answer, End, Entry, MapOrder, Operand, Question, Rank, Slot, Source, Symmetry, Verb};
 use rankcheck_tests::repository::enter;
 
 fn check(name: &str) -> Check {

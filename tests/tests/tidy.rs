@@ -87,7 +87,8 @@ fn rule_ids_are_the_same_everywhere() {
             }
         }
     }
-    let sets = [("the headings of specs/rules", &in_rules), ("failing checks", &broken), ("kept checks", &kept)];
+    let sets =
+        [("the headings of specs/rules", &in_rules), ("failing checks", &broken), ("kept checks", &kept)];
     for (name, set) in sets {
         wrong.extend(in_model.difference(set).map(|id| format!("{id} is a rule, but not in {name}")));
         wrong.extend(set.difference(&in_model).map(|id| format!("{id} is in {name}, but no rule")));
@@ -119,7 +120,9 @@ fn every_source_file_says_what_it_is() {
     let files = rust_files();
     assert!(files.len() > 40, "{} files", files.len());
     let silent = files.iter().filter(|path| !text(path).starts_with("//!"));
-    assert_none(&silent.map(|path| format!("{} does not start with //!", path.display())).collect::<Vec<_>>());
+    assert_none(
+        &silent.map(|path| format!("{} does not start with //!", path.display())).collect::<Vec<_>>(),
+    );
 }
 
 #[test]
