@@ -3,7 +3,7 @@
 //! Not here: whether a report says what matters (`named.rs`), and that every rule has its specs (`tidy.rs`).
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
@@ -19,7 +19,7 @@ pub(crate) struct File {
     pub(crate) checked: Vec<Checked>,
 }
 
-fn verified_file(path: &PathBuf) -> Result<File, String> {
+fn verified_file(path: &Path) -> Result<File, String> {
     let wrong = |error| format!("{}: {error}", path.display());
     let spec = spec::load(path).map_err(wrong)?;
     let checked = spec
@@ -27,7 +27,7 @@ fn verified_file(path: &PathBuf) -> Result<File, String> {
         .iter()
         .map(|check| verify(&spec, check, &Options::default()).map_err(wrong))
         .collect::<Result<_, _>>()?;
-    Ok(File { path: path.clone(), spec, checked })
+    Ok(File { path: path.to_owned(), spec, checked })
 }
 
 /// Every spec file, verified once for all tests of this binary.
