@@ -1,5 +1,13 @@
 //! The one test binary.
 #![forbid(unsafe_code)]
+#![expect(clippy::print_stdout, reason = "tests say what they counted")]
 
+mod broken;
+mod cli;
+mod cuts;
 mod laws;
 mod litmus;
+mod named;
+mod recorded;
+mod specs;
+mod tidy;

@@ -1,4 +1,5 @@
 //! Litmus tables: small programs, the exact set of their outcomes, and the number of states.
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rankcheck::explore::{Bounds, Exploration, explore};
@@ -19,8 +20,15 @@ fn both(script: Script, config: Config) -> (Exploration, Exploration) {
 
 fn all_reduce(s: &Script, comm: Operand, x: Operand, count: u64) -> Verb {
     Verb::Collect(Arc::new(Collective {
-        kind: CollectiveKind::AllReduce, comm, send: x.clone(), recv: x, count, dtype: Dtype::F32,
-        op: ReduceOp::Sum, stream: s.name("default"), declared: Declared::Nothing,
+        kind: CollectiveKind::AllReduce,
+        comm,
+        send: x.clone(),
+        recv: x,
+        count,
+        dtype: Dtype::F32,
+        op: ReduceOp::Sum,
+        stream: s.name("default"),
+        declared: Declared::Nothing,
     }))
 }
 
@@ -62,7 +70,11 @@ fn opposite_registration_order() {
         let b = s.push(r, 0, Verb::MemAlloc { name: b, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
         let (first, second) = if r == 0 { (&a, &b) } else { (&b, &a) };
         for m in [first, second] {
-            s.push(r, 0, Verb::Register { comm: comm.clone(), memory: m.clone(), flags: WindowFlags::CollSymmetric });
+            s.push(
+                r,
+                0,
+                Verb::Register { comm: comm.clone(), memory: m.clone(), flags: WindowFlags::CollSymmetric },
+            );
         }
         let ar = all_reduce(&s, comm.clone(), a.clone(), 1 << 20);
         s.push(r, 0, ar);
@@ -72,4 +84,188 @@ fn opposite_registration_order() {
     let (reduced, naive) = both(s, Config::new(ranks));
     println!("{:#?}", reduced.outcomes.keys());
     assert_eq!(reduced.outcomes.keys().collect::<Vec<_>>(), naive.outcomes.keys().collect::<Vec<_>>());
+}
+
+/// An outcome in short: its class and the rules that it breaks.
+fn short(outcome: &Outcome) -> String {
+    let rules: BTreeSet<&str> = outcome.findings.iter().map(|(rule, _)| rule.id()).collect();
+    let rules: Vec<&str> = rules.into_iter().collect();
+    format!("{} {}", outcome.class.name(), rules.join(" ")).trim_end().to_owned()
+}
+
+/// Both semantics give exactly these outcomes, and the reduced one takes exactly so many states.
+fn decides(script: Script, config: Config, outcomes: &[&str], states: u64) {
+    let (reduced, naive) = both(script, config);
+    println!("{} states reduced, {} naive; contended: {:?}", reduced.states, naive.states, reduced.contended);
+    assert!(reduced.bound.is_none() && naive.bound.is_none(), "no bound is hit");
+    let shorts = |exploration: &Exploration| exploration.outcomes.keys().map(short).collect::<BTreeSet<_>>();
+    let wanted: BTreeSet<String> = outcomes.iter().map(|words| (*words).to_owned()).collect();
+    assert_eq!((shorts(&reduced), shorts(&naive)), (wanted.clone(), wanted));
+    assert!(reduced.outcomes.keys().eq(naive.outcomes.keys()), "the same outcomes in full");
+    assert_eq!(reduced.states, states);
+}
+
+#[test]
+fn a_read_may_be_enabled_by_either_of_two_writes() {
+    let mut s = Script::new(3);
+    let key = s.name("k");
+    for r in 0..2 {
+        s.push(r, 0, Verb::StoreSet { key, value: Operand::Int(r.into()) });
+    }
+    let got = s.push(2, 0, Verb::StoreGet { key });
+    let code = s.name("saw the second");
+    s.ask(2, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+    decides(s, Config::new(3), &["finishes STORE-2", "dead STORE-2"], 11);
+}
+
+#[test]
+fn a_poll_sees_a_running_kernel_or_its_end() {
+    let mut s = Script::new(1);
+    let (event, stream, name) = (s.name("e"), s.name("default"), s.name("work"));
+    s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [].into(), stream });
+    s.push(0, 0, Verb::EventRecord { event, stream });
+    let code = s.name("done");
+    s.ask(0, 0, Question::EventQuery { event }, vec![Verb::Exit { code }]);
+    decides(s, Config::new(1), &["finishes", "dead"], 3);
+}
+
+#[test]
+fn a_poll_after_the_synchronize_sees_the_end() {
+    let mut s = Script::new(1);
+    let (event, stream, name) = (s.name("e"), s.name("default"), s.name("work"));
+    s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [].into(), stream });
+    s.push(0, 0, Verb::EventRecord { event, stream });
+    s.push(0, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+    let code = s.name("done");
+    s.ask(0, 0, Question::EventQuery { event }, vec![Verb::Exit { code }]);
+    decides(s, Config::new(1), &["dead"], 1);
+}
+
+#[test]
+fn a_second_round_on_a_flag_may_overwrite_the_first() {
+    let mut s = Script::new(2);
+    let flag = s.name("ready");
+    s.push(0, 0, Verb::FlagWrite { flag, value: 1 });
+    s.push(0, 0, Verb::FlagWrite { flag, value: 0 });
+    s.push(1, 0, Verb::FlagWait { flag, value: 1 });
+    decides(s, Config::new(2), &["finishes", "host hang FLAG-1"], 5);
+}
+
+#[test]
+fn two_mutexes_in_opposite_order_deadlock_in_one_order_only() {
+    let mut s = Script::new(1);
+    let (m, n) = (s.name("m"), s.name("n"));
+    s.thread(0);
+    s.push(0, 0, Verb::Spawn { entry: Entry(1) });
+    for (thread, first, second) in [(0, m, n), (1, n, m)] {
+        s.push(0, thread, Verb::Lock { mutex: first });
+        s.push(0, thread, Verb::Lock { mutex: second });
+        s.push(0, thread, Verb::Unlock { mutex: second });
+        s.push(0, thread, Verb::Unlock { mutex: first });
+    }
+    decides(s, Config::new(1), &["finishes", "host hang MUTEX-1"], 21);
+}
+
+/// Blocking order never shows it, since the root waits here: only the clocks say that nothing orders them.
+#[test]
+fn the_root_of_a_broadcast_may_run_ahead() {
+    let mut s = Script::new(2);
+    let (name, x, key, stream) = (s.name("tp"), s.name("x"), s.name("k"), s.name("default"));
+    s.push(0, 0, Verb::StoreSet { key, value: Operand::Int(0) });
+    for r in 0..2 {
+        let comm = s.push(r, 0, Verb::CommInit { name, members: all(2) });
+        let buffer = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        if r == 1 {
+            let got = s.push(1, 0, Verb::StoreGet { key });
+            let code = s.name("saw the second");
+            s.ask(1, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+        }
+        let Verb::Collect(mut call) = all_reduce(&s, comm, buffer, 1 << 20) else {
+            unreachable!("a collective")
+        };
+        call.kind = CollectiveKind::Broadcast { root: 0 };
+        s.push(r, 0, Verb::Collect(call));
+        s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+    }
+    s.push(0, 0, Verb::StoreSet { key, value: Operand::Int(1) });
+    decides(s, Config::new(2), &["finishes STORE-2"], 4);
+}
+
+#[test]
+fn a_block_reused_on_another_stream_races_with_the_kernel() {
+    let mut s = Script::new(1);
+    let (pool, stream, side, name) = (s.name("pool"), s.name("default"), s.name("side"), s.name("work"));
+    let declared =
+        Verb::Pool { pool, classes: SizeClasses::Exact, tie: TieBreak::Counter, memory: MemoryKind::Nccl };
+    s.push(0, 0, declared);
+    for on in [stream, side] {
+        let block = s.push(0, 0, Verb::Alloc { pool, name, len_bytes: 2 << 20, stream });
+        s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [block.clone()].into(), stream: on });
+        s.push(0, 0, Verb::Free { buffer: block, after: None });
+    }
+    decides(s, Config::new(1), &["undefined MEM-2"], 1);
+}
+
+#[test]
+fn a_deferred_free_is_seen_or_not() {
+    let mut s = Script::new(1);
+    let (pool, stream, name, event) = (s.name("pool"), s.name("default"), s.name("x"), s.name("e"));
+    let declared =
+        Verb::Pool { pool, classes: SizeClasses::Exact, tie: TieBreak::Counter, memory: MemoryKind::Nccl };
+    s.push(0, 0, declared);
+    let block = s.push(0, 0, Verb::Alloc { pool, name, len_bytes: 2 << 20, stream });
+    s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [block.clone()].into(), stream });
+    s.push(0, 0, Verb::EventRecord { event, stream });
+    s.push(0, 0, Verb::Free { buffer: block, after: Some(event) });
+    let next = s.push(0, 0, Verb::Alloc { pool, name, len_bytes: 2 << 20, stream });
+    let code = s.name("grew");
+    s.ask(0, 0, Question::Grew(next), vec![Verb::Exit { code }]);
+    decides(s, Config::new(1), &["finishes", "dead"], 3);
+}
+
+/// A group registers in one hash order of communicators on all ranks; what is not grouped in the order written.
+#[test]
+fn a_group_against_single_registrations_holds_in_one_hash_order() {
+    let mut s = Script::new(2);
+    for r in 0..2 {
+        let (tp, ep, x) = (s.name("tp"), s.name("ep"), s.name("x"));
+        let memory = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        let comms = [tp, ep].map(|name| s.push(r, 0, Verb::CommInit { name, members: all(2) }));
+        if r == 0 {
+            s.push(r, 0, Verb::GroupStart);
+        }
+        for comm in comms {
+            let flags = WindowFlags::CollSymmetric;
+            s.push(r, 0, Verb::Register { comm, memory: memory.clone(), flags });
+        }
+        if r == 0 {
+            s.push(r, 0, Verb::GroupEnd);
+        }
+    }
+    decides(s, Config::new(2), &["finishes", "host hang WIN-1"], 3);
+}
+
+/// N ranks that each choose one of two are N + 1 different ends, not 2^N.
+#[test]
+fn interchangeable_ranks_are_counted_once() {
+    for ranks in 2..=4 {
+        let program = |interchangeable| {
+            let mut s = Script::new(ranks as usize);
+            s.interchangeable = interchangeable;
+            for r in 0..ranks {
+                let options = [s.name("stay"), s.name("leave")].into();
+                let (name, code) = (s.name("what"), s.name("left"));
+                s.ask(r, 0, Question::Choose { name, options }, vec![Verb::Exit { code }]);
+                s.push(r, 0, Verb::Barrier { members: all(ranks) });
+            }
+            s
+        };
+        let (merged, naive) = both(program(true), Config::new(ranks));
+        let (apart, _) = both(program(false), Config::new(ranks));
+        println!("{ranks} ranks: {} ends instead of {}", merged.executions, apart.executions);
+        assert_eq!((merged.executions, apart.executions), (u64::from(ranks) + 1, 1 << ranks));
+        assert!(merged.broken.keys().eq(naive.broken.keys()) && apart.broken.keys().eq(naive.broken.keys()));
+        let classes = |e: &Exploration| e.outcomes.keys().map(|o| o.class).collect::<BTreeSet<_>>();
+        assert_eq!((classes(&merged), classes(&apart)), (classes(&naive), classes(&naive)));
+    }
 }

@@ -1,13 +1,13 @@
 //! Every bad spec gets the diagnostic that stands beside it. `UPDATE_GOLDEN=1` writes them anew.
 //!
 //! Not here: specs that are well formed and wrong, which are findings.
-#![forbid(unsafe_code)]
 
 use std::path::{Path, PathBuf};
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use rankcheck::spec::{Check, SpecError, load};
 use rankcheck_model::{End, Entry, Rank, Source, SourceError};
+use rankcheck_tests::repository::{differs_from_golden, enter};
 
 /// Evaluates one rank with answers that are all 0.
 fn evaluate(source: &dyn Source, rank: u32) -> Result<(), SourceError> {
@@ -43,6 +43,7 @@ fn first_error(path: &Path) -> Option<SpecError> {
 }
 
 fn specs(directory: &str) -> Vec<PathBuf> {
+    enter();
     let mut paths: Vec<PathBuf> = std::fs::read_dir(directory)
         .expect("the directory is part of the repository")
         .map(|entry| entry.expect("its files can be listed").path())
@@ -64,15 +65,9 @@ fn every_broken_spec_gets_its_diagnostic() {
         };
         let mut report = String::new();
         handler.render_report(&mut report, &error).expect("writing to a string does not fail");
-        let golden = path.with_extension("stderr");
-        if std::env::var_os("UPDATE_GOLDEN").is_some() {
-            std::fs::write(&golden, &report).expect("goldens can be written");
-        }
-        if std::fs::read_to_string(&golden).unwrap_or_default() != report {
-            wrong.push(format!("{}:\n{report}", golden.display()));
-        }
+        wrong.extend(differs_from_golden(&path.with_extension("stderr"), &report));
     }
-    assert!(wrong.is_empty(), "{}\nUPDATE_GOLDEN=1 writes them anew", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
 #[test]

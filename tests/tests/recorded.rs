@@ -1,17 +1,13 @@
 //! What the programs of `programs.star` record, stretch by stretch.
 //!
 //! Not here: what their operations mean.
-#![forbid(unsafe_code)]
-
-use std::path::Path;
 
 use rankcheck::spec::{Check, SpecSource, load};
-use rankcheck_model::{
-    Answer, End, Entry, MapOrder, Operand, Question, Rank, Slot, Source, Symmetry, Thread, Verb,
-};
+use rankcheck_model::{Answer, End, Entry, MapOrder, Operand, Question, Rank, Slot, Source, Symmetry, Verb};
+use rankcheck_tests::repository::enter;
 
 fn check(name: &str) -> Check {
-    let spec = load(Path::new("tests/programs.star")).expect("the spec is well formed");
+    let spec = load(&enter().join("tests/programs.star")).expect("the spec is well formed");
     spec.checks.into_iter().find(|check| check.name == name).expect("the check is there")
 }
 
@@ -117,7 +113,7 @@ fn a_million_operations_are_recorded_once() {
 
 #[test]
 fn the_order_of_a_map_goes_into_its_question() {
-    let spec = load(Path::new("tests/well_formed/everything.star")).expect("the spec is well formed");
+    let spec = load(&enter().join("tests/well_formed/everything.star")).expect("the spec is well formed");
     let check = &spec.checks[0];
     let source = check.source(2, &check.combinations()[1], &[]).expect("these are its parameters");
     let mut answers = Vec::new();

@@ -1,0 +1,291 @@
+//! The command as people and pipelines see it: exit codes, what it prints, traces, drift.
+//!
+//! Not here: diagnostics of bad specs (`broken.rs`), and what the reports of specs say (`specs.rs`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use rankcheck_tests::repository::{differs_from_golden, enter};
+use serde_json::Value;
+
+/// Fails if a rank leaves early.
+const LEAVES: &str = r#"def program(r):
+    if r.choose("leave", ["no", "yes"]) == "no":
+        r.barrier()
+
+check("a rank leaves early", program, ranks = 2, expect = fails("HOST-1"))
+"#;
+
+/// The command, built once as the tests were: cargo names binaries only to tests of their own package.
+fn binary() -> &'static Path {
+    static BINARY: OnceLock<PathBuf> = OnceLock::new();
+    BINARY.get_or_init(|| {
+        let test = std::env::current_exe().expect("a test knows its own path");
+        let profile =
+            if test.components().any(|part| part.as_os_str() == "release") { "release" } else { "test" };
+        let built = Command::new(env!("CARGO"))
+            .args(["build", "--offline", "--package", "rankcheck", "--bin", "rankcheck"])
+            .args(["--profile", profile, "--message-format", "json"])
+            .current_dir(enter())
+            .output()
+            .expect("cargo runs");
+        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+        let messages = String::from_utf8(built.stdout).expect("cargo writes UTF-8");
+        let path = messages
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find_map(|message| message["executable"].as_str().map(PathBuf::from));
+        path.expect("cargo says what it built")
+    })
+}
+
+struct Ran {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn run(folder: &Path, arguments: &[&str]) -> Ran {
+    let output = Command::new(binary())
+        .args(arguments)
+        .current_dir(folder)
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("the command starts");
+    Ran {
+        code: output.status.code().expect("the command is not killed"),
+        out: String::from_utf8(output.stdout).expect("the command writes UTF-8"),
+        err: String::from_utf8(output.stderr).expect("the command writes UTF-8"),
+    }
+}
+
+fn wants(ran: &Ran, code: i32, words: &[&str]) {
+    let text = format!("{}\n{}", ran.out, ran.err);
+    assert_eq!(ran.code, code, "{text}");
+    for word in words {
+        assert!(text.contains(word), "{word:?} is missing in:\n{text}");
+    }
+}
+
+/// A fresh folder that belongs to one test.
+fn folder(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    if folder.exists() {
+        fs::remove_dir_all(&folder).expect("an old folder can be removed");
+    }
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    folder
+}
+
+fn write(folder: &Path, name: &str, text: &str) {
+    fs::write(folder.join(name), text).expect("a file can be written");
+}
+
+#[test]
+fn rules_are_as_expected() {
+    let ran = run(enter(), &["check", "specs/rules"]);
+    wants(&ran, 0, &[" as expected, 0 not as expected"]);
+}
+
+#[test]
+fn a_wrong_expectation_is_exit_code_1_with_its_reason() {
+    let folder = folder("wrong_expectation");
+    let text = fs::read_to_string(enter().join("specs/rules/flag.star")).expect("the rules are there");
+    let right = r#"check("FLAG-1 broken", signal, acknowledge = False, expect = fails("FLAG-1"))"#;
+    assert!(text.contains(right), "the spec was edited, so edit this test");
+    write(&folder, "flag.star", &text.replace(right, &right.replace(r#"fails("FLAG-1")"#, "holds()")));
+    let ran = run(&folder, &["check", "flag.star"]);
+    let why = [
+        "\"FLAG-1 broken\"",
+        "NOT AS EXPECTED",
+        "expected to hold, but it fails FLAG-1",
+        "1 not as expected",
+    ];
+    wants(&ran, 1, &why);
+    let ran = run(&folder, &["check", "flag.star", "--quiet"]);
+    wants(&ran, 1, &why);
+    assert!(!ran.out.contains("FLAG-1 kept"), "{}", ran.out);
+    wants(&run(&folder, &["check", "flag.star", "--only", "kept"]), 0, &["1 as expected, 0 not"]);
+}
+
+#[test]
+fn a_bad_spec_is_exit_code_2_whatever_else_is_right() {
+    let folder = folder("bad_spec");
+    write(&folder, "leaves.star", LEAVES);
+    write(&folder, "bad.star", "def program(r)\n    pass\n");
+    let ran = run(&folder, &["check", "."]);
+    wants(&ran, 2, &["bad.star:1"]);
+    assert!(ran.out.is_empty(), "nothing is run: {}", ran.out);
+}
+
+#[test]
+fn a_bound_is_exit_code_3_and_names_its_flag() {
+    let folder = folder("bound");
+    write(&folder, "leaves.star", LEAVES);
+    let cases = [("--max-states", "1"), ("--max-choices", "0")];
+    for (flag, value) in cases {
+        let ran = run(&folder, &["check", "leaves.star", flag, value]);
+        wants(&ran, 3, &["UNKNOWN", flag, "0 as expected, 0 not as expected, 1 unknown"]);
+        let ran = run(&folder, &["check", "leaves.star", flag, value, "--format", "json"]);
+        wants(&ran, 3, &[r#""verdict": "unknown""#, r#""expected": false"#, flag]);
+    }
+    // Enough operations for the bound on a run.
+    write(
+        &folder,
+        "leaves.star",
+        &LEAVES.replace("    if", "    for _ in range(100):\n        r.step(\"work\")\n    if"),
+    );
+    wants(&run(&folder, &["check", "leaves.star", "--max-steps", "10"]), 3, &["UNKNOWN", "--max-steps"]);
+    // A check that holds within the bound is not known to hold either.
+    write(&folder, "leaves.star", &LEAVES.replace(r#"fails("HOST-1")"#, "holds()"));
+    wants(&run(&folder, &["check", "leaves.star", "--max-states", "1"]), 3, &["UNKNOWN"]);
+}
+
+#[test]
+fn the_json_report_has_the_documented_fields() {
+    let ran = run(enter(), &["check", "specs/rules/window.star", "--format", "json"]);
+    let report: Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    assert_eq!(report["schema_version"], 1);
+    let checks = report["checks"].as_array().expect("checks are a list");
+    assert!(checks.len() > 10, "{} entries", checks.len());
+    let fields = [
+        "file",
+        "name",
+        "ranks",
+        "params",
+        "platform",
+        "verdict",
+        "rules",
+        "class",
+        "outcomes",
+        "assumptions",
+        "costs",
+        "expected",
+        "steps",
+        "states",
+        "executions",
+        "milliseconds",
+    ];
+    for entry in checks {
+        let entry = entry.as_object().expect("an entry is an object");
+        for field in fields {
+            assert!(entry.contains_key(field), "{field} is missing in {entry:?}");
+        }
+        let fails = entry["verdict"] == "fails";
+        assert_eq!(entry["rules"].as_array().is_some_and(|rules| !rules.is_empty()), fails, "{entry:?}");
+        assert_eq!(entry["file"], "specs/rules/window.star");
+    }
+}
+
+#[test]
+fn rules_are_explained_by_their_id() {
+    wants(&run(enter(), &["explain", "WIN-2"]), 0, &["WIN-2 ", "Source:", "Spec:"]);
+    wants(&run(enter(), &["explain", "win-2"]), 0, &["WIN-2 "]);
+}
+
+fn recorded(folder: &Path, spec: &str) -> String {
+    write(folder, "leaves.star", spec);
+    wants(&run(folder, &["check", "leaves.star", "--trace-out", "traces"]), 0, &["FAILS HOST-1"]);
+    let entries = fs::read_dir(folder.join("traces")).expect("the folder was made");
+    let files: Vec<String> = entries
+        .map(|entry| entry.expect("entries can be listed").file_name().into_string().expect("an ASCII name"))
+        .collect();
+    assert_eq!(files, ["leaves.a-rank-leaves-early.trace"], "one trace, and nothing partial");
+    format!("traces/{}", files[0])
+}
+
+#[test]
+fn a_trace_breaks_the_rule_again() {
+    let folder = folder("replay");
+    let trace = recorded(&folder, LEAVES);
+    let ran = run(&folder, &["replay", &trace]);
+    wants(&ran, 0, &["again breaks HOST-1", "ends: ", "leaves.star:3"]);
+    assert!(!ran.out.contains("edited"), "{}", ran.out);
+    // An edit that leaves the choices as they are.
+    write(&folder, "leaves.star", &format!("# One line more.\n{LEAVES}"));
+    wants(&run(&folder, &["replay", &trace]), 0, &["again breaks HOST-1", "edited since", "leaves.star:4"]);
+    // The choice goes, and what it decided stays.
+    let repaired = LEAVES.replace("        r.barrier()", "        r.step(\"left\")\n    r.barrier()");
+    write(&folder, "leaves.star", &repaired);
+    wants(&run(&folder, &["replay", &trace]), 0, &["no longer breaks HOST-1"]);
+}
+
+#[test]
+fn a_trace_of_an_edited_spec_names_the_first_choice_that_no_longer_fits() {
+    let folder = folder("misfit");
+    let trace = recorded(&folder, LEAVES);
+    let without = LEAVES.replace(r#"r.choose("leave", ["no", "yes"]) == "no""#, "True");
+    write(&folder, "leaves.star", &without);
+    let ran = run(&folder, &["replay", &trace]);
+    wants(&ran, 2, &["choice 1 of the trace no longer fits", "leave", "the spec was edited"]);
+}
+
+#[test]
+fn drift_lists_the_quotes_that_are_gone() {
+    let folder = folder("drift");
+    let quotes = "code(\"engine/pool.py\", \"def alloc(\")\ncode(\"engine/pool.py\", \"def grow(\")\n";
+    write(&folder, "leaves.star", &format!("{quotes}{LEAVES}"));
+    fs::create_dir_all(folder.join("repo/engine")).expect("a folder can be made");
+    write(&folder, "repo/engine/pool.py", "def alloc(size):\n    pass\n");
+    let ran = run(&folder, &["drift", "--repo", "repo", "leaves.star"]);
+    wants(&ran, 1, &["leaves.star:2", "def grow(", "2 quotes, 1 moved or gone"]);
+    assert!(!ran.out.contains("def alloc("), "{}", ran.out);
+    write(&folder, "repo/engine/pool.py", "def alloc(size):\ndef grow(self):\n");
+    wants(&run(&folder, &["drift", "--repo", "repo", "leaves.star"]), 0, &["2 quotes, 0 moved or gone"]);
+}
+
+/// What people get wrong at the prompt. The golden of `a case` is `tests/broken/command/a_case.stderr`.
+const MISTAKES: [(&str, &[&str]); 19] = [
+    ("empty folder", &["check", "empty"]),
+    ("missing file", &["check", "nowhere.star"]),
+    ("no path", &["check"]),
+    ("wrong flag", &["check", "leaves.star", "--max-state", "5"]),
+    ("wrong platform", &["check", "leaves.star", "--platform", "2.29.1"]),
+    ("wrong format", &["check", "leaves.star", "--format", "xml"]),
+    ("negative time", &["check", "leaves.star", "--max-seconds=-1"]),
+    ("number of states that is none", &["check", "leaves.star", "--max-states", "many"]),
+    ("no check of that name", &["check", "leaves.star", "--only", "nobody"]),
+    ("only a library", &["check", "library.star"]),
+    ("unknown rule", &["explain", "WIN-99"]),
+    ("missing trace", &["replay", "nowhere.trace"]),
+    ("truncated trace", &["replay", "truncated.trace"]),
+    ("trace of another schema", &["replay", "schema.trace"]),
+    ("trace of a check that is gone", &["replay", "renamed.trace"]),
+    ("trace of a spec that is gone", &["replay", "moved.trace"]),
+    ("trace with other ranks", &["replay", "ranks.trace"]),
+    ("trace with a pick that is none", &["replay", "pick.trace"]),
+    ("drift without repository", &["drift", "--repo", "nowhere", "leaves.star"]),
+];
+
+fn edited(trace: &str, edit: impl FnOnce(&mut Value)) -> String {
+    let mut value: Value = serde_json::from_str(trace).expect("a trace is JSON");
+    edit(&mut value);
+    value.to_string()
+}
+
+#[test]
+fn every_mistake_at_the_prompt_gets_its_diagnostic() {
+    let folder = folder("mistakes");
+    let trace = recorded(&folder, LEAVES);
+    let trace = fs::read_to_string(folder.join(trace)).expect("it was just written");
+    fs::create_dir_all(folder.join("empty")).expect("a folder can be made");
+    write(&folder, "library.star", "def program(r):\n    r.barrier()\n");
+    write(&folder, "truncated.trace", &trace[..trace.len() / 2]);
+    write(&folder, "schema.trace", &edited(&trace, |t| t["schema_version"] = 99.into()));
+    write(&folder, "renamed.trace", &edited(&trace, |t| t["check"] = "another".into()));
+    write(&folder, "moved.trace", &edited(&trace, |t| t["file"] = "gone.star".into()));
+    write(&folder, "ranks.trace", &edited(&trace, |t| t["ranks"] = 1.into()));
+    write(&folder, "pick.trace", &edited(&trace, |t| t["choices"][0]["picks"][0] = 7.into()));
+    let mut wrong = Vec::new();
+    for (name, arguments) in MISTAKES {
+        let ran = run(&folder, arguments);
+        if ran.code != 2 || !ran.out.is_empty() {
+            wrong.push(format!("{name}: exit code {}, not 2, or it prints {:?}", ran.code, ran.out));
+        }
+        let golden = format!("tests/broken/command/{}.stderr", name.replace(' ', "_"));
+        wrong.extend(differs_from_golden(&enter().join(golden), &ran.err));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,153 @@
+//! A cut exploration never passes for a whole one: it says `Unknown` and names the bound.
+//!
+//! Not here: bounds on time, whose effect differs from run to run.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+use proptest::strategy::ValueTree;
+use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
+use rankcheck::explore::{BoundHit, Bounds, Exploration, explore};
+use rankcheck::verify::{self, Verdict};
+use rankcheck_model::{Config, Source};
+use rankcheck_tests::random::{Fragment, KINDS, program};
+
+use crate::specs::verified;
+
+/// Cuts that are tried in all, if the time suffices.
+const CUTS: usize = 10_000;
+const AT_MOST: Duration = Duration::from_secs(20);
+
+/// A program whose whole exploration is known.
+struct Whole {
+    name: String,
+    source: Arc<dyn Source>,
+    config: Config,
+    exploration: Exploration,
+}
+
+fn runner() -> TestRunner {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &[13; 32]))
+}
+
+fn of_specs() -> Vec<Whole> {
+    let mut wholes = Vec::new();
+    for file in verified() {
+        for checked in &file.checked {
+            let check = &checked.check;
+            for run in &checked.runs {
+                wholes.push(Whole {
+                    name: format!("{} \"{}\" {}", file.path.display(), check.name, verify::at(run)),
+                    source: run.source.clone(),
+                    config: verify::config(check, run.ranks, run.platform, &check.assume),
+                    exploration: run.exploration.clone(),
+                });
+            }
+        }
+    }
+    wholes
+}
+
+fn of_random_programs(runner: &mut TestRunner, wanted: usize) -> Vec<Whole> {
+    let fragment = (0..KINDS, any::<u8>(), any::<u8>(), any::<u8>());
+    let strategy = (2_u32..=3, proptest::collection::vec(fragment, 1..5));
+    let mut wholes = Vec::new();
+    while wholes.len() < wanted {
+        let (ranks, fragments): (u32, Vec<Fragment>) =
+            strategy.new_tree(runner).expect("a strategy generates").current();
+        let (script, config) = program(ranks, &fragments);
+        let source: Arc<dyn Source> = Arc::new(script);
+        let bounds = Bounds { states: 2_000, ..Bounds::default() };
+        let exploration = explore(&source, config.clone(), &bounds).expect("a script evaluates");
+        if exploration.bound.is_none() {
+            wholes.push(Whole { name: format!("{ranks} ranks {fragments:?}"), source, config, exploration });
+        }
+    }
+    wholes
+}
+
+fn flag(bound: &BoundHit) -> &'static str {
+    match bound {
+        BoundHit::States(_) => "--max-states",
+        BoundHit::Choices(_) => "--max-choices",
+        BoundHit::Time(_) => "--max-seconds",
+        BoundHit::Steps(_) => "--max-steps",
+    }
+}
+
+/// Bounds up to just beyond what the whole exploration took; one of them, or all.
+fn bounds(whole: &Exploration, (which, states, choices, steps): (u8, u64, u32, u64)) -> Bounds {
+    let deepest = whole.outcomes.values().map(|witness| witness.choices.len()).max().unwrap_or(0);
+    let deepest = u32::try_from(deepest).expect("runs are short");
+    let mut bounds = Bounds::default();
+    if which % 4 != 1 {
+        bounds.states = 1 + states % (whole.states + 2);
+    }
+    if which % 4 == 1 || which % 4 == 3 {
+        bounds.choices = choices % (deepest + 2);
+    }
+    if which % 4 >= 2 {
+        bounds.steps = 1 + steps % (whole.steps / whole.states.max(1) + 20);
+    }
+    bounds
+}
+
+/// What is wrong with a cut, if anything, and the flag of the bound that it hit.
+fn cut(whole: &Whole, bounds: &Bounds) -> (Option<&'static str>, Option<String>) {
+    let full = &whole.exploration;
+    let part = explore(&whole.source, whole.config.clone(), bounds).expect("it evaluates without bounds");
+    let verdict = Verdict::of(&part);
+    let Some(bound) = &part.bound else {
+        let same = part.outcomes.keys().eq(full.outcomes.keys())
+            && part.broken.keys().eq(full.broken.keys())
+            && (part.states, part.executions) == (full.states, full.executions)
+            && part.reached == full.reached
+            && verdict == Verdict::of(full);
+        return (None, (!same).then(|| "no bound is reported, but it differs from the whole".to_owned()));
+    };
+    let flag = flag(bound);
+    if verdict != Verdict::Unknown(bound.clone()) {
+        return (Some(flag), Some(format!("hit {bound} and says {}", verdict.word())));
+    }
+    if !bound.to_string().contains(flag) {
+        return (Some(flag), Some(format!("{bound} does not name {flag}")));
+    }
+    if !part.outcomes.keys().all(|outcome| full.outcomes.contains_key(outcome)) {
+        return (Some(flag), Some("invents an outcome that the whole does not have".to_owned()));
+    }
+    (Some(flag), None)
+}
+
+#[test]
+fn a_cut_exploration_is_unknown() {
+    let mut runner = runner();
+    let mut wholes = of_random_programs(&mut runner, 400);
+    let random = wholes.len();
+    wholes.extend(of_specs());
+    let numbers = (any::<u8>(), any::<u64>(), any::<u32>(), any::<u64>());
+    let started = Instant::now();
+    let (mut cuts, mut tried) = (BTreeMap::new(), 0);
+    let mut wrong = Vec::new();
+    while tried < CUTS && started.elapsed() < AT_MOST {
+        let whole = &wholes[tried % wholes.len()];
+        let numbers = numbers.new_tree(&mut runner).expect("a strategy generates").current();
+        let bounds = bounds(&whole.exploration, numbers);
+        let (bound, violation) = cut(whole, &bounds);
+        *cuts.entry(bound.unwrap_or("none")).or_insert(0_usize) += 1;
+        wrong.extend(violation.map(|why| format!("{} with {bounds:?}: {why}", whole.name)));
+        tried += 1;
+    }
+    println!("{tried} cuts of {random} random programs and {} of specs: {cuts:?}", wholes.len() - random);
+    assert!(
+        wrong.is_empty(),
+        "{} of {tried} cuts:\n{}",
+        wrong.len(),
+        wrong[..wrong.len().min(10)].join("\n")
+    );
+    for bound in ["none", "--max-states", "--max-choices", "--max-steps"] {
+        assert!(cuts.get(bound).is_some_and(|n| *n > 0), "no cut hit {bound}");
+    }
+}

@@ -1,0 +1,84 @@
+//! Every failing check of the specs is explained by two operations that matter, in words that name them.
+//!
+//! Not here: the layout of reports, which the goldens pin (`specs.rs`).
+
+use std::sync::Arc;
+
+use rankcheck::explain::{Explanation, explain, matters};
+use rankcheck::report;
+use rankcheck::verify::{Checked, Options, Verdict};
+use rankcheck_model::Source;
+
+use crate::specs::{File, verified};
+
+/// What the sentence of the report fails to say.
+fn unsaid(file: &File, checked: &Checked, explained: &Explanation) -> Vec<String> {
+    let options = Options::default();
+    let text = match report::text(&file.spec, checked, &options) {
+        Ok(text) => text,
+        Err(error) => return vec![error.to_string()],
+    };
+    // The headline comes first, then the sentence.
+    let sentence = text.lines().nth(1).unwrap_or_default();
+    let machine = &explained.replay.machine;
+    // `r0.symm.S1` is said as "rank 0" and "symm.S1", `tp #2` in two words, and the hosts are in a host barrier.
+    let about = machine.about(explained.finding.about);
+    let of_rank = |(rank, name): (&str, &str)| {
+        let number = rank.strip_prefix('r')?.parse::<u32>().ok()?;
+        Some(vec![format!("rank {number}"), name.to_owned()])
+    };
+    let mut wanted = about
+        .split_once('.')
+        .and_then(of_rank)
+        .unwrap_or_else(|| about.trim_end_matches('s').split(' ').map(str::to_owned).collect());
+    for op in &explained.named {
+        let place = machine.place(op);
+        let name = place.file.rsplit('/').next().unwrap_or_default();
+        wanted.push(format!("rank {}", op.rank.0));
+        wanted.push(format!("{name}:{}", place.line));
+    }
+    let missing = wanted.into_iter().filter(|words| !sentence.contains(words.as_str()));
+    missing.map(|words| format!("the sentence lacks {words:?}: {sentence}")).collect()
+}
+
+fn violations(file: &File, checked: &Checked) -> Vec<String> {
+    let options = Options::default();
+    let run = checked.run();
+    let Verdict::Fails { primary, .. } = &run.verdict else { return Vec::new() };
+    let source: Arc<dyn Source> = run.source.clone();
+    let witness = &run.exploration.broken[primary];
+    let explained = match explain(&source, &run.exploration, *primary, witness, &options) {
+        Ok(Some(explained)) => explained,
+        Ok(None) => return vec![format!("the witness of {primary} does not break it again")],
+        Err(error) => return vec![error.to_string()],
+    };
+    let mut wrong = Vec::new();
+    if explained.named.len() != 2 {
+        wrong.push(format!("{primary} names {} operations", explained.named.len()));
+    }
+    for op in &explained.named {
+        match matters(&source, &run.exploration, op, &options) {
+            Ok(true) => {}
+            Ok(false) => wrong.push(format!("leaving out {op:?} changes nothing")),
+            Err(error) => wrong.push(error.to_string()),
+        }
+    }
+    wrong.extend(unsaid(file, checked, &explained));
+    wrong
+}
+
+#[test]
+fn every_failing_check_names_two_operations_that_matter() {
+    let (mut wrong, mut failing) = (Vec::new(), 0);
+    for file in verified() {
+        for checked in &file.checked {
+            failing += usize::from(matches!(checked.run().verdict, Verdict::Fails { .. }));
+            for violation in violations(file, checked) {
+                wrong.push(format!("{} \"{}\": {violation}", file.path.display(), checked.check.name));
+            }
+        }
+    }
+    println!("{failing} failing checks");
+    assert!(failing > 0, "some check fails");
+    assert!(wrong.is_empty(), "{} violations:\n{}", wrong.len(), wrong.join("\n"));
+}

@@ -1,0 +1,99 @@
+//! Every spec of the repository does what it states, and reads as its golden report.
+//!
+//! Not here: whether a report says what matters (`named.rs`), and that every rule has its specs (`tidy.rs`).
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use rankcheck::report;
+use rankcheck::spec::{self, Spec};
+use rankcheck::verify::{Checked, Options, verify};
+use rankcheck_tests::repository::{differs_from_golden, enter, specs};
+
+/// A spec file, and what came out of each of its checks.
+pub(crate) struct File {
+    pub(crate) path: PathBuf,
+    pub(crate) spec: Spec,
+    pub(crate) checked: Vec<Checked>,
+}
+
+fn verified_file(path: &Path) -> Result<File, String> {
+    let wrong = |error| format!("{}: {error}", path.display());
+    let spec = spec::load(path).map_err(wrong)?;
+    let checked = spec
+        .checks
+        .iter()
+        .map(|check| verify(&spec, check, &Options::default()).map_err(wrong))
+        .collect::<Result<_, _>>()?;
+    Ok(File { path: path.to_owned(), spec, checked })
+}
+
+/// Every spec file, verified once for all tests of this binary.
+pub(crate) fn verified() -> &'static [File] {
+    static FILES: OnceLock<Vec<File>> = OnceLock::new();
+    FILES.get_or_init(|| {
+        enter();
+        let paths = specs();
+        let next = AtomicUsize::new(0);
+        let done: Mutex<BTreeMap<usize, Result<File, String>>> = Mutex::default();
+        let threads = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let at = next.fetch_add(1, Ordering::Relaxed);
+                        let Some(path) = paths.get(at) else { break };
+                        let file = verified_file(path);
+                        done.lock().expect("no spec panics").insert(at, file);
+                    }
+                });
+            }
+        });
+        let files = done.into_inner().expect("no spec panics").into_values();
+        files.collect::<Result<_, _>>().unwrap_or_else(|error| panic!("a spec is bad: {error}"))
+    })
+}
+
+#[test]
+fn every_check_is_as_it_states() {
+    let (mut wrong, mut checks) = (Vec::new(), 0);
+    for file in verified() {
+        for checked in &file.checked {
+            checks += 1;
+            let name = format!("{} \"{}\"", file.path.display(), checked.check.name);
+            if let Some(why) = &checked.unexpected {
+                wrong.push(format!("{name}: {why}"));
+            }
+            if checked.inconclusive() {
+                wrong.push(format!("{name}: a bound was hit"));
+            }
+        }
+    }
+    println!("{checks} checks of {} files", verified().len());
+    assert!(checks > 0, "no spec was found");
+    assert!(wrong.is_empty(), "{} of {checks} checks:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn every_spec_reads_as_its_golden_report() {
+    let mut wrong = Vec::new();
+    for file in verified() {
+        let mut reports = Vec::new();
+        for checked in &file.checked {
+            match report::text(&file.spec, checked, &Options::default()) {
+                Ok(text) => reports.push(text),
+                Err(error) => wrong.push(format!("{}: {error}", file.path.display())),
+            }
+        }
+        let right = file.checked.iter().all(|c| c.unexpected.is_none() && !c.inconclusive());
+        let golden = file.path.with_extension("report");
+        if right || std::env::var_os("UPDATE_GOLDEN").is_none() {
+            wrong.extend(differs_from_golden(&golden, &(reports.join("\n\n") + "\n")));
+        } else {
+            wrong.push(format!("{} is not written: a check is not as it states", golden.display()));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
