@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
-    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, MapOrder, MemoryKind, Operand, Question, Rank,
-    ReduceOp, Release, SizeClasses, TieBreak, Verb, WindowFlags,
+    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, MapOrder, MemoryKind, Operand,
+    Question, Rank, ReduceOp, Release, SizeClasses, TieBreak, Verb, WindowFlags,
 };
 
 use crate::script::Script;
@@ -159,7 +159,9 @@ impl Builder {
             }
             7 => self.all_reduce(rank, q, s),
             8 => {
-                let what = [Operand::Device, Operand::Stream(self.script.name("default"))][usize::from(s % 2)].clone();
+                let what = [Operand::Device, Operand::Stream(self.script.name("default"))]
+                    [usize::from(s % 2)]
+                .clone();
                 self.script.push(rank, thread, Verb::Synchronize { what });
             }
             9 => self.kernels(rank, thread, q, s),
@@ -345,7 +347,8 @@ impl Builder {
                     let then = vec![Verb::Exit { code }];
                     self.script.ask(r, thread, Question::Equal(agreed, Operand::Bool(false)), then);
                 } else {
-                    let comm = self.script.push(r, thread, Verb::CommInit { name, members: Arc::clone(&members) });
+                    let comm =
+                        self.script.push(r, thread, Verb::CommInit { name, members: Arc::clone(&members) });
                     if turn == 0 {
                         self.script.push(r, thread, Verb::CommSplit { comm, name: label, color: Some(0) });
                     }
@@ -486,14 +489,16 @@ impl Builder {
                 let event = self.script.name("freed");
                 self.script.push(rank, thread, Verb::EventRecord { event, stream });
                 self.script.push(rank, thread, Verb::Free { buffer: block, after: Some(event) });
-                let next = self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+                let next =
+                    self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
                 let code = self.script.name("grew");
                 self.script.ask(rank, thread, Question::Grew(next), vec![Verb::Exit { code }]);
             }
             3 => {
                 let sizes_bytes: Arc<[u64]> = [2 * MIB].into();
                 self.script.push(rank, thread, Verb::Havoc { pool, max: 1, sizes_bytes });
-                let next = self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+                let next =
+                    self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
                 let code = self.script.name("grew");
                 self.script.ask(rank, thread, Question::Grew(next), vec![Verb::Exit { code }]);
             }
@@ -583,7 +588,11 @@ impl Builder {
                 self.script.ask(rank, thread, Question::Failed(got), vec![Verb::Exit { code }]);
             }
             _ => {
-                self.script.push(rank, thread, Verb::MapPut { map, key: Operand::Int(7), value: value.clone() });
+                self.script.push(
+                    rank,
+                    thread,
+                    Verb::MapPut { map, key: Operand::Int(7), value: value.clone() },
+                );
                 self.script.push(rank, thread, Verb::MapPut { map, key: Operand::Int(8), value });
                 let question = Question::MapItems { map, order: MapOrder::Hash };
                 self.script.ask(rank, thread, question, vec![]);

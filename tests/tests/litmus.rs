@@ -183,7 +183,7 @@ fn the_root_of_a_broadcast_may_run_ahead() {
         let Verb::Collect(mut call) = all_reduce(&s, comm, buffer, 1 << 20) else {
             unreachable!("a collective")
         };
-        call.kind = CollectiveKind::Broadcast { root: 0 };
+        Arc::make_mut(&mut call).kind = CollectiveKind::Broadcast { root: 0 };
         s.push(r, 0, Verb::Collect(call));
         s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
     }

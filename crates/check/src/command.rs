@@ -135,11 +135,10 @@ pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> 
     let printed = |params: &[(String, spec::Param)]| -> Vec<(String, String)> {
         params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
     };
-    let params = check
-        .combinations()
-        .into_iter()
-        .find(|params| printed(params) == recorded.params)
-        .ok_or_else(|| misfit(format!("check {:?} has no parameters {:?}", check.name, recorded.params)))?;
+    let params =
+        check.combinations().into_iter().find(|params| printed(params) == recorded.params).ok_or_else(
+            || misfit(format!("check {:?} has no parameters {:?}", check.name, recorded.params)),
+        )?;
     let platform = recorded
         .platform
         .parse()
@@ -162,7 +161,11 @@ fn told(spec: &Spec, recorded: &Trace, run: &Replay) -> String {
     for logged in &run.log {
         let place = run.machine.place(&logged.op);
         let thread = if logged.op.thread.0 == 0 { String::new() } else { format!(".{}", logged.op.thread.0) };
-        let _ = write!(out, "\n  rank {}{thread}  {:<48} {}:{}", logged.op.rank.0, logged.text, place.file, place.line);
+        let _ = write!(
+            out,
+            "\n  rank {}{thread}  {:<48} {}:{}",
+            logged.op.rank.0, logged.text, place.file, place.line
+        );
     }
     for finding in &run.findings {
         let _ = write!(out, "\n{}  {}", finding.rule, finding.sentence);

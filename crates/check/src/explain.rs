@@ -8,7 +8,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::Logged;
 use rankcheck_model::{
-    Choice, Config, Data, Explain, Finding, Machine, Mode, OpRef, Outcome, Rank, Rule, Source, SourceError, Thread,
+    Choice, Config, Data, Explain, Finding, Machine, Mode, OpRef, Outcome, Rank, Rule, Source, SourceError,
+    Thread,
 };
 
 use crate::explore::{Exploration, Witness};
@@ -241,9 +242,7 @@ fn lanes(replay: &Replay, finding: &Finding, named: &[OpRef], ranks: u32) -> Vec
     let visible = |logged: &Logged| {
         let name = |op: &OpRef| (op.rank, op.thread, op.index);
         let is = name(&logged.op);
-        named.iter().any(|op| name(op) == is)
-            || finding.ops.iter().any(|op| name(op) == is)
-            || logged.shown
+        named.iter().any(|op| name(op) == is) || finding.ops.iter().any(|op| name(op) == is) || logged.shown
     };
     shown
         .into_iter()

@@ -23,7 +23,10 @@ use rankcheck_model::{Platform, Source};
 
 /// Finds the hang before your cluster does: checks specs of multi-GPU communication protocols.
 #[derive(Debug, Parser)]
-#[command(version, after_help = "Exit codes: 0 all as expected · 1 some not · 2 bad spec or usage · 3 inconclusive")]
+#[command(
+    version,
+    after_help = "Exit codes: 0 all as expected · 1 some not · 2 bad spec or usage · 3 inconclusive"
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -275,7 +278,11 @@ fn print_all(files: &[File], arguments: &CheckArguments, options: &Options) -> u
         }
         Format::Json => {
             let all = files.iter().flat_map(|file| {
-                file.checked.iter().flatten().filter_map(|result| result.as_ref().ok()).map(|c| (&file.spec, c))
+                file.checked
+                    .iter()
+                    .flatten()
+                    .filter_map(|result| result.as_ref().ok())
+                    .map(|c| (&file.spec, c))
             });
             match serde_json::to_string_pretty(&report::json(all)) {
                 Ok(text) => {

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankcheck_model::{
-    Answer, CollectiveKind, End, Entry, Op, Place, PlaceId, Question, Rank, Slot, SourceError, Stretch, Symmetry,
-    Token, Verb,
+    Answer, CollectiveKind, End, Entry, Op, Place, PlaceId, Question, Rank, Slot, SourceError, Stretch,
+    Symmetry, Token, Verb,
 };
 use rustc_hash::{FxHashMap, FxHasher};
 

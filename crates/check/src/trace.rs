@@ -136,8 +136,7 @@ pub fn align(source: &Arc<dyn Source>, config: &Config, choices: &[Chosen]) -> R
         };
         // Places move when a spec is edited; what is done there tells whether it is still the same choice.
         let now = (rank.0 < config.ranks).then(|| describe_safely(&machine, &state, &choice)).flatten();
-        let fits = now.as_ref().is_some_and(|now| now.at == chosen.at)
-            && machine.possible(&state, &choice);
+        let fits = now.as_ref().is_some_and(|now| now.at == chosen.at) && machine.possible(&state, &choice);
         if !fits {
             return Err(ReplayError::Misfit {
                 nth: nth + 1,

@@ -158,7 +158,11 @@ pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumptio
 ///
 /// # Errors
 /// If the program cannot be evaluated.
-pub fn explored(source: &Arc<dyn Source>, config: Config, options: &Options) -> Result<Exploration, SourceError> {
+pub fn explored(
+    source: &Arc<dyn Source>,
+    config: Config,
+    options: &Options,
+) -> Result<Exploration, SourceError> {
     if options.naive {
         naive::explore(source, config, &options.bounds)
     } else {
@@ -206,11 +210,9 @@ fn run_one(
 /// If the spec is bad.
 pub fn verify(spec: &Spec, check: &Check, options: &Options) -> Result<Checked, SpecError> {
     let stated = match &check.platform {
-        Some(name) => Some(
-            name.parse().map_err(|error: rankcheck_model::platform::UnknownPlatform| {
-                spec.error(error.to_string(), &check.place)
-            })?,
-        ),
+        Some(name) => Some(name.parse().map_err(|error: rankcheck_model::platform::UnknownPlatform| {
+            spec.error(error.to_string(), &check.place)
+        })?),
         None => None,
     };
     let platform = options.platform.or(stated).unwrap_or_default();
@@ -284,7 +286,9 @@ fn words(classes: &BTreeSet<Class>) -> String {
 /// Why a check is not as it states, if it is not.
 fn unexpected(expect: &Expect, checked: &Checked) -> Option<String> {
     match expect {
-        Expect::Holds { reaches, holds_from, costs } => holds_unexpectedly(reaches, holds_from, costs, checked),
+        Expect::Holds { reaches, holds_from, costs } => {
+            holds_unexpectedly(reaches, holds_from, costs, checked)
+        }
         Expect::Fails { rule, also, outcome, latent } => {
             let mut stated: BTreeSet<Rule> = also.iter().filter_map(|id| id.parse().ok()).collect();
             let primary: Rule = rule.parse().expect("the loader knows the rules");
@@ -295,7 +299,9 @@ fn unexpected(expect: &Expect, checked: &Checked) -> Option<String> {
                 }
             }
             for run in checked.runs.iter().chain(&checked.elsewhere) {
-                let Some(observed) = outcome.iter().find(|o| o.platform == run.platform.name()) else { continue };
+                let Some(observed) = outcome.iter().find(|o| o.platform == run.platform.name()) else {
+                    continue;
+                };
                 let stated: BTreeSet<Class> = observed.outcomes.iter().copied().collect();
                 let (classes, rules) = match &run.verdict {
                     Verdict::Fails { classes, rules, .. } => (classes, rules),
@@ -423,7 +429,9 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
         let a = one.stretch(rank, rankcheck_model::Entry(0), &answers)?;
         let b = other.stretch(rank, rankcheck_model::Entry(0), &answers)?;
         let (a_words, b_words) = (plain(one, &a), plain(other, &b));
-        if let Some(at) = (0..a_words.len().max(b_words.len())).find(|at| a_words.get(*at) != b_words.get(*at)) {
+        if let Some(at) =
+            (0..a_words.len().max(b_words.len())).find(|at| a_words.get(*at) != b_words.get(*at))
+        {
             let nothing = "the end".to_owned();
             return Ok(Some(format!(
                 "operation {at} differs: {} against {}",
@@ -435,7 +443,9 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
             && answers.len() < ANSWERS_AT_MOST
         {
             let options = match question {
-                rankcheck_model::Question::Choose { options, .. } => u32::try_from(options.len()).unwrap_or(2),
+                rankcheck_model::Question::Choose { options, .. } => {
+                    u32::try_from(options.len()).unwrap_or(2)
+                }
                 // Whatever the count is, the programs must go on alike; three shows more than one turn.
                 rankcheck_model::Question::Number(_)
                 | rankcheck_model::Question::MapItems { .. }

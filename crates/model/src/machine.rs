@@ -38,8 +38,8 @@ pub use contention::{Object, ObjectKind};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
 pub use poll::{FaultOf, Faults, PickOf};
 pub use state::{CallError, Costs, Meeting, Path, RankState, State, Status, ThreadState};
-pub use window::bytes;
 pub use value::{CommId, MemoryId, Owner, Value};
+pub use window::bytes;
 
 use crate::clock::{Actor, Clock};
 use crate::fault::{About, Finding, OpRef, Rule};

@@ -275,9 +275,8 @@ fn because(out: &mut String, explained: &Explanation) {
 
 /// The first operations in which two ranks of the finding differ.
 fn parting(explained: &Explanation) -> Option<(OpRef, OpRef)> {
-    let of = |rank: Rank| {
-        explained.replay.log.iter().filter(move |l| l.op.rank == rank && l.op.thread.0 == 0)
-    };
+    let of =
+        |rank: Rank| explained.replay.log.iter().filter(move |l| l.op.rank == rank && l.op.thread.0 == 0);
     let ranks: Vec<Rank> = explained.lanes.iter().map(|(rank, _)| *rank).collect();
     let (a, b) = (*ranks.first()?, *ranks.get(1)?);
     of(a).zip(of(b)).find(|(x, y)| x.text != y.text || x.op.place != y.op.place).map(|(x, y)| (x.op, y.op))

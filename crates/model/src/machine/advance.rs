@@ -325,7 +325,9 @@ impl Machine {
                         let comm = launch.comm;
                         self.run_collective(state, comm);
                     }
-                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) => self.run_head(state, *rank, at),
+                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) => {
+                        self.run_head(state, *rank, at)
+                    }
                 }
             }
         }
@@ -365,9 +367,7 @@ impl Machine {
                     | ObjectKind::Addresses
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
-                    | ObjectKind::Init => {
-                        (&state.ranks[rank.at()].touches, Touch::Mutate)
-                    }
+                    | ObjectKind::Init => (&state.ranks[rank.at()].touches, Touch::Mutate),
                 };
                 if touches.get(&object).is_some_and(|rows| clashes(rows, touch, &t.clock)) {
                     self.contend(object);

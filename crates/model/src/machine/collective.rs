@@ -448,9 +448,9 @@ impl Machine {
         let mut clash = None;
         for earlier in &state.shared.executed {
             let ordered = earlier.members.iter().all(|(_, _, actor, epoch, _)| {
-                members.iter().all(|m| {
-                    state.ranks[m.rank.at()].streams[m.stream].1.clock.after(*actor, *epoch)
-                })
+                members
+                    .iter()
+                    .all(|m| state.ranks[m.rank.at()].streams[m.stream].1.clock.after(*actor, *epoch))
             });
             if ordered || earlier.comm == comm || self.config.coresident > 1 {
                 continue;
@@ -492,8 +492,9 @@ impl Machine {
 
     /// Whether everything that can still run is ordered after a collective that ran.
     fn known_to_all(&self, state: &State, executed: &Executed) -> bool {
-        let known =
-            |clock: &Clock| executed.members.iter().all(|(_, _, actor, epoch, _)| clock.after(*actor, *epoch));
+        let known = |clock: &Clock| {
+            executed.members.iter().all(|(_, _, actor, epoch, _)| clock.after(*actor, *epoch))
+        };
         executed.members.iter().all(|(rank, ..)| {
             let r = &state.ranks[rank.at()];
             r.threads.iter().all(|thread| !thread.running() || known(&thread.clock))
@@ -552,18 +553,10 @@ impl Machine {
     }
 
     /// The operations that registered the n-th window of a communicator on two ranks.
-    fn registrations(
-        &self,
-        state: &State,
-        comm: CommId,
-        a: (Rank, u32),
-        b: (Rank, u32),
-    ) -> Vec<OpRef> {
+    fn registrations(&self, state: &State, comm: CommId, a: (Rank, u32), b: (Rank, u32)) -> Vec<OpRef> {
         [a, b]
             .iter()
-            .filter_map(|(rank, nth)| {
-                self.view(state, *rank, comm)?.window(*nth).map(|w| w.op)
-            })
+            .filter_map(|(rank, nth)| self.view(state, *rank, comm)?.window(*nth).map(|w| w.op))
             .collect()
     }
 
@@ -641,11 +634,13 @@ impl Machine {
 
     fn stale(&self, state: &State, member: &Member) -> bool {
         let launch = &member.launch;
-        [(&launch.send, launch.send_window), (&launch.recv, launch.recv_window)].iter().any(|(buffer, found)| {
-            let Some((nth, _)) = found else { return false };
-            let window = self.view(state, member.rank, launch.comm).and_then(|view| view.window(*nth));
-            window.is_some_and(|window| window.buffer.memory != buffer.memory)
-        })
+        [(&launch.send, launch.send_window), (&launch.recv, launch.recv_window)].iter().any(
+            |(buffer, found)| {
+                let Some((nth, _)) = found else { return false };
+                let window = self.view(state, member.rank, launch.comm).and_then(|view| view.window(*nth));
+                window.is_some_and(|window| window.buffer.memory != buffer.memory)
+            },
+        )
     }
 
     /// Whether every kernel finds every peer's buffer where the peer passed it.
@@ -672,9 +667,8 @@ impl Machine {
     fn intended(&self, state: &State, members: &[Member]) -> Vec<(Range, Content, Rank)> {
         let part = members[0].launch.part_bytes();
         let mut out = Vec::with_capacity(members.len());
-        let source = |m: &Member, at: u64, len: u64| {
-            self.read(state, m.rank, &Range::of(&m.launch.send).sub(at, len))
-        };
+        let source =
+            |m: &Member, at: u64, len: u64| self.read(state, m.rank, &Range::of(&m.launch.send).sub(at, len));
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce => {
                 let inputs: Vec<Content> = members.iter().map(|m| source(m, 0, part)).collect();

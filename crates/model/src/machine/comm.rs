@@ -210,7 +210,8 @@ impl Machine {
 
     /// Each of these threads is ordered after everything that any of them did before.
     fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
-        let clocks = here.iter().map(|(rank, thread)| &state.ranks[rank.at()].threads[*thread as usize].clock);
+        let clocks =
+            here.iter().map(|(rank, thread)| &state.ranks[rank.at()].threads[*thread as usize].clock);
         let knowledge = Clock::union(clocks);
         for (rank, thread) in here {
             state.rank_mut(*rank).threads[*thread as usize].clock.learn(&knowledge);
@@ -270,14 +271,7 @@ impl Machine {
         }
     }
 
-    fn split_meet(
-        &self,
-        state: &mut State,
-        comm: CommId,
-        nth: u32,
-        here: &[(Rank, u32)],
-        events: &[Setup],
-    ) {
+    fn split_meet(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)], events: &[Setup]) {
         let color = |event: &Setup| match event {
             Setup::Split { color, .. } => *color,
             Setup::Register { .. } => None,

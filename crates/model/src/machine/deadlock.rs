@@ -212,9 +212,7 @@ impl Machine {
                 Value::Thread(child) => holder(Some(child)),
                 _ => (Vec::new(), None),
             },
-            Verb::Lock { mutex } => {
-                holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder))
-            }
+            Verb::Lock { mutex } => holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder)),
             Verb::PoolLock { pool }
             | Verb::Alloc { pool, .. }
             | Verb::Trim { pool, .. }
@@ -285,9 +283,10 @@ impl Machine {
                     let pending = view.is_some_and(|view| view.launched > view.executed);
                     let found = if pending {
                         Self::streams_where(state, nodes, *member, |stream| {
-                            stream.queue.iter().any(
-                                |op| matches!(&op.work, Work::Collective(l) if l.comm == comm),
-                            )
+                            stream
+                                .queue
+                                .iter()
+                                .any(|op| matches!(&op.work, Work::Collective(l) if l.comm == comm))
                         })
                     } else {
                         Self::threads_of(nodes, *member)
@@ -301,7 +300,10 @@ impl Machine {
             }
             Work::Wait(event, nth) => {
                 let targets = Self::streams_where(state, nodes, rank, |stream| {
-                    stream.queue.iter().any(|op| matches!(op.work, Work::Record(e, n) if (e, n) == (*event, *nth)))
+                    stream
+                        .queue
+                        .iter()
+                        .any(|op| matches!(op.work, Work::Record(e, n) if (e, n) == (*event, *nth)))
                 });
                 (targets, None)
             }

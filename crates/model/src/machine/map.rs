@@ -64,8 +64,7 @@ impl Machine {
     ) -> Result<Walk, Poll> {
         let r = &state.ranks[rank.at()];
         let entries = find(&r.maps, &map).map_or_else(Vec::new, |at| r.maps[at].1.clone());
-        let mut walk =
-            Walk { entries, addresses: r.address_order.clone(), hashes: r.hash_order.clone() };
+        let mut walk = Walk { entries, addresses: r.address_order.clone(), hashes: r.hash_order.clone() };
         if order == MapOrder::Insertion || walk.entries.len() < 2 {
             return Ok(walk);
         }
@@ -99,7 +98,8 @@ impl Machine {
                 r.address_order = walk.addresses;
                 r.hash_order = walk.hashes;
                 let count = u32::try_from(walk.entries.len()).expect("few entries");
-                let slots: Vec<Value> = walk.entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
+                let slots: Vec<Value> =
+                    walk.entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
                 self.answer(state, rank, thread, count, &slots);
             }
             Question::ListLen { list } => {

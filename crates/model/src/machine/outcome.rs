@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::{Machine, locked};
 use super::poll::Poll;
 use super::state::{CallError, State, Status};
 use super::thread::Next;
 use super::value::BlockId;
+use super::{Machine, locked};
 use crate::fault::{About, Rule};
 use crate::program::{Question, Verb};
 use crate::rank::{Rank, Token};
@@ -190,7 +190,8 @@ impl Machine {
         if state.findings.keys().any(|(rule, _)| *rule == Rule::Win8) {
             class = class.max(Class::Slow);
         }
-        let findings = state.findings.keys().map(|(rule, about)| (*rule, self.about(*about).into())).collect();
+        let findings =
+            state.findings.keys().map(|(rule, about)| (*rule, self.about(*about).into())).collect();
         Outcome { findings, ranks, errors, data, corrupt, class }
     }
 

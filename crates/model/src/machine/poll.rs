@@ -208,9 +208,7 @@ impl Machine {
             }
             Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::Run),
             Verb::Synchronize { what } => when(self.drained(state, rank, what)),
-            Verb::StoreGet { key } => {
-                when(state.shared.keys.get(key).is_some_and(|key| key.entry.is_some()))
-            }
+            Verb::StoreGet { key } => when(state.shared.keys.get(key).is_some_and(|key| key.entry.is_some())),
             Verb::FlagWait { flag, value } => {
                 when(state.shared.flags.get(flag).map_or(0, |flag| flag.value) == *value)
             }
@@ -349,9 +347,9 @@ impl Machine {
     ) {
         use ObjectKind as Kind;
         match verb {
-            Verb::CommSplit { comm, .. }
-            | Verb::CommDestroy { comm }
-            | Verb::Deregister { comm, .. } => self.comm_object(state, rank, comm, each),
+            Verb::CommSplit { comm, .. } | Verb::CommDestroy { comm } | Verb::Deregister { comm, .. } => {
+                self.comm_object(state, rank, comm, each)
+            }
             Verb::Register { comm, memory, .. } => {
                 self.comm_object(state, rank, comm, each);
                 self.memory_object(state, rank, memory, each);

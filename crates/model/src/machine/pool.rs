@@ -198,10 +198,10 @@ impl Machine {
         let (segment, block) = match fits.first() {
             Some((segment, block, _)) => (*segment, *block),
             None => {
-                let address = self.decide_address(r, (Owner::Pool(name), pool.segments_made), segment_bytes, picks)?;
+                let address =
+                    self.decide_address(r, (Owner::Pool(name), pool.segments_made), segment_bytes, picks)?;
                 let buffer = segment_buffer(name, pool.segments_made, address, segment_bytes);
-                let whole =
-                    Block { offset_bytes: 0, len_bytes: segment_bytes, stream, held: Use::Free };
+                let whole = Block { offset_bytes: 0, len_bytes: segment_bytes, stream, held: Use::Free };
                 pool.segments.push(Segment { buffer: Arc::new(buffer), small, blocks: vec![whole] });
                 pool.segments_made += 1;
                 grew = Some((address, segment_bytes));
@@ -261,8 +261,7 @@ impl Machine {
         match verb {
             Verb::Pool { pool, classes, tie, memory } => {
                 if pool_of(&state.ranks[rank.at()], *pool).is_none() {
-                    let fresh =
-                        Pool { classes: *classes, tie: *tie, memory: *memory, ..self.declared() };
+                    let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..self.declared() };
                     state.rank_mut(rank).pools.push((*pool, fresh));
                 }
                 self.done(state, rank, thread, &[]);
@@ -451,8 +450,8 @@ impl Machine {
                 }
             }
             Owner::Program(_) => {
-                let cuda =
-                    state.ranks[rank.at()].memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
+                let cuda = state.ranks[rank.at()].memory.get(&buffer.memory).map(|m| m.kind)
+                    == Some(MemoryKind::Cuda);
                 if cuda {
                     self.touch(state, rank, thread, Object::DEVICE, Touch::Mutate);
                     let clocks: Vec<Clock> =
@@ -467,14 +466,7 @@ impl Machine {
         self.done(state, rank, thread, &[]);
     }
 
-    fn trim(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (pool, release): (Token, Release),
-        op: OpRef,
-    ) {
+    fn trim(&self, state: &mut State, rank: Rank, thread: u32, (pool, release): (Token, Release), op: OpRef) {
         let row = self.pool_mut(state, rank, pool);
         let idle = |segment: &Segment| segment.blocks.iter().all(|block| block.held == Use::Free);
         let released: Vec<Arc<Buffer>> =

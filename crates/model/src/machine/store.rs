@@ -5,7 +5,7 @@
 //! Not here: barriers and agreements ([`super::host`]).
 
 use super::Machine;
-use super::contention::{ObjectKind, Object, Touch, touch};
+use super::contention::{Object, ObjectKind, Touch, touch};
 use super::state::{State, StoreEntry};
 use crate::fault::{About, OpRef, Rule};
 use crate::program::Verb;
@@ -32,8 +32,7 @@ impl Machine {
                 let object = Object::named(ObjectKind::StoreKey, *key);
                 let row = &state.shared.keys[key];
                 let entry = row.entry.clone().expect("polled before it runs");
-                let after =
-                    if self.orders_by_sight(object) { Some(entry.set) } else { row.first.clone() };
+                let after = if self.orders_by_sight(object) { Some(entry.set) } else { row.first.clone() };
                 if let Some(after) = after {
                     state.rank_mut(rank).threads[thread as usize].clock.join(&after);
                 }
@@ -52,7 +51,11 @@ impl Machine {
             Verb::FlagWait { flag, value } => {
                 let object = Object::named(ObjectKind::Flag, *flag);
                 let after = state.shared.flags.get(flag).and_then(|row| {
-                    if self.orders_by_sight(object) { row.last.clone() } else { row.first.get(value).cloned() }
+                    if self.orders_by_sight(object) {
+                        row.last.clone()
+                    } else {
+                        row.first.get(value).cloned()
+                    }
                 });
                 if let Some(after) = after {
                     state.rank_mut(rank).threads[thread as usize].clock.join(&after);

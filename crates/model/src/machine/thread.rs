@@ -52,13 +52,7 @@ impl ThreadState {
 }
 
 impl Machine {
-    pub(crate) fn thread(
-        &self,
-        rank: Rank,
-        entry: Entry,
-        clock: Clock,
-        empty: Arc<Stretch>,
-    ) -> ThreadState {
+    pub(crate) fn thread(&self, rank: Rank, entry: Entry, clock: Clock, empty: Arc<Stretch>) -> ThreadState {
         let stretch = self.stretch(rank, entry, &[]).unwrap_or(empty);
         let mut thread = ThreadState {
             entry,
@@ -134,9 +128,7 @@ impl Machine {
                 _ => Value::Null,
             },
             Operand::Address(of) => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => {
-                    Value::Address(Address::Memory(buffer.address, buffer.offset_bytes))
-                }
+                Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.address, buffer.offset_bytes)),
                 Value::Comm(comm) => Value::Address(Address::Comm(comm)),
                 _ => Value::Null,
             },

@@ -129,9 +129,11 @@ impl Machine {
     /// A set-up event is over for one thread.
     fn set_up_done(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId, value: Value) {
         let t = &mut state.rank_mut(rank).threads[thread as usize];
-        let grouped = t.group.calls.iter().position(
-            |call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm),
-        );
+        let grouped = t
+            .group
+            .calls
+            .iter()
+            .position(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm));
         match grouped {
             None => self.done(state, rank, thread, &[value]),
             Some(at) => {
@@ -400,7 +402,11 @@ impl Machine {
     }
 
     /// Windows of any communicator of a rank that cover memory about to go.
-    pub(crate) fn covering(state: &State, rank: Rank, memory: super::MemoryId) -> Option<(CommId, u32, OpRef)> {
+    pub(crate) fn covering(
+        state: &State,
+        rank: Rank,
+        memory: super::MemoryId,
+    ) -> Option<(CommId, u32, OpRef)> {
         state.ranks[rank.at()].views.iter().find_map(|(comm, view)| {
             let window = view.windows.iter().find(|w| w.live && w.buffer.memory == memory)?;
             (!view.destroyed).then_some((*comm, window.nth, window.op))

@@ -4,10 +4,10 @@
 use super::Machine;
 use super::poll::{FaultOf, PickOf};
 use super::state::{GroupCall, State};
-use super::value::{Address, Value};
-use crate::program::{Operand, Question, Verb};
 use super::thread::Next;
+use super::value::{Address, Value};
 use crate::fault::OpRef;
+use crate::program::{Operand, Question, Verb};
 use crate::rank::{Rank, Thread, Token};
 
 impl Machine {
@@ -141,7 +141,8 @@ impl Machine {
     pub fn pick_name(&self, of: &PickOf, pick: u32) -> String {
         match of {
             PickOf::Choose(name, options) => {
-                let option = options.get(pick as usize).map_or_else(String::new, |o| self.name(*o).to_string());
+                let option =
+                    options.get(pick as usize).map_or_else(String::new, |o| self.name(*o).to_string());
                 format!("{} = {option}", self.name(*name))
             }
             PickOf::Fault(fault) => {
@@ -166,7 +167,9 @@ impl Machine {
             PickOf::CommOrder => format!("the communicator's hash is number {pick} of those compared"),
             PickOf::AddressReuse if pick == 0 => "the new segment gets a fresh address".to_owned(),
             PickOf::AddressReuse => "the new segment gets a freed address back".to_owned(),
-            PickOf::Havoc(pool) if pick == 0 => format!("history leaves nothing more in {}", self.name(*pool)),
+            PickOf::Havoc(pool) if pick == 0 => {
+                format!("history leaves nothing more in {}", self.name(*pool))
+            }
             PickOf::Havoc(pool) => format!("history leaves a free segment in {}", self.name(*pool)),
         }
     }
