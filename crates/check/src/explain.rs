@@ -201,31 +201,28 @@ fn named(
 ) -> Result<Vec<OpRef>, ReplayError> {
     /// Candidates tried for the second operation.
     const TRIED_AT_MOST: usize = 24;
-    let mut named: Vec<OpRef> = Vec::new();
-    let picked = replay.steps.iter().filter(|step| step.picked).map(|step| step.op);
-    // First what the finding names, then where luck decided, then what came last before it.
-    let earlier = replay.log.iter().rev().filter(|logged| !logged.asks).map(|logged| logged.op);
-    let is_op = |op: &OpRef| {
-        let same = |l: &&Logged| (l.op.rank, l.op.thread, l.op.index) == (op.rank, op.thread, op.index);
-        replay.log.iter().find(same).is_some_and(|logged| !logged.asks)
+    let picked: Vec<OpRef> = replay.steps.iter().filter(|step| step.picked).map(|step| step.op).collect();
+    let is = |a: &OpRef, b: &OpRef| (a.rank, a.thread, a.index) == (b.rank, b.thread, b.index);
+    // Locks that the pool takes for its hooks are nobody's operation.
+    let nameable = |op: &OpRef| {
+        replay.log.iter().any(|l| is(&l.op, op) && !l.asks && !l.text.contains("allocator's lock"))
     };
-    let candidates = finding.ops.iter().copied().chain(picked).chain(earlier).filter(is_op);
-    let mut tried = BTreeSet::new();
-    for candidate in candidates {
-        if named.len() == 2 || tried.len() == TRIED_AT_MOST {
-            break;
-        }
-        if !tried.insert(candidate) {
-            continue;
-        }
-        // The second is on another rank where there is one that matters.
-        let other_rank = named.first().is_none_or(|first| first.rank != candidate.rank);
-        let last_chance = tried.len() + 8 > TRIED_AT_MOST || exploration.config.ranks == 1;
-        if !(other_rank || last_chance || finding.ops.contains(&candidate)) {
-            continue;
-        }
-        if matters(source, exploration, &candidate, options)? {
-            named.push(candidate);
+    // What the finding names, then where luck decided, then what came last before it.
+    let earlier = replay.log.iter().rev().map(|logged| logged.op);
+    let all: Vec<OpRef> =
+        finding.ops.iter().copied().chain(picked).chain(earlier).filter(|op| nameable(op)).collect();
+    let mut named: Vec<OpRef> = Vec::new();
+    let mut tried: BTreeSet<OpRef> = BTreeSet::new();
+    for elsewhere in [true, false] {
+        for candidate in &all {
+            // The second is on another rank where there is one that matters.
+            let apart = named.first().is_none_or(|first| first.rank != candidate.rank);
+            if named.len() == 2 || tried.len() >= TRIED_AT_MOST || (elsewhere && !apart) {
+                continue;
+            }
+            if tried.insert(*candidate) && matters(source, exploration, candidate, options)? {
+                named.push(*candidate);
+            }
         }
     }
     Ok(named)

@@ -625,6 +625,10 @@ impl Machine {
                 {
                     let Some((memory, offset_bytes)) = self.through(state, by, p, send) else { continue };
                     let Some(whole) = state.ranks[p.rank.at()].memory.get(&memory) else { continue };
+                    // Old pages that a stale window still reaches belong to nobody who could race for them.
+                    if whole.released {
+                        continue;
+                    }
                     let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };
                     self.access(state, p.rank, p.stream, &touched, access, p.launch.op);
                 }

@@ -101,8 +101,17 @@ impl Machine {
         }
         match t.next_in(&t.stretch) {
             Next::Return => Poll::Wait,
+            Next::Op(_) if self.left_out(state, rank, thread) => Poll::Run,
             Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
             Next::Op(op) => self.poll_op(state, rank, thread, &op.verb, given),
+        }
+    }
+
+    /// Whether the thread's next operation is left out of the program.
+    pub(crate) fn left_out(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        !self.config.left_out.is_empty() && {
+            let index = state.ranks[rank.at()].threads[thread as usize].index;
+            self.config.left_out.contains(&(state.original[rank.at()], Thread(thread), index))
         }
     }
 

@@ -426,9 +426,10 @@ impl Machine {
         let Some(block) = owned else {
             self.find(state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
-                    "rank {} frees {}, which it does not hold any more ({})",
+                    "rank {} frees {} of {}, which it does not hold any more ({})",
                     rank.0,
                     self.buffer_name(&buffer),
+                    self.memory_name(buffer.memory),
                     self.at(&op)
                 )
             });

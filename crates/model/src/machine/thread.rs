@@ -179,13 +179,10 @@ impl Machine {
             Next::Return => {}
             Next::Ask(question, _) => self.ask(state, rank, thread, question),
             Next::Op(op) => {
-                if !self.config.left_out.is_empty() {
-                    let named = (state.original[rank.at()], op_ref.thread, op_ref.index);
-                    if self.config.left_out.contains(&named) {
-                        let nulls = vec![Value::Null; op.verb.slots() as usize];
-                        self.done(state, rank, thread, &nulls);
-                        return;
-                    }
+                if self.left_out(state, rank, thread) {
+                    let nulls = vec![Value::Null; op.verb.slots() as usize];
+                    self.done(state, rank, thread, &nulls);
+                    return;
                 }
                 self.run_op(state, rank, thread, &op.verb, op_ref);
             }
