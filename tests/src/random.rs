@@ -366,7 +366,7 @@ impl Builder {
             1 => Verb::StoreGet { key },
             2 => Verb::StoreDelete { key },
             3 => Verb::FlagWrite { flag, value },
-            4 => Verb::FlagWait { flag, value: value - i64::from(s % 3 == 0) },
+            4 => Verb::FlagWait { flag, value: value - i64::from(s.is_multiple_of(3)) },
             _ => {
                 let options = [self.script.name("no"), self.script.name("yes")].into();
                 let question = Question::Choose { name: self.script.name("choice"), options };
@@ -398,7 +398,7 @@ impl Builder {
                 continue;
             }
             let x = if bent && q % 7 == 2 { self.b[at].clone() } else { self.a[at].clone() };
-            let count = if s % 3 == 0 { 1024 } else { 1 << 20 };
+            let count = if s.is_multiple_of(3) { 1024 } else { 1 << 20 };
             let mut call = self.reduce(&self.comms[at].clone(), &x, count, "default");
             match q % 7 {
                 3 if bent => call.count /= 2,
@@ -412,7 +412,7 @@ impl Builder {
                 _ => {}
             }
             self.script.push(r, 0, Verb::Collect(Arc::new(call)));
-            if s % 2 == 0 {
+            if s.is_multiple_of(2) {
                 self.script.push(r, 0, Verb::Synchronize { what: Operand::Device });
             }
         }
@@ -464,7 +464,7 @@ impl Builder {
     fn pool(&mut self, rank: u32, thread: u32, q: u8, s: u8) {
         let pool = self.script.name("pool");
         let stream = self.script.name("default");
-        let tie = if q % 2 == 0 { TieBreak::Address } else { TieBreak::Counter };
+        let tie = if q.is_multiple_of(2) { TieBreak::Address } else { TieBreak::Counter };
         self.script.push(
             rank,
             thread,
@@ -540,9 +540,9 @@ impl Builder {
         let (m, n) = (self.script.name("m"), self.script.name("n"));
         let list = self.script.name("order");
         for thread in 0..2 {
-            let (first, second) = if thread == 0 || q % 2 == 0 { (m, n) } else { (n, m) };
+            let (first, second) = if thread == 0 || q.is_multiple_of(2) { (m, n) } else { (n, m) };
             self.script.push(rank, thread, Verb::Lock { mutex: first });
-            if s % 2 == 0 {
+            if s.is_multiple_of(2) {
                 self.script.push(rank, thread, Verb::Lock { mutex: second });
                 self.script.push(rank, thread, Verb::Unlock { mutex: second });
             } else {
@@ -619,7 +619,7 @@ impl Builder {
         for r in 0..self.ranks {
             let at = r as usize;
             self.register(r, 0, self.a[at].clone(), WindowFlags::CollSymmetric);
-            if r == 0 || q % 2 == 0 {
+            if r == 0 || q.is_multiple_of(2) {
                 self.script.push(r, 0, Verb::Free { buffer: self.a[at].clone(), after: None });
                 let x = self.memory(r, "back", 4 * MIB, MemoryKind::Nccl);
                 let call = self.reduce(&self.comms[at].clone(), &x, 1 << 20, "default");
@@ -639,9 +639,9 @@ impl Builder {
                 }
             }
             let first = self.reduce(&self.comms[at].clone(), &self.a[at].clone(), 1 << 20, "default");
-            let stream = if q % 3 == 0 { "default" } else { "side" };
+            let stream = if q.is_multiple_of(3) { "default" } else { "side" };
             let second = self.reduce(&self.others[at].clone(), &self.b[at].clone(), 1 << 20, stream);
-            let order = if r == rank && q % 2 == 0 { [second, first] } else { [first, second] };
+            let order = if r == rank && q.is_multiple_of(2) { [second, first] } else { [first, second] };
             for call in order {
                 self.script.push(r, 0, Verb::Collect(Arc::new(call)));
             }
@@ -655,7 +655,7 @@ impl Builder {
         let name = self.script.name("produce");
         self.script.push(rank, 0, Verb::Kernel { name, reads: [].into(), writes: a.clone(), stream: one });
         self.script.push(rank, 0, Verb::EventRecord { event, stream: one });
-        if s % 2 == 0 {
+        if s.is_multiple_of(2) {
             self.script.push(rank, 1, Verb::StreamWait { stream: two, event });
         } else {
             self.script.push(rank, 1, Verb::Synchronize { what: Operand::Event(event) });
@@ -666,7 +666,7 @@ impl Builder {
 
     fn unequal(&mut self, rank: u32, q: u8) {
         for r in 0..self.ranks {
-            let len = if r == rank && q % 2 == 0 { 8 * MIB } else { 4 * MIB };
+            let len = if r == rank && q.is_multiple_of(2) { 8 * MIB } else { 4 * MIB };
             let x = self.memory(r, "u", len, MemoryKind::Nccl);
             let flags =
                 if r == rank && q % 2 == 1 { WindowFlags::Default } else { WindowFlags::CollSymmetric };

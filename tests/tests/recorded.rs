@@ -71,7 +71,7 @@ fn hooks_run_under_the_lock_of_their_pool() {
     assert_eq!(words(&source, 0, &[0]), ["PoolUnlock"]);
     assert_eq!(words(&source, 0, &[1]), ["MapPut", "PoolUnlock"]);
     assert_eq!(words(&source, 0, &[1, 1]), ["PoolLock", "Trim"]);
-    assert_eq!(words(&source, 0, &[1, 1, 2]), ["MapPop", "MapPop", "PoolUnlock"]);
+    assert_eq!(words(&source, 0, &[1, 1, 2]), ["MapPop", "Release", "MapPop", "Release", "PoolUnlock"]);
     assert_eq!(words(&source, 0, &[1, 0]), [""; 0]);
 }
 

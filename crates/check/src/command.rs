@@ -82,6 +82,9 @@ pub enum CommandError {
         /// Its version.
         found: u32,
     },
+    /// A path or a folder that is not there.
+    #[error("{0}")]
+    Usage(String),
     /// The trace speaks of something that the spec no longer has.
     #[error("{0}")]
     #[diagnostic(help("the spec was edited since the trace was recorded; record it again"))]
@@ -190,9 +193,9 @@ pub struct Drift {
 /// # Errors
 /// If a spec is bad.
 pub fn drift(repo: &Path, paths: &[PathBuf]) -> Result<Drift, Box<dyn Diagnostic + Send + Sync>> {
-    let files = spec_files(paths).map_err(|message| boxed(CommandError::Misfit(message)))?;
+    let files = spec_files(paths).map_err(|message| boxed(CommandError::Usage(message)))?;
     if !repo.is_dir() {
-        return Err(boxed(CommandError::Misfit(format!("no folder {} (--repo)", repo.display()))));
+        return Err(boxed(CommandError::Usage(format!("no folder {} (--repo)", repo.display()))));
     }
     let (mut text, mut moved, mut total) = (String::new(), 0, 0);
     for path in &files {

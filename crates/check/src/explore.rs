@@ -186,9 +186,7 @@ impl Collector {
             most.reserved_bytes_max = most.reserved_bytes_max.max(costs.reserved_bytes_max);
             most.steady |= costs.steady;
         }
-        if !collected.outcomes.contains_key(&outcome) {
-            collected.outcomes.insert(outcome, Witness { choices: state.choices(), past: 0 });
-        }
+        collected.outcomes.entry(outcome).or_insert_with(|| Witness { choices: state.choices(), past: 0 });
         for ((rule, _), finding) in state.findings() {
             let better = collected.broken.get(rule).is_none_or(|best| {
                 let choices = state.choices().len();

@@ -167,6 +167,10 @@ fn check(arguments: &CheckArguments) -> u8 {
     if files.iter().all(|spec| spec.checks.is_empty()) {
         return usage("none of these files has a check; say check(name, program, expect = …) in one of them");
     }
+    let wanted = |name: &str| arguments.only.as_ref().is_none_or(|part| name.contains(part.as_str()));
+    if !files.iter().flat_map(|spec| &spec.checks).any(|check| wanted(&check.name)) {
+        return usage("no check has a name like that (--only)");
+    }
     let seconds = arguments.max_seconds.unwrap_or_default();
     if seconds < 0.0 || !seconds.is_finite() {
         return usage("--max-seconds takes a positive number of seconds");
@@ -291,9 +295,6 @@ fn print_all(files: &[File], arguments: &CheckArguments, options: &Options) -> u
                 Err(error) => return usage(error),
             }
         }
-    }
-    if good + unexpected + unknown == 0 {
-        return usage("no check has a name like that (--only)");
     }
     match (unexpected, unknown) {
         (0, 0) => 0,

@@ -171,14 +171,12 @@ impl std::fmt::Debug for Recorder {
 /// Whether an operation tells ranks apart: a root, a child communicator, or only some of the ranks.
 fn names_ranks(verb: &Verb, ranks: u32) -> bool {
     let world = |members: &[Rank]| members.iter().copied().eq((0..ranks).map(Rank));
-    match verb {
-        Verb::CommSplit { .. } => true,
-        Verb::Collect(call) => matches!(call.kind, CollectiveKind::Broadcast { .. }),
-        Verb::CommInit { members, .. } | Verb::Barrier { members } | Verb::AllAgree { members, .. } => {
-            !world(members)
-        }
-        _ => false,
+    if let Verb::CommInit { members, .. } | Verb::Barrier { members } | Verb::AllAgree { members, .. } = verb
+    {
+        return !world(members);
     }
+    let rooted = |kind| matches!(kind, CollectiveKind::Broadcast { .. });
+    matches!(verb, Verb::CommSplit { .. }) || matches!(verb, Verb::Collect(call) if rooted(call.kind))
 }
 
 impl Recorder {

@@ -451,7 +451,13 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
                 | rankcheck_model::Question::MapItems { .. }
                 | rankcheck_model::Question::ListLen { .. }
                 | rankcheck_model::Question::Trimmed(_) => 4,
-                _ => 2,
+                rankcheck_model::Question::Grew(_)
+                | rankcheck_model::Question::Failed(_)
+                | rankcheck_model::Question::Equal(..)
+                | rankcheck_model::Question::Truth(_)
+                | rankcheck_model::Question::MapHas { .. }
+                | rankcheck_model::Question::HasWindow { .. }
+                | rankcheck_model::Question::EventQuery { .. } => 2,
             };
             open.extend((0..options).map(|answer| [answers.as_slice(), &[answer]].concat()));
         }

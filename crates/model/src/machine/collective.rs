@@ -750,7 +750,9 @@ impl Machine {
         let whole_of = |content: &Content| whole(&mut locked(&self.terms), content);
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce => {
-                let mut written: Vec<(Rank, Range, Vec<(usize, Term)>)> = Vec::new();
+                /// Shares with their terms.
+                type Written = Vec<(usize, Term)>;
+                let mut written: Vec<(Rank, Range, Written)> = Vec::new();
                 for (share, by) in members.iter().enumerate() {
                     let inputs: Vec<Content> = members
                         .iter()

@@ -1,5 +1,9 @@
 //! Host barriers and agreements: meetings of processes outside NCCL.
 //! Not here: the store, through which many programs build them.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
 
 use std::sync::Arc;
 

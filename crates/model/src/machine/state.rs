@@ -390,12 +390,14 @@ pub(crate) struct Flag {
     pub(crate) first: BTreeMap<i64, Clock>,
 }
 
+/// A member of a collective that ran: rank, issue, actor, epoch, operation.
+pub(crate) type Ran = (Rank, u32, crate::clock::Actor, u32, OpRef);
+
 /// A collective that ran, kept while another may turn out to be unordered with it.
 #[derive(Debug, Clone)]
 pub(crate) struct Executed {
     pub(crate) comm: CommId,
-    /// For each member: rank, issue, actor, epoch, operation.
-    pub(crate) members: Arc<[(Rank, u32, crate::clock::Actor, u32, OpRef)]>,
+    pub(crate) members: Arc<[Ran]>,
 }
 
 /// What all ranks share.

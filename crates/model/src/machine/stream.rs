@@ -1,5 +1,9 @@
 //! Streams and events: queues whose heads run, and the order that records and waits make.
 //! Not here: collectives at the head of a stream ([`super::collective`]).
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
