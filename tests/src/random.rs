@@ -135,6 +135,7 @@ impl Builder {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "a table: one arm for each kind of fragment")]
     fn fragment(&mut self, (kind, p, q, s): Fragment) {
         let rank = u32::from(p) % self.ranks;
         let thread = self.thread_of(rank, q);
