@@ -4,21 +4,35 @@
 //!
 //! ```
 //! use rankcheck::closure::Program;
-//! use rankcheck_model::{Entry, Rank, Source};
+//! use rankcheck::verify::Verdict;
+//! use rankcheck_model::Rule;
 //!
-//! let program = Program::new(2, |r| {
+//! const MIB: u64 = 1 << 20;
+//!
+//! // A pool that registers what it grows by: whether it grows is up to each rank.
+//! let grows_alone = Program::new(2, |r| {
 //!     let tp = r.comm("tp", &r.world());
 //!     let pool = r.pool("symm");
-//!     let x = r.alloc(pool, "x", 4 << 20);
-//!     r.register(&tp, &x);
-//!     r.all_reduce(&tp, &x);
-//!     if r.choose("tokens", &["few", "many"])? == 1 {
-//!         r.barrier();
+//!     let kept = r.choose("earlier batches", &["none", "one"])?;
+//!     for batch in 0..=kept {
+//!         let x = r.alloc(pool, &format!("x{batch}"), 4 * MIB);
+//!         r.register(&tp, &x);
 //!     }
 //!     Ok(())
 //! });
-//! let stretch = program.stretch(Rank(0), Entry(0), &[])?;
-//! assert_eq!(stretch.ops.len(), 5);
+//! let Verdict::Fails { primary, .. } = grows_alone.check()? else { panic!("one rank registers alone") };
+//! assert_eq!(primary, Rule::Win1);
+//!
+//! // The repaired protocol allocates for the largest batch first, on every rank.
+//! let preallocates = Program::new(2, |r| {
+//!     let tp = r.comm("tp", &r.world());
+//!     let pool = r.pool("symm");
+//!     let x = r.alloc(pool, "x", 8 * MIB);
+//!     r.register(&tp, &x);
+//!     r.all_reduce(&tp, &x);
+//!     Ok(())
+//! });
+//! assert_eq!(preallocates.check()?, Verdict::Holds);
 //! # Ok::<(), rankcheck_model::SourceError>(())
 //! ```
 #![forbid(unsafe_code)]
@@ -28,12 +42,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, Declared, Dtype, Entry, MapOrder, MemoryKind, Operand, Place,
+    Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, MapOrder, MemoryKind, Operand, Place,
     PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch, Symmetry, TieBreak,
     Token, Verb, WindowFlags,
 };
 
+use crate::explore::{Bounds, explore};
 use crate::recorder::{Memo, Names, Recorder, Stop};
+use crate::verify::Verdict;
 
 /// What a program gives back: `Ok(())` at its end, or the stop of a question that it passes up with `?`.
 pub type Flow = Result<(), Stop>;
@@ -62,6 +78,18 @@ impl Program {
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.ranks
+    }
+}
+
+impl Program {
+    /// Explores every choice of the program on the default platform, within the default bounds.
+    ///
+    /// # Errors
+    /// If the program is not a function of the answers that it is given.
+    pub fn check(self) -> Result<Verdict, SourceError> {
+        let config = Config::new(self.ranks);
+        let source: Arc<dyn Source> = Arc::new(self);
+        Ok(Verdict::of(&explore(&source, config, &Bounds::default())?))
     }
 }
 
