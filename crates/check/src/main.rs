@@ -80,7 +80,7 @@ struct CheckArguments {
     #[arg(long)]
     naive: bool,
     /// Only checks whose name contains this.
-    #[arg(long)]
+    #[arg(long, value_name = "NAME")]
     only: Option<String>,
     /// Give up on a check beyond this many states.
     #[arg(long, default_value_t = Bounds::default().states)]
@@ -92,15 +92,15 @@ struct CheckArguments {
     #[arg(long, default_value_t = Bounds::default().steps)]
     max_steps: u64,
     /// Give up on an exploration after this many seconds.
-    #[arg(long)]
+    #[arg(long, allow_negative_numbers = true)]
     max_seconds: Option<f64>,
     /// Checks run at the same time; the number of cores if not given.
     #[arg(long)]
     jobs: Option<usize>,
     /// Write a trace file for each failing check into this folder.
-    #[arg(long)]
+    #[arg(long, value_name = "DIR")]
     trace_out: Option<PathBuf>,
-    /// Print failing and unexpected checks only.
+    /// Print unexpected and inconclusive checks only.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -171,8 +171,8 @@ fn check(arguments: &CheckArguments) -> u8 {
     if !files.iter().flat_map(|spec| &spec.checks).any(|check| wanted(&check.name)) {
         return usage("no check has a name like that (--only)");
     }
-    let seconds = arguments.max_seconds.unwrap_or_default();
-    if seconds < 0.0 || !seconds.is_finite() {
+    let seconds = arguments.max_seconds.unwrap_or(1.0);
+    if seconds <= 0.0 || !seconds.is_finite() {
         return usage("--max-seconds takes a positive number of seconds");
     }
     if arguments.naive && arguments.trace_out.is_some() {

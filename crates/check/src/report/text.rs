@@ -1,6 +1,6 @@
 //! The text report of one check: a headline, and at most twelve lines below it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -152,7 +152,7 @@ fn fails(
     if let Some(passes) = passes(checked) {
         let _ = write!(out, "\n  passes    {passes}");
     }
-    prediction(out, checked);
+    prediction(out, checked, &explained);
     Ok(())
 }
 
@@ -287,20 +287,24 @@ fn passes(checked: &Checked) -> Option<String> {
     Some(format!("{} (checked)", at(holding)))
 }
 
-fn prediction(out: &mut String, checked: &Checked) {
+/// What each platform will do: the outcome of the run that is shown, and the classes of the others.
+fn prediction(out: &mut String, checked: &Checked, explained: &Explanation) {
     let run = checked.run();
     let mut shown = vec![run];
     shown.extend(
         checked.elsewhere.iter().filter(|other| (other.ranks, &other.params) == (run.ranks, &run.params)),
     );
     for (nth, run) in shown.iter().enumerate() {
-        let outcomes = predicted(run);
-        let texts: std::collections::BTreeSet<String> = outcomes.iter().map(|o| ends(o)).collect();
         let label = if nth == 0 { "predicts" } else { "" };
         let unverified = if run.platform.observed() { "" } else { " (unverified)" };
-        let mut text = texts.iter().take(3).cloned().collect::<Vec<_>>().join(" | ");
-        if texts.len() > 3 {
-            let _ = write!(text, " | {} more", texts.len() - 3);
+        // Outcomes of interchangeable ranks are known up to their numbers; the run that is shown has them.
+        let told = if nth == 0 { Some(&explained.replay.outcome) } else { predicted(run).first().copied() };
+        let mut text = told.map_or_else(String::new, ends);
+        let others: BTreeSet<&str> = predicted(run).iter().map(|outcome| outcome.class.name()).collect();
+        let others: Vec<&str> =
+            others.into_iter().filter(|class| told.is_none_or(|told| told.class.name() != *class)).collect();
+        if !others.is_empty() {
+            let _ = write!(text, "; other runs: {}", others.join(", "));
         }
         let _ = write!(out, "\n  {label:<9} NCCL {}{unverified}: {text}", run.platform);
     }

@@ -169,11 +169,12 @@ impl Machine {
         if s.hung || self.ready_stream(state, rank, comm) != Some(at) {
             return;
         }
-        let members = self.members(comm);
+        let size = self.view(state, rank, comm).map_or(0, |view| view.size);
         let ready = work.ready.entry(comm).or_default();
         ready.insert(rank);
-        if ready.len() == members.len() {
-            work.ready.remove(&comm);
+        if ready.len() == size {
+            ready.clear();
+            let members = self.members(comm);
             self.run_collective(state, comm);
             for member in members.iter() {
                 work.push_rank(state, *member);

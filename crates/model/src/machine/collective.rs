@@ -71,7 +71,8 @@ impl Machine {
             self.done(state, rank, thread, &[]);
             return;
         };
-        let (send_bytes, recv_bytes) = Launch::needs(call, self.members(comm).len());
+        let (send_bytes, recv_bytes) =
+            Launch::needs(call, self.view(state, rank, comm).map_or(0, |view| view.size));
         let send = self.long_enough(state, rank, thread, (&send, send_bytes), op);
         let recv = self.long_enough(state, rank, thread, (&recv, recv_bytes), op);
         let launch = Launch {
@@ -94,7 +95,7 @@ impl Machine {
         }
         self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
-        let launch = self.relaunch(state, rank, &launch);
+        let launch = self.relaunch(state, rank, launch);
         let cold = self.view(state, rank, comm).is_some_and(|view| !view.connected);
         if cold && launch.path == KernelPath::Ordinary {
             self.arrive(state, rank, thread, Meeting::Connect(comm));
@@ -173,7 +174,7 @@ impl Machine {
     }
 
     /// The launch as it would be made now: windows are looked up at the call, or at the end of the group.
-    pub(crate) fn relaunch(&self, state: &State, rank: Rank, launch: &Launch) -> Launch {
+    pub(crate) fn relaunch(&self, state: &State, rank: Rank, launch: Launch) -> Launch {
         let r = &state.ranks[rank.at()];
         let look = |buffer: &Buffer| {
             Self::lookup(r, launch.comm, buffer)
@@ -187,11 +188,11 @@ impl Machine {
             op: launch.call.op,
             dtype: launch.call.dtype,
             len_bytes: launch.part_bytes(),
-            ranks: self.members(launch.comm).len(),
+            ranks: self.view(state, rank, launch.comm).map_or(0, |view| view.size),
             send_registered: send_window.is_some(),
             recv_registered: recv_window.is_some(),
         });
-        Launch { send_window, recv_window, path, ..launch.clone() }
+        Launch { send_window, recv_window, path, ..launch }
     }
 
     pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Launch) {

@@ -207,8 +207,9 @@ impl Machine {
     }
 
     fn enter(&self, state: &mut State, rank: Rank, comm: CommId) {
+        let size = self.members(comm).len();
         let r = state.rank_mut(rank);
-        r.views.push((comm, View::default()));
+        r.views.push((comm, View { size, ..View::default() }));
         r.costs.communicators += 1;
     }
 

@@ -119,7 +119,7 @@ impl Machine {
             })
             .collect();
         for (comm, launch) in &launches {
-            let fresh = self.relaunch(state, rank, launch);
+            let fresh = self.relaunch(state, rank, Launch::clone(launch));
             let cold = self.view(state, rank, *comm).is_some_and(|view| !view.connected);
             if cold && fresh.path == KernelPath::Ordinary {
                 self.arrive(state, rank, thread, Meeting::Connect(*comm));
@@ -127,7 +127,7 @@ impl Machine {
             }
         }
         for (_, launch) in &launches {
-            let fresh = self.relaunch(state, rank, launch);
+            let fresh = self.relaunch(state, rank, Launch::clone(launch));
             self.enqueue_launch(state, rank, thread, fresh);
         }
         state.rank_mut(rank).threads[thread as usize].group = Group::default();

@@ -189,6 +189,8 @@ pub(crate) struct Window {
 /// What one rank knows of a communicator.
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct View {
+    /// Number of members.
+    pub(crate) size: usize,
     /// Set-up events entered.
     pub(crate) setups: u32,
     pub(crate) connected: bool,
