@@ -376,13 +376,4 @@ impl Machine {
             });
         }
     }
-
-    /// Whether the objects that a thread touches next include one.
-    #[must_use]
-    pub fn touches(&self, state: &State, rank: Rank, thread: Thread, object: Object) -> bool {
-        let t = &state.ranks[rank.at()].threads[thread.at()];
-        let mut found = false;
-        self.objects(state, rank, thread.0, t.next_in(&t.stretch), &mut |o| found |= o == object);
-        found
-    }
 }

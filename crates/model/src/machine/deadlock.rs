@@ -331,14 +331,12 @@ impl Machine {
         };
         let mut ops = vec![node.op];
         ops.extend(other);
-        let sentence_parts = (node.rule, node.never, other, component.len());
         let past = node.past;
         let (rule, op) = (node.rule, node.op);
-        let what = self.waiting_text(state, node);
+        let what = self.waiting_text(node);
         self.find(state, rule, about, &ops, past, || {
-            let (_, never, other, size) = sentence_parts;
             let mut text = format!("rank {} waits {what} ({})", op.rank.0, self.at(&op));
-            match (never, other) {
+            match (node.never, other) {
                 (Some(rank), Some(last)) if rule == Rule::Win7 => {
                     text.push_str(&format!(
                         " while rank {} launched it on the symmetric kernel ({}): the buffer is registered \
@@ -359,13 +357,13 @@ impl Machine {
                     let partner_text = nodes
                         .iter()
                         .find(|n| n.op == partner)
-                        .map_or_else(String::new, |n| self.waiting_text_of(n));
+                        .map_or_else(String::new, |n| self.waiting_text(n));
                     text.push_str(&format!(
                         " for rank {}, which waits {partner_text} ({})",
                         partner.rank.0,
                         self.at(&partner)
                     ));
-                    if size > 1 {
+                    if component.len() > 1 {
                         text.push_str(": a cycle");
                     }
                 }
@@ -375,11 +373,7 @@ impl Machine {
         });
     }
 
-    fn waiting_text(&self, _state: &State, node: &Node) -> String {
-        self.waiting_text_of(node)
-    }
-
-    fn waiting_text_of(&self, node: &Node) -> String {
+    fn waiting_text(&self, node: &Node) -> String {
         let object = match node.about {
             Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
             Some(About::Window(comm, nth)) => format!("{} #{nth}", self.comm_name(comm)),

@@ -3,7 +3,7 @@
 
 use super::Machine;
 use super::poll::{FaultOf, PickOf};
-use super::state::{GroupCall, State};
+use super::state::State;
 use super::thread::Next;
 use super::value::{Address, Value};
 use crate::fault::OpRef;
@@ -172,21 +172,6 @@ impl Machine {
             }
             PickOf::Havoc(pool) => format!("history leaves a free segment in {}", self.name(*pool)),
         }
-    }
-
-    /// The calls of a thread's open group, in words.
-    #[must_use]
-    pub fn group_names(&self, state: &State, rank: Rank, thread: u32) -> Vec<String> {
-        let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
-        calls
-            .iter()
-            .map(|call| match call {
-                GroupCall::Register { comm, memory, .. } => {
-                    format!("{}.register({})", self.comm_name(*comm), self.value_name(memory))
-                }
-                GroupCall::Launch { launch, .. } => self.call_name(launch),
-            })
-            .collect()
     }
 }
 
