@@ -31,6 +31,25 @@ pub enum TermNode {
     Part(Term, u64, u64),
 }
 
+/// The number that a device run writes for [`TermNode::Initial`]: small, so that sums stay exact in `f32`.
+#[must_use]
+pub fn initial_number(rank: Rank, name: &str) -> u32 {
+    1 + number((rank.0, name, 0_u8)) % 4093
+}
+
+/// What a device run adds for [`TermNode::Kernel`]: every element becomes this plus the elements read.
+#[must_use]
+pub fn kernel_number(rank: Rank, name: &str) -> u32 {
+    1 + number((rank.0, name, 1_u8)) % 1021
+}
+
+fn number(of: impl Hash) -> u32 {
+    let mut hasher = FxHasher::default();
+    of.hash(&mut hasher);
+    // The high half of a product depends on all bits of the hash.
+    (hasher.finish().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
+}
+
 /// The contents of a range.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Content {

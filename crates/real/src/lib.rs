@@ -15,6 +15,7 @@
 //! device is one of its uses. So it never compares what ranks do and never checks a range against a window.
 #![deny(unsafe_code)]
 
+pub mod case;
 pub mod collective;
 pub mod comm;
 pub mod error;

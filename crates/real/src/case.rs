@@ -1,0 +1,352 @@
+//! A case: one program on real devices, what is forced while it runs, and what each rank reports.
+//!
+//! These types cross process borders as JSON and are the whole interface between who runs programs
+//! (`execute`, `worker`, `job`) and who compares them with the model (the checker).
+//! Not here: how a program is run, and what was predicted.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankcheck_model::{Dtype, Rank};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// One run of one program.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// Which program: understood by whoever loads programs in a worker, opaque here.
+    pub program: serde_json::Value,
+    /// Ranks of the program.
+    pub ranks: u32,
+    /// Whether communicators are new, with cold connections, or may have served earlier cases.
+    pub comms: Comms,
+    /// The element type that buffers are filled, kernels compute and contents are reported in.
+    pub element: Dtype,
+    /// What luck is made to do.
+    pub forced: Forced,
+    /// How long no rank may make progress.
+    #[serde(with = "seconds")]
+    pub deadline: Duration,
+}
+
+/// Whether communicators are reused between cases.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Comms {
+    /// New ones: nothing is connected yet.
+    Fresh,
+    /// Reused ones: every pair is connected, no window is registered.
+    Warm,
+}
+
+/// Where an operation of a case stands. The same numbers as in the model.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct At {
+    /// Rank.
+    pub rank: Rank,
+    /// Host thread.
+    pub thread: u32,
+    /// Operations and questions of the thread before it.
+    pub index: u32,
+}
+
+/// What luck is made to do. What is not named here happens as it happens.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Forced {
+    /// Picks of operations, in the order in which the operation needs them.
+    #[serde(with = "pairs")]
+    pub picks: BTreeMap<At, Vec<Pick>>,
+    /// For each rank the segments in the wanted order of their addresses, lowest first.
+    pub addresses: Vec<Vec<SegmentName>>,
+    /// Operations that run in this order, each after the one before: the threads are delayed.
+    pub turns: Vec<At>,
+}
+
+/// A segment, by who made it: a pool or the program, and the n-th of that name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SegmentName {
+    /// The pool, or the buffer of `mem_alloc`.
+    pub owner: String,
+    /// Position among the owner's, from 0.
+    pub nth: u32,
+}
+
+/// One pick, as [`rankcheck_model::machine::PickOf`] names them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "of", rename_all = "snake_case")]
+pub enum Pick {
+    /// The option of a `choose`, by position.
+    Choose {
+        /// Which.
+        option: u32,
+    },
+    /// An allocation, a registration or an init fails before it is made.
+    Fault {
+        /// Whether it does.
+        fails: bool,
+    },
+    /// The process of the rank is killed before the operation.
+    Death {
+        /// Whether it is.
+        dies: bool,
+    },
+    /// The event of a query, or of a deferred free, is seen complete.
+    Poll {
+        /// Whether it is.
+        done: bool,
+    },
+    /// The position of an address among those already compared; [`Forced::addresses`] makes it come true.
+    AddressOrder {
+        /// Position.
+        position: u32,
+    },
+    /// The position of a key in hash order among those already compared.
+    HashOrder {
+        /// Position.
+        position: u32,
+    },
+    /// The position of a communicator's hash among those already compared.
+    CommOrder {
+        /// Position.
+        position: u32,
+    },
+    /// A new segment gets a fresh address (0) or the n-th of those that were freed, oldest first.
+    AddressReuse {
+        /// Which.
+        which: u32,
+    },
+    /// A pool's history left nothing more behind (0) or a free segment of the n-th size.
+    Havoc {
+        /// Which.
+        which: u32,
+    },
+}
+
+/// A pick that was made on the device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    /// Where.
+    pub at: At,
+    /// What was wanted, if anything was.
+    pub wanted: Option<Pick>,
+    /// What happened.
+    pub pick: Pick,
+}
+
+/// How a rank ended.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(tag = "how", rename_all = "snake_case")]
+pub enum Ended {
+    /// All threads returned and all streams drained.
+    Finishes,
+    /// Threads that were inside a call when the deadline passed, by thread and index.
+    HostHang {
+        /// Thread, index, call.
+        inside: Vec<(u32, u32, String)>,
+    },
+    /// Threads returned, or wait for the device; these operations are at the heads of streams that did not drain.
+    GpuHang {
+        /// Stream, then thread and index of its first operation that did not complete, if known.
+        streams: Vec<(String, Option<(u32, u32)>)>,
+    },
+    /// The program ended its process, with this message; `killed` where death was forced.
+    Dead {
+        /// The message.
+        message: String,
+    },
+    /// CUDA refuses all further work of the process, with this `CUresult`.
+    Broken {
+        /// `CUresult`.
+        code: u32,
+    },
+    /// The process was gone although nobody asked for it.
+    Lost {
+        /// What is known, for example the signal.
+        why: String,
+    },
+}
+
+/// A call that returned an error.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CallFailed {
+    /// The call, with its object, in the model's words: `tp.register`.
+    pub call: String,
+    /// `ncclResult_t`; 2 for an allocation that ran out of memory.
+    pub code: i32,
+    /// Where.
+    pub thread: u32,
+    /// Where.
+    pub index: u32,
+    /// `CUresult` or the library's text, where there is one.
+    pub detail: Option<String>,
+}
+
+/// The contents of a buffer that the program still had at its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Held {
+    /// The first slot that holds it: host thread.
+    pub thread: u32,
+    /// The first slot that holds it: position among the thread's slots.
+    pub slot: u32,
+    /// Its name in the spec.
+    pub name: String,
+    /// Number of elements.
+    pub elements: u64,
+    /// The distinct values with how often each stands and where first, most frequent first, at most
+    /// [`Held::VALUES`] of them.
+    pub values: Vec<(f64, u64, u64)>,
+    /// How many distinct values there are; more than [`Held::VALUES`] is reported as one more.
+    pub distinct: u32,
+    /// The first runs of equal elements: value and length, at most [`Held::RUNS`] of them.
+    pub runs: Vec<(f64, u64)>,
+}
+
+impl Held {
+    /// Distinct values that are listed.
+    pub const VALUES: usize = 64;
+    /// Runs that are listed.
+    pub const RUNS: usize = 16;
+}
+
+/// What one rank did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RankReport {
+    /// How it ended.
+    pub ended: Ended,
+    /// Calls that returned errors, in order.
+    pub errors: Vec<CallFailed>,
+    /// Picks that were made.
+    pub taken: Vec<Taken>,
+    /// The answers of each thread's questions, in order.
+    pub answers: BTreeMap<u32, Vec<u32>>,
+    /// What its buffers held; empty unless it finished.
+    pub held: Vec<Held>,
+    /// Labels that it came by, for what a program says about itself.
+    pub reached: Vec<String>,
+}
+
+/// What a case left behind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// One for each rank.
+    pub ranks: Vec<RankReport>,
+    /// Wall time, from the start of the program to the last report or the deadline.
+    #[serde(with = "seconds")]
+    pub took: Duration,
+}
+
+/// What an executor needs of the other ranks: everything that is no call of CUDA or NCCL. Blocking calls
+/// have no timeout of their own; the deadline of the case ends them by ending the process.
+pub trait Host: Send + Sync {
+    /// A thread is about to make a call, described in words.
+    fn enter(&self, thread: u32, index: u32, call: &str);
+    /// The call returned.
+    fn leave(&self, thread: u32, index: u32);
+
+    /// Meets the other members for the n-th init of a name; every member gets the same communicator.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn init(&self, name: &str, nth: u32, members: &[Rank]) -> Result<CommTicket, Error>;
+    /// The first member hands the unique id of a new communicator to the others, who get it here.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn unique_id(&self, ticket: &CommTicket, own: Option<Vec<u8>>) -> Result<Vec<u8>, Error>;
+    /// A barrier of these ranks, the n-th; returns whether all votes were true.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn agree(&self, members: &[Rank], nth: u32, vote: Vote) -> Result<Vote, Error>;
+    /// Sets a key.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn store_set(&self, key: &str, value: serde_json::Value) -> Result<(), Error>;
+    /// Waits for a key and returns its value.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn store_get(&self, key: &str) -> Result<serde_json::Value, Error>;
+    /// Deletes a key.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn store_delete(&self, key: &str) -> Result<(), Error>;
+    /// Writes a flag.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn flag_write(&self, flag: &str, value: i64) -> Result<(), Error>;
+    /// Waits until a flag has a value.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn flag_wait(&self, flag: &str, value: i64) -> Result<(), Error>;
+    /// Waits until all turns before this one are over.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn turn(&self, at: At) -> Result<(), Error>;
+    /// This turn is over.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone.
+    fn turn_over(&self, at: At) -> Result<(), Error>;
+}
+
+/// A vote in a host agreement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Vote {
+    /// True; a barrier votes so.
+    Yes,
+    /// False.
+    No,
+}
+
+/// Which communicator the members of an init get.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommTicket {
+    /// The same on all members, unique in the job.
+    pub id: u64,
+    /// Members, in communicator order.
+    pub members: Vec<Rank>,
+    /// Whether the members still have it from an earlier case, or make it now.
+    pub comms: Comms,
+}
+
+mod seconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(duration: &Duration, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(duration.as_secs_f64())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Duration, D::Error> {
+        let seconds = f64::deserialize(from)?;
+        Duration::try_from_secs_f64(seconds).map_err(serde::de::Error::custom)
+    }
+}
+
+/// JSON has only strings as keys.
+mod pairs {
+    use std::collections::BTreeMap;
+
+    use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
+
+    use super::{At, Pick};
+
+    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<At, Vec<Pick>>, to: S) -> Result<S::Ok, S::Error> {
+        map.iter().collect::<Vec<_>>().serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<BTreeMap<At, Vec<Pick>>, D::Error> {
+        Vec::<(At, Vec<Pick>)>::deserialize(from).map(|rows| rows.into_iter().collect())
+    }
+}
