@@ -266,8 +266,8 @@ struct Search {
 }
 
 impl Search {
+    /// A node of a state in which only choices are left.
     fn settled(&self, mut state: State, choices: u32) -> Node {
-        self.machine.advance(&mut state);
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.left_out.is_empty();
         if symmetric && choices > 0 {
@@ -284,7 +284,9 @@ impl Model for Search {
     type Action = Choice;
 
     fn init_states(&self) -> Vec<Node> {
-        vec![self.settled(self.machine.init(), 0)]
+        let mut state = self.machine.init();
+        self.machine.advance(&mut state);
+        vec![self.settled(state, 0)]
     }
 
     fn actions(&self, node: &Node, actions: &mut Vec<Choice>) {
@@ -304,6 +306,7 @@ impl Model for Search {
         let mut state = node.state.clone();
         self.machine.remember(&mut state, &choice);
         self.machine.take(&mut state, &choice);
+        self.machine.advance_from(&node.state, &mut state);
         Some(self.settled(state, node.choices + 1))
     }
 

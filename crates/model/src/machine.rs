@@ -221,7 +221,7 @@ impl Machine {
         let empty = Arc::new(empty);
         let mut state = State {
             ranks: (0..ranks).map(|_| Arc::new(RankState::default())).collect(),
-            hashes: vec![None; ranks],
+            hashes: vec![state::Hashes::default(); ranks],
             shared: Arc::default(),
             shared_hash: 0,
             shared_stale: true,

@@ -115,8 +115,11 @@ impl Terms {
         if let Some(done) = memo.get(&term) {
             return *done;
         }
+        if let TermNode::Initial(rank, name) = self.nodes[term.0 as usize] {
+            return self.intern(TermNode::Initial(to[rank.at()], name));
+        }
         let node = match self.nodes[term.0 as usize].clone() {
-            TermNode::Initial(rank, name) => TermNode::Initial(to[rank.at()], name),
+            TermNode::Initial(..) => unreachable!("renumbered above"),
             TermNode::Kernel(name, rank, reads) => {
                 TermNode::Kernel(name, to[rank.at()], self.renumber_all(&reads, to, memo))
             }

@@ -8,48 +8,97 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::contention::{Object, ObjectKind, Touch, clashes};
 use super::poll::Poll;
 use super::state::{Meeting, Path, State, Status, Work};
 use super::thread::Next;
 use super::value::CommId;
-use super::{Choice, Machine, Mode};
+use super::{Choice, Config, Machine, Mode};
 use crate::program::Verb;
 use crate::rank::{Rank, Thread};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+/// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
+/// number decides only how much waits on streams at once.
+const TURN: u32 = 64;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Actor {
     Thread(Rank, u32),
     Stream(Rank, u32),
 }
 
 /// What is known while advancing; rebuilt from the state each time.
-#[derive(Default)]
 struct Worklist {
-    queue: VecDeque<Actor>,
-    queued: FxHashSet<Actor>,
+    threads: VecDeque<Actor>,
+    /// Go first: what was launched is over before more is.
+    streams: VecDeque<Actor>,
+    /// By the actor's place in clocks.
+    queued: Vec<bool>,
+    actors_per_rank: u32,
     arrived: FxHashMap<Meeting, usize>,
-    ready: FxHashMap<CommId, FxHashSet<Rank>>,
+    /// Members at whose stream heads the next collective of a communicator stands.
+    ready: FxHashMap<CommId, Ready>,
     /// Threads that wait for a store key or a flag.
     watching: Vec<Actor>,
 }
 
+#[derive(Default)]
+struct Ready {
+    members: usize,
+    by_rank: Vec<bool>,
+}
+
 impl Worklist {
-    fn push(&mut self, actor: Actor) {
-        if self.queued.insert(actor) {
-            self.queue.push_back(actor);
+    fn new(config: &Config) -> Self {
+        Self {
+            threads: VecDeque::new(),
+            streams: VecDeque::new(),
+            queued: vec![false; (config.ranks * config.actors_per_rank) as usize],
+            actors_per_rank: config.actors_per_rank,
+            arrived: FxHashMap::default(),
+            ready: FxHashMap::default(),
+            watching: Vec::new(),
         }
     }
 
-    fn push_rank(&mut self, state: &State, rank: Rank) {
+    fn queued(&mut self, actor: Actor) -> &mut bool {
+        // Threads are counted from the front of a rank's actors, streams from the back, as in clocks.
+        let at = match actor {
+            Actor::Thread(rank, thread) => rank.0 * self.actors_per_rank + thread,
+            Actor::Stream(rank, stream) => (rank.0 + 1) * self.actors_per_rank - 1 - stream,
+        };
+        &mut self.queued[at as usize]
+    }
+
+    fn push(&mut self, actor: Actor) {
+        if !std::mem::replace(self.queued(actor), true) {
+            match actor {
+                Actor::Thread(..) => self.threads.push_back(actor),
+                Actor::Stream(..) => self.streams.push_back(actor),
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Actor> {
+        let actor = self.streams.pop_front().or_else(|| self.threads.pop_front())?;
+        *self.queued(actor) = false;
+        Some(actor)
+    }
+
+    fn push_streams(&mut self, state: &State, rank: Rank) {
         let r = &state.ranks[rank.at()];
         for stream in 0..r.streams.len() {
             if !r.streams[stream].1.queue.is_empty() {
                 self.push(Actor::Stream(rank, index(stream)));
             }
         }
+    }
+
+    fn push_rank(&mut self, state: &State, rank: Rank) {
+        self.push_streams(state, rank);
+        let r = &state.ranks[rank.at()];
         for thread in 0..r.threads.len() {
             if r.threads[thread].status == Status::Ready {
                 self.push(Actor::Thread(rank, index(thread)));
@@ -65,11 +114,34 @@ fn index(at: usize) -> u32 {
 impl Machine {
     /// Runs everything that commutes until only choices are left.
     pub fn advance(&self, state: &mut State) {
+        self.advance_woken(state, |_| true);
+    }
+
+    /// The same for a state that a choice made of `quiet`, in which only choices were left: threads of ranks
+    /// that the choice left alone need not be looked at again.
+    pub fn advance_from(&self, quiet: &State, state: &mut State) {
+        // A rank also depends on what all share: keys, flags, the order of communicators, faults so far.
+        let all = state.faults_used != quiet.faults_used || !Arc::ptr_eq(&state.shared, &quiet.shared);
+        let changed: Vec<bool> =
+            state.ranks.iter().zip(&quiet.ranks).map(|(now, then)| all || !Arc::ptr_eq(now, then)).collect();
+        self.advance_woken(state, |rank| changed[rank.at()]);
+    }
+
+    fn advance_woken(&self, state: &mut State, woken: impl Fn(Rank) -> bool) {
         let before = state.steps;
-        let mut work = Worklist::default();
+        let mut work = Worklist::new(&self.config);
         for rank in (0..self.config.ranks).map(Rank) {
-            work.push_rank(state, rank);
+            let woken = woken(rank);
+            if woken {
+                work.push_rank(state, rank);
+            } else {
+                // Members of a collective are counted as they are looked at.
+                work.push_streams(state, rank);
+            }
             for (at, t) in state.ranks[rank.at()].threads.iter().enumerate() {
+                if !woken && t.status == Status::Ready && self.watches(state, rank, index(at)) {
+                    work.watching.push(Actor::Thread(rank, index(at)));
+                }
                 if let Status::Waiting(meeting) = &t.status
                     && Self::waiting_at(state, rank, meeting) == Some(index(at))
                 {
@@ -84,8 +156,7 @@ impl Machine {
         for meeting in complete {
             self.hold(state, &mut work, &meeting);
         }
-        while let Some(actor) = work.queue.pop_front() {
-            work.queued.remove(&actor);
+        while let Some(actor) = work.pop() {
             if self.interrupted() {
                 break;
             }
@@ -104,7 +175,10 @@ impl Machine {
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
         let mut meeting = None;
-        while !self.interrupted() && !self.contended(state, rank, thread) {
+        for _ in 0..TURN {
+            if self.interrupted() || self.contended(state, rank, thread) {
+                break;
+            }
             match self.poll(state, rank, thread) {
                 Poll::Run => {}
                 Poll::Pick(..) => break,
@@ -171,9 +245,12 @@ impl Machine {
         }
         let size = self.view(state, rank, comm).map_or(0, |view| view.size);
         let ready = work.ready.entry(comm).or_default();
-        ready.insert(rank);
-        if ready.len() == size {
-            ready.clear();
+        ready.by_rank.resize(self.config.ranks as usize, false);
+        if !std::mem::replace(&mut ready.by_rank[rank.at()], true) {
+            ready.members += 1;
+        }
+        if ready.members == size {
+            *ready = Ready::default();
             let members = self.members(comm);
             self.run_collective(state, comm);
             for member in members.iter() {
@@ -201,30 +278,21 @@ impl Machine {
     /// interchangeable ranks meet in few states.
     #[must_use]
     pub fn choices(&self, state: &State) -> Vec<Choice> {
+        let mut threads = self.threads(state);
+        threads.sort_by_key(|(rank, thread)| {
+            std::cmp::Reverse(state.ranks[rank.at()].threads[*thread as usize].index)
+        });
         let mut turns = Vec::new();
-        let mut furthest: Option<(u32, Rank, u32)> = None;
-        for (rank, thread) in self.threads(state) {
+        for (rank, thread) in threads {
             let contended = self.contended(state, rank, thread);
             match self.poll(state, rank, thread) {
-                Poll::Wait => {}
-                Poll::Run => {
-                    if contended {
-                        turns.push(Choice::Thread(rank, Thread(thread)));
-                    }
-                }
-                Poll::Pick(..) if contended => turns.extend(self.picks(state, rank, thread)),
-                Poll::Pick(..) => {
-                    let index = state.ranks[rank.at()].threads[thread as usize].index;
-                    if furthest.is_none_or(|(most, ..)| index > most) {
-                        furthest = Some((index, rank, thread));
-                    }
-                }
+                Poll::Pick(..) if !contended => return self.picks(state, rank, thread).collect(),
+                Poll::Pick(..) => turns.extend(self.picks(state, rank, thread)),
+                Poll::Run if contended => turns.push(Choice::Thread(rank, Thread(thread))),
+                Poll::Run | Poll::Wait => {}
             }
         }
-        match furthest {
-            Some((_, rank, thread)) => self.picks(state, rank, thread).collect(),
-            None => turns,
-        }
+        turns
     }
 
     fn picks(&self, state: &State, rank: Rank, thread: u32) -> impl Iterator<Item = Choice> + use<> {

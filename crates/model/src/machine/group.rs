@@ -74,7 +74,7 @@ impl Machine {
             for comm in comms {
                 if !order.contains(&comm) {
                     let places = u32::try_from(order.len()).expect("few communicators");
-                    let at = picks.take(|| PickOf::CommOrder, (0..=places).collect())?;
+                    let at = picks.take(|| PickOf::CommOrder, 0..=places)?;
                     order.insert(at as usize, comm);
                 }
             }

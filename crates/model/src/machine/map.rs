@@ -5,6 +5,7 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Machine;
@@ -35,15 +36,15 @@ fn list_mut(rank: &mut RankState, list: Token) -> &mut Vec<Value> {
 }
 
 /// A decided walk: entries in order, and the order of addresses or hashes as known after it.
-pub(crate) struct Walk {
+pub(crate) struct Walk<'a> {
     entries: Entries,
-    addresses: Vec<Value>,
-    hashes: Vec<Value>,
+    addresses: Cow<'a, [Value]>,
+    hashes: Cow<'a, [Value]>,
 }
 
 /// The position of a value in an order that luck extends: placed once, for ever.
 pub(crate) fn place(
-    order: &mut Vec<Value>,
+    order: &mut Cow<'_, [Value]>,
     value: &Value,
     picks: &mut Picks<'_>,
     of: fn() -> PickOf,
@@ -52,23 +53,24 @@ pub(crate) fn place(
         return Ok(at);
     }
     let places = u32::try_from(order.len()).expect("few addresses");
-    let at = picks.take(of, (0..=places).collect())? as usize;
-    order.insert(at, value.clone());
+    let at = picks.take(of, 0..=places)? as usize;
+    order.to_mut().insert(at, value.clone());
     Ok(at)
 }
 
 impl Machine {
-    pub(crate) fn decide_items(
+    pub(crate) fn decide_items<'a>(
         &self,
-        state: &State,
+        state: &'a State,
         rank: Rank,
         map: Token,
         order: MapOrder,
         picks: &mut Picks<'_>,
-    ) -> Result<Walk, Poll> {
+    ) -> Result<Walk<'a>, Poll> {
         let r = &state.ranks[rank.at()];
         let entries = find(&r.maps, &map).map_or_else(Vec::new, |at| r.maps[at].1.clone());
-        let mut walk = Walk { entries, addresses: r.address_order.clone(), hashes: r.hash_order.clone() };
+        let (addresses, hashes) = (Cow::Borrowed(&r.address_order[..]), Cow::Borrowed(&r.hash_order[..]));
+        let mut walk = Walk { entries, addresses, hashes };
         if order == MapOrder::Insertion || walk.entries.len() < 2 {
             return Ok(walk);
         }
@@ -95,15 +97,14 @@ impl Machine {
             Question::MapItems { map, order } => {
                 self.touch(state, rank, thread, Object::named(ObjectKind::Map, *map), Touch::Read);
                 let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
-                let walk = self
+                let Walk { entries, addresses, hashes } = self
                     .decide_items(state, rank, *map, *order, &mut Picks { given: &given })
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));
+                let (addresses, hashes) = (addresses.into(), hashes.into());
                 let r = state.rank_mut(rank);
-                r.address_order = walk.addresses;
-                r.hash_order = walk.hashes;
-                let count = u32::try_from(walk.entries.len()).expect("few entries");
-                let slots: Vec<Value> =
-                    walk.entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
+                (r.address_order, r.hash_order) = (addresses, hashes);
+                let count = u32::try_from(entries.len()).expect("few entries");
+                let slots: Vec<Value> = entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
                 self.answer(state, rank, thread, count, &slots);
             }
             Question::ListLen { list } => {

@@ -48,7 +48,7 @@ impl Machine {
             accesses: Vec::new(),
         };
         let r = state.rank_mut(rank);
-        r.memory.insert(buffer.memory, memory);
+        r.memory.insert(buffer.memory, Arc::new(memory));
         r.costs.reserved_bytes += buffer.len_bytes;
         r.costs.reserved_bytes_max = r.costs.reserved_bytes_max.max(r.costs.reserved_bytes);
     }
@@ -93,6 +93,7 @@ impl Machine {
     /// Replaces what a range holds.
     pub(crate) fn write(&self, state: &mut State, rank: Rank, range: &Range, content: Content) {
         let Some(memory) = state.rank_mut(rank).memory.get_mut(&range.memory) else { return };
+        let memory = Arc::make_mut(memory);
         let (start, len) = (range.offset_bytes, range.len_bytes);
         if let Ok(at) = memory.pieces.binary_search_by_key(&start, |piece| piece.0)
             && memory.pieces[at].1 == len
@@ -139,6 +140,7 @@ impl Machine {
         let r = state.rank_mut(rank);
         let clock = r.streams[stream].1.clock.clone();
         let Some(memory) = r.memory.get_mut(&buffer.memory) else { return };
+        let memory = Arc::make_mut(memory);
         let range = (buffer.offset_bytes, buffer.len_bytes);
         let released = memory.released;
         let mut race = None;
@@ -242,6 +244,6 @@ impl Machine {
         r.costs.reserved_bytes -= buffer.len_bytes;
         let memory = r.memory.get_mut(&id).expect("looked up above");
         // Peers and stale windows still see the old pages.
-        memory.released = true;
+        Arc::make_mut(memory).released = true;
     }
 }

@@ -250,7 +250,7 @@ impl Machine {
         for rank in (0..self.config.ranks).map(Rank) {
             let r = &state.ranks[rank.at()];
             for thread in &r.threads {
-                for value in &thread.slots {
+                for value in thread.slots.iter() {
                     let super::Value::Buffer(buffer) = value else { continue };
                     let Some(block) = buffer.block else { continue };
                     if !r.live.contains(&block) || !unlisted(&known, rank, block) {

@@ -8,6 +8,7 @@
 )]
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::contention::Object;
@@ -68,7 +69,7 @@ pub enum PickOf {
 pub(crate) enum Poll {
     Run,
     Wait,
-    Pick(PickOf, Vec<u32>),
+    Pick(PickOf, RangeInclusive<u32>),
 }
 
 /// The picks made for an operation, consumed in order while it is decided.
@@ -78,10 +79,14 @@ pub(crate) struct Picks<'a> {
 
 impl Picks<'_> {
     /// The next pick, or the question for it.
-    pub(crate) fn take(&mut self, of: impl FnOnce() -> PickOf, options: Vec<u32>) -> Result<u32, Poll> {
+    pub(crate) fn take(
+        &mut self,
+        of: impl FnOnce() -> PickOf,
+        options: RangeInclusive<u32>,
+    ) -> Result<u32, Poll> {
         // One possibility is no choice, and no pick is spent on it.
-        if let [only] = options[..] {
-            return Ok(only);
+        if options.start() == options.end() {
+            return Ok(*options.start());
         }
         let Some((first, rest)) = self.given.split_first() else {
             return Err(Poll::Pick(of(), options));
@@ -128,9 +133,9 @@ impl Machine {
             match self.poll_given(state, rank, thread, &picks) {
                 Poll::Run | Poll::Wait => complete.push(picks),
                 Poll::Pick(_, options) => {
-                    for option in options.iter().rev() {
+                    for option in options.rev() {
                         let mut longer = picks.clone();
-                        longer.push(*option);
+                        longer.push(option);
                         open.push(longer);
                     }
                 }
@@ -155,9 +160,9 @@ impl Machine {
         let mut picks = Picks { given };
         let decided = match question {
             Question::Choose { name, options } => {
-                let count = u32::try_from(options.len()).expect("few options");
+                let last = u32::try_from(options.len() - 1).expect("few options, and a choose has one");
                 if given.is_empty() {
-                    Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), (0..count).collect()))
+                    Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), 0..=last))
                 } else {
                     Ok(())
                 }
@@ -186,7 +191,7 @@ impl Machine {
         let when = |ready: bool| if ready { Poll::Run } else { Poll::Wait };
         let mut picks = Picks { given };
         if self.may_die(state, rank, thread, verb) {
-            match picks.take(|| PickOf::Fault(FaultOf::Death), vec![0, 1]) {
+            match picks.take(|| PickOf::Fault(FaultOf::Death), 0..=1) {
                 Ok(1) => return Poll::Run,
                 Ok(_) => {}
                 Err(poll) => return poll,
@@ -274,7 +279,7 @@ impl Machine {
         if !self.faults_left(state, of) {
             return Ok(false);
         }
-        Ok(picks.take(|| PickOf::Fault(of), vec![0, 1])? == 1)
+        Ok(picks.take(|| PickOf::Fault(of), 0..=1)? == 1)
     }
 
     /// A rank may die before an operation that others can see; in between nobody can tell.

@@ -9,6 +9,7 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Machine;
@@ -32,19 +33,28 @@ const MIN_LARGE_BYTES: u64 = 10 << 20;
 pub(crate) enum Plan {
     /// Out of memory, by a fault.
     Fail,
-    /// A block of the pool, after these changes.
-    Block {
-        pool: Pool,
-        segment: usize,
-        block: usize,
-        grew: Option<(AddressId, u64)>,
-        address_order: Vec<Value>,
-        joined: Vec<Clock>,
-    },
+    /// A block of the pool.
+    Block(Placement),
     /// Segments left behind free, with their addresses.
     Havoc(Vec<u64>),
     /// Nothing to decide.
     Nothing,
+}
+
+/// Where an allocation finds its block.
+pub(crate) struct Placement {
+    /// Deferred frees whose events were seen complete: their blocks return first.
+    returned: Vec<(BlockId, Clock)>,
+    found: Found,
+    /// The order of addresses, if it is known for more of them now.
+    address_order: Option<Vec<Value>>,
+}
+
+enum Found {
+    /// A free block, by segment and position.
+    Free(usize, usize),
+    /// None: a new segment at this address.
+    Grown(AddressId),
 }
 
 /// Size classes: block length, whether it is small, and the length of a segment made for it.
@@ -69,19 +79,42 @@ fn splits(classes: SizeClasses, small: bool, rest_bytes: u64) -> bool {
 
 /// Gives a block back and merges it with free neighbours of its segment.
 fn give_back(pool: &mut Pool, id: BlockId) {
-    for segment in &mut pool.segments {
-        let Some(at) = segment.blocks.iter().position(|block| block.held == Use::Used(id)) else { continue };
-        segment.blocks[at].held = Use::Free;
-        if at + 1 < segment.blocks.len() && segment.blocks[at + 1].held == Use::Free {
-            let next = segment.blocks.remove(at + 1);
-            segment.blocks[at].len_bytes += next.len_bytes;
-        }
-        if at > 0 && segment.blocks[at - 1].held == Use::Free {
-            let this = segment.blocks.remove(at);
-            segment.blocks[at - 1].len_bytes += this.len_bytes;
-        }
+    let holds = |segment: &Segment| segment.blocks.iter().position(|block| block.held == Use::Used(id));
+    let Some((s, at)) = pool.segments.iter().enumerate().find_map(|(s, segment)| Some((s, holds(segment)?)))
+    else {
         return;
+    };
+    let blocks = &mut Arc::make_mut(&mut pool.segments)[s].blocks;
+    blocks[at].held = Use::Free;
+    if at + 1 < blocks.len() && blocks[at + 1].held == Use::Free {
+        let next = blocks.remove(at + 1);
+        blocks[at].len_bytes += next.len_bytes;
     }
+    if at > 0 && blocks[at - 1].held == Use::Free {
+        let this = blocks.remove(at);
+        blocks[at - 1].len_bytes += this.len_bytes;
+    }
+}
+
+/// The smallest free blocks that are long enough, by segment and position.
+fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> Vec<(usize, usize)> {
+    let (block_bytes, small, _) = classed(pool.classes, len_bytes);
+    let mut best = u64::MAX;
+    let mut fits = Vec::new();
+    for (s, segment) in pool.segments.iter().enumerate().filter(|(_, segment)| segment.small == small) {
+        for (b, block) in segment.blocks.iter().enumerate() {
+            let fit = block.held == Use::Free && block.stream == stream && block.len_bytes >= block_bytes;
+            if !fit || block.len_bytes > best {
+                continue;
+            }
+            if block.len_bytes < best {
+                best = block.len_bytes;
+                fits.clear();
+            }
+            fits.push((s, b));
+        }
+    }
+    fits
 }
 
 fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
@@ -95,7 +128,7 @@ impl Machine {
             classes: SizeClasses::Exact,
             tie: TieBreak::Counter,
             memory: MemoryKind::Nccl,
-            segments: Vec::new(),
+            segments: Arc::default(),
             segments_made: 0,
             blocks_made: 0,
             deferred: Vec::new(),
@@ -138,7 +171,7 @@ impl Machine {
                 let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
                 let mut left = Vec::new();
                 while u32::try_from(left.len()).expect("few") < *max {
-                    match picks.take(|| PickOf::Havoc(*pool), (0..=count).collect())? {
+                    match picks.take(|| PickOf::Havoc(*pool), 0..=count)? {
                         0 => break,
                         nth => left.push(sizes_bytes[nth as usize - 1]),
                     }
@@ -158,69 +191,43 @@ impl Machine {
         picks: &mut Picks<'_>,
     ) -> Result<Plan, Poll> {
         let r = &state.ranks[rank.at()];
-        let mut pool = pool_of(r, name).cloned().unwrap_or_else(|| self.declared());
-        let mut joined = Vec::new();
-        let mut still = Vec::new();
-        for (id, event, nth) in std::mem::take(&mut pool.deferred) {
+        let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(self.declared()), Cow::Borrowed);
+        let mut returned = Vec::new();
+        for (id, event, nth) in pool.deferred.clone() {
             let of = || PickOf::Deferred(event);
-            match self.seen(state, rank, thread, event, nth, picks, of)? {
-                Some(done) => {
-                    joined.push(done);
-                    give_back(&mut pool, id);
+            if let Some(done) = self.seen(state, rank, thread, event, nth, picks, of)? {
+                returned.push((id, done));
+                give_back(pool.to_mut(), id);
+            }
+        }
+        let fits = best_fits(&pool, len_bytes, stream);
+        let mut address_order = None;
+        let found = match fits[..] {
+            [] => {
+                let (.., segment_bytes) = classed(pool.classes, len_bytes);
+                let owner = (Owner::Pool(name), pool.segments_made);
+                Found::Grown(self.decide_address(r, owner, segment_bytes, picks)?)
+            }
+            [_, _, ..] if pool.tie == TieBreak::Address => {
+                let mut order = Cow::Borrowed(&r.address_order[..]);
+                let address = |(s, _): &(usize, usize)| {
+                    Value::Address(Address::Memory(pool.segments[*s].buffer.address, 0))
+                };
+                let addresses: Vec<Value> = fits.iter().map(address).collect();
+                for address in &addresses {
+                    place(&mut order, address, picks, || PickOf::AddressOrder)?;
                 }
-                None => still.push((id, event, nth)),
-            }
-        }
-        pool.deferred = still;
-        let (block_bytes, small, segment_bytes) = classed(pool.classes, len_bytes);
-        let mut fits: Vec<(usize, usize, u64)> = Vec::new();
-        for (s, segment) in pool.segments.iter().enumerate() {
-            for (b, block) in segment.blocks.iter().enumerate() {
-                let fit = block.held == Use::Free
-                    && segment.small == small
-                    && block.stream == stream
-                    && block.len_bytes >= block_bytes;
-                if fit {
-                    fits.push((s, b, block.len_bytes));
+                let position = |at: usize| order.iter().position(|placed| *placed == addresses[at]);
+                let lowest = (0..fits.len()).min_by_key(|at| (position(*at), fits[*at].1));
+                let (segment, block) = fits[lowest.expect("several blocks fit")];
+                if let Cow::Owned(order) = order {
+                    address_order = Some(order);
                 }
+                Found::Free(segment, block)
             }
-        }
-        let best = fits.iter().map(|fit| fit.2).min();
-        fits.retain(|fit| Some(fit.2) == best);
-        let mut address_order = r.address_order.clone();
-        if fits.len() > 1 && pool.tie == TieBreak::Address {
-            let mut placed = Vec::new();
-            for (s, b, _) in &fits {
-                let address = Value::Address(Address::Memory(pool.segments[*s].buffer.address, 0));
-                place(&mut address_order, &address, picks, || PickOf::AddressOrder)?;
-                placed.push((address, *s, *b));
-            }
-            placed.sort_by_key(|(address, _, b)| (address_order.iter().position(|a| a == address), *b));
-            fits = vec![(placed[0].1, placed[0].2, 0)];
-        }
-        let mut grew = None;
-        let (segment, block) = match fits.first() {
-            Some((segment, block, _)) => (*segment, *block),
-            None => {
-                let address =
-                    self.decide_address(r, (Owner::Pool(name), pool.segments_made), segment_bytes, picks)?;
-                let buffer = segment_buffer(name, pool.segments_made, address, segment_bytes);
-                let whole = Block { offset_bytes: 0, len_bytes: segment_bytes, stream, held: Use::Free };
-                pool.segments.push(Segment { buffer: Arc::new(buffer), small, blocks: vec![whole] });
-                pool.segments_made += 1;
-                grew = Some((address, segment_bytes));
-                (pool.segments.len() - 1, 0)
-            }
+            [(segment, block), ..] => Found::Free(segment, block),
         };
-        let classes = pool.classes;
-        let blocks = &mut pool.segments[segment].blocks;
-        let rest = blocks[block].len_bytes - block_bytes;
-        if splits(classes, small, rest) {
-            let offset_bytes = blocks[block].offset_bytes + block_bytes;
-            blocks[block].len_bytes = block_bytes;
-            blocks.insert(block + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
-        }
-        Ok(Plan::Block { pool, segment, block, grew, address_order, joined })
+        Ok(Plan::Block(Placement { returned, found, address_order }))
     }
 
     /// A fresh address, or one that was freed and comes back.
@@ -235,7 +242,7 @@ impl Machine {
             rank.free_addresses.iter().filter(|(_, len)| *len == len_bytes).map(|(a, _)| *a).collect();
         let options = u32::try_from(back.len()).expect("few addresses");
         let fresh = AddressId(MemoryId { owner, nth });
-        match picks.take(|| PickOf::AddressReuse, (0..=options).collect())? {
+        match picks.take(|| PickOf::AddressReuse, 0..=options)? {
             0 => Ok(fresh),
             nth => Ok(back[nth as usize - 1]),
         }
@@ -316,34 +323,46 @@ impl Machine {
     }
 
     fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb) {
-        let Verb::Alloc { pool: token, name, len_bytes, .. } = verb else { unreachable!("an allocation") };
+        let Verb::Alloc { pool: token, name, len_bytes, stream } = verb else {
+            unreachable!("an allocation")
+        };
         let given = Self::given_picks(state, rank, thread);
         let plan = self
             .decide_pool(state, rank, thread, verb, &mut Picks { given: &given })
             .unwrap_or_else(|_| unreachable!("polled before it runs"));
-        let Plan::Block { mut pool, segment, block, grew, address_order, joined } = plan else {
+        let Plan::Block(Placement { returned, found, address_order }) = plan else {
             state.faults_used += 1;
             self.fail(state, rank, format!("{}.alloc", self.name(*token)), 2);
             self.done(state, rank, thread, &[Value::Null]);
             return;
         };
-        for clock in joined {
-            state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
+        for (_, clock) in &returned {
+            state.rank_mut(rank).threads[thread as usize].clock.join(clock);
         }
+        // An undeclared pool exists from its first use.
+        let pool = self.pool_mut(state, rank, *token);
+        for (id, _) in returned {
+            pool.deferred.retain(|(deferred, ..)| *deferred != id);
+            give_back(pool, id);
+        }
+        let (block_bytes, small, segment_bytes) = classed(pool.classes, *len_bytes);
+        let (segment, block) = match found {
+            Found::Free(segment, block) => (segment, block),
+            Found::Grown(address) => (add_segment(pool, *token, address, (segment_bytes, small), *stream), 0),
+        };
         let id = BlockId(MemoryId { owner: Owner::Pool(*token), nth: pool.blocks_made });
         pool.blocks_made += 1;
-        let row = &mut pool.segments[segment];
-        row.blocks[block].held = Use::Used(id);
-        let offset_bytes = row.blocks[block].offset_bytes;
-        let whole = Arc::clone(&row.buffer);
         let kind = pool.memory;
-        // A second declaration keeps the first pool; an undeclared one exists from its first use.
-        *self.pool_mut(state, rank, *token) = pool;
-        if let Some((address, len)) = grew {
-            self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
-            self.create(state, rank, kind, &whole);
-            state.rank_mut(rank).free_addresses.retain(|free| *free != (address, len));
-        }
+        let (whole, offset_bytes) = hold(pool, (segment, block), block_bytes, id);
+        let grew = match found {
+            Found::Free(..) => false,
+            Found::Grown(address) => {
+                self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
+                self.create(state, rank, kind, &whole);
+                state.rank_mut(rank).free_addresses.retain(|free| *free != (address, segment_bytes));
+                true
+            }
+        };
         let buffer = Buffer {
             block: Some(id),
             memory: whole.memory,
@@ -352,11 +371,13 @@ impl Machine {
             len_bytes: *len_bytes,
             memory_len_bytes: whole.memory_len_bytes,
             name: *name,
-            grew: grew.is_some(),
+            grew,
         };
         let r = state.rank_mut(rank);
-        r.address_order = address_order;
-        r.live.insert(id);
+        if let Some(order) = address_order {
+            r.address_order = order.into();
+        }
+        Arc::make_mut(&mut r.live).insert(id);
         self.fresh_contents(state, rank, &buffer);
         self.done(state, rank, thread, &[Value::Buffer(Arc::new(buffer))]);
     }
@@ -383,7 +404,7 @@ impl Machine {
         r.made[row].1 += 1;
         let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
         r.free_addresses.retain(|free| *free != (address, whole_len));
-        r.live.insert(BlockId(id));
+        Arc::make_mut(&mut r.live).insert(BlockId(id));
         let buffer = Arc::new(Buffer {
             block: Some(BlockId(id)),
             memory: id,
@@ -440,7 +461,7 @@ impl Machine {
             self.done(state, rank, thread, &[]);
             return;
         };
-        state.rank_mut(rank).live.remove(&block);
+        Arc::make_mut(&mut state.rank_mut(rank).live).remove(&block);
         match buffer.memory.owner {
             Owner::Pool(pool) => {
                 self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
@@ -476,7 +497,7 @@ impl Machine {
         let idle = |segment: &Segment| segment.blocks.iter().all(|block| block.held == Use::Free);
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
-        row.segments.retain(|segment| !idle(segment));
+        Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
         for segment in &released {
             self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
             if release == Release::Now {
@@ -496,28 +517,51 @@ impl Machine {
             let stream = self.source.default_stream();
             let row = self.pool_mut(state, rank, pool);
             let (_, small, segment_bytes) = classed(row.classes, len);
-            let nth = row.segments_made;
-            let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth });
-            let buffer = Arc::new(segment_buffer(pool, nth, address, segment_bytes));
-            let whole = Block { offset_bytes: 0, len_bytes: segment_bytes, stream, held: Use::Free };
-            row.segments.push(Segment { buffer: Arc::clone(&buffer), small, blocks: vec![whole] });
-            row.segments_made += 1;
-            let kind = row.memory;
+            let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth: row.segments_made });
+            let at = add_segment(row, pool, address, (segment_bytes, small), stream);
+            let (kind, buffer) = (row.memory, Arc::clone(&row.segments[at].buffer));
             self.create(state, rank, kind, &buffer);
         }
         self.done(state, rank, thread, &[]);
     }
 }
 
-fn segment_buffer(pool: Token, nth: u32, address: AddressId, len_bytes: u64) -> Buffer {
-    Buffer {
+/// A new segment of one free block; returns its position.
+fn add_segment(
+    pool: &mut Pool,
+    name: Token,
+    address: AddressId,
+    (len_bytes, small): (u64, bool),
+    stream: Token,
+) -> usize {
+    let buffer = Buffer {
         block: None,
-        memory: MemoryId { owner: Owner::Pool(pool), nth },
+        memory: MemoryId { owner: Owner::Pool(name), nth: pool.segments_made },
         address,
         offset_bytes: 0,
         len_bytes,
         memory_len_bytes: len_bytes,
-        name: pool,
+        name,
         grew: false,
+    };
+    let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };
+    let segments = Arc::make_mut(&mut pool.segments);
+    segments.push(Segment { buffer: Arc::new(buffer), small, blocks: vec![whole] });
+    pool.segments_made += 1;
+    segments.len() - 1
+}
+
+/// Hands out a free block, split if it is much too long; returns its segment and where it starts.
+fn hold(pool: &mut Pool, (s, b): (usize, usize), block_bytes: u64, id: BlockId) -> (Arc<Buffer>, u64) {
+    let classes = pool.classes;
+    let segment = &mut Arc::make_mut(&mut pool.segments)[s];
+    let Block { offset_bytes, len_bytes, stream, .. } = segment.blocks[b];
+    let rest = len_bytes - block_bytes;
+    if splits(classes, segment.small, rest) {
+        segment.blocks[b].len_bytes = block_bytes;
+        let offset_bytes = offset_bytes + block_bytes;
+        segment.blocks.insert(b + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
     }
+    segment.blocks[b].held = Use::Used(id);
+    (Arc::clone(&segment.buffer), offset_bytes)
 }

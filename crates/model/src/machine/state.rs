@@ -62,6 +62,49 @@ pub(crate) struct Group {
     pub(crate) calls: Vec<GroupCall>,
 }
 
+/// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slots {
+    values: Arc<Vec<Value>>,
+    hash: u64,
+}
+
+impl Slots {
+    pub(crate) fn add(&mut self, values: &[Value]) {
+        if values.is_empty() {
+            return;
+        }
+        for value in values {
+            self.hash = hash_of(&(self.hash, value));
+        }
+        Arc::make_mut(&mut self.values).extend_from_slice(values);
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Value> {
+        self.values.get(slot as usize)
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Value> {
+        self.values.iter()
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.values.len()).expect("fewer than 2^32 slots")
+    }
+
+    /// The end of a group fills what its calls left open.
+    pub(crate) fn fill(&mut self, slot: u32, value: Value) {
+        let mut values = self.values.to_vec();
+        values[slot as usize] = value;
+        *self = Self::default();
+        self.add(&values);
+    }
+}
+
 /// A host thread.
 #[derive(Debug, Clone)]
 pub struct ThreadState {
@@ -72,7 +115,7 @@ pub struct ThreadState {
     pub(crate) next: u32,
     /// Operations and questions done so far.
     pub(crate) index: u32,
-    pub(crate) slots: Vec<Value>,
+    pub(crate) slots: Slots,
     /// Choices made for the next operation.
     pub(crate) picks: Vec<u32>,
     /// Where the thread stands.
@@ -87,7 +130,7 @@ impl Hash for ThreadState {
         self.entry.hash(state);
         self.answers.hash(state);
         self.next.hash(state);
-        self.slots.hash(state);
+        self.slots.hash().hash(state);
         self.picks.hash(state);
         self.status.hash(state);
         self.group.hash(state);
@@ -234,7 +277,7 @@ pub(crate) struct Pool {
     pub(crate) classes: SizeClasses,
     pub(crate) tie: TieBreak,
     pub(crate) memory: MemoryKind,
-    pub(crate) segments: Vec<Segment>,
+    pub(crate) segments: Arc<Vec<Segment>>,
     pub(crate) segments_made: u32,
     pub(crate) blocks_made: u32,
     /// Blocks that return once the n-th record of an event is seen complete.
@@ -327,8 +370,8 @@ pub struct RankState {
     pub(crate) events: Vec<(Token, Event)>,
     pub(crate) views: Vec<(CommId, View)>,
     pub(crate) pools: Vec<(Token, Pool)>,
-    pub(crate) memory: BTreeMap<MemoryId, Memory>,
-    pub(crate) live: BTreeSet<BlockId>,
+    pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>>,
+    pub(crate) live: Arc<BTreeSet<BlockId>>,
     pub(crate) mutexes: Vec<(Token, Mutex)>,
     pub(crate) maps: Vec<(Token, Vec<(Value, Value)>)>,
     pub(crate) lists: Vec<(Token, Vec<Value>)>,
@@ -337,8 +380,8 @@ pub struct RankState {
     pub(crate) inits: Vec<(Token, u32)>,
     pub(crate) hosts: Vec<(Arc<[Rank]>, u32)>,
     pub(crate) free_addresses: Vec<(AddressId, u64)>,
-    pub(crate) address_order: Vec<Value>,
-    pub(crate) hash_order: Vec<Value>,
+    pub(crate) address_order: Arc<[Value]>,
+    pub(crate) hash_order: Arc<[Value]>,
     pub(crate) issued: u32,
     /// Some collective left wrong data without an error.
     pub(crate) corrupt: bool,
@@ -440,12 +483,21 @@ pub struct Path {
     pub before: Option<Arc<Path>>,
 }
 
+/// Cached hashes of a rank.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Hashes {
+    /// Of everything that rules read.
+    pub(crate) whole: Option<u64>,
+    /// Of what the rank looks like without knowledge of others.
+    pub(crate) looks: Option<u64>,
+}
+
 /// A state of the whole job.
 #[derive(Debug, Clone)]
 pub struct State {
     pub(crate) ranks: Vec<Arc<RankState>>,
-    /// The hash of each rank; none where it changed since.
-    pub(crate) hashes: Vec<Option<u64>>,
+    /// Of each rank; empty where it changed since.
+    pub(crate) hashes: Vec<Hashes>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) shared_hash: u64,
     pub(crate) shared_stale: bool,
@@ -469,7 +521,7 @@ impl State {
     }
 
     pub(crate) fn rank_mut(&mut self, rank: Rank) -> &mut RankState {
-        self.hashes[rank.at()] = None;
+        self.hashes[rank.at()] = Hashes::default();
         Arc::make_mut(&mut self.ranks[rank.at()])
     }
 
@@ -487,7 +539,7 @@ impl State {
     /// Brings the cached hashes up to date.
     pub fn seal(&mut self) {
         for (hash, rank) in self.hashes.iter_mut().zip(&self.ranks) {
-            hash.get_or_insert_with(|| hash_of(&**rank));
+            hash.whole.get_or_insert_with(|| hash_of(&**rank));
         }
         if self.shared_stale {
             self.shared_hash = hash_of(&*self.shared);
@@ -504,7 +556,7 @@ impl State {
         assert!(!self.shared_stale, "seal before taking a fingerprint");
         let mut hasher = FxHasher::default();
         for hash in &self.hashes {
-            hash.expect("seal before taking a fingerprint").hash(&mut hasher);
+            hash.whole.expect("seal before taking a fingerprint").hash(&mut hasher);
         }
         self.shared_hash.hash(&mut hasher);
         for key in self.findings.keys() {

@@ -193,9 +193,9 @@ impl Machine {
         let complete = event.complete.get(&nth);
         let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
         let options = match (ordered, complete.is_some(), self.config.mode) {
-            (true, ..) => vec![1],
-            (false, false, Mode::Naive) => vec![0],
-            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => vec![0, 1],
+            (true, ..) => 1..=1,
+            (false, false, Mode::Naive) => 0..=0,
+            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
         };
         match (picks.take(of, options)?, complete) {
             (0, _) => Ok(None),

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::state::{RankState, State, Status, hash_of};
+use super::state::{Hashes, RankState, State, Status, hash_of};
 use super::{Machine, locked};
 use crate::clock::{Actor, Clock};
 use crate::fault::{About, Finding, OpRef};
@@ -24,7 +24,7 @@ fn looks(rank: &RankState) -> u64 {
             for t in &self.0.threads {
                 (t.entry, &t.answers, t.next, &t.picks).hash(state);
                 matches!(t.status, Status::Ready).hash(state);
-                t.slots.hash(state);
+                t.slots.hash().hash(state);
             }
             self.0.address_order.hash(state);
             self.0.hash_order.hash(state);
@@ -45,8 +45,12 @@ impl Machine {
         // Whoever has come furthest first: the rank that is being played through then keeps its place, and
         // renumbering, which touches every rank, is rare.
         let progress = |rank: &RankState| rank.threads.iter().map(|t| t.index).sum::<u32>();
-        let keys: Vec<(std::cmp::Reverse<u32>, u64)> =
-            state.ranks.iter().map(|rank| (std::cmp::Reverse(progress(rank)), looks(rank))).collect();
+        let keys: Vec<(std::cmp::Reverse<u32>, u64)> = (state.ranks.iter().zip(&mut state.hashes))
+            .map(|(rank, hashes)| {
+                let looks = *hashes.looks.get_or_insert_with(|| looks(rank));
+                (std::cmp::Reverse(progress(rank)), looks)
+            })
+            .collect();
         order.sort_by_key(|rank| keys[*rank as usize]);
         if order.is_sorted() {
             return;
@@ -65,13 +69,13 @@ impl Machine {
             .map(|actor| to[(actor / per_rank) as usize].0 * per_rank + actor % per_rank)
             .collect();
         let mut memo: FxHashMap<Term, Term> = FxHashMap::default();
-        let old: Vec<Arc<RankState>> = state.ranks.clone();
-        for (rank, mut moved) in old.into_iter().enumerate() {
-            let new = to[rank];
+        let (ranks, hashes) = (state.ranks.clone(), state.hashes.clone());
+        for (new, (mut moved, hashes)) in to.iter().zip(ranks.into_iter().zip(hashes)) {
             self.renumber_rank(Arc::make_mut(&mut moved), to, &actors, &mut memo);
             state.ranks[new.at()] = moved;
+            // What a rank looks like on its own does not depend on its number.
+            state.hashes[new.at()] = Hashes { whole: None, ..hashes };
         }
-        state.hashes.fill(None);
         let clock = |clock: &mut Clock| *clock = clock.renumbered(&actors);
         let shared = state.shared_mut();
         for key in shared.keys.values_mut() {
@@ -153,6 +157,7 @@ impl Machine {
         }
         let mut terms = locked(&self.terms);
         for memory in rank.memory.values_mut() {
+            let memory = Arc::make_mut(memory);
             for access in &mut memory.accesses {
                 actor(&mut access.actor);
                 access.op = op_ref(&access.op, to);

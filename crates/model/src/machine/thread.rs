@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::contention::{Object, Touch, touch};
-use super::state::{Group, State, Status, ThreadState};
+use super::state::{Group, Slots, State, Status, ThreadState};
 use super::value::{Address, Buffer, Value};
 use super::{Machine, locked};
 use crate::clock::Clock;
@@ -64,7 +64,7 @@ impl Machine {
             stretch,
             next: 0,
             index: 0,
-            slots: Vec::new(),
+            slots: Slots::default(),
             picks: Vec::new(),
             status: Status::Ready,
             group: Group::default(),
@@ -77,7 +77,7 @@ impl Machine {
     /// The operation is done: its results go into slots and the thread moves on.
     pub(crate) fn done(&self, state: &mut State, rank: Rank, thread: u32, slots: &[Value]) {
         let t = &mut state.rank_mut(rank).threads[thread as usize];
-        t.slots.extend_from_slice(slots);
+        t.slots.add(slots);
         t.next += 1;
         t.index += 1;
         t.picks.clear();
@@ -89,7 +89,7 @@ impl Machine {
     pub(crate) fn answer(&self, state: &mut State, rank: Rank, thread: u32, answer: Answer, slots: &[Value]) {
         let original = state.original[rank.at()];
         let t = &mut state.rank_mut(rank).threads[thread as usize];
-        t.slots.extend_from_slice(slots);
+        t.slots.add(slots);
         Arc::make_mut(&mut t.answers).push(answer);
         t.index += 1;
         t.picks.clear();
@@ -113,7 +113,7 @@ impl Machine {
                 // A slot names the entry that its thread started from: each entry is started once.
                 let threads = &state.ranks[rank.at()].threads;
                 let thread = threads.iter().find(|t| t.entry == slot.entry);
-                thread.and_then(|t| t.slots.get(slot.index as usize)).cloned().unwrap_or(Value::Null)
+                thread.and_then(|t| t.slots.get(slot.index)).cloned().unwrap_or(Value::Null)
             }
             Operand::Slice { of, offset_bytes, len_bytes } => match Self::value(state, rank, of) {
                 Value::Buffer(buffer) => {

@@ -74,7 +74,7 @@ impl Machine {
         }
         if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
             let t = &mut state.rank_mut(rank).threads[thread as usize];
-            let slot = u32::try_from(t.slots.len()).expect("fewer than 2^32 slots");
+            let slot = t.slots.len();
             t.group.calls.push(GroupCall::Register { comm, memory: value, flags, slot, op });
             self.done(state, rank, thread, &[Value::Null]);
             return;
@@ -144,7 +144,7 @@ impl Machine {
                 let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
                     unreachable!("found above")
                 };
-                t.slots[slot as usize] = value;
+                t.slots.fill(slot, value);
                 t.status = Status::Ready;
             }
         }
