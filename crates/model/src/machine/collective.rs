@@ -5,7 +5,7 @@
 //! yields the data that it would yield. Source: `specs/rules/collective.md`, `specs/rules/window.md`.
 //! Not here: registration.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
@@ -307,13 +307,6 @@ impl Machine {
         let differs = |f: &dyn Fn(&Launch) -> bool| members.iter().position(|m| f(&m.launch));
         let past = members[0].issue.past();
         let kind = |c: CollectiveKind| std::mem::discriminant(&c);
-        if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
-            let ops = [first.op, members[other].launch.op];
-            self.find(state, Rule::Coll2, about, &ops, past, || {
-                self.differ(nth, members, other, &|m| self.call_name(&m.launch))
-            });
-            return false;
-        }
         let parameters = |l: &Launch| {
             let op = match l.call.kind {
                 CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => Some(l.call.op),
@@ -321,6 +314,20 @@ impl Machine {
             };
             (l.call.kind, l.call.count, l.call.dtype, op)
         };
+        let registered = |l: &Launch| (l.send_window.is_some(), l.recv_window.is_some());
+        // The usual case in one pass, because a job has many ranks.
+        let whole = |l: &Launch| (parameters(l), registered(l), l.path, l.call.declared);
+        let expected = (parameters(first), registered(first), first.path, Declared::Nothing);
+        if members.iter().all(|m| whole(&m.launch) == expected) {
+            return true;
+        }
+        if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
+            let ops = [first.op, members[other].launch.op];
+            self.find(state, Rule::Coll2, about, &ops, past, || {
+                self.differ(nth, members, other, &|m| self.call_name(&m.launch))
+            });
+            return false;
+        }
         if let Some(other) = differs(&|l| parameters(l) != parameters(first)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Coll3, about, &ops, past, || {
@@ -338,7 +345,6 @@ impl Machine {
             Self::undefine(state, first.op);
             return true;
         }
-        let registered = |l: &Launch| (l.send_window.is_some(), l.recv_window.is_some());
         if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Win7, about, &ops, past, || {
@@ -388,22 +394,23 @@ impl Machine {
 
     /// Happens-before: all to all where every rank needs every other; else from the root only.
     fn order(&self, state: &mut State, members: &[Member]) {
-        for member in members {
-            state.rank_mut(member.rank).streams[member.stream].1.clock.tick();
-        }
-        let clock = |state: &State, m: &Member| state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
+        let ticked = members.iter().map(|member| {
+            let clock = &mut state.rank_mut(member.rank).streams[member.stream].1.clock;
+            clock.tick();
+            clock.clone()
+        });
+        let streams: Vec<Clock> = ticked.collect();
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => {
-                let streams: Vec<Clock> = members.iter().map(|m| clock(state, m)).collect();
                 let knowledge = Clock::union(streams.iter().chain(members.iter().map(|m| &m.issue)));
                 for member in members {
                     state.rank_mut(member.rank).streams[member.stream].1.clock.learn(&knowledge);
                 }
             }
             CollectiveKind::Broadcast { root } => {
-                let root = &members[(root as usize).min(members.len() - 1)];
-                let mut source = clock(state, root);
-                source.join(&root.issue);
+                let root = (root as usize).min(members.len() - 1);
+                let mut source = streams[root].clone();
+                source.join(&members[root].issue);
                 for member in members {
                     let stream = &mut state.rank_mut(member.rank).streams[member.stream].1;
                     stream.clock.join(&member.issue);
@@ -436,7 +443,7 @@ impl Machine {
 
     /// Two communicators that share ranks must launch in one order everywhere, unless kernels co-reside.
     fn judge_launch_order(&self, state: &mut State, comm: CommId, members: &[Member]) {
-        if state.ranks.iter().all(|rank| rank.views.len() < 2) {
+        if self.comms.read().unwrap_or_else(PoisonError::into_inner).0.len() < 2 {
             return;
         }
         let now: Arc<[_]> = members
