@@ -296,6 +296,13 @@ pub trait Host: Send + Sync {
     fn turn_over(&self, at: At) -> Result<(), Error>;
 }
 
+/// Says where a rank stands, called from another thread while the rank's threads are inside calls that may
+/// never return. Must not wait for them.
+pub trait Inspect: Send + Sync {
+    /// What is known so far. How it ended is [`Ended::HostHang`] or [`Ended::GpuHang`].
+    fn inspect(&self) -> RankReport;
+}
+
 /// A vote in a host agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

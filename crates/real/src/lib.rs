@@ -23,11 +23,15 @@ pub mod error;
 pub mod ffi;
 pub mod flag;
 pub mod group;
+pub mod job;
+pub mod launch;
 pub mod memory;
 pub mod pool;
 pub mod segment;
 pub mod store;
 pub mod stream;
 pub mod window;
+mod wire;
+pub mod worker;
 
 pub use error::Error;
