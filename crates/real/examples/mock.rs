@@ -113,7 +113,10 @@ impl Mock {
         let members: Vec<Rank> = (0..self.ranks).map(Rank).collect();
         let seen = match step {
             Step::Agree(vote) => {
-                let nth = std::mem::replace(&mut self.notes().agreements, at.index + 1);
+                let mut notes = self.notes();
+                notes.agreements += 1;
+                let nth = notes.agreements - 1;
+                drop(notes);
                 let vote = if *vote { Vote::Yes } else { Vote::No };
                 Some(format!("{:?}", self.host.agree(&members, nth, vote)?))
             }
@@ -152,8 +155,10 @@ impl Mock {
                 Some(format!("turn {nth}"))
             }
             Step::Thread(steps) => {
-                std::thread::scope(|scope| scope.spawn(|| self.steps(at.thread + 1, steps, inspection)).join())
-                    .expect("steps do not panic");
+                std::thread::scope(|scope| {
+                    scope.spawn(|| self.steps(at.thread + 1, steps, inspection)).join()
+                })
+                .expect("steps do not panic");
                 None
             }
             Step::Hang => loop {
@@ -265,7 +270,8 @@ fn launched() -> Result<(), Box<dyn Error>> {
 /// Prints how fast cases go.
 fn measure() -> Result<(), Box<dyn Error>> {
     let mut job = Job::start(local(2)?)?;
-    let steps = json!([{ "init": "tp" }, { "agree": true }, { "set": ["k", 1] }, { "get": "k" }, { "agree": true }]);
+    let steps =
+        json!([{ "init": "tp" }, { "agree": true }, { "set": ["k", 1] }, { "get": "k" }, { "agree": true }]);
     let (clean, cases) = (case(2, Duration::from_secs(2), json!([steps, steps])), 2000_u32);
     let start = Instant::now();
     for _ in 0..cases {
@@ -281,7 +287,9 @@ fn measure() -> Result<(), Box<dyn Error>> {
         above.push((start.elapsed() - hang.deadline).as_secs_f64() * 1000.0);
     }
     above.sort_by(f64::total_cmp);
-    say(&json!({ "milliseconds of a hung case above its deadline": { "median": above[25], "most": above[49] } }))?;
+    say(
+        &json!({ "milliseconds of a hung case above its deadline": { "median": above[25], "most": above[49] } }),
+    )?;
     Ok(job.end()?)
 }
 

@@ -225,13 +225,7 @@ fn part_with_lost_communicators(crew: &mut Crew, tickets: &mut Tickets, dismisse
 }
 
 /// Has all ranks load the program before any starts.
-fn load(
-    crew: &mut Crew,
-    workers: &[u64],
-    nth: u64,
-    case: &Case,
-    patience: Duration,
-) -> Result<(), Error> {
+fn load(crew: &mut Crew, workers: &[u64], nth: u64, case: &Case, patience: Duration) -> Result<(), Error> {
     for number in workers {
         crew.send(*number, &ToWorker::Load { nth, case: Box::new(case.clone()) });
     }

@@ -341,7 +341,8 @@ impl Crew {
 
     /// Ends everybody: those who listen by a word, the others and those who take too long by SIGKILL.
     pub(super) fn end(mut self, patience: Duration) -> Result<(), Error> {
-        let numbers: Vec<(u64, Stands)> = self.workers.iter().map(|(n, worker)| (*n, worker.stands)).collect();
+        let numbers: Vec<(u64, Stands)> =
+            self.workers.iter().map(|(n, worker)| (*n, worker.stands)).collect();
         for (number, stands) in numbers {
             match stands {
                 Stands::Ready => self.send(number, &ToWorker::End),

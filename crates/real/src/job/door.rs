@@ -141,3 +141,57 @@ fn listen<T: serde::de::DeserializeOwned>(reader: &mut Reader, mut hear: impl Fn
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::sync::mpsc::{self, Receiver};
+    use std::time::Duration;
+
+    use super::*;
+
+    fn open(job: Option<&str>) -> (Door, Receiver<Event>) {
+        let (events, heard) = mpsc::channel();
+        let secrets = Secrets { token: "of the workers".to_owned(), job: job.map(str::to_owned) };
+        (Door::open(0, secrets, events).expect("some port is free"), heard)
+    }
+
+    fn knock(door: &Door, secret: &str, version: u32, role: Role) -> Result<String, Error> {
+        let hello = Hello { version, secret: secret.to_owned(), role };
+        let address = format!("127.0.0.1:{}", door.port());
+        wire::connect(&address, &hello, Duration::from_secs(5)).map(|(_, _, token)| token)
+    }
+
+    fn worker() -> Role {
+        Role::Worker { rank: Rank(0), number: 1, device: serde_json::Value::Null }
+    }
+
+    #[test]
+    fn strangers_are_refused() {
+        let (door, heard) = open(None);
+        let refused = |result: Result<String, Error>| matches!(result, Err(Error::Refused { .. }));
+        assert!(refused(knock(&door, "of another job", wire::VERSION, worker())));
+        assert!(refused(knock(&door, "of the workers", wire::VERSION + 1, worker())));
+        let agent = Role::Agent { rank: Rank(1) };
+        assert!(refused(knock(&door, "", wire::VERSION, agent)), "this job has no agents");
+        let mut browser = TcpStream::connect(("127.0.0.1", door.port())).expect("the door is open");
+        browser.write_all(b"GET / HTTP/1.1\n\n").expect("it is read");
+        let mut answer = String::new();
+        browser.read_to_string(&mut answer).expect("it is answered and closed");
+        assert!(answer.contains("this is no hello"), "{answer}");
+        door.close();
+        assert!(heard.recv().is_err(), "no event came of any of them");
+    }
+
+    #[test]
+    fn agents_know_the_job_and_learn_the_token() {
+        let (door, heard) = open(Some("slurm 7.0"));
+        let agent = || Role::Agent { rank: Rank(1) };
+        assert!(knock(&door, "slurm 8.0", wire::VERSION, agent()).is_err());
+        let token = knock(&door, "slurm 7.0", wire::VERSION, agent()).expect("it belongs to the job");
+        assert_eq!(token, "of the workers");
+        assert!(matches!(heard.recv(), Ok(Event::AgentJoined { rank: Rank(1), .. })));
+        assert!(matches!(heard.recv(), Ok(Event::AgentGone { rank: Rank(1) })), "it hung up at once");
+        door.close();
+    }
+}

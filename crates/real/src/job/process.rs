@@ -46,10 +46,7 @@ struct Process {
 
 impl Nursery {
     /// `gone` hears of each worker once: its number and how it ended, after it was waited for.
-    pub(super) fn start(
-        command: WorkerCommand,
-        gone: impl Fn(u64, String) + Send + Sync + 'static,
-    ) -> Self {
+    pub(super) fn start(command: WorkerCommand, gone: impl Fn(u64, String) + Send + Sync + 'static) -> Self {
         let (orders, inbox) = mpsc::channel();
         let gone: Arc<Gone> = Arc::new(gone);
         let thread = std::thread::spawn(move || attend(&command, &inbox, &gone));
