@@ -145,9 +145,14 @@ fn await_end(
     shared: &Mutex<Vec<PathBuf>>,
 ) -> String {
     let mut last: VecDeque<String> = VecDeque::new();
+    // A panic's own words stand before its backtrace.
+    let mut panicked = Vec::new();
     for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
         let line = String::from_utf8_lossy(&line).trim_end().to_owned();
         tracing::debug!(rank = worker.rank.0, number = worker.number, "{line}");
+        if panicked.len() == 1 || (panicked.is_empty() && line.contains(" panicked at ")) {
+            panicked.push(line.clone());
+        }
         if last.len() == LAST_LINES {
             last.pop_front();
         }
@@ -166,7 +171,7 @@ fn await_end(
         Ok(status) => status.to_string(),
         Err(error) => format!("it cannot be waited for: {error}"),
     };
-    let last = Vec::from(last).join(" | ");
+    let last = if panicked.is_empty() { Vec::from(last) } else { panicked }.join(" | ");
     if last.is_empty() { how } else { format!("{how}; its last words: {last}") }
 }
 
