@@ -142,31 +142,12 @@ impl Job {
     pub fn run(&mut self, case: &Case) -> Result<Report, Error> {
         assert!(case.ranks <= self.ranks, "a case of {} ranks in a job of {}", case.ranks, self.ranks);
         self.nth += 1;
-        let crew = self.crew.as_mut().expect("a job has a crew until it is ended");
-        part_with_lost_communicators(crew, &mut self.tickets, BTreeSet::new());
-        crew.man(case.ranks, self.limits.start)?;
-        // Among those who were replaced may have been holders of communicators.
-        if part_with_lost_communicators(crew, &mut self.tickets, BTreeSet::new()) {
-            crew.man(case.ranks, self.limits.start)?;
-        }
-        let workers = crew.at_work(case.ranks);
-        let dismiss = |crew: &mut Crew, tickets: &mut Tickets| {
-            part_with_lost_communicators(crew, tickets, workers.iter().copied().collect());
+        let workers = match self.load(case) {
+            // A worker that died since its last case may not have been missed before it was spoken to.
+            Err(Error::Worker { .. }) => self.load(case)?,
+            loaded => loaded?,
         };
-        match load(crew, &workers, self.nth, case, self.limits.load) {
-            Ok(()) => {}
-            // Whoever has loaded it forgets it.
-            Err(error @ Error::Program { .. }) => {
-                for number in &workers {
-                    crew.send(*number, &ToWorker::Skip { nth: self.nth });
-                }
-                return Err(error);
-            }
-            Err(error) => {
-                dismiss(crew, &mut self.tickets);
-                return Err(error);
-            }
-        }
+        let crew = self.crew.as_mut().expect("a job has a crew until it is ended");
         let exchange = Exchange::new(&mut self.tickets, case.comms, &case.forced.turns, &workers);
         let watch = Watch::new(case, &self.limits, Instant::now());
         let mut under_way = UnderWay { crew, workers: &workers, exchange, watch, nth: self.nth };
@@ -176,9 +157,34 @@ impl Job {
         if ranks.iter().all(is_clean) {
             exchange.keep();
         } else {
-            dismiss(crew, &mut self.tickets);
+            part_with_lost_communicators(crew, &mut self.tickets, workers.iter().copied().collect());
         }
         Ok(Report { ranks, took })
+    }
+
+    /// Has a worker for each rank, all of whom have loaded the program.
+    fn load(&mut self, case: &Case) -> Result<Vec<u64>, Error> {
+        let crew = self.crew.as_mut().expect("a job has a crew until it is ended");
+        crew.man(case.ranks, self.limits.start)?;
+        // Somebody may have been missing, with whom others shared communicators.
+        if part_with_lost_communicators(crew, &mut self.tickets, BTreeSet::new()) {
+            crew.man(case.ranks, self.limits.start)?;
+        }
+        let workers = crew.at_work(case.ranks);
+        match load(crew, &workers, self.nth, case, self.limits.load) {
+            Ok(()) => Ok(workers),
+            Err(error @ Error::Program { .. }) => {
+                // Whoever has loaded it forgets it.
+                for number in &workers {
+                    crew.send(*number, &ToWorker::Skip { nth: self.nth });
+                }
+                Err(error)
+            }
+            Err(error) => {
+                part_with_lost_communicators(crew, &mut self.tickets, workers.into_iter().collect());
+                Err(error)
+            }
+        }
     }
 
     /// Ends all workers and waits until they are gone.

@@ -27,6 +27,9 @@ pub(crate) const TOKEN: &str = "RANKCHECK_TOKEN";
 /// How long the other side may take over its part of the opening.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
+/// The coordinator that does not listen yet is tried again after this.
+const BETWEEN_TRIES: Duration = Duration::from_millis(50);
+
 /// A stranger may send anything, so the opening is short.
 const HELLO_BYTES: u64 = 64 << 10;
 
@@ -226,7 +229,7 @@ pub(crate) fn connect(
             Err(error) if Instant::now() >= until => {
                 return Err(broken(&format!("the coordinator at {address}"), &error));
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(50)),
+            Err(_) => std::thread::park_timeout(BETWEEN_TRIES),
         }
     };
     let (mut reader, mut writer) = halves(stream)?;

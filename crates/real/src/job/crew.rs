@@ -113,6 +113,10 @@ impl Crew {
 
     fn await_agents(&mut self, until: Instant, patience: Duration) -> Result<(), Error> {
         let Some(Cluster { rank, ranks, .. }) = self.cluster else { return Ok(()) };
+        if self.posts.len() > ranks as usize {
+            let why = format!("the launcher started {ranks} processes, one a rank");
+            return Err(Error::Worker { rank: ranks, why });
+        }
         loop {
             let missing: Vec<String> = (0..ranks)
                 .filter(|other| *other != rank && !self.agents.contains_key(&Rank(*other)))
