@@ -34,6 +34,8 @@ enum Step {
     /// Waits for its turn, takes a note and says that the turn is over.
     Turn,
     Thread(Vec<Step>),
+    /// Asks something again and again.
+    BusyForMs(u64),
     /// Never comes back from a call.
     Hang,
     /// Neither comes back nor says where it is.
@@ -159,6 +161,13 @@ impl Mock {
                     scope.spawn(|| self.steps(at.thread + 1, steps, inspection)).join()
                 })
                 .expect("steps do not panic");
+                None
+            }
+            Step::BusyForMs(duration) => {
+                let until = Instant::now() + Duration::from_millis(*duration);
+                while Instant::now() < until {
+                    self.host.store_set("busy", Value::Null)?;
+                }
                 None
             }
             Step::Hang => loop {

@@ -222,13 +222,10 @@ fn who_cannot_be_inspected_is_told_by_the_calls_that_it_did_not_leave() {
 #[test]
 fn progress_of_one_rank_is_progress() {
     let mut job = start(2);
-    // Many steps, each a sign of life, take longer together than the deadline of this case.
-    let case = Case { deadline: Duration::from_millis(50), ..case(&[json!([]), json!([])]) };
-    let steps: Vec<Value> = (0..20_000).map(|n| json!({ "set": ["k", n] })).collect();
-    let case = Case { program: json!([steps, [{ "get": "k" }, { "get": "end" }]]), ..case };
-    let report = run(&mut job, &case);
-    assert_eq!(report.ranks[0].ended, Ended::Finishes);
-    assert_eq!(report.ranks[1].ended, hang(&[(0, 1, "Get(\"end\")")]));
+    let busy = json!([{ "busy_for_ms": 3 * DEADLINE.as_millis() }]);
+    let report = run(&mut job, &hanging(&[busy, json!([{ "get": "never set" }])]));
+    assert_eq!(ended(&report), [&Ended::Finishes, &hang(&[(0, 0, "Get(\"never set\")")])]);
+    assert!(report.took >= 4 * DEADLINE, "{:?}", report.took);
     job.end().expect("it ends");
 }
 
