@@ -257,7 +257,7 @@ fn coordinate() -> Result<(), Box<dyn Error>> {
     Ok(job.end()?)
 }
 
-/// What every process does that a launcher starts.
+/// What every process does that a launcher starts. With `MOCK_HANGS` it waits to be killed.
 fn launched() -> Result<(), Box<dyn Error>> {
     let cluster = match Launch::from_environment()? {
         Launch::Local => return Err("no launcher is to be seen".into()),
@@ -267,6 +267,10 @@ fn launched() -> Result<(), Box<dyn Error>> {
         Launch::Coordinator(cluster) => cluster,
     };
     let mut job = Job::start(JobConfig { cluster: Some(cluster.clone()), ..local(cluster.ranks)? })?;
+    if std::env::var_os("MOCK_HANGS").is_some() {
+        say(&json!(job.devices()))?;
+        job.run(&case(cluster.ranks, Duration::from_secs(60), json!([["hang"], ["hang"]])))?;
+    }
     let steps = json!([{ "agree": true }, { "init": "tp" }]);
     let hang = case(cluster.ranks, Duration::from_millis(200), json!([["hang"], []]));
     let clean = case(cluster.ranks, Duration::from_secs(5), json!([steps, steps]));

@@ -1,15 +1,17 @@
 //! The nouns of `rankcheck-model` on CUDA and NCCL: what the device does.
 //!
 //! Reading order: [`ffi`] (what is there, and the only unsafe code), [`segment`], [`memory`], [`pool`],
-//! [`stream`], [`comm`], [`group`], [`window`], [`collective`], [`store`], [`flag`]; then how programs are run: [`case`], [`job`], [`worker`], [`launch`].
+//! [`stream`], [`comm`], [`group`], [`window`], [`collective`], [`store`], [`flag`]; then how programs are
+//! run: [`case`], [`job`], [`worker`], [`launch`].
 //!
 //! What exists today: owners of segments, ordinary memory, streams, communicators and windows; all-reduce;
 //! groups of launches; a best-fit pool; a store and a flag for the threads of one process; worker processes
-//! and who coordinates them. Everything builds without CUDA; the libraries are opened at run time by [`ffi::probe`].
+//! and who coordinates them. Everything builds without CUDA; the libraries are opened at run time by
+//! [`ffi::probe`].
 //!
-//! What does not exist yet: the execution of programs, events, graphs, IPC handles,
-//! point-to-point, splits of communicators, registrations inside a group. None of
-//! the code that needs a GPU has been run on one by a test of this crate.
+//! What does not exist yet: the execution of programs, events, graphs, IPC handles, point-to-point, splits of
+//! communicators, registrations inside a group. None of the code that needs a GPU has been run on one by a
+//! test of this crate.
 //!
 //! Not here: the rules. This crate does what it is told and reports what happened; breaking a rule on the
 //! device is one of its uses. So it never compares what ranks do and never checks a range against a window.

@@ -314,9 +314,7 @@ fn a_worker_that_does_not_start_says_why() {
 
 #[test]
 fn workers_know_their_device_and_run_without_multicast() {
-    let mut config = config(2);
-    config.worker.environment.push(("RANKCHECK_PORT".into(), "of no use to workers".into()));
-    let job = Job::start(config).expect("the mock starts");
+    let job = start(2);
     let devices: Vec<Value> =
         job.devices().into_iter().flatten().map(|device| device["device"].clone()).collect();
     assert_eq!(devices, [json!(0), json!(1)]);
@@ -367,24 +365,43 @@ fn workers_end_with_a_coordinator_that_is_killed() {
     until("the spares end", || marked_processes(&mark) == 0);
 }
 
+/// Nobody else takes a port that was free a moment ago.
+fn free_port() -> String {
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+    port.expect("there is a free port").port().to_string()
+}
+
+/// One of two processes, as torchrun starts them.
+fn launched(rank: u32, port: &str, more: &[(&str, String)]) -> Watched {
+    let environment = [
+        ("RANK", rank.to_string()),
+        ("LOCAL_RANK", rank.to_string()),
+        ("WORLD_SIZE", "2".to_owned()),
+        ("MASTER_ADDR", "127.0.0.1".to_owned()),
+        ("MASTER_PORT", "1".to_owned()),
+        ("RANKCHECK_PORT", port.to_owned()),
+    ];
+    Watched::start("launched", &[&environment, more].concat())
+}
+
+#[test]
+fn agents_and_their_workers_end_with_a_coordinator_that_is_killed() {
+    let mark = format!("mock-of-{}-agents", std::process::id());
+    let (port, more) = (free_port(), [("MARK", mark.clone()), ("MOCK_HANGS", "yes".to_owned())]);
+    let (mut coordinator, mut agent) = (launched(0, &port, &more), launched(1, &port, &more));
+    let devices = coordinator.lines(1).remove(0);
+    let pid = devices[1]["pid"].as_u64().expect("the mock tells its process id");
+    assert!(runs(pid));
+    drop(coordinator);
+    assert!(!agent.0.wait().expect("it can be waited for").success(), "it says that something went wrong");
+    assert!(!runs(pid), "the agent has waited for its worker");
+    until("all end", || marked_processes(&mark) == 0);
+}
+
 #[test]
 fn a_launcher_starts_one_process_a_rank() {
-    // Nobody else takes a port that was free a moment ago.
-    let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let port = port.expect("there is a free port").port().to_string();
-    let process = |rank: u32| {
-        Watched::start(
-            "launched",
-            &[
-                ("RANK", rank.to_string()),
-                ("LOCAL_RANK", rank.to_string()),
-                ("WORLD_SIZE", "2".to_owned()),
-                ("MASTER_ADDR", "127.0.0.1".to_owned()),
-                ("MASTER_PORT", "1".to_owned()),
-                ("RANKCHECK_PORT", port.clone()),
-            ],
-        )
-    };
+    let port = free_port();
+    let process = |rank| launched(rank, &port, &[]);
     // The agent comes first and has to wait.
     let mut agent = process(1);
     let mut coordinator = process(0);
