@@ -20,8 +20,9 @@ use crate::case::{At, Case, CommTicket, Host, Inspect, RankReport, Vote};
 use crate::ffi::process;
 use crate::wire::{self, Answer, FromWorker, Hello, Reader, Request, Role, TOKEN, ToWorker, Writer};
 
-/// How long a worker tries to reach its coordinator, which listens before it starts any.
-const CONNECT: Duration = Duration::from_secs(10);
+/// How long a worker tries again to reach its coordinator, which listens before it starts any. One that is not
+/// there has died since, perhaps before the worker was bound to die with it.
+const CONNECT: Duration = Duration::ZERO;
 
 /// What a worker has to know: it comes from the arguments and, for the token, from the environment.
 #[derive(Debug, Clone, PartialEq, Eq)]
