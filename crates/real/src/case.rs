@@ -195,10 +195,12 @@ pub struct Held {
     pub elements: u64,
     /// The distinct values with how often each stands and where first, most frequent first, at most
     /// [`Held::VALUES`] of them.
+    #[serde(with = "values")]
     pub values: Vec<(f64, u64, u64)>,
     /// How many distinct values there are; more than [`Held::VALUES`] is reported as one more.
     pub distinct: u32,
     /// The first runs of equal elements: value and length, at most [`Held::RUNS`] of them.
+    #[serde(with = "runs")]
     pub runs: Vec<(f64, u64)>,
 }
 
@@ -296,6 +298,13 @@ pub trait Host: Send + Sync {
     fn turn_over(&self, at: At) -> Result<(), Error>;
 }
 
+/// Says where a rank stands, called from another thread while the rank's threads are inside calls that may
+/// never return. Must not wait for them.
+pub trait Inspect: Send + Sync {
+    /// What is known so far. How it ended is [`Ended::HostHang`] or [`Ended::GpuHang`].
+    fn inspect(&self) -> RankReport;
+}
+
 /// A vote in a host agreement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -348,5 +357,79 @@ mod pairs {
         from: D,
     ) -> Result<BTreeMap<At, Vec<Pick>>, D::Error> {
         Vec::<(At, Vec<Pick>)>::deserialize(from).map(|rows| rows.into_iter().collect())
+    }
+}
+
+/// JSON has no numbers beyond the finite ones, but memory that was never written has.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum Number {
+    Finite(f64),
+    /// `NaN`, `inf` or `-inf`.
+    Other(String),
+}
+
+impl Number {
+    fn of(value: f64) -> Self {
+        if value.is_finite() { Self::Finite(value) } else { Self::Other(value.to_string()) }
+    }
+
+    fn value<E: serde::de::Error>(self) -> Result<f64, E> {
+        match self {
+            Self::Finite(value) => Ok(value),
+            Self::Other(text) => text.parse().map_err(E::custom),
+        }
+    }
+}
+
+mod values {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::Number;
+
+    pub(super) fn serialize<S: Serializer>(rows: &[(f64, u64, u64)], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(rows.iter().map(|(value, count, first)| (Number::of(*value), count, first)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(f64, u64, u64)>, D::Error> {
+        let rows = Vec::<(Number, u64, u64)>::deserialize(from)?;
+        rows.into_iter().map(|(value, count, first)| Ok((value.value()?, count, first))).collect()
+    }
+}
+
+mod runs {
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    use super::Number;
+
+    pub(super) fn serialize<S: Serializer>(rows: &[(f64, u64)], to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(rows.iter().map(|(value, len)| (Number::of(*value), len)))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<(f64, u64)>, D::Error> {
+        let rows = Vec::<(Number, u64)>::deserialize(from)?;
+        rows.into_iter().map(|(value, len)| Ok((value.value()?, len))).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_that_are_no_numbers_cross_the_border() {
+        let held = Held {
+            thread: 0,
+            slot: 1,
+            name: "x".to_owned(),
+            elements: 4,
+            values: vec![(0.1, 2, 0), (f64::INFINITY, 1, 2), (f64::NAN, 1, 3)],
+            distinct: 3,
+            runs: vec![(0.1, 2), (f64::INFINITY, 1), (f64::NAN, 1)],
+        };
+        let text = serde_json::to_string(&held).expect("it can be written");
+        let back: Held = serde_json::from_str(&text).expect("it can be read");
+        assert_eq!((&back.values[..2], &back.runs[..2]), (&held.values[..2], &held.runs[..2]));
+        assert!(back.values[2].0.is_nan() && back.runs[2].0.is_nan(), "{text}");
     }
 }

@@ -52,4 +52,42 @@ pub enum Error {
         /// The size.
         len_bytes: u64,
     },
+    /// A connection between the processes of a job broke or could not be made.
+    #[error("{what}: {why}")]
+    Connection {
+        /// Of what, or to whom.
+        what: String,
+        /// What the operating system says.
+        why: String,
+    },
+    /// The coordinator does not want this process in its job.
+    #[error("the coordinator refused the connection: {why}")]
+    Refused {
+        /// Its reason.
+        why: String,
+    },
+    /// A worker or an agent could not be started, or was gone when it was needed.
+    #[error("the worker of rank {rank}: {why}")]
+    Worker {
+        /// Whose.
+        rank: u32,
+        /// How it ended, with its last words.
+        why: String,
+    },
+    /// A worker could not load the program of a case.
+    #[error("rank {rank} cannot load the program: {why}")]
+    Program {
+        /// Who.
+        rank: u32,
+        /// What its loader says.
+        why: String,
+    },
+    /// A launcher left an environment variable that cannot be used.
+    #[error("the environment variable {variable} {why}")]
+    Environment {
+        /// Which.
+        variable: String,
+        /// What is wrong with it.
+        why: String,
+    },
 }

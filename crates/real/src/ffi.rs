@@ -17,6 +17,7 @@ use crate::Error;
 
 pub mod cuda;
 pub mod nccl;
+pub mod process;
 
 /// A library that could be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,318 @@
+//! Workers and coordinators without a GPU, for the tests of jobs: programs are lists of steps for each rank.
+//!
+//! `mock worker …` is a worker, `mock coordinator` holds a job that hangs until it is killed, `mock launched` is
+//! one process of a launcher that starts one a rank, `mock measure` prints how fast cases go.
+//! Not here: anything of CUDA or NCCL.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rankcheck_model::{Dtype, Rank};
+use rankcheck_real::case::{At, CallFailed, Case, Comms, Ended, Forced, Host, Inspect, RankReport, Vote};
+use rankcheck_real::ffi::process;
+use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
+use rankcheck_real::launch::Launch;
+use rankcheck_real::worker::{self, Inspection, WorkerConfig};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// What a thread does next.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Step {
+    Agree(bool),
+    Init(String),
+    Set(String, Value),
+    Get(String),
+    Delete(String),
+    FlagWrite(String, i64),
+    FlagWait(String, i64),
+    /// Waits for its turn, takes a note and says that the turn is over.
+    Turn,
+    Thread(Vec<Step>),
+    /// Asks something again and again.
+    BusyForMs(u64),
+    /// Never comes back from a call.
+    Hang,
+    /// Neither comes back nor says where it is.
+    Mute,
+    /// A call fails.
+    Fail,
+    Exit(i32),
+    Panic,
+    /// SIGKILL to itself inside a call.
+    Die,
+    /// SIGKILL to the process whose id is under a key of the store.
+    Kill(String),
+}
+
+/// What the steps left behind.
+#[derive(Debug, Default)]
+struct Notes {
+    inside: BTreeMap<u32, (u32, String)>,
+    errors: Vec<CallFailed>,
+    reached: Vec<String>,
+    inits: BTreeMap<String, u32>,
+    agreements: u32,
+}
+
+struct Mock {
+    rank: Rank,
+    ranks: u32,
+    host: Arc<dyn Host>,
+    notes: Mutex<Notes>,
+}
+
+impl Inspect for Mock {
+    fn inspect(&self) -> RankReport {
+        let inside = self.notes().inside.clone();
+        let inside = inside.into_iter().map(|(thread, (index, call))| (thread, index, call));
+        self.report(Ended::HostHang { inside: inside.collect() })
+    }
+}
+
+impl Mock {
+    fn notes(&self) -> std::sync::MutexGuard<'_, Notes> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn report(&self, ended: Ended) -> RankReport {
+        let notes = self.notes();
+        RankReport {
+            ended,
+            errors: notes.errors.clone(),
+            taken: vec![],
+            answers: BTreeMap::new(),
+            held: vec![],
+            reached: notes.reached.clone(),
+        }
+    }
+
+    fn steps(&self, thread: u32, steps: &[Step], inspection: &Inspection) {
+        for (index, step) in (0..).zip(steps) {
+            let call = format!("{step:?}");
+            self.notes().inside.insert(thread, (index, call.clone()));
+            self.host.enter(thread, index, &call);
+            let at = At { rank: self.rank, thread, index };
+            let seen = self.step(at, step, inspection).expect("the coordinator is there");
+            self.host.leave(thread, index);
+            let mut notes = self.notes();
+            notes.inside.remove(&thread);
+            notes.reached.extend(seen);
+        }
+    }
+
+    fn step(
+        &self,
+        at: At,
+        step: &Step,
+        inspection: &Inspection,
+    ) -> Result<Option<String>, rankcheck_real::Error> {
+        let members: Vec<Rank> = (0..self.ranks).map(Rank).collect();
+        let seen = match step {
+            Step::Agree(vote) => {
+                let mut notes = self.notes();
+                notes.agreements += 1;
+                let nth = notes.agreements - 1;
+                drop(notes);
+                let vote = if *vote { Vote::Yes } else { Vote::No };
+                Some(format!("{:?}", self.host.agree(&members, nth, vote)?))
+            }
+            Step::Init(name) => {
+                let mut notes = self.notes();
+                let next = notes.inits.entry(name.clone()).or_default();
+                let nth = std::mem::replace(next, *next + 1);
+                drop(notes);
+                let ticket = self.host.init(name, nth, &members)?;
+                let own = (members[0] == self.rank).then(|| vec![42]);
+                let unique = self.host.unique_id(&ticket, own)?;
+                Some(format!("{} {:?} {unique:?}", ticket.id, ticket.comms))
+            }
+            Step::Set(key, value) => {
+                self.host.store_set(key, value.clone())?;
+                None
+            }
+            Step::Get(key) => Some(self.host.store_get(key)?.to_string()),
+            Step::Delete(key) => {
+                self.host.store_delete(key)?;
+                None
+            }
+            Step::FlagWrite(flag, value) => {
+                self.host.flag_write(flag, *value)?;
+                None
+            }
+            Step::FlagWait(flag, value) => {
+                self.host.flag_wait(flag, *value)?;
+                None
+            }
+            Step::Turn => {
+                self.host.turn(at)?;
+                let nth = self.host.store_get("turns")?.as_i64().expect("a number");
+                self.host.store_set("turns", json!(nth + 1))?;
+                self.host.turn_over(at)?;
+                Some(format!("turn {nth}"))
+            }
+            Step::Thread(steps) => {
+                std::thread::scope(|scope| {
+                    scope.spawn(|| self.steps(at.thread + 1, steps, inspection)).join()
+                })
+                .expect("steps do not panic");
+                None
+            }
+            Step::BusyForMs(duration) => {
+                let until = Instant::now() + Duration::from_millis(*duration);
+                while Instant::now() < until {
+                    self.host.store_set("busy", Value::Null)?;
+                }
+                None
+            }
+            Step::Hang => loop {
+                std::thread::park();
+            },
+            Step::Mute => {
+                inspection.open(Arc::new(Nobody));
+                loop {
+                    std::thread::park();
+                }
+            }
+            Step::Fail => {
+                let (thread, index) = (at.thread, at.index);
+                let failed = CallFailed { call: "mock".to_owned(), code: 4, thread, index, detail: None };
+                self.notes().errors.push(failed);
+                None
+            }
+            Step::Exit(code) => std::process::exit(*code),
+            Step::Panic => panic!("as the program says"),
+            Step::Die => process::die(),
+            Step::Kill(key) => {
+                let target = self.host.store_get(key)?;
+                let killed = Command::new("sh").args(["-c", &format!("kill -9 {target}")]).status();
+                assert!(killed.expect("sh is there").success());
+                None
+            }
+        };
+        Ok(seen)
+    }
+}
+
+/// Cannot be inspected.
+struct Nobody;
+
+impl Inspect for Nobody {
+    fn inspect(&self) -> RankReport {
+        loop {
+            std::thread::park();
+        }
+    }
+}
+
+fn load(program: &Value, rank: Rank) -> Result<Vec<Step>, String> {
+    let Some(steps) = program.get(rank.at()) else { return Err("there are no steps".to_owned()) };
+    serde_json::from_value(steps.clone()).map_err(|error| error.to_string())
+}
+
+fn work(arguments: &[String]) -> Result<(), Box<dyn Error>> {
+    let config = WorkerConfig::from_arguments(arguments)?;
+    let nvls = std::env::var("NCCL_NVLS_ENABLE").ok();
+    let device = json!({ "pid": std::process::id(), "device": config.device, "nvls": nvls });
+    let run = |case: &Case, steps: Vec<Step>, host: Arc<dyn Host>, inspection: &Inspection| {
+        let mock = Arc::new(Mock { rank: config.rank, ranks: case.ranks, host, notes: Mutex::default() });
+        inspection.open(Arc::clone(&mock) as Arc<dyn Inspect>);
+        mock.steps(0, &steps, inspection);
+        mock.report(Ended::Finishes)
+    };
+    Ok(worker::serve(&config, device, load, run)?)
+}
+
+fn command() -> Result<WorkerCommand, Box<dyn Error>> {
+    let program = std::env::current_exe()?;
+    Ok(WorkerCommand { program, arguments: vec!["worker".into()], environment: vec![] })
+}
+
+fn local(ranks: u32) -> Result<JobConfig, Box<dyn Error>> {
+    let limits = Limits::default();
+    Ok(JobConfig { ranks, worker: command()?, cluster: None, spares: 1, limits })
+}
+
+fn case(ranks: u32, deadline: Duration, program: Value) -> Case {
+    let (comms, element, forced) = (Comms::Warm, Dtype::F32, Forced::default());
+    Case { program, ranks, comms, element, forced, deadline }
+}
+
+fn say(what: &Value) -> Result<(), Box<dyn Error>> {
+    let mut out = std::io::stdout();
+    writeln!(out, "{what}")?;
+    Ok(out.flush()?)
+}
+
+/// Says which processes its workers are, and then waits for one that hangs.
+fn coordinate() -> Result<(), Box<dyn Error>> {
+    let mut job = Job::start(local(2)?)?;
+    say(&json!(job.devices()))?;
+    job.run(&case(2, Duration::from_secs(60), json!([["hang"], []])))?;
+    Ok(job.end()?)
+}
+
+/// What every process does that a launcher starts. With `MOCK_HANGS` it waits to be killed.
+fn launched() -> Result<(), Box<dyn Error>> {
+    let cluster = match Launch::from_environment()? {
+        Launch::Local => return Err("no launcher is to be seen".into()),
+        Launch::Agent(cluster) => {
+            return Ok(agent::serve(&cluster, command()?, Duration::from_secs(20))?);
+        }
+        Launch::Coordinator(cluster) => cluster,
+    };
+    let mut job = Job::start(JobConfig { cluster: Some(cluster.clone()), ..local(cluster.ranks)? })?;
+    if std::env::var_os("MOCK_HANGS").is_some() {
+        say(&json!(job.devices()))?;
+        job.run(&case(cluster.ranks, Duration::from_secs(60), json!([["hang"], ["hang"]])))?;
+    }
+    let steps = json!([{ "agree": true }, { "init": "tp" }]);
+    let hang = case(cluster.ranks, Duration::from_millis(200), json!([["hang"], []]));
+    let clean = case(cluster.ranks, Duration::from_secs(5), json!([steps, steps]));
+    let reports = [job.run(&clean)?, job.run(&hang)?, job.run(&clean)?];
+    say(&serde_json::to_value(&reports)?)?;
+    say(&json!(job.devices()))?;
+    Ok(job.end()?)
+}
+
+/// Prints how fast cases go.
+fn measure() -> Result<(), Box<dyn Error>> {
+    let mut job = Job::start(local(2)?)?;
+    let steps =
+        json!([{ "init": "tp" }, { "agree": true }, { "set": ["k", 1] }, { "get": "k" }, { "agree": true }]);
+    let (clean, cases) = (case(2, Duration::from_secs(2), json!([steps, steps])), 2000_u32);
+    let start = Instant::now();
+    for _ in 0..cases {
+        job.run(&clean)?;
+    }
+    let a_minute = f64::from(cases) / start.elapsed().as_secs_f64() * 60.0;
+    say(&json!({ "clean cases a minute": a_minute.round() }))?;
+    let hang = case(2, Duration::from_millis(200), json!([["hang"], []]));
+    let mut above = Vec::new();
+    for _ in 0..50 {
+        let start = Instant::now();
+        job.run(&hang)?;
+        above.push((start.elapsed() - hang.deadline).as_secs_f64() * 1000.0);
+    }
+    above.sort_by(f64::total_cmp);
+    say(
+        &json!({ "milliseconds of a hung case above its deadline": { "median": above[25], "most": above[49] } }),
+    )?;
+    Ok(job.end()?)
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("worker") => work(&arguments[1..]),
+        Some("coordinator") => coordinate(),
+        Some("launched") => launched(),
+        Some("measure") => measure(),
+        _ => Err("mock worker|coordinator|launched|measure".into()),
+    }
+}

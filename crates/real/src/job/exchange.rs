@@ -1,0 +1,368 @@
+//! What the ranks of a case ask of each other outside CUDA and NCCL: meetings, store, flags, turns.
+//!
+//! A table without time or connections: a request goes in, and the answers that it makes possible come out.
+//! Which communicator a meeting gets is decided here as well.
+//! Not here: how requests travel ([`crate::wire`]), and when waiting has been long enough ([`super::watch`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankcheck_model::Rank;
+use serde_json::Value;
+
+use crate::case::{At, CommTicket, Comms, Vote};
+use crate::wire::{Answer, Request};
+
+/// Who waits for an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) rank: Rank,
+    /// The host thread, if it is inside a call.
+    pub(super) thread: Option<u32>,
+    /// Of the request.
+    pub(super) id: u64,
+}
+
+/// Communicators of the whole job.
+#[derive(Debug, Default)]
+pub(super) struct Tickets {
+    next: u64,
+    /// By members: what earlier cases left, in the order in which they asked for them.
+    kept: BTreeMap<Vec<Rank>, Vec<Kept>>,
+}
+
+/// A communicator that lives on in the processes that made it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Kept {
+    id: u64,
+    /// The workers, by number, in the order of the members.
+    workers: Vec<u64>,
+}
+
+impl Tickets {
+    /// Forgets the communicators that have a member among processes that are gone, and returns the other
+    /// members of these: they hold a communicator that can neither be used nor destroyed.
+    pub(super) fn forget(&mut self, gone: &BTreeSet<u64>) -> BTreeSet<u64> {
+        let mut left = BTreeSet::new();
+        for kept in self.kept.values_mut() {
+            kept.retain(|ticket| {
+                let lost = ticket.workers.iter().any(|worker| gone.contains(worker));
+                if lost {
+                    left.extend(ticket.workers.iter().filter(|worker| !gone.contains(worker)));
+                }
+                !lost
+            });
+        }
+        left
+    }
+
+    /// The workers that hold a communicator.
+    pub(super) fn holders(&self) -> BTreeSet<u64> {
+        self.kept.values().flatten().flat_map(|kept| kept.workers.iter().copied()).collect()
+    }
+}
+
+/// Members of an init in communicator order, name and number; or of an agreement.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Meeting {
+    Init(String, u32, Vec<Rank>),
+    Agree(Vec<Rank>, u32),
+}
+
+impl Meeting {
+    fn members(&self) -> &[Rank] {
+        match self {
+            Self::Init(_, _, members) | Self::Agree(members, _) => members,
+        }
+    }
+}
+
+/// The tables of one case.
+#[derive(Debug)]
+pub(super) struct Exchange<'a> {
+    tickets: &'a mut Tickets,
+    comms: Comms,
+    /// The workers of the ranks, by number.
+    workers: &'a [u64],
+    here: BTreeMap<Meeting, Vec<(Asker, Vote)>>,
+    /// Communicators of this case by members, in the order in which they were met for.
+    met: BTreeMap<Vec<Rank>, Vec<u64>>,
+    unique_ids: BTreeMap<u64, Vec<u8>>,
+    store: BTreeMap<String, Value>,
+    flags: BTreeMap<String, i64>,
+    turns: Vec<(At, Turn)>,
+    /// Who waits for a value that is not there yet, oldest first.
+    waiting: Vec<(Asker, Request)>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Turn {
+    ToCome,
+    Over,
+}
+
+impl<'a> Exchange<'a> {
+    pub(super) fn new(tickets: &'a mut Tickets, comms: Comms, turns: &[At], workers: &'a [u64]) -> Self {
+        Self {
+            tickets,
+            comms,
+            workers,
+            here: BTreeMap::new(),
+            met: BTreeMap::new(),
+            unique_ids: BTreeMap::new(),
+            store: BTreeMap::new(),
+            flags: BTreeMap::new(),
+            turns: turns.iter().map(|at| (*at, Turn::ToCome)).collect(),
+            waiting: Vec::new(),
+        }
+    }
+
+    /// Takes a request; all answers that it makes possible, its own among them if it need not wait.
+    pub(super) fn ask(&mut self, asker: Asker, request: Request) -> Vec<(Asker, Answer)> {
+        match request {
+            Request::Init { name, nth, members } => {
+                self.meet(Meeting::Init(name, nth, members), asker, Vote::Yes)
+            }
+            Request::Agree { members, nth, vote } => self.meet(Meeting::Agree(members, nth), asker, vote),
+            Request::UniqueId { ticket, own: Some(own) } => {
+                self.unique_ids.insert(ticket, own.clone());
+                self.done(asker, Answer::UniqueId(own))
+            }
+            Request::StoreSet { key, value } => {
+                self.store.insert(key, value);
+                self.done(asker, Answer::Done)
+            }
+            Request::StoreDelete { key } => {
+                self.store.remove(&key);
+                self.done(asker, Answer::Done)
+            }
+            Request::FlagWrite { flag, value } => {
+                self.flags.insert(flag, value);
+                self.done(asker, Answer::Done)
+            }
+            Request::TurnOver { at } => {
+                if let Some((_, turn)) = self.turns.iter_mut().find(|row| **row == (at, Turn::ToCome)) {
+                    *turn = Turn::Over;
+                }
+                self.done(asker, Answer::Done)
+            }
+            Request::UniqueId { own: None, .. }
+            | Request::StoreGet { .. }
+            | Request::FlagWait { .. }
+            | Request::Turn { .. } => {
+                self.waiting.push((asker, request));
+                self.release()
+            }
+        }
+    }
+
+    /// The rank will not come to its turns any more: nobody waits for them.
+    pub(super) fn leaves(&mut self, rank: Rank) -> Vec<(Asker, Answer)> {
+        for (at, turn) in &mut self.turns {
+            if at.rank == rank {
+                *turn = Turn::Over;
+            }
+        }
+        self.waiting.retain(|(asker, _)| asker.rank != rank);
+        self.release()
+    }
+
+    /// The case ended well: the next warm case gets its communicators.
+    pub(super) fn keep(self) {
+        if self.comms == Comms::Fresh {
+            return;
+        }
+        for (members, ids) in self.met {
+            let workers: Vec<u64> = members.iter().map(|rank| self.workers[rank.at()]).collect();
+            let kept = self.tickets.kept.entry(members).or_default();
+            for id in ids {
+                if kept.iter().all(|kept| kept.id != id) {
+                    kept.push(Kept { id, workers: workers.clone() });
+                }
+            }
+        }
+    }
+
+    fn done(&mut self, asker: Asker, answer: Answer) -> Vec<(Asker, Answer)> {
+        let mut answers = vec![(asker, answer)];
+        answers.append(&mut self.release());
+        answers
+    }
+
+    fn meet(&mut self, meeting: Meeting, asker: Asker, vote: Vote) -> Vec<(Asker, Answer)> {
+        let members: BTreeSet<Rank> = meeting.members().iter().copied().collect();
+        let here = self.here.entry(meeting.clone()).or_default();
+        here.push((asker, vote));
+        let present: BTreeSet<Rank> = here.iter().map(|(asker, _)| asker.rank).collect();
+        if !members.is_subset(&present) {
+            return Vec::new();
+        }
+        let here = self.here.remove(&meeting).expect("it was entered above");
+        let answer = match meeting {
+            Meeting::Init(_, _, members) => Answer::Comm(self.ticket(members)),
+            Meeting::Agree(..) => {
+                let all = here.iter().all(|(_, vote)| *vote == Vote::Yes);
+                Answer::Agreed(if all { Vote::Yes } else { Vote::No })
+            }
+        };
+        here.into_iter().map(|(asker, _)| (asker, answer.clone())).collect()
+    }
+
+    /// The communicator of a meeting: in a warm case the one that the same members kept longest among those
+    /// that this case has not used, else a new one.
+    fn ticket(&mut self, members: Vec<Rank>) -> CommTicket {
+        let met = self.met.entry(members.clone()).or_default();
+        let kept = match self.comms {
+            Comms::Warm => self.tickets.kept.get(&members).and_then(|kept| kept.get(met.len())),
+            Comms::Fresh => None,
+        };
+        let (id, comms) = match kept {
+            Some(kept) => (kept.id, Comms::Warm),
+            None => {
+                self.tickets.next += 1;
+                (self.tickets.next, Comms::Fresh)
+            }
+        };
+        met.push(id);
+        CommTicket { id, members, comms }
+    }
+
+    /// The answers to all who wait for something that is there now.
+    fn release(&mut self) -> Vec<(Asker, Answer)> {
+        let mut answers = Vec::new();
+        for (asker, request) in std::mem::take(&mut self.waiting) {
+            match self.answer(&request) {
+                Some(answer) => answers.push((asker, answer)),
+                None => self.waiting.push((asker, request)),
+            }
+        }
+        answers
+    }
+
+    fn answer(&self, request: &Request) -> Option<Answer> {
+        match request {
+            Request::UniqueId { ticket, .. } => self.unique_ids.get(ticket).cloned().map(Answer::UniqueId),
+            Request::StoreGet { key } => self.store.get(key).cloned().map(Answer::Value),
+            Request::FlagWait { flag, value } => {
+                let now = self.flags.get(flag).copied().unwrap_or(0);
+                (now == *value).then_some(Answer::Done)
+            }
+            Request::Turn { at } => {
+                let before = self.turns.iter().take_while(|row| **row != (*at, Turn::ToCome));
+                // An operation that has no turn (any more) waits for nobody.
+                let none = !self.turns.contains(&(*at, Turn::ToCome));
+                let over = before.into_iter().all(|(_, turn)| *turn == Turn::Over);
+                (none || over).then_some(Answer::Done)
+            }
+            Request::Init { .. }
+            | Request::Agree { .. }
+            | Request::StoreSet { .. }
+            | Request::StoreDelete { .. }
+            | Request::FlagWrite { .. }
+            | Request::TurnOver { .. } => unreachable!("they do not wait for a value"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [Rank; 2] = [Rank(0), Rank(1)];
+
+    fn asker(rank: u32, id: u64) -> Asker {
+        Asker { rank: Rank(rank), thread: Some(0), id }
+    }
+
+    fn init(nth: u32) -> Request {
+        Request::Init { name: "tp".to_owned(), nth, members: BOTH.to_vec() }
+    }
+
+    /// Both ranks meet for the n-th communicator.
+    fn comm(exchange: &mut Exchange<'_>, nth: u32) -> CommTicket {
+        assert_eq!(exchange.ask(asker(0, 1), init(nth)), vec![]);
+        let answers = exchange.ask(asker(1, 1), init(nth));
+        let [(_, Answer::Comm(first)), (_, Answer::Comm(second))] = answers.as_slice() else {
+            panic!("{answers:?}")
+        };
+        assert_eq!(first, second);
+        first.clone()
+    }
+
+    #[test]
+    fn votes_are_joined() {
+        let mut tickets = Tickets::default();
+        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
+        let agree = |nth, vote| Request::Agree { members: BOTH.to_vec(), nth, vote };
+        assert_eq!(exchange.ask(asker(0, 1), agree(0, Vote::Yes)), vec![]);
+        assert_eq!(exchange.ask(asker(0, 2), agree(1, Vote::Yes)), vec![]);
+        let no = Answer::Agreed(Vote::No);
+        let answers = exchange.ask(asker(1, 7), agree(0, Vote::No));
+        assert_eq!(answers, vec![(asker(0, 1), no.clone()), (asker(1, 7), no)]);
+        let yes = Answer::Agreed(Vote::Yes);
+        let answers = exchange.ask(asker(1, 8), agree(1, Vote::Yes));
+        assert_eq!(answers, vec![(asker(0, 2), yes.clone()), (asker(1, 8), yes)]);
+    }
+
+    #[test]
+    fn warm_cases_share_communicators_by_members_and_order() {
+        let mut tickets = Tickets::default();
+        let mut exchange = Exchange::new(&mut tickets, Comms::Warm, &[], &[1, 2]);
+        let (first, second) = (comm(&mut exchange, 0), comm(&mut exchange, 1));
+        assert_eq!((first.comms, second.comms), (Comms::Fresh, Comms::Fresh));
+        exchange.keep();
+
+        let mut fresh = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
+        let third = comm(&mut fresh, 0);
+        assert_eq!(third.comms, Comms::Fresh);
+        assert!(third.id > second.id);
+        fresh.keep();
+
+        let mut warm = Exchange::new(&mut tickets, Comms::Warm, &[], &[1, 2]);
+        assert_eq!(comm(&mut warm, 0), CommTicket { comms: Comms::Warm, ..first });
+        assert_eq!(comm(&mut warm, 1), CommTicket { comms: Comms::Warm, ..second });
+        assert_eq!(comm(&mut warm, 2).comms, Comms::Fresh);
+        drop(warm);
+
+        assert_eq!(tickets.holders(), BTreeSet::from([1, 2]));
+        assert_eq!(tickets.forget(&BTreeSet::from([2])), BTreeSet::from([1]));
+        assert_eq!(tickets.holders(), BTreeSet::new());
+    }
+
+    #[test]
+    fn a_flag_is_awaited_by_equality_and_a_key_until_it_is_there() {
+        let mut tickets = Tickets::default();
+        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
+        let wait = |value| Request::FlagWait { flag: "go".to_owned(), value };
+        let write = |value| Request::FlagWrite { flag: "go".to_owned(), value };
+        assert_eq!(exchange.ask(asker(0, 1), wait(0)), vec![(asker(0, 1), Answer::Done)]);
+        assert_eq!(exchange.ask(asker(0, 2), wait(2)), vec![]);
+        assert_eq!(exchange.ask(asker(1, 3), write(1)).len(), 1);
+        let done = |rank, id| (asker(rank, id), Answer::Done);
+        assert_eq!(exchange.ask(asker(1, 4), write(2)), vec![done(1, 4), done(0, 2)]);
+
+        let get = || Request::StoreGet { key: "k".to_owned() };
+        assert_eq!(exchange.ask(asker(0, 5), get()), vec![]);
+        let set = Request::StoreSet { key: "k".to_owned(), value: Value::from(7) };
+        let value = (asker(0, 5), Answer::Value(Value::from(7)));
+        assert_eq!(exchange.ask(asker(1, 6), set), vec![done(1, 6), value]);
+        let delete = Request::StoreDelete { key: "k".to_owned() };
+        assert_eq!(exchange.ask(asker(1, 7), delete), vec![done(1, 7)]);
+        assert_eq!(exchange.ask(asker(0, 8), get()), vec![]);
+    }
+
+    #[test]
+    fn turns_come_in_order_and_not_of_who_left() {
+        let at = |rank, index| At { rank: Rank(rank), thread: 0, index };
+        let order = [at(1, 4), at(0, 2), at(1, 5)];
+        let mut tickets = Tickets::default();
+        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &order, &[1, 2]);
+        let done = |rank, id| (asker(rank, id), Answer::Done);
+        assert_eq!(exchange.ask(asker(0, 1), Request::Turn { at: at(0, 2) }), vec![]);
+        assert_eq!(exchange.ask(asker(0, 2), Request::Turn { at: at(0, 9) }), vec![done(0, 2)]);
+        assert_eq!(exchange.ask(asker(1, 3), Request::Turn { at: at(1, 4) }), vec![done(1, 3)]);
+        let over = |at| Request::TurnOver { at };
+        assert_eq!(exchange.ask(asker(1, 4), over(at(1, 4))), vec![done(1, 4), done(0, 1)]);
+        assert_eq!(exchange.ask(asker(1, 5), Request::Turn { at: at(1, 5) }), vec![]);
+        assert_eq!(exchange.leaves(Rank(0)), vec![done(1, 5)]);
+    }
+}
