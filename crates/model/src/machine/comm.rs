@@ -152,7 +152,7 @@ impl Machine {
     pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
         match meeting {
             Meeting::Init(_, _, members) | Meeting::Host(members, _) => Arc::clone(members),
-            Meeting::Setup(comm, _) | Meeting::Connect(comm) => self.members(*comm),
+            Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
         }
     }
 
@@ -188,7 +188,7 @@ impl Machine {
                 self.order_all(state, &here);
                 self.set_up(state, *comm, *nth, &here);
             }
-            Meeting::Connect(comm) => {
+            Meeting::Connect(comm, _) => {
                 // First use blocks, but orders nothing that a program may rely on.
                 for (rank, _) in &here {
                     self.view_mut(state, *rank, *comm).connected = true;

@@ -185,6 +185,7 @@ impl Machine {
                 buffer: Buffer::clone(buffer),
                 flags: *flags,
                 live: true,
+                dangling: false,
                 op: *op,
                 uses: Vec::new(),
             };
@@ -399,9 +400,35 @@ impl Machine {
             });
             Self::undefine(state, op);
         }
+        self.forget_window(state, rank, (comm, nth), op, past);
+    }
+
+    /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant
+    /// (`dev_runtime.cc:829-834`).
+    fn forget_window(&self, state: &mut State, rank: Rank, (comm, nth): (CommId, u32), op: OpRef, past: u64) {
         let view = self.view_mut(state, rank, comm);
-        if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth && w.live) {
-            window.live = false;
+        let at = view.windows.iter().position(|w| w.nth == nth && w.live).expect("it is live");
+        let gone = view.windows[at].clone();
+        let later = view.windows[at + 1..].iter().find(|w| w.live && w.starts_with(&gone));
+        let later = later.map(|w| (w.nth, w.op));
+        if later.is_none() {
+            for window in view.windows.iter_mut().filter(|w| w.starts_with(&gone)) {
+                window.dangling = false;
+            }
+        }
+        view.windows[at].live = false;
+        view.windows[at].dangling = later.is_some();
+        if let Some((later, later_op)) = later {
+            self.find(state, Rule::Win9, About::Window(comm, nth), &[op, later_op], past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} ({}) before window #{later}, which starts at the \
+                     same address ({}): the lookup table loses the wrong one",
+                    rank.0,
+                    self.comm_name(comm),
+                    self.at(&op),
+                    self.at(&later_op),
+                )
+            });
         }
     }
 
