@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
-use super::state::{Connection, Group, GroupCall, Launch, Meeting, State};
+use super::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
 use super::value::CommId;
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::KernelPath;
@@ -90,7 +90,14 @@ impl Machine {
             return;
         }
         if t.group.failed {
-            state.rank_mut(rank).threads[thread as usize].group = Group::default();
+            let group = std::mem::take(&mut state.rank_mut(rank).threads[thread as usize].group);
+            for call in group.calls {
+                // Cleaning up forgets the launches only (`group.cc:395-467`).
+                if let GroupCall::Register { comm, memory, flags, op, .. } = call {
+                    self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+                    self.view_mut(state, rank, comm).leftover.push(Leftover { memory, flags, op });
+                }
+            }
             self.fail(state, rank, "group_end".to_owned(), 4);
             self.done(state, rank, thread, &[]);
             return;

@@ -234,6 +234,16 @@ pub(crate) struct View {
     pub(crate) launched: u32,
     pub(crate) executed: u32,
     pub(crate) windows: Vec<Window>,
+    /// Registrations of discarded groups, oldest first. They run before the rank's next one.
+    pub(crate) leftover: Vec<Leftover>,
+}
+
+/// A registration that was queued by a group that was discarded.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Leftover {
+    pub(crate) memory: Value,
+    pub(crate) flags: WindowFlags,
+    pub(crate) op: OpRef,
 }
 
 impl View {

@@ -132,6 +132,11 @@ impl Machine {
 
     /// A set-up event is over for one thread.
     fn set_up_done(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId, value: Value) {
+        let view = self.view_mut(state, rank, comm);
+        let leftover = !view.leftover.is_empty();
+        if leftover {
+            view.leftover.remove(0);
+        }
         let t = &mut state.rank_mut(rank).threads[thread as usize];
         let grouped = t
             .group
@@ -139,6 +144,9 @@ impl Machine {
             .iter()
             .position(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm));
         match grouped {
+            // The window of a leftover goes to nobody, and the thread's own registration is still to come.
+            None if leftover => self.arrive_setup(state, rank, thread, comm),
+            Some(_) if leftover => t.status = Status::Ready,
             None => self.done(state, rank, thread, &[value]),
             Some(at) => {
                 let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
