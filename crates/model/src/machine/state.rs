@@ -36,8 +36,8 @@ pub enum Meeting {
 
 /// What a first use connects. Ranks that connect different things do not find each other.
 ///
-/// Algorithms connect one by one (`group.cc:150-196`), and only an all-reduce has others than the ring. All-reduce
-/// against broadcast, cold, was measured to leave a host in its connection.
+/// Algorithms connect one by one (`group.cc:150-196`), and on one host only an all-reduce has another than
+/// the ring (predicted). All-reduce against broadcast, cold, was measured to leave a host in its connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Connection {
     /// What an all-reduce takes.
@@ -222,6 +222,14 @@ impl Window {
     }
 }
 
+/// A registration that was queued by a group that was discarded.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Leftover {
+    pub(crate) memory: Value,
+    pub(crate) flags: WindowFlags,
+    pub(crate) op: OpRef,
+}
+
 /// What one rank knows of a communicator.
 #[derive(Debug, Clone, Default, Hash)]
 pub(crate) struct View {
@@ -236,14 +244,6 @@ pub(crate) struct View {
     pub(crate) windows: Vec<Window>,
     /// Registrations of discarded groups, oldest first. They run before the rank's next one.
     pub(crate) leftover: Vec<Leftover>,
-}
-
-/// A registration that was queued by a group that was discarded.
-#[derive(Debug, Clone, Hash)]
-pub(crate) struct Leftover {
-    pub(crate) memory: Value,
-    pub(crate) flags: WindowFlags,
-    pub(crate) op: OpRef,
 }
 
 impl View {
