@@ -76,6 +76,9 @@ fn reduced_and_naive_agree() {
                 compared += 1;
                 several += usize::from(reduced.outcomes.len() > 1);
                 one_run += usize::from(reduced.states == 1);
+                for outcome in reduced.outcomes.keys().filter(|outcome| outcome.findings.is_empty()) {
+                    assert!(!outcome.corrupt, "{ranks} ranks {list:?}: wrong data and no rule: {outcome:?}");
+                }
                 for rule in reduced.broken.keys() {
                     *broken.entry(*rule).or_default() += 1;
                 }

@@ -205,25 +205,38 @@ impl Machine {
         if progressed {
             work.push_rank(state, rank);
         }
+        if let Some(meeting) = meeting {
+            self.count_arrival(state, work, rank, &meeting);
+        }
+    }
+
+    fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, meeting: &Meeting) {
         // Two threads of a rank may wait for one connection; the rank counts once.
-        let first = |meeting: &Meeting| {
-            let threads = &state.ranks[rank.at()].threads;
-            threads.iter().filter(|t| matches!(&t.status, Status::Waiting(m) if m == meeting)).count() == 1
-        };
-        if let Some(meeting) = meeting.filter(first) {
-            let arrived = work.arrived.entry(meeting.clone()).or_default();
-            *arrived += 1;
-            if *arrived == self.invited(&meeting).len() {
-                self.hold(state, work, &meeting);
-            }
+        let threads = &state.ranks[rank.at()].threads;
+        if threads.iter().filter(|t| matches!(&t.status, Status::Waiting(m) if m == meeting)).count() > 1 {
+            return;
+        }
+        let arrived = work.arrived.entry(meeting.clone()).or_default();
+        *arrived += 1;
+        if *arrived == self.invited(meeting).len() {
+            self.hold(state, work, meeting);
         }
     }
 
     fn hold(&self, state: &mut State, work: &mut Worklist, meeting: &Meeting) {
         work.arrived.remove(meeting);
+        let invited = self.invited(meeting);
+        let here: Vec<Option<u32>> =
+            invited.iter().map(|rank| Self::waiting_at(state, *rank, meeting)).collect();
         self.meet(state, meeting);
-        for rank in self.invited(meeting).iter() {
+        for (rank, thread) in invited.iter().zip(here) {
             work.push_rank(state, *rank);
+            // A registration whose place a leftover took goes on to the next meeting.
+            let thread = thread.expect("a meeting is complete");
+            if let Status::Waiting(next) = &state.ranks[rank.at()].threads[thread as usize].status {
+                let next = next.clone();
+                self.count_arrival(state, work, *rank, &next);
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
-use super::state::{Access, Executed, GroupCall, Launch, Meeting, State, StreamOp, Work, whole};
+use super::state::{Access, Connection, Executed, GroupCall, Launch, Meeting, State, StreamOp, Work, whole};
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::{Explain, Machine, locked};
 use crate::clock::Clock;
@@ -39,6 +39,26 @@ impl Launch {
             CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } => (part, part),
             CollectiveKind::AllGather => (part, all),
             CollectiveKind::ReduceScatter => (all, part),
+        }
+    }
+
+    /// Larger is launched earlier out of a group, within the precision of NCCL's sorter
+    /// (`include/comm.h:361-409`): four steps for each power of two.
+    pub(crate) fn size_step(&self, members: usize) -> u64 {
+        const UNIT_LOG2: u32 = 10;
+        const MAX_LOG2: u32 = 30;
+        let per_byte = match self.call.kind {
+            CollectiveKind::AllReduce => 2,
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter => members as u64,
+            CollectiveKind::Broadcast { .. } => 1,
+        };
+        let units = (self.part_bytes() * per_byte).min(1 << MAX_LOG2) >> UNIT_LOG2;
+        match units {
+            0..4 => units,
+            _ => {
+                let log2 = units.ilog2();
+                (u64::from(log2) << 2) | ((units >> (log2 - 2)) & 3)
+            }
         }
     }
 
@@ -75,10 +95,16 @@ impl Machine {
             Launch::needs(call, self.view(state, rank, comm).map_or(0, |view| view.size));
         let send = self.long_enough(state, rank, thread, (&send, send_bytes), op);
         let recv = self.long_enough(state, rank, thread, (&recv, recv_bytes), op);
+        // Without elements the call is dropped on this rank alone (`enqueue.cc:3024`).
+        if call.count == 0 {
+            self.done(state, rank, thread, &[]);
+            return;
+        }
         let launch = Launch {
             call: Arc::clone(call),
             comm,
             nth: 0,
+            written: 0,
             issue: 0,
             send,
             recv,
@@ -95,10 +121,11 @@ impl Machine {
         }
         self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
-        let launch = self.relaunch(state, rank, launch);
+        let launch =
+            Launch { written: self.launched(state, rank, comm), ..self.relaunch(state, rank, launch) };
         let cold = self.view(state, rank, comm).is_some_and(|view| !view.connected);
         if cold && launch.path == KernelPath::Ordinary {
-            self.arrive(state, rank, thread, Meeting::Connect(comm));
+            self.arrive(state, rank, thread, Meeting::Connect(comm, Connection::of(call.kind)));
             return;
         }
         self.enqueue_launch(state, rank, thread, launch);
@@ -195,6 +222,11 @@ impl Machine {
         Launch { send_window, recv_window, path, ..launch }
     }
 
+    /// Launches of a rank on a communicator so far.
+    pub(crate) fn launched(&self, state: &State, rank: Rank, comm: CommId) -> u32 {
+        self.view(state, rank, comm).map_or(0, |view| view.launched)
+    }
+
     pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Launch) {
         self.judge_windows_of(state, rank, thread, &launch);
         let r = state.rank_mut(rank);
@@ -214,12 +246,20 @@ impl Machine {
     /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.
     fn judge_windows_of(&self, state: &mut State, rank: Rank, thread: u32, launch: &Launch) {
         let past = Self::past(state, rank, thread);
-        for (buffer, found) in [(&launch.send, launch.send_window), (&launch.recv, launch.recv_window)] {
+        let members = self.view(state, rank, launch.comm).expect("a launch has a view").size;
+        let (send_bytes, recv_bytes) = Launch::needs(&launch.call, members);
+        for (buffer, found, needed) in
+            [(&launch.send, launch.send_window, send_bytes), (&launch.recv, launch.recv_window, recv_bytes)]
+        {
             let Some((nth, offset)) = found else { continue };
             let view = self.view(state, rank, launch.comm).expect("a launch has a view");
             let window = view.window(nth).expect("just found");
             let (window_op, window_len) = (window.op, window.buffer.len_bytes);
             let stale = window.buffer.memory != buffer.memory;
+            // The lookup table names a window that is gone.
+            if view.windows.iter().any(|other| other.dangling && other.starts_with(window)) {
+                Self::undefine(state, launch.op);
+            }
             let ops = [launch.op, window_op];
             if stale {
                 self.find(state, Rule::Win12, About::Window(launch.comm, nth), &ops, past, || {
@@ -234,7 +274,7 @@ impl Machine {
                     )
                 });
             }
-            if offset + buffer.len_bytes > window_len {
+            if offset + needed > window_len {
                 self.find(state, Rule::Win10, About::Window(launch.comm, nth), &ops, past, || {
                     format!(
                         "rank {} runs {} on {} past the end of window #{nth} of {} ({})",
@@ -316,8 +356,8 @@ impl Machine {
         };
         let registered = |l: &Launch| (l.send_window.is_some(), l.recv_window.is_some());
         // The usual case in one pass, because a job has many ranks.
-        let whole = |l: &Launch| (parameters(l), registered(l), l.path, l.call.declared);
-        let expected = (parameters(first), registered(first), first.path, Declared::Nothing);
+        let whole = |l: &Launch| (parameters(l), registered(l), l.path, l.written, l.call.declared);
+        let expected = (parameters(first), registered(first), first.path, first.written, Declared::Nothing);
         if members.iter().all(|m| whole(&m.launch) == expected) {
             return true;
         }
@@ -344,6 +384,24 @@ impl Machine {
             });
             Self::undefine(state, first.op);
             return true;
+        }
+        if let Some(other) = differs(&|l| l.written != first.written) {
+            let (a, b) = (&members[0], &members[other]);
+            self.find(state, Rule::Coll3, about, &[a.launch.op, b.launch.op], past, || {
+                format!(
+                    "{} is collective #{} of {} in the program of rank {} ({}) and {} is #{} on rank {} ({}); \
+                     they meet because groups launch large operations first",
+                    self.call_name(&a.launch),
+                    a.launch.written,
+                    self.comm_name(comm),
+                    a.rank.0,
+                    self.at(&a.launch.op),
+                    self.call_name(&b.launch),
+                    b.launch.written,
+                    b.rank.0,
+                    self.at(&b.launch.op),
+                )
+            });
         }
         if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
             let ops = [first.op, members[other].launch.op];
@@ -537,6 +595,28 @@ impl Machine {
                     };
                     let about = About::Window(comm, nth.min(other));
                     self.find(state, Rule::Win2, about, &ops, past, || sentence);
+                    break;
+                }
+                let [base, other_base] = [members[0].rank, member.rank].map(|rank| {
+                    let view = self.view(state, rank, comm).expect("a launch has a view");
+                    view.window(nth).expect("found at the launch").buffer.offset_bytes
+                });
+                if other_offset == offset && other_base != base {
+                    let ops = self.registrations(state, comm, (members[0].rank, nth), (member.rank, nth));
+                    self.find(state, Rule::Win4, About::Window(comm, nth), &ops, past, || {
+                        format!(
+                            "window #{nth} of {} starts at {} of its allocation on rank {} ({}) and at {} on \
+                             rank {} ({}), where {} uses it",
+                            self.comm_name(comm),
+                            super::window::bytes(base),
+                            members[0].rank.0,
+                            self.at(&ops[0]),
+                            super::window::bytes(other_base),
+                            member.rank.0,
+                            self.at(&ops[1]),
+                            self.call_name(first),
+                        )
+                    });
                     break;
                 }
                 if other_offset != offset {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{FaultOf, Picks};
-use super::state::{CallError, GroupCall, Meeting, State, Status, View, find};
+use super::state::{CallError, GroupCall, Leftover, Meeting, State, Status, View, find};
 use super::thread::Next;
 use super::value::{CommId, Value};
 use super::{CommInfo, Machine};
@@ -152,7 +152,7 @@ impl Machine {
     pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
         match meeting {
             Meeting::Init(_, _, members) | Meeting::Host(members, _) => Arc::clone(members),
-            Meeting::Setup(comm, _) | Meeting::Connect(comm) => self.members(*comm),
+            Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
         }
     }
 
@@ -188,7 +188,7 @@ impl Machine {
                 self.order_all(state, &here);
                 self.set_up(state, *comm, *nth, &here);
             }
-            Meeting::Connect(comm) => {
+            Meeting::Connect(comm, _) => {
                 // First use blocks, but orders nothing that a program may rely on.
                 for (rank, _) in &here {
                     self.view_mut(state, *rank, *comm).connected = true;
@@ -228,6 +228,12 @@ impl Machine {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         let op_ref = self.op_ref(state, rank, thread);
         let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
+        let leftover = self.view(state, rank, comm).and_then(|view| view.leftover.first());
+        if let Some(Leftover { memory, flags, op: queued }) = leftover
+            && !matches!(op.verb, Verb::CommSplit { .. })
+        {
+            return Setup::Register { memory: memory.clone(), flags: *flags, op: *queued };
+        }
         match &op.verb {
             Verb::Register { memory, flags, .. } => {
                 Setup::Register { memory: Self::value(state, rank, memory), flags: *flags, op: op_ref }

@@ -130,7 +130,17 @@ impl Machine {
                     let rule = if register { Rule::Win1 } else { Rule::Comm1 };
                     (rule, Some(About::Window(*comm, *nth)))
                 }
-                Meeting::Connect(comm) => {
+                Meeting::Connect(comm, connection) => {
+                    let others = self.members(*comm);
+                    let elsewhere = |other: &Rank| {
+                        state.ranks[other.at()].threads.iter().any(|t| {
+                            matches!(&t.status, Status::Waiting(Meeting::Connect(of, other))
+                                if of == comm && other != connection)
+                        })
+                    };
+                    if others.iter().any(elsewhere) {
+                        return (Rule::Coll2, Some(About::Comm(*comm)));
+                    }
                     let mine = self.view(state, rank, *comm).map_or(0, |view| view.launched);
                     let apart = self.members(*comm).iter().any(|other| {
                         self.view(state, *other, *comm).is_some_and(|view| view.launched > mine)
@@ -389,7 +399,7 @@ impl Machine {
             (Rule::Flag1, _) => format!("on flag {object}"),
             (Rule::Mutex1, _) => format!("for lock {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
-            (Rule::Win7 | Rule::Coll1, _) if !object.is_empty() => {
+            (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
                 format!("in the first collective of {object} on the ordinary path")
             }
             _ => "in a synchronize".to_owned(),

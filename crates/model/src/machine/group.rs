@@ -3,12 +3,13 @@
 //!
 //! Source: `group.cc:598-760`, `include/group.h:104-121`. Not here: what the calls do.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
-use super::state::{Group, GroupCall, Launch, Meeting, State};
+use super::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
 use super::value::CommId;
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::KernelPath;
@@ -89,7 +90,14 @@ impl Machine {
             return;
         }
         if t.group.failed {
-            state.rank_mut(rank).threads[thread as usize].group = Group::default();
+            let group = std::mem::take(&mut state.rank_mut(rank).threads[thread as usize].group);
+            for call in group.calls {
+                // Cleaning up forgets the launches only (`group.cc:395-467`).
+                if let GroupCall::Register { comm, memory, flags, op, .. } = call {
+                    self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+                    self.view_mut(state, rank, comm).leftover.push(Leftover { memory, flags, op });
+                }
+            }
             self.fail(state, rank, "group_end".to_owned(), 4);
             self.done(state, rank, thread, &[]);
             return;
@@ -118,20 +126,50 @@ impl Machine {
                 GroupCall::Register { .. } => None,
             })
             .collect();
-        for (comm, launch) in &launches {
-            let fresh = self.relaunch(state, rank, Launch::clone(launch));
-            let cold = self.view(state, rank, *comm).is_some_and(|view| !view.connected);
-            if cold && fresh.path == KernelPath::Ordinary {
-                self.arrive(state, rank, thread, Meeting::Connect(*comm));
-                return;
-            }
+        let launches = self.sorted(state, rank, &launches);
+        let cold = |launch: &&Launch| {
+            launch.path == KernelPath::Ordinary
+                && self.view(state, rank, launch.comm).is_some_and(|view| !view.connected)
+        };
+        if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
+            // What a group needs is connected in one order, whatever the program says.
+            let needed = launches.iter().filter(cold).filter(|launch| launch.comm == first);
+            let connection = needed.map(|launch| Connection::of(launch.call.kind)).min();
+            let meeting = Meeting::Connect(first, connection.expect("one is cold"));
+            self.arrive(state, rank, thread, meeting);
+            return;
         }
-        for (_, launch) in &launches {
-            let fresh = self.relaunch(state, rank, Launch::clone(launch));
-            self.enqueue_launch(state, rank, thread, fresh);
+        for launch in launches {
+            self.enqueue_launch(state, rank, thread, launch);
         }
         state.rank_mut(rank).threads[thread as usize].group = Group::default();
         self.done(state, rank, thread, &[]);
+    }
+
+    /// The launches of a group in the order in which they are made: of each communicator first the symmetric
+    /// ones, then large before small, then the last first (`enqueue.cc:392-416`, `1583-1636`).
+    fn sorted(&self, state: &State, rank: Rank, calls: &[(CommId, Arc<Launch>)]) -> Vec<Launch> {
+        let mut launches: Vec<Launch> =
+            calls.iter().map(|(_, launch)| self.relaunch(state, rank, Launch::clone(launch))).collect();
+        let mut comms: Vec<CommId> = Vec::new();
+        for launch in &mut launches {
+            let before = comms.iter().filter(|comm| **comm == launch.comm).count();
+            let before = u32::try_from(before).expect("few calls in a group");
+            launch.written = self.launched(state, rank, launch.comm) + before;
+            comms.push(launch.comm);
+        }
+        let members = |launch: &Launch| self.view(state, rank, launch.comm).map_or(0, |view| view.size);
+        launches.sort_by_key(|launch| {
+            let ordinary = launch.path == KernelPath::Ordinary;
+            (ordinary, Reverse(launch.size_step(members(launch))), Reverse(launch.written))
+        });
+        // Each communicator keeps its turns among the communicators of the group.
+        let mut sorted = Vec::with_capacity(launches.len());
+        for comm in comms {
+            let next = launches.iter().position(|launch| launch.comm == comm).expect("as many as turns");
+            sorted.push(launches.remove(next));
+        }
+        sorted
     }
 
     fn group_unwind(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {

@@ -15,7 +15,9 @@ use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
 use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
-use crate::program::{Answer, Collective, MemoryKind, SizeClasses, Stretch, TieBreak, WindowFlags};
+use crate::program::{
+    Answer, Collective, CollectiveKind, MemoryKind, SizeClasses, Stretch, TieBreak, WindowFlags,
+};
 use crate::rank::{Entry, Rank, Token};
 use crate::term::{Content, Term};
 
@@ -27,9 +29,32 @@ pub enum Meeting {
     /// The n-th set-up event of a communicator: registration or split.
     Setup(CommId, u32),
     /// First use of the ordinary path of a communicator.
-    Connect(CommId),
+    Connect(CommId, Connection),
     /// The n-th host barrier or agreement of these ranks.
     Host(Arc<[Rank]>, u32),
+}
+
+/// What a first use connects. Ranks that connect different things do not find each other.
+///
+/// Algorithms connect one by one (`group.cc:150-196`), and on one host only an all-reduce has another than
+/// the ring (predicted). All-reduce against broadcast, cold, was measured to leave a host in its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Connection {
+    /// What an all-reduce takes.
+    AllReduce,
+    /// What every other collective takes.
+    Ring,
+}
+
+impl Connection {
+    pub(crate) fn of(kind: CollectiveKind) -> Self {
+        match kind {
+            CollectiveKind::AllReduce => Self::AllReduce,
+            CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::Broadcast { .. } => {
+                Self::Ring
+            }
+        }
+    }
 }
 
 /// Where a host thread stands.
@@ -145,6 +170,8 @@ pub(crate) struct Launch {
     pub(crate) comm: CommId,
     /// Position among the launches of the communicator on this rank.
     pub(crate) nth: u32,
+    /// The same position in the order of the program, from which groups depart.
+    pub(crate) written: u32,
     /// Position among all launches of this rank.
     pub(crate) issue: u32,
     pub(crate) send: Buffer,
@@ -166,7 +193,7 @@ impl Eq for Launch {}
 
 impl Hash for Launch {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.op.thread, self.op.index, self.nth, self.issue, self.path).hash(state);
+        (self.op.thread, self.op.index, self.nth, self.written, self.issue, self.path).hash(state);
         (self.send_window, self.recv_window).hash(state);
         (&self.send, &self.recv).hash(state);
     }
@@ -224,9 +251,26 @@ pub(crate) struct Window {
     pub(crate) buffer: Buffer,
     pub(crate) flags: WindowFlags,
     pub(crate) live: bool,
+    /// Gone, but the lookup table still names it.
+    pub(crate) dangling: bool,
     pub(crate) op: OpRef,
     /// Last use by each actor.
     pub(crate) uses: Vec<(crate::clock::Actor, u32)>,
+}
+
+impl Window {
+    /// Whether the lookup table orders the two by nothing but their insertion.
+    pub(crate) fn starts_with(&self, other: &Self) -> bool {
+        self.buffer.address == other.buffer.address && self.buffer.offset_bytes == other.buffer.offset_bytes
+    }
+}
+
+/// A registration that was queued by a group that was discarded.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Leftover {
+    pub(crate) memory: Value,
+    pub(crate) flags: WindowFlags,
+    pub(crate) op: OpRef,
 }
 
 /// What one rank knows of a communicator.
@@ -241,6 +285,8 @@ pub(crate) struct View {
     pub(crate) launched: u32,
     pub(crate) executed: u32,
     pub(crate) windows: Vec<Window>,
+    /// Registrations of discarded groups, oldest first. They run before the rank's next one.
+    pub(crate) leftover: Vec<Leftover>,
 }
 
 impl View {

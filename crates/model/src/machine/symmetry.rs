@@ -128,6 +128,15 @@ impl Machine {
         let clock = |clock: &mut Clock| *clock = clock.renumbered(actors);
         for thread in &mut rank.threads {
             clock(&mut thread.clock);
+            for call in &mut thread.group.calls {
+                match call {
+                    super::state::GroupCall::Register { op, .. } => *op = op_ref(op, to),
+                    super::state::GroupCall::Launch { launch, .. } => {
+                        let launch = Arc::make_mut(launch);
+                        launch.op = op_ref(&launch.op, to);
+                    }
+                }
+            }
         }
         for (_, stream) in &mut rank.streams {
             clock(&mut stream.clock);
@@ -150,6 +159,9 @@ impl Machine {
             clock(&mut pool.released);
         }
         for (_, view) in &mut rank.views {
+            for leftover in &mut view.leftover {
+                leftover.op = op_ref(&leftover.op, to);
+            }
             for window in &mut view.windows {
                 window.op = op_ref(&window.op, to);
                 window.uses.iter_mut().for_each(|(a, _)| actor(a));

@@ -132,6 +132,11 @@ impl Machine {
 
     /// A set-up event is over for one thread.
     fn set_up_done(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId, value: Value) {
+        let view = self.view_mut(state, rank, comm);
+        let leftover = !view.leftover.is_empty();
+        if leftover {
+            view.leftover.remove(0);
+        }
         let t = &mut state.rank_mut(rank).threads[thread as usize];
         let grouped = t
             .group
@@ -139,6 +144,9 @@ impl Machine {
             .iter()
             .position(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm));
         match grouped {
+            // The window of a leftover goes to nobody, and the thread's own registration is still to come.
+            None if leftover => self.arrive_setup(state, rank, thread, comm),
+            Some(_) if leftover => t.status = Status::Ready,
             None => self.done(state, rank, thread, &[value]),
             Some(at) => {
                 let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
@@ -185,6 +193,7 @@ impl Machine {
                 buffer: Buffer::clone(buffer),
                 flags: *flags,
                 live: true,
+                dangling: false,
                 op: *op,
                 uses: Vec::new(),
             };
@@ -399,9 +408,35 @@ impl Machine {
             });
             Self::undefine(state, op);
         }
+        self.forget_window(state, rank, (comm, nth), op, past);
+    }
+
+    /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant
+    /// (`dev_runtime.cc:829-834`).
+    fn forget_window(&self, state: &mut State, rank: Rank, (comm, nth): (CommId, u32), op: OpRef, past: u64) {
         let view = self.view_mut(state, rank, comm);
-        if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth && w.live) {
-            window.live = false;
+        let at = view.windows.iter().position(|w| w.nth == nth && w.live).expect("it is live");
+        let gone = view.windows[at].clone();
+        let later = view.windows[at + 1..].iter().find(|w| w.live && w.starts_with(&gone));
+        let later = later.map(|w| (w.nth, w.op));
+        if later.is_none() {
+            for window in view.windows.iter_mut().filter(|w| w.starts_with(&gone)) {
+                window.dangling = false;
+            }
+        }
+        view.windows[at].live = false;
+        view.windows[at].dangling = later.is_some();
+        if let Some((later, later_op)) = later {
+            self.find(state, Rule::Win9, About::Window(comm, nth), &[op, later_op], past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} ({}) before window #{later}, which starts at the \
+                     same address ({}): the lookup table loses the wrong one",
+                    rank.0,
+                    self.comm_name(comm),
+                    self.at(&op),
+                    self.at(&later_op),
+                )
+            });
         }
     }
 
