@@ -91,3 +91,17 @@ pub enum Error {
         what: String,
     },
 }
+
+impl Error {
+    /// The `CUresult`, if a call of the CUDA driver failed.
+    #[must_use]
+    pub fn cuda_code(&self) -> Option<u32> {
+        if let Self::Cuda { code, .. } = self { Some(*code) } else { None }
+    }
+
+    /// Whether it came from the device or a library, not from our own checks.
+    #[must_use]
+    pub fn is_of_a_call(&self) -> bool {
+        matches!(self, Self::Cuda { .. } | Self::Nccl { .. })
+    }
+}

@@ -20,6 +20,7 @@ pub mod collective;
 pub mod comm;
 pub mod error;
 pub mod event;
+pub mod execute;
 #[expect(unsafe_code, reason = "CUDA and NCCL are C libraries; this module owns every call into them")]
 pub mod ffi;
 pub mod flag;
