@@ -49,6 +49,8 @@ pub const POISON_BYTE: u8 = 0xA5;
 /// Runs the program of `source` as `rank`. Returns once all its threads have returned and its streams have
 /// drained, or its context is lost, or the work could not be done, which is [`Ended::Lost`].
 ///
+/// The process is good for another case after [`Ended::Finishes`] and [`Ended::Dead`] only.
+///
 /// What the last case left is cleaned up first ([`RankDevice::clean`]), so every rank has to have reported
 /// the end of that one.
 pub fn execute(
@@ -108,7 +110,7 @@ fn finish(run: &Run<'_>) -> Result<Vec<Held>, Stop> {
     let streams = shared.inspect.streams();
     for stream in &streams {
         while stream.query()? == Progress::Pending {
-            std::thread::yield_now();
+            std::thread::sleep(std::time::Duration::from_micros(20));
         }
     }
     let ended = shared.inspect.report().ended;

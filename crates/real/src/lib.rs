@@ -1,15 +1,18 @@
 //! The nouns of `rankcheck-model` on CUDA and NCCL: what the device does.
 //!
-//! Reading order: [`ffi`] (what is there, and the only unsafe code), [`segment`], [`memory`], [`pool`],
-//! [`stream`], [`comm`], [`group`], [`window`], [`collective`], [`store`], [`flag`].
+//! Reading order: [`ffi`] (what is there, and the only unsafe code), [`segment`], [`placement`], [`memory`],
+//! [`pool`], [`stream`], [`event`], [`kernel`], [`comm`], [`group`], [`window`], [`collective`], [`store`],
+//! [`flag`]; then [`case`] and [`execute`], which run programs on them; then [`machine`], [`library`] and
+//! [`self_test`].
 //!
-//! What exists today: owners of segments, ordinary memory, streams, communicators and windows; all-reduce;
-//! groups of launches; a best-fit pool; a store and a flag for the threads of one process. Everything builds
-//! without CUDA; the libraries are opened at run time by [`ffi::probe`].
+//! What exists today: owners of segments (from NCCL or at a chosen address), ordinary memory, streams, events,
+//! communicators (init, split, abort, destroy, warm-up) and windows; all collectives of the model; groups,
+//! registrations inside them included; device code; a best-fit pool; a store and a flag for the threads of one
+//! process; the execution of one rank's part of a case. Everything builds without CUDA; the libraries are
+//! opened at run time by [`ffi::probe`].
 //!
-//! What does not exist yet: the execution of programs, worker processes, events, graphs, IPC handles,
-//! point-to-point, splits of communicators, registrations inside a group, a store between processes. None of
-//! the code that needs a GPU has been run on one by a test of this crate.
+//! What does not exist yet: graphs, IPC handles, point-to-point in programs, inits and splits inside a group.
+//! No test of this crate needs a GPU; [`self_test`] does.
 //!
 //! Not here: the rules. This crate does what it is told and reports what happened; breaking a rule on the
 //! device is one of its uses. So it never compares what ranks do and never checks a range against a window.

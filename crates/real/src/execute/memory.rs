@@ -23,6 +23,15 @@ use crate::segment::Segment;
 /// Physical memory comes in pieces of this size.
 const GRANULARITY_BYTES: u64 = 2 << 20;
 
+/// Whether an address that was freed may come back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Comeback {
+    /// Luck says.
+    Luck,
+    /// What a history left behind has addresses of its own.
+    Never,
+}
+
 /// What an allocation reports when it failed, as the model does.
 const OUT_OF_MEMORY: i32 = 2;
 
@@ -38,12 +47,10 @@ impl Thread<'_, '_> {
 
     pub(crate) fn pool_lock(&self, verb: &Verb, pool: Token) -> Result<(), Stop> {
         let words = self.words(verb);
-        self.inside(&words, WaitsFor::Hosts, |thread| {
-            let free = |tables: &Tables| tables.pools.get(&pool).is_none_or(|row| row.holder.is_none());
-            let mut tables = thread.wait_until(free)?;
-            tables.pools.entry(pool).or_default().holder = Some(thread.number);
-            Ok(())
-        })
+        let free = |tables: &Tables| tables.pools.get(&pool).is_none_or(|row| row.holder.is_none());
+        let mut tables = self.wait_inside(&words, free)?;
+        tables.pools.entry(pool).or_default().holder = Some(self.number);
+        Ok(())
     }
 
     pub(crate) fn pool_unlock(&self, pool: Token) {
@@ -69,14 +76,15 @@ impl Thread<'_, '_> {
     ) -> Result<Value, Stop> {
         let words = self.words(verb);
         let call = format!("{}.alloc", self.run.source.token(pool));
-        self.inside(&words, WaitsFor::Hosts, |thread| thread.wait_until(thread.admitted(pool)).map(drop))?;
+        drop(self.wait_inside(&words, self.admitted(pool))?);
         if self.fails() {
             self.failed(call, OUT_OF_MEMORY, None);
             return Ok(Value::Null);
         }
         self.return_deferred(pool)?;
+        let tables = self.wait_inside(&words, self.admitted(pool))?;
         let buffer = self.inside(&words, WaitsFor::Hosts, |thread| {
-            let mut tables = thread.run.tables();
+            let mut tables = tables;
             let mut row = tables.pools.remove(&pool).unwrap_or_default();
             let block = thread.block(&mut tables, &mut row, (pool, name), (len_bytes, stream));
             tables.pools.insert(pool, row);
@@ -139,7 +147,8 @@ impl Thread<'_, '_> {
         let (owner, kind, nth) = (Owner::Pool(pool), row.memory, row.pool.next_segment());
         let block = row.pool.alloc(wanted, stream.0, |segment_bytes| {
             let made = Made { owner, nth };
-            self.make(tables, (made, pool, None), segment_bytes, kind).map(|whole| whole.base.address)
+            let whole = self.make(tables, (made, pool, None), (segment_bytes, kind), Comeback::Luck)?;
+            Ok(whole.base.address)
         })?;
         let id = Made { owner, nth: row.blocks_made };
         row.blocks_made += 1;
@@ -164,8 +173,8 @@ impl Thread<'_, '_> {
         &self,
         tables: &mut Tables,
         (made, name, block): (Made, Token, Option<Made>),
-        len_bytes: u64,
-        kind: MemoryKind,
+        (len_bytes, kind): (u64, MemoryKind),
+        comeback: Comeback,
     ) -> Result<Arc<Buffer>, Error> {
         let back: Vec<Base> = tables
             .free_addresses
@@ -174,7 +183,8 @@ impl Thread<'_, '_> {
             .map(|(base, _)| *base)
             .collect();
         // One possibility is no choice, and no pick is spent on it.
-        let wanted = if back.is_empty() { None } else { self.wanted(Kind::AddressReuse) };
+        let left_to_luck = !back.is_empty() && comeback == Comeback::Luck;
+        let wanted = if left_to_luck { self.wanted(Kind::AddressReuse) } else { None };
         let physical = self.map(tables, made, (len_bytes, kind), &back, wanted.as_ref().map(number))?;
         let address = match &physical {
             Physical::Segment(segment) => segment.range().address(),
@@ -182,7 +192,7 @@ impl Thread<'_, '_> {
         };
         let which = back.iter().position(|base| base.address == address);
         let base = which.map_or(Base { first: made, address }, |at| back[at]);
-        if !back.is_empty() {
+        if left_to_luck {
             let which = which.map_or(0, |at| u32::try_from(at).expect("few addresses") + 1);
             self.took(wanted, Pick::AddressReuse { which });
         }
@@ -270,7 +280,8 @@ impl Thread<'_, '_> {
             let made = Made { owner: Owner::Program(name), nth };
             let whole_bytes = len_bytes.checked_next_multiple_of(GRANULARITY_BYTES);
             let whole_bytes = whole_bytes.ok_or(Error::Size { len_bytes })?;
-            let whole = thread.make(&mut tables, (made, name, Some(made)), whole_bytes, kind)?;
+            let whole =
+                thread.make(&mut tables, (made, name, Some(made)), (whole_bytes, kind), Comeback::Luck)?;
             tables.made.insert(name, nth + 1);
             tables.live.insert(made);
             drop(tables);
@@ -286,11 +297,7 @@ impl Thread<'_, '_> {
         let words = self.words(verb);
         match buffer.memory.owner {
             Owner::Pool(pool) => {
-                let mut tables = self
-                    .inside(&words, WaitsFor::Hosts, |thread| {
-                        thread.wait_until(thread.admitted(pool)).map(drop)
-                    })
-                    .map(|()| self.run.tables())?;
+                let mut tables = self.wait_inside(&words, self.admitted(pool))?;
                 let Some(block) = buffer.block.filter(|block| tables.live.remove(block)) else {
                     return Ok(());
                 };
@@ -339,9 +346,7 @@ impl Thread<'_, '_> {
     pub(crate) fn trim(&mut self, verb: &Verb, pool: Token, release: Release) -> Result<Value, Stop> {
         let words = self.words(verb);
         let released: Vec<Arc<Buffer>> = {
-            let mut tables = self
-                .inside(&words, WaitsFor::Hosts, |thread| thread.wait_until(thread.admitted(pool)).map(drop))
-                .map(|()| self.run.tables())?;
+            let mut tables = self.wait_inside(&words, self.admitted(pool))?;
             let released = tables.pools.entry(pool).or_default().pool.trim();
             let whole = |segment: u32| {
                 let memory = Made { owner: Owner::Pool(pool), nth: segment };
@@ -366,7 +371,7 @@ impl Thread<'_, '_> {
     /// Leaves free segments behind, as many and as long as luck wants; none of its own accord.
     pub(crate) fn havoc(&mut self, verb: &Verb, pool: Token, max: u32, sizes: &[u64]) -> Result<(), Stop> {
         let words = self.words(verb);
-        self.inside(&words, WaitsFor::Hosts, |thread| thread.wait_until(thread.admitted(pool)).map(drop))?;
+        drop(self.wait_inside(&words, self.admitted(pool))?);
         for _ in 0..max {
             let wanted = self.wanted(Kind::Havoc);
             let which = wanted.as_ref().map_or(0, number).min(u32::try_from(sizes.len()).expect("few sizes"));
@@ -380,7 +385,12 @@ impl Thread<'_, '_> {
                 let made = Made { owner: Owner::Pool(pool), nth: row.pool.next_segment() };
                 let (kind, stream) = (row.memory, thread.run.source.default_stream());
                 let left = row.pool.add_free(len_bytes.max(1), stream.0, |segment_bytes| {
-                    let whole = thread.make(&mut tables, (made, pool, None), segment_bytes, kind)?;
+                    let whole = thread.make(
+                        &mut tables,
+                        (made, pool, None),
+                        (segment_bytes, kind),
+                        Comeback::Never,
+                    )?;
                     Ok(whole.base.address)
                 });
                 tables.pools.insert(pool, row);

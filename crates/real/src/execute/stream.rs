@@ -10,7 +10,7 @@ use rankcheck_model::{Operand, Token, Verb};
 use super::device::locked;
 use super::inspect::WaitsFor;
 use super::luck::Kind;
-use super::tables::{EventRecord, Tables};
+use super::tables::EventRecord;
 use super::thread::{Stop, Thread};
 use super::value::Value;
 use crate::case::Pick;
@@ -96,8 +96,10 @@ impl Thread<'_, '_> {
         if self.noted(&words, result)?.is_some() {
             self.run.shared.inspect.launched(at, (self.number, self.at().index), Arc::clone(&record));
             let mut tables = self.run.tables();
+            let nth = tables.recorded;
+            tables.recorded += 1;
             let records = &mut tables.events.entry(event).or_default().records;
-            records.push(EventRecord { event: record, stream, known: false });
+            records.push(EventRecord { event: record, stream, nth, known: false });
         }
         Ok(())
     }
@@ -126,16 +128,12 @@ impl Thread<'_, '_> {
                 let last = {
                     let tables = self.run.tables();
                     let records = tables.events.get(&event).map(|row| &row.records);
-                    records.and_then(|records| {
-                        records.last().map(|last| (records.len(), Arc::clone(&last.event)))
-                    })
+                    let last = records.and_then(|records| records.last());
+                    last.map(|last| (last.stream, last.nth, Arc::clone(&last.event)))
                 };
-                let Some((count, last)) = last else { return Ok(()) };
+                let Some((stream, nth, last)) = last else { return Ok(()) };
                 self.wait_for(&words, |_| last.query())?;
-                self.know(|tables| {
-                    let records = tables.events.get_mut(&event).map(|row| &mut row.records);
-                    records.into_iter().flat_map(move |records| &mut records[count - 1..count]).collect()
-                });
+                self.run.tables().know(stream, nth + 1);
             }
             Value::Stream(stream) => {
                 let on = {
@@ -143,11 +141,9 @@ impl Thread<'_, '_> {
                     tables.streams.iter().find(|(name, _)| *name == stream).map(|(_, on)| Arc::clone(on))
                 };
                 let Some(on) = on else { return Ok(()) };
+                let before = self.run.tables().recorded;
                 self.wait_for(&words, |_| on.query())?;
-                self.know(|tables| {
-                    let records = tables.events.values_mut().flat_map(|row| &mut row.records);
-                    records.filter(|record| record.stream == stream).collect()
-                });
+                self.run.tables().know(stream, before);
             }
             Value::Null
             | Value::Bool(_)
@@ -168,17 +164,22 @@ impl Thread<'_, '_> {
 
     /// Waits for all streams of the rank.
     pub(crate) fn drain(&self, words: &str) -> Result<(), Stop> {
-        let streams: Vec<Arc<Stream>> =
-            self.run.tables().streams.iter().map(|(_, stream)| Arc::clone(stream)).collect();
+        let (streams, before) = {
+            let tables = self.run.tables();
+            let streams: Vec<(Token, Arc<Stream>)> = tables.streams.clone();
+            (streams, tables.recorded)
+        };
         self.wait_for(words, |_| {
-            for stream in &streams {
+            for (_, stream) in &streams {
                 if stream.query()? == Progress::Pending {
                     return Ok(Progress::Pending);
                 }
             }
             Ok(Progress::Complete)
         })?;
-        self.know(|tables| tables.events.values_mut().flat_map(|row| &mut row.records).collect());
+        for (stream, _) in streams {
+            self.run.tables().know(stream, before);
+        }
         Ok(())
     }
 
@@ -192,22 +193,15 @@ impl Thread<'_, '_> {
         self.inside(words, WaitsFor::Device, |thread| thread.poll_until(|| query(thread)))
     }
 
-    /// The program has seen these records complete.
-    fn know(&self, records: impl FnOnce(&mut Tables) -> Vec<&mut EventRecord>) {
-        for record in records(&mut self.run.tables()) {
-            record.known = true;
-        }
-    }
-
     /// Whether the n-th record of an event is seen complete. Left to the device unless luck is to say so, and
     /// no question at all if the program has seen it complete before.
     pub(crate) fn seen(&self, event: Token, nth: u32) -> Result<bool, Stop> {
-        let (at, record) = {
+        let (stream, place, record) = {
             let tables = self.run.tables();
             let records = tables.events.get(&event).map_or(&[][..], |row| &row.records);
             let count = records.len().min(nth as usize);
             match records[..count].last() {
-                Some(record) if !record.known => (count - 1, Arc::clone(&record.event)),
+                Some(record) if !record.known => (record.stream, record.nth, Arc::clone(&record.event)),
                 Some(_) | None => return Ok(true),
             }
         };
@@ -224,10 +218,7 @@ impl Thread<'_, '_> {
             self.run.shared.open_gate();
         }
         if done {
-            self.know(|tables| {
-                let row = tables.events.get_mut(&event).expect("it has a record");
-                vec![&mut row.records[at]]
-            });
+            self.run.tables().know(stream, place + 1);
         }
         self.took(wanted, Pick::Poll { done });
         Ok(done)

@@ -120,6 +120,8 @@ pub(crate) struct EventRow {
 pub(crate) struct EventRecord {
     pub(crate) event: Arc<Event>,
     pub(crate) stream: Token,
+    /// Position among all records of the rank.
+    pub(crate) nth: u32,
     /// Whether the program has already seen it complete, so that nothing is left to luck.
     pub(crate) known: bool,
 }
@@ -150,6 +152,8 @@ pub(crate) struct Tables {
     pub(crate) streams: Vec<(Token, Arc<Stream>)>,
     pub(crate) events: BTreeMap<Token, EventRow>,
     pub(crate) placed: Slots,
+    /// How many records were made, of all events.
+    pub(crate) recorded: u32,
     /// Events behind launches, for whoever inspects the rank.
     pub(crate) marks: Vec<Arc<Event>>,
     /// Memory for the sums of kernels.
@@ -232,8 +236,41 @@ impl Tables {
         best.is_some_and(|window| buffer.offset_bytes - window.offset_bytes < window.len_bytes)
     }
 
+    /// The program has seen complete what was recorded on a stream before this many records of the rank.
+    pub(crate) fn know(&mut self, stream: Token, before: u32) {
+        for record in self.events.values_mut().flat_map(|row| &mut row.records) {
+            record.known |= record.stream == stream && record.nth < before;
+        }
+    }
+
     /// Puts the results of an operation into the slots of its thread.
     pub(crate) fn produce(&mut self, thread: u32, values: impl IntoIterator<Item = Value>) {
         self.threads[thread as usize].slots.extend(values);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::value::Owner;
+    use super::*;
+
+    fn buffer(address: u64, offset_bytes: u64, len_bytes: u64) -> Buffer {
+        let memory = Made { owner: Owner::Program(Token(0)), nth: 0 };
+        let base = Base { first: memory, address };
+        Buffer { block: Some(memory), memory, base, offset_bytes, len_bytes, name: Token(0), grew: true }
+    }
+
+    #[test]
+    fn a_pool_is_declared_once_and_undeclared_ones_are_plain() {
+        let row = PoolRow::default();
+        assert_eq!((row.pool.tie(), row.memory, row.blocks_made), (TieBreak::Counter, MemoryKind::Nccl, 0));
+    }
+
+    #[test]
+    fn a_window_holds_what_starts_in_it() {
+        let mut tables = Tables::default();
+        let (name, kept) = ("tp".into(), Kept::Ours);
+        tables.comms.push(CommRow { name, comm: None, kept, destroyed: false, windows: Vec::new() });
+        assert!(!tables.has_window(0, &buffer(4096, 0, 8)));
     }
 }

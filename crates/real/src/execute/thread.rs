@@ -284,6 +284,22 @@ impl Thread<'_, '_> {
         Ok(tables)
     }
 
+    /// The same, seen from outside only if there is something to wait for.
+    pub(crate) fn wait_inside(
+        &self,
+        words: &str,
+        ready: impl Fn(&Tables) -> bool,
+    ) -> Result<MutexGuard<'_, Tables>, Stop> {
+        loop {
+            let tables = self.run.tables();
+            if ready(&tables) {
+                return Ok(tables);
+            }
+            drop(tables);
+            self.inside(words, WaitsFor::Hosts, |thread| thread.wait_until(&ready).map(drop))?;
+        }
+    }
+
     /// Waits until the device has got somewhere.
     pub(crate) fn poll_until(&self, mut query: impl FnMut() -> Result<Progress, Error>) -> Result<(), Stop> {
         let mut polls = 0_u32;
@@ -354,11 +370,9 @@ impl Thread<'_, '_> {
             | Verb::FlagWait { .. } => self.meet_hosts(verb),
             Verb::Lock { mutex } => {
                 let words = self.words(verb);
-                self.inside(&words, WaitsFor::Hosts, |thread| {
-                    let mut tables = thread.wait_until(|tables| !tables.mutexes.contains_key(mutex))?;
-                    tables.mutexes.insert(*mutex, thread.number);
-                    Ok(None)
-                })
+                let mut tables = self.wait_inside(&words, |tables| !tables.mutexes.contains_key(mutex))?;
+                tables.mutexes.insert(*mutex, self.number);
+                nothing
             }
             Verb::Unlock { mutex } => {
                 let mut tables = self.run.tables();
@@ -437,9 +451,7 @@ impl Thread<'_, '_> {
     fn join(&mut self, verb: &Verb, thread: &Operand) -> Result<(), Stop> {
         let Value::Thread(child) = self.value(thread) else { return Ok(()) };
         let words = self.words(verb);
-        self.inside(&words, WaitsFor::Hosts, |thread| {
-            thread.wait_until(|tables| tables.threads[child as usize].ended).map(drop)
-        })
+        self.wait_inside(&words, |tables| tables.threads[child as usize].ended).map(drop)
     }
 
     /// Walks a map; addresses lie as they really do.

@@ -17,7 +17,7 @@ use super::{DeviceRange, Found, Libraries};
 use crate::Error;
 
 /// The calls of this module and of its neighbours, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 45] = [
+const SYMBOLS: [&str; 44] = [
     "cuInit",
     "cuDeviceGet",
     "cuDeviceGetCount",
@@ -62,7 +62,6 @@ const SYMBOLS: [&str; 45] = [
     "cuModuleUnload",
     "cuLaunchKernel",
     "cuDriverGetVersion",
-    "cuCtxSynchronize",
 ];
 
 /// Looks for libcuda under the names that cudarc will try.
@@ -236,6 +235,9 @@ impl Stream {
     }
 
     pub(crate) fn fill_bytes(&self, range: &DeviceRange, byte: u8) -> Result<(), Error> {
+        if range.len_bytes() == 0 {
+            return Ok(());
+        }
         let len = usize::try_from(range.len_bytes()).expect("CUDA needs 64-bit hosts");
         // SAFETY: a device address is written, which the host does not read; the stream lives.
         let result = unsafe { sys::cuMemsetD8Async(range.address(), byte, len, self.raw) };
@@ -244,6 +246,9 @@ impl Stream {
 
     pub(crate) fn copy(&self, from: &DeviceRange, to: &DeviceRange) -> Result<(), Error> {
         let len = from.len_bytes().min(to.len_bytes());
+        if len == 0 {
+            return Ok(());
+        }
         let len = usize::try_from(len).expect("CUDA needs 64-bit hosts");
         // SAFETY: both are device addresses, which the host does not read; the stream lives.
         let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address(), from.address(), len, self.raw) };
