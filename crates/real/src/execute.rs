@@ -110,7 +110,7 @@ fn finish(run: &Run<'_>) -> Result<Vec<Held>, Stop> {
     let streams = shared.inspect.streams();
     for stream in &streams {
         while stream.query()? == Progress::Pending {
-            std::thread::sleep(std::time::Duration::from_micros(20));
+            std::thread::park_timeout(std::time::Duration::from_micros(20));
         }
     }
     let ended = shared.inspect.report().ended;

@@ -23,7 +23,7 @@ const BLOCKS: u64 = 264;
 /// What all functions share.
 const HEAD: &str = "
 .version 7.0
-.target sm_70
+.target sm_80
 .address_size 64
 ";
 

@@ -311,7 +311,7 @@ impl Thread<'_, '_> {
             if polls < BUSY_POLLS {
                 std::thread::yield_now();
             } else {
-                std::thread::sleep(Duration::from_micros(50));
+                std::thread::park_timeout(Duration::from_micros(50));
             }
         }
         Ok(())

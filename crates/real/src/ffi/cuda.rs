@@ -57,7 +57,7 @@ const SYMBOLS: [&str; 44] = [
     "cuMemMap",
     "cuMemUnmap",
     "cuMemSetAccess",
-    "cuModuleLoadData",
+    "cuModuleLoadDataEx",
     "cuModuleGetFunction",
     "cuModuleUnload",
     "cuLaunchKernel",

@@ -11,6 +11,9 @@ use cudarc::driver::sys;
 use super::cuda::{Device, Stream, check};
 use crate::Error;
 
+/// Room for what the compiler has to say.
+const LOG_BYTES: usize = 4096;
+
 /// Loaded device code.
 #[derive(Debug)]
 pub(crate) struct Module {
@@ -36,9 +39,28 @@ impl Module {
     /// Compiles PTX for the current device and loads it.
     pub(crate) fn load(_device: &Device, ptx: &CStr) -> Result<Self, Error> {
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is valid for a write; the image is text that ends with a zero byte.
-        let result = unsafe { sys::cuModuleLoadData(&raw mut raw, ptx.as_ptr().cast::<c_void>()) };
-        check("cuModuleLoadData", result)?;
+        let mut log = vec![0_u8; LOG_BYTES];
+        let mut options = [
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER,
+            sys::CUjit_option::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
+        ];
+        // The size is passed as a pointer's bits (`cuda.h`). One byte is left for the end of the text.
+        let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES - 1)];
+        // SAFETY: `raw` is valid for a write; the image is text that ends with a zero byte; there are two
+        // options and two values, and the log is valid for as many bytes as the second says.
+        let result = unsafe {
+            sys::cuModuleLoadDataEx(
+                &raw mut raw,
+                ptx.as_ptr().cast::<c_void>(),
+                2,
+                options.as_mut_ptr(),
+                values.as_mut_ptr(),
+            )
+        };
+        check("cuModuleLoadDataEx", result).map_err(|error| {
+            let log = CStr::from_bytes_until_nul(&log).expect("the last byte is zero").to_string_lossy();
+            if log.is_empty() { error } else { Error::Malformed { what: format!("{error}: {log}") } }
+        })?;
         Ok(Self { raw })
     }
 
