@@ -2,11 +2,14 @@
 //!
 //! Not here: NCCL between ranks, which needs several processes.
 
+mod alone;
+
 use std::time::{Duration, Instant};
 
 use rankcheck_model::Dtype;
 
 use crate::Error;
+use crate::case::Comms;
 use crate::event::Event;
 use crate::ffi::cuda::{Device, Pinned, Progress};
 use crate::ffi::{DeviceRange, Libraries};
@@ -47,6 +50,10 @@ pub fn self_test(libraries: &Libraries, ordinal: i32, mut step: impl FnMut(&str)
     kernels.end()?;
     device.end()?;
     step("everything given back");
+    alone::run_alone(libraries, ordinal, Comms::Fresh)?;
+    step("a program of one rank, with forced luck");
+    alone::run_alone(libraries, ordinal, Comms::Warm)?;
+    step("the same with a communicator that is warmed up and kept");
     Ok(())
 }
 
