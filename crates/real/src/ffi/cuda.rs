@@ -1,7 +1,7 @@
 //! Owners of what the CUDA driver hands out: a device's context, streams, events, ordinary memory.
 //!
-//! Not here: kernels ([`super::kernel`]), memory at a chosen address ([`super::placed`]), what a machine has
-//! ([`super::inventory`]), graphs, IPC handles.
+//! Not here: kernels, memory at a chosen address and what a machine has, which lie beside this file; graphs, IPC
+//! handles.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
