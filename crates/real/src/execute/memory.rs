@@ -336,7 +336,7 @@ impl Thread<'_, '_> {
             let Some(physical) = row.physical.take() else { return Ok(()) };
             let free = (row.whole.base, row.whole.len_bytes);
             tables.free_addresses.push(free);
-            tables.free_addresses.sort_unstable();
+            tables.free_addresses.sort_unstable_by_key(|(base, len_bytes)| (base.first, *len_bytes));
             physical
         };
         let result = self.inside(words, WaitsFor::Hosts, |_| physical.end());

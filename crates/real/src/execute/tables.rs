@@ -142,7 +142,7 @@ pub(crate) struct Tables {
     pub(crate) made: BTreeMap<Token, u32>,
     pub(crate) inits: BTreeMap<Token, u32>,
     pub(crate) hosts: BTreeMap<Arc<[Rank]>, u32>,
-    /// Addresses of released memory with its length, in order.
+    /// Addresses of released memory with its length, in the order of the memory that was first there.
     pub(crate) free_addresses: Vec<(Base, u64)>,
     pub(crate) address_order: Vec<Value>,
     pub(crate) hash_order: Vec<Value>,

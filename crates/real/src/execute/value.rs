@@ -26,11 +26,21 @@ pub(crate) struct Made {
 }
 
 /// Where memory lies: the real address, and the memory that was first mapped there, which names it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+///
+/// Equal by address: a pointer does not know what it was before.
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Base {
     pub(crate) first: Made,
     pub(crate) address: u64,
 }
+
+impl PartialEq for Base {
+    fn eq(&self, other: &Self) -> bool {
+        self.address == other.address
+    }
+}
+
+impl Eq for Base {}
 
 /// A range of memory that the program holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
