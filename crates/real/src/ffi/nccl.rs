@@ -417,7 +417,8 @@ impl Window {
     pub(crate) fn deregister(comm: &Comm, window: Option<Self>) -> Result<(), Error> {
         let raw = window.map_or(ptr::null_mut(), |window| window.raw.as_ptr());
         // SAFETY: the communicator lives. NCCL takes null for nothing to do, looks every other handle up in
-        // a table of the communicator and answers an unknown one with an error.
+        // a table of the communicator (without symmetric support: in its cache of registrations) and answers
+        // an unknown one with an error.
         let result = unsafe { sys::ncclCommWindowDeregister(comm.raw.as_ptr(), raw) };
         check("ncclCommWindowDeregister", result)
     }
