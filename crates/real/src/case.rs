@@ -222,7 +222,7 @@ pub struct RankReport {
     pub taken: Vec<Taken>,
     /// The answers of each thread's questions, in order.
     pub answers: BTreeMap<u32, Vec<u32>>,
-    /// What its buffers held; empty unless it finished.
+    /// What its buffers held; empty unless all its threads returned or exited and its streams drained.
     pub held: Vec<Held>,
     /// Labels that it came by, for what a program says about itself.
     pub reached: Vec<String>,

@@ -1,10 +1,19 @@
 //! A communicator: made by all its members together, matched by order afterwards.
 //!
-//! Not here: splits, nonblocking communicators, abort.
+//! Not here: nonblocking communicators, splits that share resources.
+
+use std::ffi::c_int;
+
+use rankcheck_model::{Dtype, ReduceOp};
 
 use crate::Error;
-use crate::ffi::cuda::Device;
+use crate::collective::{self, Buffers, Elements};
+use crate::ffi::cuda::{Device, Progress};
 use crate::ffi::nccl::{self, UniqueId};
+use crate::ffi::{DeviceRange, Libraries};
+use crate::group::group;
+use crate::memory::Memory;
+use crate::stream::Stream;
 
 /// A blocking communicator of this process.
 #[derive(Debug)]
@@ -16,6 +25,18 @@ pub struct Comm {
     pub size: u32,
 }
 
+/// Which child of a split a member joins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Color {
+    /// None: `NCCL_SPLIT_NOCOLOR`.
+    Nothing,
+    /// The child of all members that say the same number. NCCL refuses negative ones.
+    Of(i32),
+}
+
+/// `NCCL_SPLIT_NOCOLOR` of `nccl.h`.
+const NO_COLOR: c_int = -1;
+
 impl Comm {
     /// `ncclCommInitRank`. Blocks until every member calls it with the same id, without a timeout.
     ///
@@ -25,6 +46,66 @@ impl Comm {
         nccl::Comm::init_rank(device, id, rank, size).map(|owner| Self { owner, rank, size })
     }
 
+    /// `ncclCommSplit`, in the parent's order; nothing without a color. Blocks until every member calls it,
+    /// without a timeout.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`], or [`Error::InsideGroup`].
+    pub fn split(&self, color: Color) -> Result<Option<Self>, Error> {
+        let color = match color {
+            Color::Nothing => NO_COLOR,
+            Color::Of(color) => color,
+        };
+        let key = c_int::try_from(self.rank).expect("NCCL numbers its members with a C int");
+        let Some(owner) = self.owner.split(color, key)? else { return Ok(None) };
+        let (rank, size) = (owner.user_rank()?, owner.count()?);
+        Ok(Some(Self { owner, rank, size }))
+    }
+
+    /// Connects every pair of members, so that later calls do not wait for a first connection: all-reduces of
+    /// the sizes for which NCCL takes different algorithms, a broadcast, and one grouped exchange of every
+    /// pair. Every member has to call it. Blocks until the device is done, without a timeout.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`] or [`Error::Cuda`].
+    pub fn warm_up(&self, libraries: &Libraries, device: &Device, stream: &Stream) -> Result<(), Error> {
+        const LEN_BYTES: u64 = 32 << 20;
+        let memory = Memory::alloc(device, LEN_BYTES)?;
+        let result = self.exchange(libraries, memory.range(), stream);
+        let freed = memory.end();
+        result.and(freed)
+    }
+
+    fn exchange(&self, libraries: &Libraries, memory: DeviceRange, stream: &Stream) -> Result<(), Error> {
+        let part = |at: u64, len_bytes: u64| memory.slice(at, len_bytes).expect("the parts lie inside");
+        let floats = |count: u64| Elements { count, dtype: Dtype::F32 };
+        for len_bytes in [1 << 10, 256 << 10, memory.len_bytes()] {
+            let buffers = Buffers { send: part(0, len_bytes), recv: part(0, len_bytes) };
+            collective::all_reduce(self, &buffers, floats(len_bytes / 4), ReduceOp::Sum, stream)?;
+        }
+        let buffers = Buffers { send: part(0, 1 << 20), recv: part(0, 1 << 20) };
+        collective::broadcast(self, &buffers, floats(1 << 18), 0, stream)?;
+        group(libraries, || {
+            for peer in (0..self.size).filter(|peer| *peer != self.rank) {
+                collective::send(self, &part(0, 64 << 10), floats(16 << 10), peer, stream)?;
+                collective::receive(self, &part(1 << 20, 64 << 10), floats(16 << 10), peer, stream)?;
+            }
+            Ok(())
+        })?;
+        while stream.query()? == Progress::Pending {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    /// `ncclCommGetAsyncError`: what went wrong without a call that returned it.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`] with what went wrong.
+    pub fn async_error(&self) -> Result<(), Error> {
+        self.owner.async_error()
+    }
+
     /// `ncclCommDestroy`. Waits for the communicator's own streams; NCCL 2.28.9 leaks windows that are
     /// still registered.
     ///
@@ -32,5 +113,13 @@ impl Comm {
     /// [`Error::Nccl`], or [`Error::InsideGroup`].
     pub fn end(self) -> Result<(), Error> {
         self.owner.end()
+    }
+
+    /// `ncclCommAbort`. On NCCL 2.28.9 it does not return while a symmetric kernel hangs.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`], or [`Error::InsideGroup`].
+    pub fn abort(self) -> Result<(), Error> {
+        self.owner.abort()
     }
 }

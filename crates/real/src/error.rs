@@ -90,4 +90,56 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
+    /// Memory cannot be placed at this address.
+    #[error("{len_bytes} bytes at address {address:#x} are outside the reserved addresses")]
+    Address {
+        /// The address.
+        address: u64,
+        /// The length.
+        len_bytes: u64,
+    },
+    /// Every address that segments are placed at is taken.
+    #[error("no addresses are left for a segment of {len_bytes} bytes")]
+    NoAddresses {
+        /// The length.
+        len_bytes: u64,
+    },
+    /// A file or folder could not be made or read.
+    #[error("{path}: {message}")]
+    File {
+        /// Which.
+        path: String,
+        /// What the system says.
+        message: String,
+    },
+    /// The device computed something else.
+    #[error("{what}: expected {expected}, found {found}")]
+    Differs {
+        /// What was tried.
+        what: &'static str,
+        /// What should have come.
+        expected: String,
+        /// What came.
+        found: String,
+    },
+    /// What came from elsewhere cannot be used, for example an id of the wrong length.
+    #[error("{what}")]
+    Malformed {
+        /// What is wrong.
+        what: String,
+    },
+}
+
+impl Error {
+    /// The `CUresult`, if a call of the CUDA driver failed.
+    #[must_use]
+    pub fn cuda_code(&self) -> Option<u32> {
+        if let Self::Cuda { code, .. } = self { Some(*code) } else { None }
+    }
+
+    /// Whether it came from the device or a library, not from our own checks.
+    #[must_use]
+    pub fn is_of_a_call(&self) -> bool {
+        matches!(self, Self::Cuda { .. } | Self::Nccl { .. })
+    }
 }

@@ -16,7 +16,10 @@ use libloading::Library;
 use crate::Error;
 
 pub mod cuda;
+pub(crate) mod inventory;
+pub(crate) mod kernel;
 pub mod nccl;
+pub(crate) mod placed;
 pub mod process;
 
 /// A library that could be opened.
@@ -75,6 +78,9 @@ impl DeviceRange {
     pub(crate) fn new(address: u64, len_bytes: u64) -> Self {
         Self { address, len_bytes }
     }
+
+    /// No memory: the null pointer and no length. Registrations of it are a rule that can be broken.
+    pub const NULL: Self = Self { address: 0, len_bytes: 0 };
 
     /// The address of the first byte.
     #[must_use]

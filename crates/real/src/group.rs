@@ -1,7 +1,8 @@
 //! A group: calls of one thread that NCCL runs together when the group ends.
 //!
-//! Not here: registrations and inits inside a group, whose results NCCL writes only at the group's end; they
-//! are refused with [`Error::InsideGroup`].
+//! Not here: inits and splits inside a group, whose results NCCL writes only at the group's end; they are
+//! refused with [`Error::InsideGroup`]. Registrations have a form of their own
+//! ([`crate::window::Window::register_later`]).
 
 use crate::Error;
 use crate::ffi::{Libraries, nccl};
@@ -27,4 +28,28 @@ pub fn group<T>(libraries: &Libraries, body: impl FnOnce() -> Result<T, Error>) 
             Err(error)
         }
     }
+}
+
+/// `ncclGroupStart`, for callers whose groups do not nest like functions.
+///
+/// # Errors
+/// [`Error::Nccl`].
+pub fn start(libraries: &Libraries) -> Result<(), Error> {
+    nccl::group_start(libraries)
+}
+
+/// `ncclGroupEnd`; without a start NCCL answers with an error.
+///
+/// # Errors
+/// [`Error::Nccl`]: one invalid call discards all of the group.
+pub fn end(libraries: &Libraries) -> Result<(), Error> {
+    nccl::group_end(libraries)
+}
+
+/// Makes the open group invalid, as a call without a communicator does.
+///
+/// # Errors
+/// [`Error::Nccl`] always: invalid argument.
+pub fn spoil(libraries: &Libraries) -> Result<(), Error> {
+    nccl::group_spoil(libraries)
 }

@@ -1,17 +1,18 @@
 //! The nouns of `rankcheck-model` on CUDA and NCCL: what the device does.
 //!
-//! Reading order: [`ffi`] (what is there, and the only unsafe code), [`segment`], [`memory`], [`pool`],
-//! [`stream`], [`comm`], [`group`], [`window`], [`collective`], [`store`], [`flag`]; then how programs are
-//! run: [`case`], [`job`], [`worker`], [`launch`].
+//! Reading order: [`ffi`] (what is there, and the only unsafe code), [`segment`], [`placement`], [`memory`],
+//! [`pool`], [`stream`], [`event`], [`kernel`], [`comm`], [`group`], [`window`], [`collective`], [`store`],
+//! [`flag`]; then [`case`] and [`execute`], which run programs on them; then [`job`], [`worker`] and
+//! [`launch`], one process a rank; then [`machine`], [`library`] and [`self_test`].
 //!
-//! What exists today: owners of segments, ordinary memory, streams, communicators and windows; all-reduce;
-//! groups of launches; a best-fit pool; a store and a flag for the threads of one process; worker processes
-//! and who coordinates them. Everything builds without CUDA; the libraries are opened at run time by
-//! [`ffi::probe`].
+//! What exists today: owners of segments (from NCCL or at a chosen address), ordinary memory, streams, events,
+//! communicators (init, split, abort, destroy, warm-up) and windows; all collectives of the model; groups,
+//! registrations inside them included; device code; a best-fit pool; a store and a flag for the threads of one
+//! process; the execution of one rank's part of a case; worker processes and who coordinates them. Everything builds without CUDA; the libraries are
+//! opened at run time by [`ffi::probe`].
 //!
-//! What does not exist yet: the execution of programs, events, graphs, IPC handles, point-to-point, splits of
-//! communicators, registrations inside a group. None of the code that needs a GPU has been run on one by a
-//! test of this crate.
+//! What does not exist yet: graphs, IPC handles, point-to-point in programs, inits and splits inside a group.
+//! No test of this crate needs a GPU; [`self_test`] does.
 //!
 //! Not here: the rules. This crate does what it is told and reports what happened; breaking a rule on the
 //! device is one of its uses. So it never compares what ranks do and never checks a range against a window.
@@ -21,15 +22,22 @@ pub mod case;
 pub mod collective;
 pub mod comm;
 pub mod error;
+pub mod event;
+pub mod execute;
 #[expect(unsafe_code, reason = "CUDA and NCCL are C libraries; this module owns every call into them")]
 pub mod ffi;
 pub mod flag;
 pub mod group;
 pub mod job;
+pub mod kernel;
 pub mod launch;
+pub mod library;
+pub mod machine;
 pub mod memory;
+pub mod placement;
 pub mod pool;
 pub mod segment;
+pub mod self_test;
 pub mod store;
 pub mod stream;
 pub mod window;

@@ -161,6 +161,53 @@ impl Pool {
         Ok(Block { segment, offset_bytes: offset, len_bytes: taken, address, growth })
     }
 
+    /// The base addresses of the segments whose free blocks fit equally well, the first of which by the tie
+    /// [`Pool::alloc`] would take; in the order of segments and places. Empty where a new segment is needed.
+    #[must_use]
+    pub fn equals(&self, len_bytes: u64, stream: u32) -> Vec<u64> {
+        let Some((len, kind, _)) = sizes(self.classes, len_bytes) else { return Vec::new() };
+        let lowest = FreeKey { stream, kind, len_bytes: len, tie: 0, segment: 0, offset_bytes: 0 };
+        let fits = self.free.range(lowest..).take_while(|key| key.stream == stream && key.kind == kind);
+        let mut fits = fits.peekable();
+        let Some(best) = fits.peek().map(|key| key.len_bytes) else { return Vec::new() };
+        let mut equal: Vec<(u32, u64)> =
+            fits.take_while(|key| key.len_bytes == best).map(|key| (key.segment, key.offset_bytes)).collect();
+        equal.sort_unstable();
+        equal.into_iter().map(|(segment, _)| self.segment(segment).base).collect()
+    }
+
+    /// How ties are broken.
+    #[must_use]
+    pub fn tie(&self) -> TieBreak {
+        self.tie
+    }
+
+    /// Adds a segment that is free as a whole, long enough for a request of this length, as a history would
+    /// have left it behind. Its number.
+    ///
+    /// # Errors
+    /// [`Error::Size`], and what `grow` returns; the pool is then as before.
+    pub fn add_free(
+        &mut self,
+        len_bytes: u64,
+        stream: u32,
+        grow: impl FnOnce(u64) -> Result<u64, Error>,
+    ) -> Result<u32, Error> {
+        let (_, kind, segment_len) = sizes(self.classes, len_bytes).ok_or(Error::Size { len_bytes })?;
+        let base = grow(segment_len)?;
+        let segment = self.next_segment;
+        self.next_segment += 1;
+        self.segments.insert(segment, Segment { base, len_bytes: segment_len, kind, stream });
+        self.insert_free(segment, 0, segment_len);
+        Ok(segment)
+    }
+
+    /// The number that the next segment gets.
+    #[must_use]
+    pub fn next_segment(&self) -> u32 {
+        self.next_segment
+    }
+
     /// Gives a block back and merges it with its free neighbours.
     pub fn free(&mut self, block: Block) {
         let Block { segment, offset_bytes: mut offset, len_bytes: mut len, .. } = block;
@@ -304,6 +351,18 @@ mod tests {
             pool.free(older);
             assert_eq!(pool.alloc(4 * MIB, 0, none).expect("both fit").segment, segment, "{tie:?}");
         }
+    }
+
+    #[test]
+    fn a_history_leaves_equals_behind() {
+        let mut pool = Pool::new(SizeClasses::Exact, TieBreak::Address);
+        assert!(pool.equals(MIB, 0).is_empty());
+        assert_eq!(pool.add_free(MIB, 0, at(64 * MIB)), Ok(0));
+        assert_eq!(pool.add_free(MIB, 0, at(0)), Ok(1));
+        assert_eq!(pool.add_free(8 * MIB, 0, at(128 * MIB)), Ok(2));
+        assert_eq!((pool.equals(MIB, 0), pool.equals(MIB, 1)), (vec![64 * MIB, 0], vec![]));
+        assert_eq!(pool.alloc(MIB, 0, none).expect("fits").segment, 1);
+        assert_eq!(pool.next_segment(), 3);
     }
 
     #[test]

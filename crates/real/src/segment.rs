@@ -1,16 +1,23 @@
-//! A segment: one allocation of `ncclMemAlloc`, which can be registered as a window.
+//! A segment: memory that can be registered as a window, from `ncclMemAlloc` or placed at a chosen address.
 //!
-//! Not here: blocks inside a segment ([`crate::pool`]) and what was registered with whom
-//! ([`crate::window`]).
+//! Not here: blocks inside a segment ([`crate::pool`]), what was registered with whom ([`crate::window`]), and
+//! which address is chosen ([`crate::placement`]).
 
 use crate::Error;
 use crate::ffi::cuda::Device;
+use crate::ffi::placed::Placed;
 use crate::ffi::{DeviceRange, nccl};
 
-/// Memory of `ncclMemAlloc`. NCCL rounds its size up to the granularity of the device, 2 MiB.
+/// Memory that NCCL accepts as a window. Its size is rounded up to the granularity of the device, 2 MiB.
 #[derive(Debug)]
 pub struct Segment {
-    allocation: nccl::Allocation,
+    memory: Memory,
+}
+
+#[derive(Debug)]
+enum Memory {
+    Allocated(nccl::Allocation),
+    Placed(Placed),
 }
 
 impl Segment {
@@ -19,20 +26,31 @@ impl Segment {
     /// # Errors
     /// [`Error::Nccl`], for example when the device has no memory left.
     pub fn alloc(device: &Device, len_bytes: u64) -> Result<Self, Error> {
-        nccl::Allocation::alloc(device, len_bytes).map(|allocation| Self { allocation })
+        nccl::Allocation::alloc(device, len_bytes).map(|memory| Self { memory: Memory::Allocated(memory) })
+    }
+
+    pub(crate) fn placed(memory: Placed) -> Self {
+        Self { memory: Memory::Placed(memory) }
     }
 
     /// The bytes of the segment, as many as were asked for.
     #[must_use]
     pub fn range(&self) -> DeviceRange {
-        self.allocation.range()
+        match &self.memory {
+            Memory::Allocated(memory) => memory.range(),
+            Memory::Placed(memory) => memory.range(),
+        }
     }
 
-    /// `ncclMemFree`. Windows that cover the segment stay registered: NCCL does not look for them.
+    /// `ncclMemFree`, or the same by hand. Windows that cover the segment stay registered: NCCL does not look
+    /// for them, and what it has mapped stays mapped.
     ///
     /// # Errors
-    /// [`Error::Nccl`].
+    /// [`Error::Nccl`] or [`Error::Cuda`].
     pub fn end(self) -> Result<(), Error> {
-        self.allocation.end()
+        match self.memory {
+            Memory::Allocated(memory) => memory.end(),
+            Memory::Placed(memory) => memory.end(),
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! A stream: what is launched on it runs in the order of the launches.
 //!
-//! Not here: events, which order streams among each other, and capture.
+//! Not here: capture.
 
 use crate::Error;
-use crate::ffi::cuda::{self, Device};
+use crate::event::Event;
+use crate::ffi::DeviceRange;
+use crate::ffi::cuda::{self, Device, Progress};
 
 /// A stream that does not wait for the legacy default stream.
 #[derive(Debug)]
@@ -20,12 +22,44 @@ impl Stream {
         cuda::Stream::create(device).map(|owner| Self { owner })
     }
 
+    /// `cuStreamQuery`: whether everything that was launched is over.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`], also for what a kernel of the process did wrong.
+    pub fn query(&self) -> Result<Progress, Error> {
+        self.owner.query()
+    }
+
     /// `cuStreamSynchronize`. Does not return if the stream never drains; a deadline needs another process.
     ///
     /// # Errors
     /// [`Error::Cuda`], also for what a kernel on the stream did wrong.
     pub fn synchronize(&self) -> Result<(), Error> {
         self.owner.synchronize()
+    }
+
+    /// `cuStreamWaitEvent`: what is launched from now on waits for the last record of the event.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn wait(&self, event: &Event) -> Result<(), Error> {
+        self.owner.wait(&event.owner)
+    }
+
+    /// `cuMemsetD8Async`.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn fill_bytes(&self, range: &DeviceRange, byte: u8) -> Result<(), Error> {
+        self.owner.fill_bytes(range, byte)
+    }
+
+    /// `cuMemcpyDtoDAsync` of as many bytes as the shorter range has.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn copy(&self, from: &DeviceRange, to: &DeviceRange) -> Result<(), Error> {
+        self.owner.copy(from, to)
     }
 
     /// `cuStreamDestroy`. Does not wait for what is still running.

@@ -11,10 +11,35 @@ use crate::Error;
 use crate::comm::Comm;
 use crate::ffi::{DeviceRange, nccl};
 
-/// What a registration handed out.
-#[derive(Debug)]
+/// What a registration handed out. A name, not an owner: NCCL knows by its own table what is registered, and
+/// answers the rest with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     handle: nccl::Window,
+}
+
+/// A registration inside a group, which NCCL makes when the group ends.
+#[derive(Debug)]
+pub struct Pending {
+    handle: nccl::Pending,
+}
+
+impl Pending {
+    /// The window, after the group has ended without an error.
+    ///
+    /// # Errors
+    /// [`Error::InsideGroup`] before that.
+    pub fn take(self) -> Result<Option<Window>, Error> {
+        Ok(self.handle.take()?.map(|handle| Window { handle }))
+    }
+}
+
+/// `NCCL_WIN_DEFAULT` and `NCCL_WIN_COLL_SYMMETRIC` of `nccl.h`, 2.28.9.
+fn bits(flags: WindowFlags) -> c_int {
+    match flags {
+        WindowFlags::Default => 0,
+        WindowFlags::CollSymmetric => 1,
+    }
 }
 
 impl Window {
@@ -26,20 +51,24 @@ impl Window {
     /// # Errors
     /// [`Error::Nccl`], or [`Error::InsideGroup`].
     pub fn register(comm: &Comm, memory: &DeviceRange, flags: WindowFlags) -> Result<Option<Self>, Error> {
-        // nccl.h, 2.28.9: NCCL_WIN_DEFAULT, NCCL_WIN_COLL_SYMMETRIC.
-        let flags: c_int = match flags {
-            WindowFlags::Default => 0,
-            WindowFlags::CollSymmetric => 1,
-        };
-        let handle = nccl::Window::register(&comm.owner, memory, flags)?;
+        let handle = nccl::Window::register(&comm.owner, memory, bits(flags))?;
         Ok(handle.map(|handle| Self { handle }))
     }
 
-    /// `ncclCommWindowDeregister`. Local and immediate: it waits for no operation.
+    /// `ncclCommWindowRegister` inside a group: blocks when the group ends, not here.
     ///
     /// # Errors
-    /// [`Error::Nccl`], also when the window is of another communicator.
-    pub fn end(self, comm: &Comm) -> Result<(), Error> {
-        self.handle.end(&comm.owner)
+    /// [`Error::Nccl`] for what NCCL refuses at once.
+    pub fn register_later(comm: &Comm, memory: &DeviceRange, flags: WindowFlags) -> Result<Pending, Error> {
+        let handle = nccl::Window::register_later(&comm.owner, memory, bits(flags))?;
+        Ok(Pending { handle })
+    }
+
+    /// `ncclCommWindowDeregister`, of nothing too. Local and immediate: it waits for no operation.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`], also when the window is of another communicator or not registered any more.
+    pub fn deregister(comm: &Comm, window: Option<Self>) -> Result<(), Error> {
+        nccl::Window::deregister(&comm.owner, window.map(|window| window.handle))
     }
 }

@@ -1,12 +1,16 @@
 //! Owners of what NCCL hands out: memory, communicators, windows; and groups of calls.
 //!
 //! NCCL writes the results of a call that is made inside a group when the group ends. The calls that have a
-//! result are therefore refused inside a group, so that no result is written through a stale pointer.
+//! result are therefore refused inside a group, so that no result is written through a stale pointer; only
+//! registrations have a form for groups, whose result has a place that is never given back.
 //!
-//! Not here: split, point-to-point, the device interface, nonblocking communicators.
+//! A communicator may be used by several threads, one after another. NCCL does not lock it: calls of two
+//! threads at the same time are a broken rule, and spoil what NCCL keeps in this process.
+//!
+//! Not here: the device interface, nonblocking communicators.
 
 use std::cell::Cell;
-use std::ffi::{c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 
@@ -17,16 +21,28 @@ use super::{DeviceRange, Found, Libraries};
 use crate::Error;
 
 /// The calls of this module, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 11] = [
+const SYMBOLS: [&str; 23] = [
     "ncclGetVersion",
+    "ncclGetErrorString",
+    "ncclGetLastError",
     "ncclGetUniqueId",
     "ncclCommInitRank",
+    "ncclCommSplit",
+    "ncclCommCount",
+    "ncclCommUserRank",
+    "ncclCommGetAsyncError",
+    "ncclCommAbort",
     "ncclCommDestroy",
     "ncclMemAlloc",
     "ncclMemFree",
     "ncclCommWindowRegister",
     "ncclCommWindowDeregister",
     "ncclAllReduce",
+    "ncclAllGather",
+    "ncclReduceScatter",
+    "ncclBroadcast",
+    "ncclSend",
+    "ncclRecv",
     "ncclGroupStart",
     "ncclGroupEnd",
 ];
@@ -84,6 +100,42 @@ fn length(len: u64) -> usize {
     usize::try_from(len).expect("CUDA needs 64-bit hosts")
 }
 
+/// The text of an `ncclResult_t`, as the library has it.
+#[must_use]
+pub fn error_text(_libraries: &Libraries, code: u32) -> String {
+    use sys::ncclResult_t as R;
+    let known = [
+        R::ncclSuccess,
+        R::ncclUnhandledCudaError,
+        R::ncclSystemError,
+        R::ncclInternalError,
+        R::ncclInvalidArgument,
+        R::ncclInvalidUsage,
+        R::ncclRemoteError,
+        R::ncclInProgress,
+    ];
+    match known.into_iter().find(|result| *result as u32 == code) {
+        // SAFETY: no preconditions; the text is a constant of the library.
+        Some(result) => text(unsafe { sys::ncclGetErrorString(result) }),
+        None => format!("result {code}"),
+    }
+}
+
+/// What `ncclGetLastError` says: the last warning of this process, not only of this thread.
+#[must_use]
+pub fn last_error(_libraries: &Libraries) -> String {
+    // SAFETY: the communicator is not used by the function (`init.cc`), so null is as good as any.
+    text(unsafe { sys::ncclGetLastError(ptr::null_mut()) })
+}
+
+fn text(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: not null, and NCCL's texts end with a zero byte; the text is copied at once.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_owned()
+}
+
 /// The 128 bytes by which the members of a new communicator find each other.
 #[derive(Clone)]
 pub struct UniqueId(sys::ncclUniqueId);
@@ -99,6 +151,19 @@ impl UniqueId {
         check("ncclGetUniqueId", unsafe { sys::ncclGetUniqueId(id.as_mut_ptr()) })?;
         // SAFETY: the call succeeded, so it has written the id.
         Ok(Self(unsafe { id.assume_init() }))
+    }
+
+    /// The bytes, to be handed to the other members.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.internal.iter().map(|byte| *byte as u8).collect()
+    }
+
+    /// An id from its bytes; nothing if there are not 128 of them.
+    #[must_use]
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let bytes: [u8; 128] = bytes.try_into().ok()?;
+        Some(Self(sys::ncclUniqueId { internal: bytes.map(|byte| byte as c_char) }))
     }
 }
 
@@ -160,31 +225,124 @@ impl Comm {
         NonNull::new(raw).map(|raw| Self { raw }).ok_or(invalid)
     }
 
-    pub(crate) fn all_reduce(
-        &self,
-        send: &DeviceRange,
-        recv: &DeviceRange,
-        count: u64,
-        reduction: (sys::ncclDataType_t, sys::ncclRedOp_t),
-        stream: &Stream,
-    ) -> Result<(), Error> {
-        let (dtype, op) = reduction;
-        let (send, recv) = (pointer(send), pointer(recv));
-        // SAFETY: communicator and stream live, as their owners are borrowed; the buffers are device
-        // addresses that the host does not read. In a group, `Comm::end` is refused until the group's end.
-        let result = unsafe {
-            sys::ncclAllReduce(send, recv, length(count), dtype, op, self.raw.as_ptr(), stream.raw.cast())
-        };
-        check("ncclAllReduce", result)
+    /// `ncclCommSplit`; nothing for a member without a color.
+    pub(crate) fn split(&self, color: c_int, key: c_int) -> Result<Option<Self>, Error> {
+        const CALL: &str = "ncclCommSplit";
+        outside_group(CALL)?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: the communicator lives; `raw` is valid for a write and, outside a group and with a blocking
+        // communicator, is written before the call returns; without a configuration the parent's is taken.
+        let result =
+            unsafe { sys::ncclCommSplit(self.raw.as_ptr(), color, key, &raw mut raw, ptr::null_mut()) };
+        check(CALL, result)?;
+        Ok(NonNull::new(raw).map(|raw| Self { raw }))
+    }
+
+    pub(crate) fn count(&self) -> Result<u32, Error> {
+        let mut count = 0;
+        // SAFETY: the communicator lives; `count` is valid for a write.
+        check("ncclCommCount", unsafe { sys::ncclCommCount(self.raw.as_ptr(), &raw mut count) })?;
+        Ok(count.unsigned_abs())
+    }
+
+    pub(crate) fn user_rank(&self) -> Result<u32, Error> {
+        let mut rank = 0;
+        // SAFETY: the communicator lives; `rank` is valid for a write.
+        check("ncclCommUserRank", unsafe { sys::ncclCommUserRank(self.raw.as_ptr(), &raw mut rank) })?;
+        Ok(rank.unsigned_abs())
+    }
+
+    /// What went wrong since, apart from calls that returned it.
+    pub(crate) fn async_error(&self) -> Result<(), Error> {
+        const CALL: &str = "ncclCommGetAsyncError";
+        let mut state = sys::ncclResult_t::ncclSuccess;
+        // SAFETY: the communicator lives; `state` is valid for a write.
+        check(CALL, unsafe { sys::ncclCommGetAsyncError(self.raw.as_ptr(), &raw mut state) })?;
+        check(CALL, state)
+    }
+
+    pub(crate) fn launch(&self, launch: &Launch, stream: &Stream) -> Result<(), Error> {
+        let Launch { send, recv, count, dtype, .. } = *launch;
+        let (send, recv, count) = (pointer(&send), pointer(&recv), length(count));
+        let (comm, stream) = (self.raw.as_ptr(), stream.raw.cast());
+        match launch.kind {
+            Kind::AllReduce(op) => {
+                // SAFETY: communicator and stream live, as their owners are borrowed; the buffers are device
+                // addresses that the host does not read. In a group, the ends of communicators and streams
+                // are refused until the group's end.
+                let result = unsafe { sys::ncclAllReduce(send, recv, count, dtype, op, comm, stream) };
+                check("ncclAllReduce", result)
+            }
+            Kind::AllGather => {
+                // SAFETY: as for the all-reduce.
+                let result = unsafe { sys::ncclAllGather(send, recv, count, dtype, comm, stream) };
+                check("ncclAllGather", result)
+            }
+            Kind::ReduceScatter(op) => {
+                // SAFETY: as for the all-reduce.
+                let result = unsafe { sys::ncclReduceScatter(send, recv, count, dtype, op, comm, stream) };
+                check("ncclReduceScatter", result)
+            }
+            Kind::Broadcast(root) => {
+                // SAFETY: as for the all-reduce; a root that is no member is answered with an error.
+                let result = unsafe { sys::ncclBroadcast(send, recv, count, dtype, root, comm, stream) };
+                check("ncclBroadcast", result)
+            }
+            Kind::Send(peer) => {
+                // SAFETY: as for the all-reduce; a peer that is no member is answered with an error.
+                let result = unsafe { sys::ncclSend(send, count, dtype, peer, comm, stream) };
+                check("ncclSend", result)
+            }
+            Kind::Receive(peer) => {
+                // SAFETY: as for the send.
+                let result = unsafe { sys::ncclRecv(recv, count, dtype, peer, comm, stream) };
+                check("ncclRecv", result)
+            }
+        }
     }
 
     pub(crate) fn end(self) -> Result<(), Error> {
         const CALL: &str = "ncclCommDestroy";
         outside_group(CALL)?;
         let this = ManuallyDrop::new(self);
-        // SAFETY: `raw` comes from `ncclCommInitRank`; the owner is consumed, so this happens once.
+        // SAFETY: `raw` comes from NCCL; the owner is consumed, so this happens once.
         check(CALL, unsafe { sys::ncclCommDestroy(this.raw.as_ptr()) })
     }
+
+    pub(crate) fn abort(self) -> Result<(), Error> {
+        const CALL: &str = "ncclCommAbort";
+        outside_group(CALL)?;
+        let this = ManuallyDrop::new(self);
+        // SAFETY: `raw` comes from NCCL; the owner is consumed, so this happens once.
+        check(CALL, unsafe { sys::ncclCommAbort(this.raw.as_ptr()) })
+    }
+}
+
+// SAFETY: NCCL's communicators belong to the process, not to a thread; see the head of this file.
+unsafe impl Send for Comm {}
+// SAFETY: as above.
+unsafe impl Sync for Comm {}
+
+/// What is launched on a communicator.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Launch {
+    pub(crate) kind: Kind,
+    pub(crate) send: DeviceRange,
+    pub(crate) recv: DeviceRange,
+    /// As the call counts: elements of one rank's part.
+    pub(crate) count: u64,
+    pub(crate) dtype: sys::ncclDataType_t,
+}
+
+/// Which call, with what only it takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kind {
+    AllReduce(sys::ncclRedOp_t),
+    AllGather,
+    ReduceScatter(sys::ncclRedOp_t),
+    Broadcast(c_int),
+    Send(c_int),
+    Receive(c_int),
 }
 
 impl Drop for Comm {
@@ -193,10 +351,38 @@ impl Drop for Comm {
     }
 }
 
-/// A window handle. Not an owner of memory: what it covers is freed by somebody else.
-#[derive(Debug)]
+/// A window handle. Not an owner of memory: what it covers is freed by somebody else. NCCL looks the handle
+/// up in a table of the communicator, so one that is not registered any more is only a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Window {
     raw: NonNull<sys::ncclWindow_vidmem>,
+}
+
+// SAFETY: the handle is a device address, which the host never reads.
+unsafe impl Send for Window {}
+// SAFETY: as above.
+unsafe impl Sync for Window {}
+
+/// Where NCCL writes the window of a registration that was made inside a group.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    /// Never given back: NCCL keeps the registrations of a group that failed, and may still write here when
+    /// a later group ends.
+    place: NonNull<sys::ncclWindow_t>,
+}
+
+// SAFETY: the place is memory of the process that nobody else knows, apart from NCCL until the group ends.
+unsafe impl Send for Pending {}
+
+impl Pending {
+    /// The window, once the group has ended without an error; nothing if NCCL made none.
+    pub(crate) fn take(self) -> Result<Option<Window>, Error> {
+        outside_group("reading a window")?;
+        // SAFETY: the place was allocated in `register_later` and lives for ever. The group has ended on
+        // this thread, and NCCL joins the threads that run its tasks before it returns.
+        let raw = unsafe { self.place.as_ptr().read_volatile() };
+        Ok(NonNull::new(raw).map(|raw| Window { raw }))
+    }
 }
 
 impl Window {
@@ -215,18 +401,26 @@ impl Window {
         Ok(NonNull::new(raw).map(|raw| Self { raw }))
     }
 
-    pub(crate) fn end(self, comm: &Comm) -> Result<(), Error> {
-        let this = ManuallyDrop::new(self);
-        // SAFETY: the communicator lives. NCCL looks the handle up in a table of the communicator and
-        // answers an unknown one with an error.
-        let result = unsafe { sys::ncclCommWindowDeregister(comm.raw.as_ptr(), this.raw.as_ptr()) };
-        check("ncclCommWindowDeregister", result)
+    /// The same inside a group: NCCL makes the window when the group ends.
+    pub(crate) fn register_later(comm: &Comm, memory: &DeviceRange, flags: c_int) -> Result<Pending, Error> {
+        let place = NonNull::from(Box::leak(Box::new(ptr::null_mut())));
+        let len = length(memory.len_bytes());
+        // SAFETY: the communicator lives; the place is valid for writes for ever.
+        let result = unsafe {
+            sys::ncclCommWindowRegister(comm.raw.as_ptr(), pointer(memory), len, place.as_ptr(), flags)
+        };
+        check("ncclCommWindowRegister", result)?;
+        Ok(Pending { place })
     }
-}
 
-impl Drop for Window {
-    fn drop(&mut self) {
-        tracing::warn!(window = ?self.raw, "a window was not deregistered");
+    /// `ncclCommWindowDeregister`, also of what is no window any more, or of null.
+    pub(crate) fn deregister(comm: &Comm, window: Option<Self>) -> Result<(), Error> {
+        let raw = window.map_or(ptr::null_mut(), |window| window.raw.as_ptr());
+        // SAFETY: the communicator lives. NCCL takes null for nothing to do, looks every other handle up in
+        // a table of the communicator (without symmetric support: in its cache of registrations) and answers
+        // an unknown one with an error.
+        let result = unsafe { sys::ncclCommWindowDeregister(comm.raw.as_ptr(), raw) };
+        check("ncclCommWindowDeregister", result)
     }
 }
 
@@ -241,4 +435,14 @@ pub(crate) fn group_end(_libraries: &Libraries) -> Result<(), Error> {
     DEPTH.set(DEPTH.get().saturating_sub(1));
     // SAFETY: no preconditions; an end without a start is answered with an error.
     check("ncclGroupEnd", unsafe { sys::ncclGroupEnd() })
+}
+
+/// Makes the open group of this thread invalid, as a call without a communicator does.
+pub(crate) fn group_spoil(_libraries: &Libraries) -> Result<(), Error> {
+    let (dtype, op) = (sys::ncclDataType_t::ncclFloat32, sys::ncclRedOp_t::ncclSum);
+    // SAFETY: NCCL looks at the communicator first and answers null with an error (`CommCheck`).
+    let result = unsafe {
+        sys::ncclAllReduce(ptr::null(), ptr::null_mut(), 0, dtype, op, ptr::null_mut(), ptr::null_mut())
+    };
+    check("ncclAllReduce", result)
 }

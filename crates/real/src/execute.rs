@@ -1,0 +1,186 @@
+//! Runs one rank's part of a case on a device: every operation of its program becomes calls, every question
+//! an answer, and luck does what the case forces.
+//!
+//! Host threads of the program are threads here. What they share lies behind one lock, which is not held
+//! across a call that may wait for another rank or for the device. Memory holds
+//! [`initial_number`](rankcheck_model::term::initial_number) when it is handed out, and
+//! [`POISON_BYTE`] before.
+//!
+//! A call that hangs hangs its thread for ever; then [`execute`] does not return. Somebody else looks through
+//! [`Inspect`] and ends the process.
+//!
+//! Not here: other ranks ([`Host`]), what was predicted, deadlines.
+
+mod comm;
+mod contents;
+mod device;
+mod inspect;
+mod luck;
+mod map;
+mod memory;
+mod stream;
+mod tables;
+mod thread;
+mod value;
+mod words;
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Condvar, Mutex};
+
+use rankcheck_model::{Entry, Rank, Source};
+
+pub use self::device::RankDevice;
+pub use self::inspect::Inspect;
+
+use self::contents::Contents;
+use self::device::{STAGING_BYTES, Shared, locked};
+use self::luck::Luck;
+use self::tables::{Tables, ThreadRow};
+use self::thread::{Run, Stop};
+use self::value::{Buffer, Value};
+use crate::Error;
+use crate::case::{Case, Ended, Held, Host, RankReport};
+use crate::ffi::cuda::Progress;
+use crate::kernel::Element;
+
+/// What every byte of new memory holds before anything is written: a number in every element type.
+pub const POISON_BYTE: u8 = 0xA5;
+
+/// Runs the program of `source` as `rank`. Returns once all its threads have returned and its streams have
+/// drained, or its context is lost, or the work could not be done, which is [`Ended::Lost`].
+///
+/// The process is good for another case after [`Ended::Finishes`] and [`Ended::Dead`] only.
+///
+/// What the last case left is cleaned up first ([`RankDevice::clean`]), so every rank has to have reported
+/// the end of that one.
+pub fn execute(
+    device: &mut RankDevice,
+    source: Arc<dyn Source>,
+    rank: Rank,
+    case: &Case,
+    host: Arc<dyn Host>,
+) -> RankReport {
+    let cleaned = device.clean();
+    let shared = &device.shared;
+    shared.inspect.reset();
+    if let Err(error) = cleaned {
+        shared.inspect.gave_up(format!("the last case could not be cleaned up: {error}"));
+        return shared.inspect.report();
+    }
+    let mut tables = Tables::default();
+    tables.threads.push(ThreadRow { entry: Entry(0), slots: Vec::new(), ended: false });
+    let run = Run {
+        shared,
+        source,
+        host,
+        rank,
+        case,
+        element: Element::of(case.element),
+        tables: Mutex::new(tables),
+        changed: Condvar::new(),
+        luck: Mutex::new(Luck::new(&case.forced, rank)),
+    };
+    // The first thread is a new one too: what NCCL keeps of a group that a program leaves open belongs to
+    // its thread and ends with it.
+    std::thread::scope(|scope| thread::start(scope, &run, 0, Entry(0)));
+    let held = match finish(&run) {
+        Ok(held) => held,
+        Err(Stop::Broken(code)) => {
+            shared.inspect.broke(code);
+            Vec::new()
+        }
+        Err(Stop::Failed(why) | Stop::Exited(why)) => {
+            shared.inspect.gave_up(why);
+            Vec::new()
+        }
+        Err(Stop::Others) => Vec::new(),
+    };
+    let report = shared.inspect.report_with(held);
+    device.left = Some(run.tables.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
+    report
+}
+
+/// All threads have returned: waits for the streams and reads what the program still holds.
+fn finish(run: &Run<'_>) -> Result<Vec<Held>, Stop> {
+    let shared = run.shared;
+    if shared.inspect.stopped() {
+        return Err(Stop::Others);
+    }
+    shared.open_gate();
+    let streams = shared.inspect.streams();
+    for stream in &streams {
+        while stream.query()? == Progress::Pending {
+            std::thread::park_timeout(std::time::Duration::from_micros(20));
+        }
+    }
+    let ended = shared.inspect.report().ended;
+    if !matches!(ended, Ended::Finishes | Ended::Dead { .. }) {
+        return Err(Stop::Others);
+    }
+    let tables = run.tables();
+    let mut held = Vec::new();
+    for (place, buffer) in holds(&tables) {
+        let name = run.source.token(buffer.name).to_string();
+        held.push(read(shared, run.element, &buffer)?.held(place, name));
+    }
+    Ok(held)
+}
+
+/// The buffers that the program still has, each where a slot first names its allocation: thread and slot.
+fn holds(tables: &Tables) -> Vec<((u32, u32), Arc<Buffer>)> {
+    let mut listed = BTreeSet::new();
+    let mut held = Vec::new();
+    for (thread, row) in (0_u32..).zip(&tables.threads) {
+        for (slot, value) in (0_u32..).zip(&row.slots) {
+            let Value::Buffer(buffer) = value else { continue };
+            let Some(block) = buffer.block else { continue };
+            if tables.live.contains(&block) && listed.insert(block) {
+                held.push(((thread, slot), Arc::clone(buffer)));
+            }
+        }
+    }
+    held
+}
+
+fn read(shared: &Shared, element: Element, buffer: &Buffer) -> Result<Contents, Error> {
+    let range = buffer.range();
+    let mut contents = Contents::default();
+    let mut staging = locked(&shared.staging);
+    let mut at = 0;
+    while at < range.len_bytes() {
+        let len_bytes = STAGING_BYTES.min(range.len_bytes() - at);
+        let piece = range.slice(at, len_bytes).expect("a piece lies inside");
+        let bytes = staging.read(&piece, &shared.aside.owner, |_| shared.settle())?;
+        contents.add(element, bytes);
+        at += len_bytes;
+    }
+    Ok(contents)
+}
+
+#[cfg(test)]
+mod tests {
+    use rankcheck_model::Token;
+
+    use super::value::{Base, Made, Owner};
+    use super::*;
+
+    #[test]
+    fn an_allocation_is_reported_where_it_is_named_first() {
+        let buffer = |nth: u32, len_bytes| {
+            let made = Made { owner: Owner::Pool(Token(1)), nth };
+            let base = Base { first: made, address: 0 };
+            let (block, name) = (Some(made), Token(2));
+            let buffer = Buffer { block, memory: made, base, offset_bytes: 0, len_bytes, name, grew: false };
+            Value::Buffer(Arc::new(buffer))
+        };
+        let mut tables = Tables::default();
+        let slots = vec![Value::Int(3), buffer(0, 8), buffer(1, 8), buffer(0, 4)];
+        tables.threads.push(ThreadRow { entry: Entry(0), slots, ended: true });
+        tables.threads.push(ThreadRow { entry: Entry(1), slots: vec![buffer(2, 8)], ended: true });
+        for nth in [0, 2] {
+            tables.live.insert(Made { owner: Owner::Pool(Token(1)), nth });
+        }
+        let places: Vec<(u32, u32)> = holds(&tables).into_iter().map(|(place, _)| place).collect();
+        assert_eq!(places, [(0, 1), (1, 0)], "the second was freed");
+    }
+}

@@ -1,0 +1,263 @@
+//! A program of one rank that goes through most of what the executor does, with luck forced, and the host of
+//! a rank that is alone.
+//!
+//! Not here: anything that needs a second rank.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rankcheck_model::term::{initial_number, kernel_number};
+use rankcheck_model::{
+    Answer, Collective, CollectiveKind, Declared, Dtype, End, Entry, MapOrder, MemoryKind, Op, Operand,
+    Place, PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch, Symmetry,
+    TieBreak, Token, Verb, WindowFlags,
+};
+
+use crate::Error;
+use crate::case::{At, Case, CommTicket, Comms, Ended, Forced, Host, Pick, RankReport, SegmentName, Vote};
+use crate::execute::{RankDevice, execute};
+use crate::ffi::Libraries;
+
+const MIB: u64 = 1 << 20;
+const SIDE: Entry = Entry(1);
+
+/// The names of tokens, by number.
+const NAMES: [&str; 11] =
+    ["default", "symm", "a", "b", "c", "tp", "add", "event", "addresses", "step", "side"];
+
+fn token(name: &str) -> Token {
+    let at = NAMES.iter().position(|known| *known == name).expect("a name of the list");
+    Token(u32::try_from(at).expect("few names"))
+}
+
+fn slot(index: u32) -> Operand {
+    Operand::Slot(Slot { entry: Entry(0), index })
+}
+
+fn address(index: u32) -> Operand {
+    Operand::Address(Arc::new(slot(index)))
+}
+
+/// The stretches of the first thread; the second one takes a step.
+struct Program {
+    stretches: Vec<Arc<Stretch>>,
+}
+
+impl Source for Program {
+    fn stretch(&self, _: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+        if entry == SIDE {
+            let step = Op { verb: Verb::Step { label: token("step") }, place: PlaceId(0) };
+            return Ok(Arc::new(Stretch { ops: vec![step], end: End::Return }));
+        }
+        Ok(Arc::clone(&self.stretches[answers.len()]))
+    }
+
+    fn token(&self, token: Token) -> Arc<str> {
+        NAMES[token.at()].into()
+    }
+
+    fn place(&self, _: PlaceId) -> Place {
+        Place { file: "self_test".into(), line: 1, column: 1 }
+    }
+
+    fn default_stream(&self) -> Token {
+        token("default")
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Distinct
+    }
+}
+
+/// The operations up to each question, and the questions.
+fn program() -> Vec<(Vec<Verb>, Option<Question>)> {
+    let (default, event) = (token("default"), token("event"));
+    let register = |memory| Verb::Register { comm: slot(2), memory, flags: WindowFlags::CollSymmetric };
+    let sum = Collective {
+        kind: CollectiveKind::AllReduce,
+        comm: slot(2),
+        send: slot(1),
+        recv: slot(1),
+        count: MIB,
+        dtype: Dtype::F32,
+        op: ReduceOp::Sum,
+        stream: default,
+        declared: Declared::Nothing,
+    };
+    let memory = MemoryKind::Nccl;
+    let put =
+        |of, value| Verb::MapPut { map: token("addresses"), key: address(of), value: Operand::Int(value) };
+    let seen = Question::EventQuery { event };
+    vec![
+        (
+            vec![
+                Verb::Pool {
+                    pool: token("symm"),
+                    classes: SizeClasses::Exact,
+                    tie: TieBreak::Address,
+                    memory,
+                },
+                Verb::Alloc { pool: token("symm"), name: token("a"), len_bytes: MIB, stream: default },
+                Verb::MemAlloc { name: token("b"), len_bytes: 4 * MIB, memory },
+                put(0, 0),
+                put(1, 1),
+                Verb::CommInit { name: token("tp"), members: [Rank(0)].into() },
+                register(slot(1)),
+                Verb::GroupStart,
+                register(Operand::Segment(Arc::new(slot(0)))),
+                Verb::Collect(Arc::new(sum)),
+                Verb::GroupEnd,
+                Verb::Kernel {
+                    name: token("add"),
+                    reads: [slot(0)].into(),
+                    writes: [slot(0)].into(),
+                    stream: default,
+                },
+                Verb::EventRecord { event, stream: default },
+            ],
+            Some(seen.clone()),
+        ),
+        (vec![Verb::Synchronize { what: Operand::Stream(default) }], Some(seen)),
+        (vec![], Some(Question::MapItems { map: token("addresses"), order: MapOrder::Address })),
+        // The slots of the walk follow the five of the operations: key and value, twice.
+        (vec![], Some(Question::Number(slot(6)))),
+        (
+            vec![
+                Verb::Deregister { comm: slot(2), window: slot(3) },
+                Verb::Free { buffer: slot(1), after: None },
+                Verb::MemAlloc { name: token("c"), len_bytes: 4 * MIB, memory },
+            ],
+            Some(Question::Equal(address(1), address(9))),
+        ),
+        (vec![Verb::Spawn { entry: SIDE }, Verb::Join { thread: slot(10) }], None),
+    ]
+}
+
+/// What is forced: the order of two segments, an event that is not seen yet, an address that comes back.
+fn forced(parts: &[(Vec<Verb>, Option<Question>)]) -> Forced {
+    let before = |part: usize| {
+        let done: usize =
+            parts[..part].iter().map(|(verbs, ask)| verbs.len() + usize::from(ask.is_some())).sum();
+        u32::try_from(done).expect("few operations")
+    };
+    let at = |index| At { rank: Rank(0), thread: 0, index };
+    let query = before(1) - 1;
+    let walk = before(3) - 1;
+    let again = before(4) + 2;
+    let picks = [
+        (at(query), vec![Pick::Poll { done: false }]),
+        (at(walk), vec![Pick::AddressOrder { position: 0 }]),
+        (at(again), vec![Pick::AddressReuse { which: 1 }]),
+    ];
+    let segment = |owner: &str| SegmentName { owner: owner.to_owned(), nth: 0 };
+    let addresses = vec![vec![segment("b"), segment("symm")]];
+    Forced { picks: picks.into(), addresses, turns: Vec::new() }
+}
+
+/// Runs the program; what it should report is checked.
+///
+/// # Errors
+/// [`Error::Differs`], or what opening or cleaning the device returned.
+pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: Comms) -> Result<(), Error> {
+    let parts = program();
+    let case = Case {
+        program: serde_json::Value::Null,
+        ranks: 1,
+        comms,
+        element: Dtype::F32,
+        forced: forced(&parts),
+        deadline: Duration::from_secs(10),
+    };
+    let op = |verb| Op { verb, place: PlaceId(0) };
+    let stretch = |(verbs, ask): (Vec<Verb>, Option<Question>)| {
+        let end = ask.map_or(End::Return, |question| End::Ask(question, PlaceId(0)));
+        Arc::new(Stretch { ops: verbs.into_iter().map(op).collect(), end })
+    };
+    let source = Arc::new(Program { stretches: parts.into_iter().map(stretch).collect() });
+    let mut device = RankDevice::open(libraries, ordinal)?;
+    let report = execute(&mut device, source, Rank(0), &case, Arc::new(Alone));
+    device.end()?;
+    judge(&case, &report)
+}
+
+fn judge(case: &Case, report: &RankReport) -> Result<(), Error> {
+    let differs = |what, expected: String, found: String| Err(Error::Differs { what, expected, found });
+    if report.ended != Ended::Finishes || !report.errors.is_empty() {
+        return differs("the program", "an end without errors".to_owned(), format!("{report:?}"));
+    }
+    // Not yet, complete, two entries, b first, the same address.
+    let answers = report.answers.get(&0).cloned().unwrap_or_default();
+    if answers != [0, 1, 2, 1, 1] {
+        return differs("the answers", "0, 1, 2, 1, 1".to_owned(), format!("{answers:?}"));
+    }
+    let wanted: Vec<&Pick> = case.forced.picks.values().flatten().collect();
+    let taken: Vec<&Pick> = report.taken.iter().map(|taken| &taken.pick).collect();
+    if wanted != taken {
+        return differs("the picks", format!("{wanted:?}"), format!("{:?}", report.taken));
+    }
+    let first = initial_number(Rank(0), "a") + kernel_number(Rank(0), "add");
+    let other = initial_number(Rank(0), "c");
+    let expected = [("a", MIB / 4, f64::from(first)), ("c", MIB, f64::from(other))];
+    let found: Vec<(&str, u64, f64)> = report
+        .held
+        .iter()
+        .map(|held| (&*held.name, held.elements, held.values.first().map_or(f64::NAN, |value| value.0)))
+        .collect();
+    if found != expected || report.held.iter().any(|held| held.distinct != 1) {
+        return differs("the contents", format!("{expected:?}"), format!("{:?}", report.held));
+    }
+    Ok(())
+}
+
+/// The host of one rank: everybody agrees, and the store is not used.
+struct Alone;
+
+impl Host for Alone {
+    fn enter(&self, thread: u32, index: u32, call: &str) {
+        tracing::debug!(thread, index, call, "enter");
+    }
+
+    fn leave(&self, thread: u32, index: u32) {
+        tracing::debug!(thread, index, "leave");
+    }
+
+    fn init(&self, _: &str, nth: u32, members: &[Rank]) -> Result<CommTicket, Error> {
+        Ok(CommTicket { id: u64::from(nth), members: members.to_vec(), comms: Comms::Fresh })
+    }
+
+    fn unique_id(&self, _: &CommTicket, own: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
+        own.ok_or_else(|| Error::Malformed { what: "the only member makes the id".to_owned() })
+    }
+
+    fn agree(&self, _: &[Rank], _: u32, vote: Vote) -> Result<Vote, Error> {
+        Ok(vote)
+    }
+
+    fn store_set(&self, _: &str, _: serde_json::Value) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn store_get(&self, key: &str) -> Result<serde_json::Value, Error> {
+        Err(Error::Malformed { what: format!("nobody sets {key}") })
+    }
+
+    fn store_delete(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn flag_write(&self, _: &str, _: i64) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn flag_wait(&self, flag: &str, _: i64) -> Result<(), Error> {
+        Err(Error::Malformed { what: format!("nobody writes {flag}") })
+    }
+
+    fn turn(&self, _: At) -> Result<(), Error> {
+        Ok(())
+    }
+
+    fn turn_over(&self, _: At) -> Result<(), Error> {
+        Ok(())
+    }
+}
