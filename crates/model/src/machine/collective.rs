@@ -77,7 +77,7 @@ impl Machine {
         op: OpRef,
     ) {
         let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
-            self.fail(state, rank, call.kind.name().to_owned(), 4);
+            self.fail(state, rank, thread, call.kind.name().to_owned(), 4);
             self.discard_group(state, rank, thread, op);
             self.done(state, rank, thread, &[]);
             return;
@@ -86,7 +86,7 @@ impl Machine {
             self.given(state, rank, thread, &call.send, op),
             self.given(state, rank, thread, &call.recv, op),
         ) else {
-            self.fail(state, rank, format!("{}.{}", self.comm_name(comm), call.kind.name()), 4);
+            self.fail(state, rank, thread, format!("{}.{}", self.comm_name(comm), call.kind.name()), 4);
             self.discard_group(state, rank, thread, op);
             self.done(state, rank, thread, &[]);
             return;

@@ -66,7 +66,7 @@ impl Machine {
         let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
         if self.decide_fault(state, FaultOf::Init, &mut Picks { given: &given }) == Ok(true) {
             state.faults_used += 1;
-            self.fail(state, rank, format!("{}.init", self.name(name)), 1);
+            self.fail(state, rank, thread, format!("{}.init", self.name(name)), 1);
             self.done(state, rank, thread, &[Value::Null]);
             return;
         }
@@ -115,7 +115,7 @@ impl Machine {
 
     pub(crate) fn comm_split(&self, state: &mut State, rank: Rank, thread: u32, comm: &Operand, op: OpRef) {
         let Some(comm) = self.usable(state, rank, thread, comm, op) else {
-            self.fail(state, rank, "split".to_owned(), 4);
+            self.fail(state, rank, thread, "split".to_owned(), 4);
             self.done(state, rank, thread, &[Value::Null]);
             return;
         };
@@ -132,8 +132,11 @@ impl Machine {
     }
 
     /// A call returned an error.
-    pub(crate) fn fail(&self, state: &mut State, rank: Rank, call: String, code: i32) {
-        state.rank_mut(rank).errors.push(CallError { call: call.into(), code });
+    pub(crate) fn fail(&self, state: &mut State, rank: Rank, thread: u32, call: String, code: i32) {
+        let errors = &mut state.rank_mut(rank).errors;
+        // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
+        let at = errors.partition_point(|error| error.thread <= thread);
+        errors.insert(at, CallError { call: call.into(), code, thread });
     }
 
     pub(crate) fn arrive(&self, state: &mut State, rank: Rank, thread: u32, meeting: Meeting) {

@@ -98,7 +98,7 @@ impl Machine {
                     self.view_mut(state, rank, comm).leftover.push(Leftover { memory, flags, op });
                 }
             }
-            self.fail(state, rank, "group_end".to_owned(), 4);
+            self.fail(state, rank, thread, "group_end".to_owned(), 4);
             self.done(state, rank, thread, &[]);
             return;
         }
@@ -181,7 +181,7 @@ impl Machine {
             self.find(state, Rule::Group2, About::Rank(rank), &[op], past, || {
                 format!("rank {} ends a group that it did not start ({})", rank.0, self.at(&op))
             });
-            self.fail(state, rank, "group_end".to_owned(), 5);
+            self.fail(state, rank, thread, "group_end".to_owned(), 5);
         }
         self.done(state, rank, thread, &[]);
     }

@@ -224,17 +224,16 @@ impl Machine {
             });
             Self::undefine(state, user);
         }
-        let window = Self::covering(state, rank, id);
-        if let Some((comm, nth, registered)) = window {
+        let frees = || format!("rank {} frees {} ({})", rank.0, self.memory_name(id), self.at(&op));
+        if let Some((comm, nth, registered)) = Self::covering(state, rank, id) {
             self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
-                format!(
-                    "rank {} frees {} ({}) while it is window #{nth} of {} (registered at {})",
-                    rank.0,
-                    self.memory_name(id),
-                    self.at(&op),
-                    self.comm_name(comm),
-                    self.at(&registered)
-                )
+                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+                format!("{} while it is window #{nth} of {comm} (registered at {at})", frees())
+            });
+        } else if let Some((comm, registered)) = self.under_way(state, rank, id) {
+            self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+                format!("{} while its registration with {comm} ({at}) is under way", frees())
             });
         }
         self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);

@@ -332,7 +332,7 @@ impl Machine {
             .unwrap_or_else(|_| unreachable!("polled before it runs"));
         let Plan::Block(Placement { returned, found, address_order }) = plan else {
             state.faults_used += 1;
-            self.fail(state, rank, format!("{}.alloc", self.name(*token)), 2);
+            self.fail(state, rank, thread, format!("{}.alloc", self.name(*token)), 2);
             self.done(state, rank, thread, &[Value::Null]);
             return;
         };
@@ -390,7 +390,7 @@ impl Machine {
             .unwrap_or_else(|_| unreachable!("polled before it runs"));
         let Some(address) = decided else {
             state.faults_used += 1;
-            self.fail(state, rank, "mem_alloc".to_owned(), 2);
+            self.fail(state, rank, thread, "mem_alloc".to_owned(), 2);
             self.done(state, rank, thread, &[Value::Null]);
             return;
         };

@@ -382,6 +382,8 @@ pub struct CallError {
     pub call: Arc<str>,
     /// `ncclResult_t`, or 2 for an allocation that ran out of memory.
     pub code: i32,
+    /// The host thread that made it.
+    pub thread: u32,
 }
 
 /// What a program costs; counted for each rank.
@@ -431,7 +433,7 @@ pub struct RankState {
     pub(crate) issued: u32,
     /// Some collective left wrong data without an error.
     pub(crate) corrupt: bool,
-    /// Calls that returned an error, in order.
+    /// Calls that returned an error, by thread and in the order of each.
     pub errors: Vec<CallError>,
     /// Costs so far.
     pub costs: Costs,

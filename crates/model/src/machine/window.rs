@@ -12,12 +12,13 @@ use std::sync::Arc;
 use super::comm::Setup;
 use super::contention::{Object, Touch};
 use super::poll::{FaultOf, Picks};
-use super::state::{GroupCall, RankState, State, Status, Window, Work, find};
+use super::state::{GroupCall, Meeting, RankState, State, Status, Window, Work, find};
+use super::thread::Next;
 use super::value::{Buffer, CommId, Value};
 use super::{Machine, locked};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
-use crate::program::{MemoryKind, Operand, WindowFlags};
+use crate::program::{MemoryKind, Op, Operand, Verb, WindowFlags};
 use crate::rank::Rank;
 
 /// Physical memory comes in pieces of this size.
@@ -44,7 +45,7 @@ impl Machine {
         op: OpRef,
     ) {
         let Some(comm) = self.usable(state, rank, thread, comm, op) else {
-            self.fail(state, rank, "register".to_owned(), 4);
+            self.fail(state, rank, thread, "register".to_owned(), 4);
             self.discard_group(state, rank, thread, op);
             self.done(state, rank, thread, &[Value::Null]);
             return;
@@ -59,7 +60,7 @@ impl Machine {
         let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
         if self.decide_fault(state, FaultOf::Register, &mut Picks { given: &given }) == Ok(true) {
             state.faults_used += 1;
-            self.fail(state, rank, format!("{}.register", self.comm_name(comm)), 1);
+            self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), 1);
             self.done(state, rank, thread, &[Value::Null]);
             return;
         }
@@ -121,7 +122,7 @@ impl Machine {
             )
         });
         if code != 0 {
-            self.fail(state, rank, format!("{}.register", self.comm_name(comm)), code);
+            self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), code);
         }
         // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
         if ![NULL, EMPTY].contains(&reason) {
@@ -184,7 +185,7 @@ impl Machine {
         let failed = self.judge_sizes(state, comm, nth, here, &entered);
         for ((rank, thread), (buffer, flags, op)) in here.iter().zip(&entered) {
             if failed {
-                self.fail(state, *rank, format!("{}.register", self.comm_name(comm)), 1);
+                self.fail(state, *rank, *thread, format!("{}.register", self.comm_name(comm)), 1);
                 self.set_up_done(state, *rank, *thread, comm, Value::Null);
                 continue;
             }
@@ -356,7 +357,7 @@ impl Machine {
                             self.at(&op)
                         )
                     });
-                    self.fail(state, rank, format!("{}.deregister", self.comm_name(comm)), 3);
+                    self.fail(state, rank, thread, format!("{}.deregister", self.comm_name(comm)), 3);
                 }
             }
         }
@@ -385,7 +386,7 @@ impl Machine {
                     self.at(&op)
                 )
             });
-            self.fail(state, rank, format!("{}.deregister", self.comm_name(comm)), 3);
+            self.fail(state, rank, thread, format!("{}.deregister", self.comm_name(comm)), 3);
             return;
         };
         let done = window.uses.iter().all(|(actor, epoch)| clock.after(*actor, *epoch));
@@ -449,6 +450,40 @@ impl Machine {
         state.ranks[rank.at()].views.iter().find_map(|(comm, view)| {
             let window = view.windows.iter().find(|w| w.live && w.buffer.memory == memory)?;
             (!view.destroyed).then_some((*comm, window.nth, window.op))
+        })
+    }
+
+    /// A registration of memory that was called and has not returned: in an open group, in a meeting, or left
+    /// over from a group that was discarded.
+    pub(crate) fn under_way(
+        &self,
+        state: &State,
+        rank: Rank,
+        memory: super::MemoryId,
+    ) -> Option<(CommId, OpRef)> {
+        let names = |value: &Value| matches!(value, Value::Buffer(buffer) if buffer.memory == memory);
+        let r = &state.ranks[rank.at()];
+        for (at, t) in r.threads.iter().enumerate() {
+            let grouped = t.group.calls.iter().find_map(|call| match call {
+                GroupCall::Register { comm, memory, op, .. } if names(memory) => Some((*comm, *op)),
+                GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
+            });
+            if grouped.is_some() {
+                return grouped;
+            }
+            // A call that never returns is under way for ever.
+            if matches!(t.status, Status::Waiting(Meeting::Setup(..)) | Status::Stuck)
+                && let Next::Op(Op { verb: Verb::Register { comm, memory, .. }, .. }) = t.next_in(&t.stretch)
+                && let Value::Comm(comm) = Self::value(state, rank, comm)
+                && names(&Self::value(state, rank, memory))
+            {
+                let thread = u32::try_from(at).expect("few threads a rank");
+                return Some((comm, self.op_ref(state, rank, thread)));
+            }
+        }
+        r.views.iter().find_map(|(comm, view)| {
+            let leftover = view.leftover.iter().find(|leftover| names(&leftover.memory))?;
+            (!view.destroyed).then_some((*comm, leftover.op))
         })
     }
 
