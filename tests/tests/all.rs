@@ -4,10 +4,12 @@
 
 mod broken;
 mod cli;
+mod conform;
 mod cuts;
 mod laws;
 mod litmus;
 mod named;
+mod observed;
 mod recorded;
 mod specs;
 mod tidy;

@@ -484,9 +484,7 @@ fn first(predictions: &Predictions, end: &Walked) -> Difference {
         let mut rows = rows.iter().filter(of_rank);
         let row = match &parting.site {
             Site::Op(thread, index) => rows.find(|(_, l)| (l.op.thread, l.op.index) == (*thread, *index)),
-            Site::Question(thread, nth) => {
-                rows.filter(|(_, l)| l.asks && l.op.thread == *thread).nth(*nth)
-            }
+            Site::Question(thread, nth) => rows.filter(|(_, l)| l.asks && l.op.thread == *thread).nth(*nth),
             Site::Call(call) => rows.find(|(_, l)| l.text.starts_with(call.as_str())),
             Site::End(_) => None,
         };
@@ -507,7 +505,9 @@ fn first(predictions: &Predictions, end: &Walked) -> Difference {
                 parting.rank.0, thread.0
             )
         }
-        (None, Site::End(_) | Site::Call(_) | Site::Question(..)) => format!("rank {} at the end", parting.rank.0),
+        (None, Site::End(_) | Site::Call(_) | Site::Question(..)) => {
+            format!("rank {} at the end", parting.rank.0)
+        }
     };
     Difference { at: words, model: parting.model.clone(), device: parting.device.clone() }
 }

@@ -16,7 +16,7 @@ use sha2::{Digest as _, Sha256};
 use crate::spec::{self, Check, Param, Spec, SpecError, SpecSource};
 
 /// A program of a check, as it goes to worker processes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProgramName {
     /// The spec file, from the folder that all processes of the job stand in.
     pub spec: String,
