@@ -1,5 +1,10 @@
-//! What the commands do, apart from printing: finding files, writing and replaying traces, drift.
+//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `diff`,
+//! `contract` and `rules` in files of their own.
 //! Not here: arguments and exit codes.
+
+pub mod contract;
+pub mod diff;
+pub mod observed_rules;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -12,6 +12,7 @@
 pub mod closure;
 pub mod command;
 pub mod conform;
+pub mod device;
 pub mod explain;
 pub mod explore;
 pub mod naive;

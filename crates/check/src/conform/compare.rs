@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{HeldBuffer, Logged, StuckThread, Waits};
 use rankcheck_model::number::{Run, STRIPE_BYTES};
-use rankcheck_model::{Choice, Ending, Machine, Rank, RankOutcome, State, Thread};
+use rankcheck_model::{Choice, Class, Ending, Machine, Rank, RankOutcome, State, Thread};
 use rankcheck_real::case::{At, CallFailed, Ended, Forced, Held, Pick, RankReport, Report};
 
 use super::predict::{Defined, Element, Prediction, Predictions, at, defined, picks_of, turn_of};
@@ -43,9 +43,15 @@ pub struct Judgement {
     pub agreement: Agreement,
     /// How many outcomes the model has for the answers that the device gave. Only one is a prediction.
     pub outcomes: usize,
+    /// The class of the outcome that was seen, where the report agrees with a specified one.
+    pub class: Option<Class>,
 }
 
 impl Judgement {
+    fn without_class(agreement: Agreement, outcomes: usize) -> Self {
+        Self { agreement, outcomes, class: None }
+    }
+
     /// Whether one specified outcome was predicted, and no other.
     #[must_use]
     pub fn single(&self) -> bool {
@@ -103,20 +109,20 @@ struct Walked {
 pub fn compare(predictions: &Predictions, forced: &Forced, report: &Report) -> Judgement {
     if report.ranks.len() != predictions.ranks as usize {
         let why = format!("{} of {} ranks reported", report.ranks.len(), predictions.ranks);
-        return Judgement { agreement: Agreement::NotComparable(why), outcomes: 0 };
+        return Judgement::without_class(Agreement::NotComparable(why), 0);
     }
     let taken = taken_as_forced(report);
     let mut differing = None;
     for assumed in [Some(forced), None] {
         let (ends, cut) = walk(predictions, assumed, report);
-        let judged = judge(&ends, cut);
-        match judged {
-            Some((Agreement::Agrees, outcomes)) => {
+        match judge(&ends, cut) {
+            Some(mut judgement) => {
                 let as_told = taken && assumed.is_some();
-                let agreement = if as_told { Agreement::Agrees } else { Agreement::AgreesOtherwise };
-                return Judgement { agreement, outcomes };
+                if judgement.agreement == Agreement::Agrees && !as_told {
+                    judgement.agreement = Agreement::AgreesOtherwise;
+                }
+                return judgement;
             }
-            Some((agreement, outcomes)) => return Judgement { agreement, outcomes },
             None => differing = differing.or_else(|| ends.into_iter().next()),
         }
     }
@@ -125,23 +131,24 @@ pub fn compare(predictions: &Predictions, forced: &Forced, report: &Report) -> J
         Some(end) => Agreement::Disagrees(first(predictions, &end)),
         None => Agreement::NotComparable("no run of the model has the picks of the device".to_owned()),
     };
-    Judgement { agreement, outcomes }
+    Judgement::without_class(agreement, outcomes)
 }
 
 /// The best that the ends of a walk say; nothing if all differ from what the device did.
-fn judge(ends: &[Walked], cut: Option<String>) -> Option<(Agreement, usize)> {
+fn judge(ends: &[Walked], cut: Option<String>) -> Option<Judgement> {
     let outcomes: BTreeSet<_> = ends.iter().map(|end| &end.prediction.outcome).collect();
     let unspecified = ends.iter().any(|end| end.prediction.defined == Defined::No);
     let matches = |end: &Walked| end.partings.is_empty() && end.prediction.defined == Defined::Yes;
     // Where some end is unspecified, every outcome is predicted.
     let count = if unspecified || cut.is_some() { usize::MAX } else { outcomes.len() };
-    if ends.iter().any(matches) {
-        return Some((Agreement::Agrees, count));
+    if let Some(end) = ends.iter().find(|end| matches(end)) {
+        let class = Some(end.prediction.outcome.class);
+        return Some(Judgement { agreement: Agreement::Agrees, outcomes: count, class });
     }
     if unspecified {
-        return Some((Agreement::Undefined, count));
+        return Some(Judgement::without_class(Agreement::Undefined, count));
     }
-    cut.map(|why| (Agreement::NotComparable(why), count))
+    cut.map(|why| Judgement::without_class(Agreement::NotComparable(why), count))
 }
 
 /// No run of the model gives the device's answers: where the forced one parts from them.
