@@ -151,10 +151,16 @@ pub fn folder_with(nccl: &Path) -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
+/// Nothing here can run a rank.
+#[must_use]
+pub fn no_workers() -> Missing {
+    Missing::new("this build has no workers that execute programs")
+}
+
 /// Starts workers for so many ranks.
 ///
 /// # Errors
 /// If they cannot be started.
 pub fn start(_ranks: u32) -> Result<Box<dyn Runner>, Missing> {
-    Err(Missing::new("this build has no workers that execute programs"))
+    Err(no_workers())
 }

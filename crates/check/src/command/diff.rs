@@ -45,6 +45,12 @@ impl Item<'_> {
         ProgramName::new(self.spec, self.check, self.ranks, &self.params)
     }
 
+    /// How many ranks it needs.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        self.ranks
+    }
+
     /// What is run, in words.
     #[must_use]
     pub fn title(&self) -> String {
@@ -282,6 +288,12 @@ impl Row {
             Agreement::Agrees | Agreement::AgreesOtherwise | Agreement::Undefined => Word::Agrees,
         });
         words.min().unwrap_or(Word::NotComparable)
+    }
+
+    /// Whether the device did something that the model does not have.
+    #[must_use]
+    pub fn disagrees(&self) -> bool {
+        self.word() == Word::Disagrees
     }
 
     /// The row of the table, without a trailing newline.

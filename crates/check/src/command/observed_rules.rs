@@ -4,7 +4,9 @@
 //! Not here: what a rule says, which people write.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
+use super::CommandError;
 use super::diff::seen_words;
 use crate::conform::Agreement;
 use crate::observation::{Kept, Standing};
@@ -65,6 +67,28 @@ pub fn filled(text: &str, lines: &BTreeMap<String, BTreeSet<String>>) -> String 
     });
     let all: Vec<String> = filled.filter(|section| !section.is_empty()).collect();
     all.join("\n") + "\n"
+}
+
+/// Writes the observed lines into the files of a folder. Returns how many changed.
+///
+/// # Errors
+/// If a file cannot be read or written.
+pub fn write(folder: &Path, lines: &BTreeMap<String, BTreeSet<String>>) -> Result<usize, CommandError> {
+    let failed = |path: &Path, cause| CommandError::File { path: path.display().to_string(), cause };
+    let mut changed = 0;
+    for entry in std::fs::read_dir(folder).map_err(|cause| failed(folder, cause))? {
+        let path = entry.map_err(|cause| failed(folder, cause))?.path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).map_err(|cause| failed(&path, cause))?;
+        let new = filled(&text, lines);
+        if new != text {
+            std::fs::write(&path, new).map_err(|cause| failed(&path, cause))?;
+            changed += 1;
+        }
+    }
+    Ok(changed)
 }
 
 fn section_with(section: &[&str], id: &str, lines: Option<&BTreeSet<String>>) -> String {

@@ -178,20 +178,17 @@ pub fn predicted(
     witnesses.truncate(TRIED_AT_MOST);
     let mut recording = Recording::of(config.ranks, params, config.platform, comms);
     let mut ended = Vec::new();
-    for (outcome, witness) in witnesses {
+    for (_, witness) in witnesses {
         let machine = Machine::new(Arc::clone(&source), config.clone());
         let (state, forced) = follow(&machine, &witness.choices);
         recording.add(&machine, &state)?;
-        ended.push((machine, state, forced, outcome, witness.choices));
+        ended.push((machine, state, forced, witness.choices));
     }
     let element = element(&recording.dtypes());
-    let runs = ended.into_iter().map(|(machine, mut state, mut forced, outcome, choices)| {
-        machine.finish(&mut state);
-        let (endings, defined) = (machine.endings(&state, element.filled()), defined(&machine, &state));
-        forced.addresses = endings.iter().map(|end| segments(&machine, &end.addresses)).collect();
-        Prediction { choices, outcome, endings, defined, forced }
-    });
-    let runs = runs.collect();
+    let runs = ended
+        .into_iter()
+        .map(|(machine, state, forced, choices)| prediction(&machine, state, forced, choices, &element))
+        .collect();
     Ok(Predictions {
         ranks: config.ranks,
         params: params.to_vec(),
@@ -205,6 +202,20 @@ pub fn predicted(
         source,
         config,
     })
+}
+
+fn prediction(
+    machine: &Machine,
+    mut state: State,
+    mut forced: Forced,
+    choices: Vec<Choice>,
+    element: &Element,
+) -> Prediction {
+    machine.finish(&mut state);
+    let endings = machine.endings(&state, element.filled());
+    forced.addresses = endings.iter().map(|end| segments(machine, &end.addresses)).collect();
+    let (outcome, defined) = (machine.outcome(&state), defined(machine, &state));
+    Prediction { choices, outcome, endings, defined, forced }
 }
 
 pub(super) fn defined(machine: &Machine, state: &State) -> Defined {
@@ -306,6 +317,14 @@ impl Predictions {
         machine.log_blocked(&state);
         let log = machine.log();
         (machine, log)
+    }
+
+    /// The run of these choices, in original rank numbers, which must be possible.
+    #[must_use]
+    pub fn of_choices(&self, choices: Vec<Choice>) -> Prediction {
+        let machine = Machine::new(Arc::clone(&self.source), self.config.clone());
+        let (state, forced) = follow(&machine, &choices);
+        prediction(&machine, state, forced, choices, &self.element)
     }
 
     /// Where the forced answers of a run stand among the runs to try.
