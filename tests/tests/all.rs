@@ -6,6 +6,7 @@ mod broken;
 mod cli;
 mod conform;
 mod cuts;
+mod diff;
 mod laws;
 mod litmus;
 mod named;

@@ -37,18 +37,36 @@ pub struct Devices {
 
 /// Something without which a command cannot run.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
-#[error("{what}")]
-#[diagnostic(help("{help}"))]
+#[error("{what} {looked_for}")]
+#[diagnostic(help("`rankcheck doctor` shows what this machine has"))]
 pub struct Missing {
-    /// What, and where it was looked for.
+    /// What.
     pub what: String,
-    /// What to do.
-    pub help: String,
+    /// Where it was looked for.
+    pub looked_for: String,
 }
 
 impl Missing {
-    fn new(what: impl ToString) -> Self {
-        Self { what: what.to_string(), help: "`rankcheck doctor` shows what this machine has".to_owned() }
+    fn library(error: &rankcheck_real::Error) -> Self {
+        let rankcheck_real::Error::Missing { what, looked_for } = error else {
+            return Self {
+                what: error.to_string(),
+                looked_for: "(a library was found and does not work)".to_owned(),
+            };
+        };
+        // Dozens of names for every version there ever was, then the folders.
+        let (names, folders): (Vec<&String>, Vec<&String>) =
+            looked_for.iter().partition(|name| name.starts_with("lib"));
+        let folders: Vec<&str> = folders.into_iter().map(String::as_str).collect();
+        let first = names.first().map_or("nothing", |name| name.as_str());
+        let others = names.len().saturating_sub(1);
+        let looked_for = format!("(looked for {first} and {others} other names in {})", folders.join(", "));
+        Self { what: format!("missing: {what}"), looked_for }
+    }
+
+    fn gpus(ranks: u32, found: usize, driver: &str) -> Self {
+        let what = format!("missing: {ranks} ranks need {ranks} GPUs, this machine has {found}");
+        Self { what, looked_for: format!("(the driver, {driver}, was asked)") }
     }
 }
 
@@ -66,15 +84,12 @@ impl Devices {
     /// # Errors
     /// With the first thing that is missing.
     pub fn require(&self, ranks: u32) -> Result<Machine, Missing> {
-        let driver = self.libraries.cuda.as_ref().map_err(Missing::new)?;
-        let nccl = self.libraries.nccl.as_ref().map_err(Missing::new)?;
-        let Some(gpu) = self.gpus.first() else {
-            return Err(Missing::new(format!("no GPU; the driver ({}) was asked", driver.name)));
+        let driver = self.libraries.cuda.as_ref().map_err(Missing::library)?;
+        let nccl = self.libraries.nccl.as_ref().map_err(Missing::library)?;
+        let found = self.gpus.len();
+        let Some(gpu) = self.gpus.first().filter(|_| found >= ranks as usize) else {
+            return Err(Missing::gpus(ranks, found, &driver.name));
         };
-        if self.gpus.len() < ranks as usize {
-            let found = self.gpus.len();
-            return Err(Missing::new(format!("{ranks} ranks need {ranks} GPUs; the driver has {found}")));
-        }
         Ok(Machine {
             gpu: gpu.clone(),
             driver: driver.version.clone(),
@@ -95,7 +110,7 @@ impl Devices {
         for (what, library) in libraries {
             let _ = match library {
                 Ok(found) => writeln!(out, "{what:<10} {} ({})", found.version, found.name),
-                Err(error) => writeln!(out, "{what:<10} {error}"),
+                Err(error) => writeln!(out, "{what:<10} {}", Missing::library(error)),
             };
         }
         let gpus = if self.gpus.is_empty() { "none found".to_owned() } else { self.gpus.join(", ") };
@@ -120,7 +135,7 @@ impl Devices {
         for (commands, ranks) in needs {
             let state = match ranks.map(|ranks| self.require(ranks)) {
                 None | Some(Ok(_)) => "can run".to_owned(),
-                Some(Err(missing)) => format!("cannot run: {missing}"),
+                Some(Err(missing)) => format!("cannot run; {}", missing.what),
             };
             let _ = writeln!(out, "{commands:<40} {state}");
         }
@@ -154,7 +169,8 @@ pub fn folder_with(nccl: &Path) -> std::io::Result<PathBuf> {
 /// Nothing here can run a rank.
 #[must_use]
 pub fn no_workers() -> Missing {
-    Missing::new("this build has no workers that execute programs")
+    let what = "missing: workers that execute programs".to_owned();
+    Missing { what, looked_for: "(this build has none)".to_owned() }
 }
 
 /// Starts workers for so many ranks.

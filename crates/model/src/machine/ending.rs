@@ -137,10 +137,10 @@ impl Machine {
     }
 
     /// The buffers that a rank still has, with the first slot that holds each.
-    pub(crate) fn held_buffers<'a>(
-        state: &'a State,
+    pub(crate) fn held_buffers(
+        state: &State,
         rank: Rank,
-    ) -> impl Iterator<Item = (Thread, u32, &'a Arc<Buffer>)> {
+    ) -> impl Iterator<Item = (Thread, u32, &Arc<Buffer>)> {
         let r = state.rank(rank);
         let mut listed: BTreeSet<BlockId> = BTreeSet::new();
         r.threads
