@@ -48,6 +48,10 @@ impl<F: FnMut(&Case, &mut Report)> Runner for Device<F> {
     }
 }
 
+fn bent<F: FnMut(&Case, &mut Report)>(bend: F) -> Device<F> {
+    Device { bend, cases: 0 }
+}
+
 /// A machine without workers.
 struct Broken;
 
@@ -106,8 +110,7 @@ fn diff(specs: &[Spec], only: &str, runner: &mut dyn Runner, settings: &Settings
 
 #[test]
 fn a_table_has_a_row_for_each_program() {
-    let (summary, rows) =
-        diff(&windows(), "WIN-2", &mut Device { bend: |_, _| {}, cases: 0 }, &settings("2.28.9", None));
+    let (summary, rows) = diff(&windows(), "WIN-2", &mut bent(|_, _| {}), &settings("2.28.9", None));
     assert_eq!(
         rows[0],
         "agrees     specs/rules/window.star \"WIN-2 broken\", 2 ranks, reversed_on = 1, bytes = 4194304, fresh\n           \
@@ -119,8 +122,7 @@ fn a_table_has_a_row_for_each_program() {
 #[test]
 fn a_device_that_does_something_else_is_told_with_both_sides() {
     let bend = |_: &Case, report: &mut Report| report.ranks[0].ended = Ended::Broken { code: 700 };
-    let (summary, rows) =
-        diff(&windows(), "WIN-2 kept", &mut Device { bend, cases: 0 }, &settings("2.28.9", None));
+    let (summary, rows) = diff(&windows(), "WIN-2 kept", &mut bent(bend), &settings("2.28.9", None));
     assert!(rows[0].starts_with("DISAGREES  specs/rules/window.star \"WIN-2 kept\""), "{}", rows[0]);
     assert!(
         rows[0].contains("the model says that the rank finishes; the device: CUDA error 700"),
@@ -137,7 +139,7 @@ fn what_is_not_run_is_told_and_why() {
     assert_eq!((summary.run, summary.exit_code()), (0, 3));
     assert!(summary.text().contains("3 cases in a row could not be run"), "{}", summary.text());
     let short = Settings { budget: Some(Duration::ZERO), ..settings("2.28.9", None) };
-    let mut device = Device { bend: |_, _| {}, cases: 0 };
+    let mut device = bent(|_, _| {});
     let (summary, _) = diff(&specs, "WIN-2", &mut device, &short);
     assert_eq!((device.cases, summary.not_run.len()), (0, 3));
     assert!(summary.text().contains("the time is up"), "{}", summary.text());
@@ -149,12 +151,12 @@ fn what_is_not_run_is_told_and_why() {
 fn what_was_recorded_is_filed_compared_and_resumed() {
     let (folder, specs) = (folder("recorded"), windows());
     let first = settings("2.28.9", Some(&folder));
-    diff(&specs, "WIN-2", &mut Device { bend: |_, _| {}, cases: 0 }, &first);
+    diff(&specs, "WIN-2", &mut bent(|_, _| {}), &first);
     let lines = folder.join(observation::FILE_NAME);
     let recorded = observation::read(&lines).expect("it was just written");
     assert_eq!(recorded.len(), 3);
     let resumed = Settings { recorded, ..settings("2.28.9", Some(&folder)) };
-    let mut device = Device { bend: |_, _| {}, cases: 0 };
+    let mut device = bent(|_, _| {});
     let (summary, _) = diff(&specs, "WIN-2", &mut device, &resumed);
     assert_eq!((device.cases, summary.not_run.len()), (0, 3));
     let root = folder.join("kept");
@@ -176,7 +178,7 @@ fn what_was_recorded_is_filed_compared_and_resumed() {
 fn an_observation_of_another_program_is_stale() {
     let folder = folder("stale");
     let bend = |_: &Case, report: &mut Report| report.ranks[1].ended = Ended::Broken { code: 700 };
-    diff(&windows(), "WIN-2 kept", &mut Device { bend, cases: 0 }, &settings("2.28.9", Some(&folder)));
+    diff(&windows(), "WIN-2 kept", &mut bent(bend), &settings("2.28.9", Some(&folder)));
     let lines = folder.join(observation::FILE_NAME);
     let root = folder.join("kept");
     observation::unpack(&lines, &root).expect("it can be filed");
@@ -205,7 +207,7 @@ fn an_observation_of_another_program_is_stale() {
 fn the_contract_says_what_another_version_does() {
     let (folder, specs) = (folder("contract"), windows());
     let old = settings("2.28.3", Some(&folder));
-    diff(&specs, "WIN-2", &mut Device { bend: |_, _| {}, cases: 0 }, &old);
+    diff(&specs, "WIN-2", &mut bent(|_, _| {}), &old);
     let root = folder.join("kept");
     observation::unpack(&folder.join(observation::FILE_NAME), &root).expect("it can be filed");
     let bend = |case: &Case, report: &mut Report| {
@@ -213,7 +215,7 @@ fn the_contract_says_what_another_version_does() {
             report.ranks[0].ended = Ended::Broken { code: 700 };
         }
     };
-    let (summary, _) = diff(&specs, "WIN-2", &mut Device { bend, cases: 0 }, &settings("2.28.9", None));
+    let (summary, _) = diff(&specs, "WIN-2", &mut bent(bend), &settings("2.28.9", None));
     let text = contract::text(&contract::changes(&summary.observations, &root).expect("it can be read"));
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "against h200-nccl-2.28.3: 1 changed");
@@ -249,10 +251,10 @@ fn a_trace_is_confirmed_or_not() {
     let try_on = |runner: &mut dyn Runner| {
         reproduce(runner, &path, 3, Duration::from_secs(2)).unwrap_or_else(|error| panic!("{error}"))
     };
-    let confirmed = try_on(&mut Device { bend: |_, _| {}, cases: 0 });
+    let confirmed = try_on(&mut bent(|_, _| {}));
     assert_eq!(confirmed.text(), "confirmed in try 1: gpu hang");
     let bend = |_: &Case, report: &mut Report| report.ranks[0].ended = Ended::Finishes;
-    let Reproduced::NotReproduced { tries: 3, last } = try_on(&mut Device { bend, cases: 0 }) else {
+    let Reproduced::NotReproduced { tries: 3, last } = try_on(&mut bent(bend)) else {
         panic!("it does something else")
     };
     assert!(last.contains("the rank finishes"), "{last}");

@@ -465,7 +465,7 @@ fn contents_differ(model: &HeldBuffer, device: &Held, element_bytes: u64) -> Opt
     };
     for (value, count, first) in &device.values {
         let wanted = expected.get(&value.to_bits());
-        if !wanted.is_some_and(|(_, wanted, slack)| count.abs_diff(*wanted) <= *slack) {
+        if wanted.is_none_or(|(_, wanted, slack)| count.abs_diff(*wanted) > *slack) {
             return Some((says(), format!("{value} ×{count}, first at element {first}")));
         }
     }
