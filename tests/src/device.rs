@@ -38,7 +38,11 @@ fn rank(ending: &Ending, element_bytes: u64) -> RankReport {
     });
     let held = match ended {
         Ended::Finishes => ending.held.iter().map(|buffer| held(buffer, element_bytes)).collect(),
-        _ => Vec::new(),
+        Ended::HostHang { .. }
+        | Ended::GpuHang { .. }
+        | Ended::Dead { .. }
+        | Ended::Broken { .. }
+        | Ended::Lost { .. } => Vec::new(),
     };
     RankReport {
         ended,

@@ -191,6 +191,14 @@ fn what_nobody_specifies_agrees_and_predicts_nothing() {
     assert!(!judgement.single());
 }
 
+#[test]
+fn a_lost_process_is_neither_agreement_nor_disagreement() {
+    let lost = |report: &mut Report| report.ranks[1].ended = Ended::Lost { why: "signal 9".to_owned() };
+    let judgement = judged(&window("WIN-2 kept"), lost);
+    let why = "the process of rank 1 was lost: signal 9".to_owned();
+    assert_eq!(judgement.agreement, Agreement::NotComparable(why));
+}
+
 const OPTION_A: &str = "specs/systems/sglang-20153-shared-pool/option_a.star";
 
 /// Two runs of a program that differ in what luck did.

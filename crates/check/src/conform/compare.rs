@@ -126,6 +126,18 @@ pub fn compare(predictions: &Predictions, forced: &Forced, report: &Report) -> J
             None => differing = differing.or_else(|| ends.into_iter().next()),
         }
     }
+    // Our own failure to do the work, or a crash: nobody can say here which.
+    let lost = report.ranks.iter().zip(0..).find_map(|(rank, nth): (_, u32)| match &rank.ended {
+        Ended::Lost { why } => Some(format!("the process of rank {nth} was lost: {why}")),
+        Ended::Finishes
+        | Ended::HostHang { .. }
+        | Ended::GpuHang { .. }
+        | Ended::Dead { .. }
+        | Ended::Broken { .. } => None,
+    });
+    if let Some(why) = lost {
+        return Judgement::without_class(Agreement::NotComparable(why), 0);
+    }
     let outcomes = usize::from(differing.is_some());
     let agreement = match differing.or_else(|| unreached(predictions, forced, report)) {
         Some(end) => Agreement::Disagrees(first(predictions, &end)),
