@@ -63,7 +63,9 @@ fn a_device_that_does_what_is_predicted_agrees() {
                         match judgement.agreement {
                             Agreement::Agrees => {}
                             Agreement::Undefined => undefined += 1,
-                            other => wrong.push(format!(
+                            other @ (Agreement::AgreesOtherwise
+                            | Agreement::Disagrees(_)
+                            | Agreement::NotComparable(_)) => wrong.push(format!(
                                 "{} \"{}\" {params:?} {comms:?}: {other:?}",
                                 path.display(),
                                 check.name
