@@ -42,15 +42,18 @@ fn differs(predictions: &Predictions, bend: impl FnOnce(&mut Report), words: &[&
     }
 }
 
-/// Everything that a prediction of the repository can be made of.
+/// What the usual machine can run.
+const RANKS_AT_MOST: u32 = 4;
+
+/// Every program of the repository that the usual machine can run.
 #[test]
 fn a_device_that_does_what_is_predicted_agrees() {
     let (mut wrong, mut runs, mut single, mut undefined) = (Vec::new(), 0, 0, 0);
     for path in specs() {
         let spec = spec::load(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for check in spec.checks.iter().filter(|check| check.kind != CheckKind::SameOperations) {
-            let ranks = *check.ranks.iter().min().expect("a check has a rank count");
-            for params in check.combinations() {
+            let few = check.ranks.iter().copied().filter(|ranks| *ranks <= RANKS_AT_MOST);
+            for (ranks, params) in few.flat_map(|r| check.combinations().into_iter().map(move |p| (r, p))) {
                 for comms in [Comms::Fresh, Comms::Warm] {
                     let platform = Platform::V2_28_9;
                     let question = Question { spec: &spec, check, ranks, params: &params, platform, comms };
