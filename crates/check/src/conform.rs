@@ -1,6 +1,6 @@
 //! Whether a device does what the model predicts: forced answers, comparison, and the digest of a program.
 //!
-//! [`predict`] makes the predictions of a check, each with what luck is forced to do for it. [`compare`] walks
+//! [`predict()`] makes the predictions of a check, each with what luck is forced to do for it. [`compare()`] walks
 //! the model along the answers that a device gave and tells whether some end of that walk is what was seen,
 //! or where the two part. [`program`] names programs across processes and over time.
 //!

@@ -3,7 +3,7 @@
 //! The model walks along the answers that the device gave: choices that contradict a pick or an answer are not
 //! taken. What is left are the ends that the model has for these answers. The device agrees if its end is among
 //! them. Every element of every buffer that a rank holds takes part: values by how often each stands.
-//! Not here: what is predicted ([`super::predict`]), and where reports come from.
+//! Not here: what is predicted ([`mod@super::predict`]), and where reports come from.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -1,6 +1,6 @@
 //! What the model predicts for one program on one platform: a set of runs, each with the answers to force.
 //!
-//! Not here: whether a device did it ([`super::compare`]).
+//! Not here: whether a device did it ([`mod@super::compare`]).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
