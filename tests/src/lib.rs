@@ -1,8 +1,9 @@
 //! Programs as plain lists, for tests: the smallest source there is, and a generator of random ones; and what
-//! tests read of the repository.
+//! tests read of the repository; and a device that does what it is told.
 //! Not here: the tests.
 #![forbid(unsafe_code)]
 
+pub mod device;
 pub mod random;
 pub mod repository;
 pub mod script;

@@ -4,10 +4,13 @@
 
 mod broken;
 mod cli;
+mod conform;
 mod cuts;
+mod diff;
 mod laws;
 mod litmus;
 mod named;
+mod observed;
 mod recorded;
 mod specs;
 mod tidy;

@@ -236,8 +236,28 @@ fn drift_lists_the_quotes_that_are_gone() {
     wants(&run(&folder, &["drift", "--repo", "repo", "leaves.star"]), 0, &["2 quotes, 0 moved or gone"]);
 }
 
+#[test]
+fn without_a_gpu_commands_say_what_is_missing() {
+    if rankcheck::device::find().require(2).is_ok() {
+        println!("this machine has GPUs");
+        return;
+    }
+    let folder = folder("no_gpu");
+    let trace = recorded(&folder, LEAVES);
+    let looked_for = ["missing: ", "looked for ", "LD_LIBRARY_PATH"];
+    wants(&run(&folder, &["diff", "leaves.star"]), 4, &looked_for);
+    wants(&run(&folder, &["replay", &trace, "--gpu"]), 4, &looked_for);
+    wants(&run(enter(), &["contract"]), 4, &looked_for);
+    wants(&run(&folder, &["doctor"]), 4, &["GPUs       none found", "can run", "cannot run; missing: "]);
+}
+
+#[test]
+fn exit_codes_are_in_the_help() {
+    wants(&run(enter(), &["--help"]), 0, &["4 a GPU, a library or the like is missing"]);
+}
+
 /// What people get wrong at the prompt. The golden of `a case` is `tests/broken/command/a_case.stderr`.
-const MISTAKES: [(&str, &[&str]); 19] = [
+const MISTAKES: [(&str, &[&str]); 24] = [
     ("empty folder", &["check", "empty"]),
     ("missing file", &["check", "nowhere.star"]),
     ("no path", &["check"]),
@@ -256,6 +276,11 @@ const MISTAKES: [(&str, &[&str]); 19] = [
     ("trace of a spec that is gone", &["replay", "moved.trace"]),
     ("trace with other ranks", &["replay", "ranks.trace"]),
     ("trace with a pick that is none", &["replay", "pick.trace"]),
+    ("budget that is none", &["diff", "leaves.star", "--budget", "soon"]),
+    ("no runs", &["diff", "leaves.star", "--runs", "0"]),
+    ("resume without record", &["diff", "leaves.star", "--resume"]),
+    ("missing library", &["diff", "leaves.star", "--nccl", "nowhere/libnccl.so"]),
+    ("observations that are none", &["observe", "unpack", "truncated.trace"]),
     ("drift without repository", &["drift", "--repo", "nowhere", "leaves.star"]),
 ];
 

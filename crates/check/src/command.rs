@@ -1,13 +1,20 @@
-//! What the commands do, apart from printing: finding files, writing and replaying traces, drift.
+//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `diff`,
+//! `contract` and `rules` in files of their own.
 //! Not here: arguments and exit codes.
+
+pub mod contract;
+pub mod diff;
+pub mod observed_rules;
+pub mod reproduce;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use miette::Diagnostic;
-use rankcheck_model::Source;
+use rankcheck_model::{Choice, Config, Platform, Source};
 
+use crate::conform::program::printed;
 use crate::explain::Replay;
 use crate::spec::{self, Spec};
 use crate::trace::{self, Trace};
@@ -115,11 +122,32 @@ pub fn write_trace(folder: &Path, recorded: &Trace) -> Result<(), String> {
         .map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// Replays a trace file and tells what happens.
-///
-/// # Errors
-/// If the file is no trace, the spec is bad, or the trace no longer fits.
-pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> {
+/// A trace with the program that it is of.
+pub(crate) struct Loaded {
+    pub(crate) spec: Spec,
+    pub(crate) trace: Trace,
+    pub(crate) params: Vec<(String, spec::Param)>,
+    pub(crate) platform: Platform,
+    source: Arc<dyn Source>,
+    /// With the objects that the exploration found contended.
+    config: Config,
+}
+
+impl Loaded {
+    /// The check of the trace.
+    pub(crate) fn check(&self) -> &spec::Check {
+        let named = |check: &&spec::Check| check.name == self.trace.check;
+        self.spec.checks.iter().find(named).expect("it was found when the trace was loaded")
+    }
+
+    /// The choices of the trace, in the program as it is now.
+    pub(crate) fn choices(&self) -> Result<Vec<Choice>, CommandError> {
+        trace::aligned(&self.source, &self.config, &self.trace.choices)
+            .map_err(|error| CommandError::Misfit(error.to_string()))
+    }
+}
+
+pub(crate) fn load_trace(path: &Path) -> Result<Loaded, Box<dyn Diagnostic + Send + Sync>> {
     let name = path.display().to_string();
     let text = std::fs::read_to_string(path)
         .map_err(|cause| boxed(CommandError::File { path: name.clone(), cause }))?;
@@ -135,9 +163,6 @@ pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> 
         .iter()
         .find(|check| check.name == recorded.check)
         .ok_or_else(|| misfit(format!("{} has no check {:?}", spec.path, recorded.check)))?;
-    let printed = |params: &[(String, spec::Param)]| -> Vec<(String, String)> {
-        params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
-    };
     let params =
         check.combinations().into_iter().find(|params| printed(params) == recorded.params).ok_or_else(
             || misfit(format!("check {:?} has no parameters {:?}", check.name, recorded.params)),
@@ -146,14 +171,23 @@ pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> 
         .platform
         .parse()
         .map_err(|error: rankcheck_model::platform::UnknownPlatform| misfit(error.to_string()))?;
-    let source = Arc::new(check.source(recorded.ranks, &params, &check.assume).map_err(boxed)?);
-    let shared: Arc<dyn Source> = source;
+    let source: Arc<dyn Source> =
+        Arc::new(check.source(recorded.ranks, &params, &check.assume).map_err(boxed)?);
     let config = verify::config(check, recorded.ranks, platform, &check.assume);
-    let exploration = verify::explored(&shared, config, &Options::default())
+    let exploration = verify::explored(&source, config, &Options::default())
         .map_err(|error| boxed(spec.diagnose(&error)))?;
-    let run = trace::align(&shared, &exploration.config, &recorded.choices)
-        .map_err(|error| misfit(error.to_string()))?;
-    Ok(told(&spec, &recorded, &run))
+    Ok(Loaded { params, platform, source, config: exploration.config, trace: recorded, spec })
+}
+
+/// Replays a trace file and tells what happens.
+///
+/// # Errors
+/// If the file is no trace, the spec is bad, or the trace no longer fits.
+pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> {
+    let loaded = load_trace(path)?;
+    let run = trace::align(&loaded.source, &loaded.config, &loaded.trace.choices)
+        .map_err(|error| boxed(CommandError::Misfit(error.to_string())))?;
+    Ok(told(&loaded.spec, &loaded.trace, &run))
 }
 
 fn told(spec: &Spec, recorded: &Trace, run: &Replay) -> String {

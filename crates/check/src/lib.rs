@@ -2,7 +2,8 @@
 //!
 //! Reading order: [`recorder`] (how an evaluation becomes a list of operations), [`spec`] (Starlark files),
 //! [`closure`] (the same from Rust), [`explore`] and [`naive`] (the two semantics), [`verify`] (verdicts and
-//! what was expected), [`explain`] (the shortest run that shows a finding), [`report`] (what people read).
+//! what was expected), [`explain`] (the shortest run that shows a finding), [`report`] (what people read),
+//! [`conform`] and [`observation`] (what devices do).
 //! Not here: what an operation means (`rankcheck-model`).
 // Not `forbid`: starlark's derive(ProvidesStaticType) writes an `unsafe impl` for every value type. Modules that
 // need it say so in `spec.rs`; nothing here is unsafe by hand.
@@ -10,9 +11,12 @@
 
 pub mod closure;
 pub mod command;
+pub mod conform;
+pub mod device;
 pub mod explain;
 pub mod explore;
 pub mod naive;
+pub mod observation;
 pub mod recorder;
 pub mod report;
 pub mod rules;

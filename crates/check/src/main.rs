@@ -1,6 +1,6 @@
 //! The command `rankcheck`: arguments, output, exit codes. The only file that prints.
 //!
-//! Exit codes: 0 all as expected, 1 some not, 2 bad spec or usage, 3 inconclusive.
+//! Exit codes: 0 all as expected, 1 some not, 2 bad spec or usage, 3 inconclusive, 4 no device to run on.
 #![deny(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "this is the file that prints")]
 
@@ -15,17 +15,20 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
+use rankcheck::command::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::explore::Bounds;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
 use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, report, rules, spec, trace, verify};
+use rankcheck::{command, device, observation, report, rules, spec, trace, verify};
 use rankcheck_model::{Platform, Source};
+use rankcheck_real::case::Comms;
 
 /// Finds the hang before your cluster does: checks specs of multi-GPU communication protocols.
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "Exit codes: 0 all as expected · 1 some not · 2 bad spec or usage · 3 inconclusive"
+    after_help = "Exit codes: 0 all as expected · 1 some not · 2 bad spec or usage · 3 inconclusive · \
+                  4 a GPU, a library or the like is missing"
 )]
 struct Arguments {
     #[command(subcommand)]
@@ -40,6 +43,41 @@ enum Command {
     Replay {
         /// A file written by `check --trace-out`.
         trace: PathBuf,
+        /// On GPUs instead of in the model.
+        #[arg(long)]
+        gpu: bool,
+        /// Runs after which a trace counts as not reproduced on GPUs.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+        tries: u32,
+    },
+    /// Run checks on GPUs and compare with what the model predicts.
+    Diff(DiffArguments),
+    /// Run the rules on GPUs and tell what this NCCL does otherwise than others that were observed.
+    Contract {
+        /// Append what was observed to observations.jsonl in this folder.
+        #[arg(long, value_name = "DIR")]
+        record: Option<PathBuf>,
+        /// The NCCL library to use.
+        #[arg(long, value_name = "PATH")]
+        nccl: Option<PathBuf>,
+    },
+    /// Show the driver, GPUs and NCCL of this machine, and what is missing for what.
+    Doctor,
+    /// Work on the observations of specs/observations; from the root of the repository.
+    #[command(subcommand)]
+    Observe(ObserveCommand),
+    /// Show what devices did when rules were broken, or write it into specs/rules; from the root of the repository.
+    Rules {
+        /// Write it into the texts of the rules.
+        #[arg(long)]
+        write: bool,
+    },
+    /// One rank of a job, started by the command itself.
+    #[command(hide = true)]
+    Worker {
+        /// What the coordinator says.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        arguments: Vec<String>,
     },
     /// Print a rule: what it says, its source, what happens when it is broken.
     Explain {
@@ -55,6 +93,77 @@ enum Command {
         #[arg(required = true)]
         paths: Vec<PathBuf>,
     },
+}
+
+#[derive(Debug, Subcommand)]
+enum ObserveCommand {
+    /// File what a run recorded.
+    Unpack {
+        /// A file written by `--record`.
+        file: PathBuf,
+    },
+    /// List observations whose program is no longer the recorded one.
+    Stale {
+        /// Write the list to specs/observations/stale.txt.
+        #[arg(long)]
+        write: bool,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CommsArgument {
+    /// New communicators for each run.
+    Fresh,
+    /// Communicators that have served before.
+    Warm,
+    /// One run of each kind.
+    Both,
+}
+
+#[derive(Debug, clap::Args)]
+struct DiffArguments {
+    /// Spec files (*.star), or folders of them.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Runs of each check; answers that luck gives are forced in turn.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Append what was observed to observations.jsonl in this folder.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Begin no check after this time, for example 480s or 8m.
+    #[arg(long, value_parser = duration)]
+    budget: Option<Duration>,
+    /// The NCCL library to use.
+    #[arg(long, value_name = "PATH")]
+    nccl: Option<PathBuf>,
+    /// Only checks whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Leave out checks of more ranks; the number of GPUs if not given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_at_most: Option<u32>,
+    /// Leave out what the folder of --record has already.
+    #[arg(long, requires = "record")]
+    resume: bool,
+    /// New communicators, used ones, or both.
+    #[arg(long, value_enum, default_value = "fresh")]
+    comms: CommsArgument,
+    /// How long no rank may make progress before a run counts as hung.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    deadline: Duration,
+}
+
+/// A duration as people write it: `480s`, `8m`, `1.5`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = match text.strip_suffix('m') {
+        Some(number) => (number, 60.0),
+        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
+    };
+    let seconds: f64 = number.parse().map_err(|_| "a duration is written 480s or 8m".to_owned())?;
+    let positive = seconds > 0.0 && seconds.is_finite();
+    let duration = positive.then(|| Duration::try_from_secs_f64(seconds * unit).ok()).flatten();
+    duration.ok_or_else(|| "a duration is positive".to_owned())
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -113,7 +222,15 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let code = match arguments.command {
         Command::Check(arguments) => check(&arguments),
-        Command::Replay { trace } => replay(&trace),
+        Command::Replay { trace, gpu: false, .. } => replay(&trace),
+        Command::Replay { trace, gpu: true, tries } => replay_on_gpus(&trace, tries),
+        Command::Diff(arguments) => diff(&arguments),
+        Command::Contract { record, nccl } => contract(record, nccl),
+        Command::Doctor => doctor(),
+        Command::Observe(ObserveCommand::Unpack { file }) => unpack(&file),
+        Command::Observe(ObserveCommand::Stale { write }) => stale(write),
+        Command::Rules { write } => observed_rules(write),
+        Command::Worker { .. } => missing(&device::no_workers()),
         Command::Explain { rule } => explain(&rule),
         Command::Drift { repo, paths } => drift(&repo, &paths),
     };
@@ -139,6 +256,12 @@ fn bad(error: &dyn Diagnostic) -> u8 {
 fn usage(message: impl std::fmt::Display) -> u8 {
     let _ = writeln!(std::io::stderr(), "error: {message}");
     2
+}
+
+/// Says what is missing and returns the exit code for it.
+fn missing(missing: &device::Missing) -> u8 {
+    bad(missing);
+    4
 }
 
 /// Everything that was read and run for one file.
@@ -355,4 +478,227 @@ fn drift(repo: &Path, paths: &[PathBuf]) -> u8 {
         }
         Err(error) => bad(&*error),
     }
+}
+
+/// Has the loader find this NCCL library first, in this process and in all that it starts: a library that was
+/// loaded once cannot be replaced, so the command starts over.
+fn with_nccl(nccl: Option<&Path>) -> Result<(), String> {
+    use std::os::unix::process::CommandExt as _;
+    const VARIABLE: &str = "LD_LIBRARY_PATH";
+    let Some(nccl) = nccl else { return Ok(()) };
+    let wrong = |error: std::io::Error| format!("{} (--nccl): {error}", nccl.display());
+    let folder = device::folder_with(nccl).map_err(wrong)?;
+    let path = std::env::var(VARIABLE).unwrap_or_default();
+    if path.split(':').next().is_some_and(|first| Path::new(first) == folder) {
+        return Ok(());
+    }
+    let path = format!("{}:{path}", folder.display());
+    let program = std::env::current_exe().map_err(wrong)?;
+    let mut again = std::process::Command::new(program);
+    again.args(std::env::args_os().skip(1)).env(VARIABLE, path.trim_end_matches(':'));
+    Err(wrong(again.exec()))
+}
+
+fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
+    let paths = command::spec_files(paths).map_err(usage)?;
+    let mut specs = Vec::new();
+    let mut broken = None;
+    for path in &paths {
+        match spec::load(path) {
+            Ok(spec) => specs.push(spec),
+            Err(error) => broken = Some(bad(&error)),
+        }
+    }
+    broken.map_or(Ok(specs), Err)
+}
+
+/// Runs checks on the device, with one line of progress on a terminal and a row for each check that is over.
+fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Result<Summary, u8> {
+    let devices = device::find();
+    let gpus = u32::try_from(devices.gpus.len()).unwrap_or(u32::MAX);
+    let ranks_at_most = arguments.ranks_at_most.unwrap_or(gpus.max(2));
+    let machine = devices.require(ranks_at_most.min(gpus.max(2))).map_err(|error| missing(&error))?;
+    let comms = match arguments.comms {
+        CommsArgument::Fresh => vec![Comms::Fresh],
+        CommsArgument::Warm => vec![Comms::Warm],
+        CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
+    };
+    let wanted = Wanted { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
+    let plan = command::diff::plan(specs, &wanted);
+    let Some(most) = plan.items.iter().map(command::diff::Item::ranks).max() else {
+        return Err(usage("no check fits: none has a name like that (--only), or all need more GPUs"));
+    };
+    let recorded = match &arguments.record {
+        Some(folder) if arguments.resume && folder.join(observation::FILE_NAME).exists() => {
+            observation::read(&folder.join(observation::FILE_NAME)).map_err(usage)?
+        }
+        Some(_) | None => Vec::new(),
+    };
+    let platform = observation::platform_of(&machine.nccl).unwrap_or_else(|| {
+        let default = Platform::default();
+        let _ = writeln!(std::io::stderr(), "NCCL {} is not modelled; compared with {default}", machine.nccl);
+        default
+    });
+    println!("{}, driver {}, NCCL {}", machine.gpu, machine.driver, machine.nccl);
+    let settings = Settings {
+        runs: arguments.runs,
+        budget: arguments.budget,
+        record: arguments.record.clone(),
+        recorded,
+        machine,
+        platform,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        deadline: arguments.deadline,
+    };
+    let mut runner = device::start(most).map_err(|error| missing(&error))?;
+    let bar = progress(plan.items.len());
+    let summary = command::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
+        Event::Begins(title) => {
+            bar.inc(1);
+            bar.set_message(title.to_owned());
+        }
+        Event::Over(row) => {
+            if quiet == Quiet::No || row.disagrees() {
+                bar.suspend(|| println!("{}", row.text()));
+            }
+        }
+    });
+    bar.finish_and_clear();
+    summary.map_err(|error| bad(&error))
+}
+
+/// Whether rows that agree are left out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Quiet {
+    Yes,
+    No,
+}
+
+fn diff(arguments: &DiffArguments) -> u8 {
+    if let Err(message) = with_nccl(arguments.nccl.as_deref()) {
+        return usage(message);
+    }
+    let specs = match load_all(&arguments.paths) {
+        Ok(specs) => specs,
+        Err(code) => return code,
+    };
+    match run_on_device(&specs, arguments, Quiet::No) {
+        Ok(summary) => {
+            println!("{}", summary.text());
+            summary.exit_code()
+        }
+        Err(code) => code,
+    }
+}
+
+fn contract(record: Option<PathBuf>, nccl: Option<PathBuf>) -> u8 {
+    /// The whole table, at most.
+    const BUDGET: Duration = Duration::from_secs(600);
+    let arguments = DiffArguments {
+        paths: vec![PathBuf::from("specs/rules")],
+        runs: 1,
+        record,
+        budget: Some(BUDGET),
+        nccl,
+        only: None,
+        ranks_at_most: None,
+        resume: false,
+        comms: CommsArgument::Fresh,
+        deadline: Duration::from_secs(2),
+    };
+    if let Err(message) = with_nccl(arguments.nccl.as_deref()) {
+        return usage(message);
+    }
+    let specs = match load_all(&arguments.paths) {
+        Ok(specs) => specs,
+        Err(code) => return code,
+    };
+    let summary = match run_on_device(&specs, &arguments, Quiet::Yes) {
+        Ok(summary) => summary,
+        Err(code) => return code,
+    };
+    println!("{}", summary.text());
+    match command::contract::changes(&summary.observations, Path::new(observation::FOLDER)) {
+        Ok(changed) => println!("{}", command::contract::text(&changed)),
+        Err(error) => return usage(error),
+    }
+    summary.exit_code()
+}
+
+fn doctor() -> u8 {
+    let devices = device::find();
+    print!("{}", devices.text());
+    if devices.require(2).is_ok() { 0 } else { 4 }
+}
+
+fn replay_on_gpus(path: &Path, tries: u32) -> u8 {
+    let ranks = match command::reproduce::ranks(path) {
+        Ok(ranks) => ranks,
+        Err(error) => return bad(&*error),
+    };
+    let started = device::find().require(ranks).and_then(|_| device::start(ranks));
+    let mut runner = match started {
+        Ok(runner) => runner,
+        Err(error) => return missing(&error),
+    };
+    match command::reproduce::reproduce(&mut *runner, path, tries, Duration::from_secs(2)) {
+        Ok(reproduced) => {
+            println!("{}", reproduced.text());
+            reproduced.exit_code()
+        }
+        Err(error) => bad(&*error),
+    }
+}
+
+fn unpack(file: &Path) -> u8 {
+    match observation::unpack(file, Path::new(observation::FOLDER)) {
+        Ok(changed) => {
+            for (path, count) in changed {
+                println!("{}: {count}", path.display());
+            }
+            0
+        }
+        Err(error) => usage(error),
+    }
+}
+
+fn stale(write: bool) -> u8 {
+    let kept = match observation::kept(Path::new(observation::FOLDER)) {
+        Ok(kept) => kept,
+        Err(error) => return bad(&error),
+    };
+    let list = observation::stale_list(&kept);
+    if write {
+        let path = Path::new(observation::FOLDER).join(observation::STALE);
+        if let Err(error) = std::fs::write(&path, &list) {
+            return usage(format!("{}: {error}", path.display()));
+        }
+    }
+    print!("{list}");
+    println!("{} of {} observations are stale", list.lines().count(), kept.len());
+    0
+}
+
+fn observed_rules(write: bool) -> u8 {
+    let kept = match observation::kept(Path::new(observation::FOLDER)) {
+        Ok(kept) => kept,
+        Err(error) => return bad(&error),
+    };
+    let lines = command::observed_rules::lines(&kept);
+    if write {
+        return match command::observed_rules::write(Path::new("specs/rules"), &lines) {
+            Ok(changed) => {
+                println!("{changed} files changed");
+                0
+            }
+            Err(error) => usage(error),
+        };
+    }
+    for (rule, lines) in &lines {
+        println!("{rule}");
+        for line in lines {
+            println!("  {}", line.trim_start_matches("- "));
+        }
+    }
+    0
 }

@@ -30,7 +30,9 @@ pub fn text_of(id: &str) -> Option<String> {
                 if heading.split_whitespace().next() == Some(wanted.as_str()) {
                     section = Some(vec![heading]);
                 }
-            } else if let Some(lines) = &mut section {
+            } else if let Some(lines) = &mut section
+                && !line.starts_with("<!--")
+            {
                 lines.push(line);
             }
         }

@@ -124,6 +124,18 @@ fn describe(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) 
 /// # Errors
 /// If a choice no longer fits; the error names the first.
 pub fn align(source: &Arc<dyn Source>, config: &Config, choices: &[Chosen]) -> Result<Replay, ReplayError> {
+    replay(source, config, &aligned(source, config, choices)?)
+}
+
+/// The choices of the program as it is now that recorded ones stand for.
+///
+/// # Errors
+/// If a choice no longer fits; the error names the first.
+pub fn aligned(
+    source: &Arc<dyn Source>,
+    config: &Config,
+    choices: &[Chosen],
+) -> Result<Vec<Choice>, ReplayError> {
     let machine = Machine::new(Arc::clone(source), config.clone());
     let mut state = machine.init();
     machine.advance(&mut state);
@@ -151,7 +163,7 @@ pub fn align(source: &Arc<dyn Source>, config: &Config, choices: &[Chosen]) -> R
         machine.advance(&mut state);
         aligned.push(choice);
     }
-    replay(source, config, &aligned)
+    Ok(aligned)
 }
 
 fn describe_safely(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) -> Option<Chosen> {

@@ -8,7 +8,7 @@
 //! What is left open is left open in one place: luck is a *pick*, and operations that do not commute are
 //! *turns*. Whoever drives the machine takes [`Choice`]s until there are none; without any, one run decides.
 //!
-//! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`fault`], [`platform`].
+//! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`number`], [`fault`], [`platform`].
 //!
 //! Which way it can be wrong: `docs` and `ARCHITECTURE.md` list what is not modelled. Two states are taken
 //! for equal if their 64-bit fingerprints are.
@@ -19,6 +19,7 @@
 pub mod clock;
 pub mod fault;
 pub mod machine;
+pub mod number;
 pub mod platform;
 pub mod program;
 pub mod rank;
@@ -26,8 +27,8 @@ pub mod term;
 
 pub use fault::{About, Finding, OpRef, Rule};
 pub use machine::{
-    CallError, Choice, Class, CommId, Config, Costs, Data, Explain, Faults, Interruption, Machine, Mode,
-    Object, ObjectKind, Outcome, PickOf, RankOutcome, State,
+    CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults,
+    Interruption, Machine, Mode, Object, ObjectKind, Outcome, PickOf, RankOutcome, State,
 };
 pub use platform::Platform;
 pub use program::*;

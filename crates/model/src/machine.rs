@@ -11,6 +11,7 @@ mod collective;
 mod comm;
 pub(crate) mod contention;
 mod deadlock;
+mod ending;
 mod group;
 mod host;
 mod map;
@@ -35,6 +36,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use rustc_hash::FxHashMap;
 
 pub use contention::{Object, ObjectKind};
+pub use ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
 pub use poll::{FaultOf, Faults, PickOf};
 pub use state::{CallError, Costs, Meeting, Path, RankState, State, Status, ThreadState};
@@ -66,6 +68,15 @@ pub enum Explain {
     Yes,
 }
 
+/// Whether the ordinary path of new communicators still has to connect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connections {
+    /// On first use, which waits for all members.
+    OnFirstUse,
+    /// They are there: the communicator that an init hands out has served before. A split makes a new one.
+    Made,
+}
+
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -77,6 +88,8 @@ pub struct Config {
     pub faults: Faults,
     /// Kernels of different communicators assumed to run at the same time; 1 for no assumption.
     pub coresident: u32,
+    /// Connections of communicators.
+    pub connections: Connections,
     /// Reduced or naive.
     pub mode: Mode,
     /// Sentences or not.
@@ -102,6 +115,7 @@ impl Config {
             platform: Platform::default(),
             faults: Faults::default(),
             coresident: 1,
+            connections: Connections::OnFirstUse,
             mode: Mode::Reduced,
             explain: Explain::No,
             contended: BTreeSet::new(),
@@ -258,6 +272,12 @@ impl Machine {
             return Some(Interruption::Actors(actors));
         }
         Some(Interruption::Contended(pending.contended.clone()))
+    }
+
+    /// Whether nobody specifies what follows some operation of the run.
+    #[must_use]
+    pub fn undefined(&self, state: &State) -> bool {
+        state.undefined.is_some()
     }
 
     /// Whether [`Machine::interruption`] has something to say.

@@ -25,10 +25,12 @@ pub enum TermNode {
     Kernel(Token, Rank, Vec<Term>),
     /// A reduction of one term for each member, in communicator order.
     Reduced(&'static str, Vec<Term>),
-    /// Several pieces in a row.
-    Row(Vec<Term>),
+    /// Several pieces in a row, each with its length in bytes.
+    Row(Vec<(Term, u64)>),
     /// Part of a term: byte offset and length.
     Part(Term, u64, u64),
+    /// One term for each share of a range: [`Content::Shares`] as one term.
+    Striped(Vec<Term>),
 }
 
 /// The number that a device run writes for [`TermNode::Initial`]: small, so that sums stay exact in `f32`.
@@ -69,6 +71,12 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// What a term is made of.
+    #[must_use]
+    pub fn node(&self, term: Term) -> &TermNode {
+        &self.nodes[term.0 as usize]
+    }
+
     /// The term of a node.
     ///
     /// # Panics
@@ -102,7 +110,12 @@ impl Terms {
                 op.hash(&mut hasher);
                 all(&mut hasher, parts);
             }
-            TermNode::Row(parts) => all(&mut hasher, parts),
+            TermNode::Row(parts) => {
+                for (part, len) in parts {
+                    (self.shapes[part.0 as usize], len).hash(&mut hasher);
+                }
+            }
+            TermNode::Striped(parts) => all(&mut hasher, parts),
             TermNode::Part(of, offset, len) => {
                 (self.shapes[of.0 as usize], offset, len).hash(&mut hasher);
             }
@@ -131,7 +144,11 @@ impl Terms {
                 }
                 TermNode::Reduced(op, moved)
             }
-            TermNode::Row(parts) => TermNode::Row(self.renumber_all(&parts, to, memo)),
+            TermNode::Row(parts) => {
+                let moved = parts.into_iter().map(|(part, len)| (self.renumbered(part, to, memo), len));
+                TermNode::Row(moved.collect())
+            }
+            TermNode::Striped(parts) => TermNode::Striped(self.renumber_all(&parts, to, memo)),
             TermNode::Part(of, offset, len) => TermNode::Part(self.renumbered(of, to, memo), offset, len),
         };
         let renumbered = self.intern(node);
@@ -177,6 +194,12 @@ impl Terms {
                 }
             },
             TermNode::Row(parts) => {
+                let parts: Vec<Term> = parts.iter().map(|(part, _)| *part).collect();
+                out.push('[');
+                self.joined(&parts, " ", name, out, depth);
+                out.push(']');
+            }
+            TermNode::Striped(parts) => {
                 out.push('[');
                 self.joined(parts, " ", name, out, depth);
                 out.push(']');

@@ -308,6 +308,12 @@ impl Machine {
         turns
     }
 
+    /// Whether the thread's next operation is on a contended object, so that its place in the order is a choice.
+    #[must_use]
+    pub fn is_turn(&self, state: &State, rank: Rank, thread: Thread) -> bool {
+        self.contended(state, rank, thread.0)
+    }
+
     fn picks(&self, state: &State, rank: Rank, thread: u32) -> impl Iterator<Item = Choice> + use<> {
         let picks = self.expand(state, rank, thread);
         picks.into_iter().map(move |picks| Choice::Pick(rank, Thread(thread), picks))

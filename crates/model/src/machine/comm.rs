@@ -15,7 +15,7 @@ use super::poll::{FaultOf, Picks};
 use super::state::{CallError, GroupCall, Leftover, Meeting, State, Status, View, find};
 use super::thread::Next;
 use super::value::{CommId, Value};
-use super::{CommInfo, Machine};
+use super::{CommInfo, Connections, Machine};
 use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
 use crate::program::{Operand, Verb, WindowFlags};
@@ -184,6 +184,8 @@ impl Machine {
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
                     self.enter(state, *rank, comm);
+                    let made = self.config.connections == Connections::Made;
+                    self.view_mut(state, *rank, comm).connected = made;
                     self.done(state, *rank, *thread, &[Value::Comm(comm)]);
                 }
             }

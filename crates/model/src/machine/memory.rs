@@ -82,10 +82,11 @@ impl Machine {
             let term = whole(&mut terms, content);
             let (from, to) = ((*at).max(start), (at + piece_len).min(start + len));
             let covered = from == *at && to == at + piece_len;
-            parts.push(if covered { term } else { terms.intern(TermNode::Part(term, from - at, to - from)) });
+            let part = if covered { term } else { terms.intern(TermNode::Part(term, from - at, to - from)) };
+            parts.push((part, to - from));
         }
         Content::Whole(match parts.as_slice() {
-            [one] => *one,
+            [(one, _)] => *one,
             _ => terms.intern(TermNode::Row(parts)),
         })
     }

@@ -11,7 +11,6 @@ use rustc_hash::FxHashMap;
 use super::poll::Poll;
 use super::state::{CallError, State, Status};
 use super::thread::Next;
-use super::value::BlockId;
 use super::{Machine, locked};
 use crate::fault::{About, Rule};
 use crate::program::{Question, Verb};
@@ -195,7 +194,7 @@ impl Machine {
         Outcome { findings, ranks, errors, data, corrupt, class }
     }
 
-    fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
+    pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
         let r = &state.ranks[rank.at()];
         let stuck_stream = r.streams.iter().find(|(_, stream)| !stream.queue.is_empty());
         let gpu = stuck_stream.map(|(name, stream)| {
@@ -244,31 +243,21 @@ impl Machine {
     }
 
     fn data(&self, state: &State) -> Data {
-        let mut known = Vec::new();
+        let mut known: Vec<(Rank, Arc<str>, Arc<str>)> = Vec::new();
         // After a right collective every rank holds the same term: one text for all.
         let mut texts: FxHashMap<Content, Arc<str>> = FxHashMap::default();
         for rank in (0..self.config.ranks).map(Rank) {
-            let r = &state.ranks[rank.at()];
-            for thread in &r.threads {
-                for value in thread.slots.iter() {
-                    let super::Value::Buffer(buffer) = value else { continue };
-                    let Some(block) = buffer.block else { continue };
-                    if !r.live.contains(&block) || !unlisted(&known, rank, block) {
-                        continue;
-                    }
-                    let content = self.read(state, rank, &super::memory::Range::of(buffer));
-                    let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
-                    if content != Content::Whole(initial) {
-                        let text = texts.entry(content).or_insert_with_key(|c| self.show(c).into());
-                        known.push((rank, block, self.name(buffer.name), Arc::clone(text)));
-                    }
+            for (_, _, buffer) in Self::held_buffers(state, rank) {
+                let content = self.read(state, rank, &super::memory::Range::of(buffer));
+                let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
+                if content != Content::Whole(initial) {
+                    let text = texts.entry(content).or_insert_with_key(|c| self.show(c).into());
+                    known.push((rank, self.name(buffer.name), Arc::clone(text)));
                 }
             }
         }
-        let mut rows: Vec<(Rank, Arc<str>, Arc<str>)> =
-            known.into_iter().map(|(rank, _, name, text)| (rank, name, text)).collect();
-        rows.sort();
-        Data::Known(rows)
+        known.sort();
+        Data::Known(known)
     }
 
     /// An object in words.
@@ -294,8 +283,4 @@ impl Machine {
             super::Owner::Program(name) => format!("{}.{}", self.name(name), memory.nth),
         }
     }
-}
-
-fn unlisted(known: &[(Rank, BlockId, Arc<str>, Arc<str>)], rank: Rank, block: BlockId) -> bool {
-    !known.iter().any(|(r, b, ..)| (*r, *b) == (rank, block))
 }

@@ -48,6 +48,24 @@ impl ThreadState {
         matches!(self.status, Status::Ready | Status::Waiting(_) | Status::Stuck)
     }
 
+    /// The function that it runs.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+
+    /// The answers that it was given so far.
+    #[must_use]
+    pub fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
+    /// Operations and questions that it has behind it.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
     fn settle(&mut self) {
         if self.next as usize == self.stretch.ops.len() && self.stretch.end == End::Return {
             self.status = Status::Done;

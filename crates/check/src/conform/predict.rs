@@ -1,0 +1,349 @@
+//! What the model predicts for one program on one platform: a set of runs, each with the answers to force.
+//!
+//! Not here: whether a device did it ([`mod@super::compare`]).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rankcheck_model::machine::{Connections, FaultOf, Logged, MemoryId, Owner};
+use rankcheck_model::{
+    Answer, Choice, Config, Dtype, Ending, Entry, Explain, Machine, Outcome, PickOf, Place, PlaceId,
+    Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
+};
+use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
+
+use super::program::{Recording, printed};
+use crate::explore::{BoundHit, Bounds, explore};
+use crate::spec::{Check, Param, Spec, SpecError};
+use crate::verify;
+
+/// Runs of one program that are tried on a device.
+pub const TRIED_AT_MOST: usize = 12;
+
+/// States after which a prediction is given up.
+const STATES: u64 = 200_000;
+
+/// A program, and where it is run.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// The spec.
+    pub spec: &'a Spec,
+    /// One of its checks.
+    pub check: &'a Check,
+    /// Rank count.
+    pub ranks: u32,
+    /// Parameters.
+    pub params: &'a [(String, Param)],
+    /// What is known of the NCCL version.
+    pub platform: Platform,
+    /// New or used communicators.
+    pub comms: Comms,
+}
+
+/// In which element type the contents of buffers are compared.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Element {
+    /// In this one, which all collectives of the program have; f32 if there are none.
+    Of(Dtype),
+    /// In none, for this reason.
+    None(String),
+}
+
+impl Element {
+    /// The type that buffers are filled and reported in.
+    #[must_use]
+    pub fn filled(&self) -> Dtype {
+        match self {
+            Self::Of(dtype) => *dtype,
+            Self::None(_) => Dtype::F32,
+        }
+    }
+}
+
+/// One run that the model predicts.
+#[derive(Debug, Clone)]
+pub struct Prediction {
+    /// The choices that lead to it.
+    pub choices: Vec<Choice>,
+    /// How it ends, in words.
+    pub outcome: Outcome,
+    /// How each rank ends.
+    pub endings: Vec<Ending>,
+    /// Whether somebody specifies what follows from the operations of the run.
+    pub defined: Defined,
+    /// What luck does in it.
+    pub forced: Forced,
+}
+
+/// Whether a run's end is specified.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Defined {
+    /// It is.
+    Yes,
+    /// Nobody specifies what follows some operation: every end agrees with it.
+    No,
+}
+
+/// What the model predicts for a program.
+pub struct Predictions {
+    /// Rank count.
+    pub ranks: u32,
+    /// Parameters, as they print.
+    pub params: Vec<(String, String)>,
+    /// What the predictions rest on.
+    pub platform: Platform,
+    /// New or used communicators.
+    pub comms: Comms,
+    /// How contents are compared.
+    pub element: Element,
+    /// Digest of the recorded program.
+    pub digest: String,
+    /// The runs to try, those with the fewest choices first, one for each distinct outcome.
+    pub runs: Vec<Prediction>,
+    /// Distinct outcomes, tried or not.
+    pub outcomes: usize,
+    /// The bound that cut the exploration short.
+    pub bound: Option<BoundHit>,
+    pub(super) source: Arc<dyn Source>,
+    pub(super) config: Config,
+}
+
+impl std::fmt::Debug for Predictions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Predictions")
+            .field("digest", &self.digest)
+            .field("runs", &self.runs)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A program whose ranks are told apart: a device's ranks have numbers, and so has what they write.
+struct Distinct(Arc<dyn Source>);
+
+impl Source for Distinct {
+    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+        self.0.stretch(rank, entry, answers)
+    }
+
+    fn token(&self, token: Token) -> Arc<str> {
+        self.0.token(token)
+    }
+
+    fn place(&self, place: PlaceId) -> Place {
+        self.0.place(place)
+    }
+
+    fn default_stream(&self) -> Token {
+        self.0.default_stream()
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Distinct
+    }
+}
+
+/// Predicts what the ranks of a program do.
+///
+/// # Errors
+/// If the spec is bad.
+pub fn predict(question: &Question<'_>) -> Result<Predictions, SpecError> {
+    let Question { spec, check, ranks, params, platform, comms } = *question;
+    let source: Arc<dyn Source> = Arc::new(check.source(ranks, params, &check.assume)?);
+    let source: Arc<dyn Source> = Arc::new(Distinct(source));
+    let config = verify::config(check, ranks, platform, &check.assume);
+    predicted(source, config, &printed(params), comms).map_err(|error| spec.diagnose(&error))
+}
+
+/// The same for a program that is no check.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn predicted(
+    source: Arc<dyn Source>,
+    config: Config,
+    params: &[(String, String)],
+    comms: Comms,
+) -> Result<Predictions, SourceError> {
+    let connections = match comms {
+        Comms::Fresh => Connections::OnFirstUse,
+        Comms::Warm => Connections::Made,
+    };
+    let config = Config { connections, ..config };
+    let bounds = Bounds { states: STATES, ..Bounds::default() };
+    let exploration = explore(&source, config, &bounds)?;
+    let config = exploration.config.clone();
+    let outcomes = exploration.outcomes.len();
+    let mut witnesses: Vec<_> = exploration.outcomes.into_iter().collect();
+    witnesses.sort_by(|(a, v), (b, w)| (v.choices.len(), a).cmp(&(w.choices.len(), b)));
+    witnesses.truncate(TRIED_AT_MOST);
+    let mut recording = Recording::of(config.ranks, params, config.platform, comms);
+    let mut ended = Vec::new();
+    for (_, witness) in witnesses {
+        let machine = Machine::new(Arc::clone(&source), config.clone());
+        let (state, forced) = follow(&machine, &witness.choices);
+        recording.add(&machine, &state)?;
+        ended.push((machine, state, forced, witness.choices));
+    }
+    let element = element(&recording.dtypes());
+    let runs = ended
+        .into_iter()
+        .map(|(machine, state, forced, choices)| prediction(&machine, state, forced, choices, &element))
+        .collect();
+    Ok(Predictions {
+        ranks: config.ranks,
+        params: params.to_vec(),
+        platform: config.platform,
+        comms,
+        element,
+        digest: recording.digest(),
+        runs,
+        outcomes,
+        bound: exploration.bound,
+        source,
+        config,
+    })
+}
+
+fn prediction(
+    machine: &Machine,
+    mut state: State,
+    mut forced: Forced,
+    choices: Vec<Choice>,
+    element: &Element,
+) -> Prediction {
+    machine.finish(&mut state);
+    let endings = machine.endings(&state, element.filled());
+    forced.addresses = endings.iter().map(|end| segments(machine, &end.addresses)).collect();
+    let (outcome, defined) = (machine.outcome(&state), defined(machine, &state));
+    Prediction { choices, outcome, endings, defined, forced }
+}
+
+pub(super) fn defined(machine: &Machine, state: &State) -> Defined {
+    if machine.undefined(state) { Defined::No } else { Defined::Yes }
+}
+
+/// One element type for the whole run: buffers are filled before anybody knows what reads them.
+fn element(dtypes: &[Dtype]) -> Element {
+    match dtypes {
+        [] => Element::Of(Dtype::F32),
+        [one @ (Dtype::F32 | Dtype::F64 | Dtype::I32 | Dtype::I64)] => Element::Of(*one),
+        [other] => Element::None(format!("no contents are compared in {}", other.name())),
+        several => {
+            let names: Vec<&str> = several.iter().map(|dtype| dtype.name()).collect();
+            Element::None(format!("collectives have several element types: {}", names.join(", ")))
+        }
+    }
+}
+
+/// Takes the choices of a witness, and notes what luck did.
+fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
+    let mut forced = Forced::default();
+    let mut state = machine.init();
+    machine.advance(&mut state);
+    for choice in choices {
+        let before = standing(machine, &state, choice);
+        if let Choice::Pick(rank, thread, picks) = choice {
+            let picks = picks_of(machine, &state, *rank, *thread, picks);
+            forced.picks.entry(at(machine, &state, *rank, *thread)).or_default().extend(picks);
+        }
+        let turn = turn_of(machine, &state, choice);
+        machine.take(&mut state, choice);
+        // A poll that was picked to see what has not come yet does not run now.
+        if before != standing(machine, &state, choice) {
+            forced.turns.extend(turn);
+        }
+        machine.advance(&mut state);
+    }
+    (state, forced)
+}
+
+fn standing(machine: &Machine, state: &State, choice: &Choice) -> Option<(u32, bool)> {
+    let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
+    let t = &state.rank(*rank).threads[thread.at()];
+    Some((machine.next_op(state, *rank, *thread).index, t.status == rankcheck_model::machine::Status::Ready))
+}
+
+/// The operation whose turn a choice is, if orders were open.
+pub(super) fn turn_of(machine: &Machine, state: &State, choice: &Choice) -> Option<At> {
+    let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
+    machine.is_turn(state, *rank, *thread).then(|| at(machine, state, *rank, *thread))
+}
+
+pub(super) fn at(machine: &Machine, state: &State, rank: Rank, thread: Thread) -> At {
+    At { rank, thread: thread.0, index: machine.next_op(state, rank, thread).index }
+}
+
+/// What a choice picks, in the words of a case.
+pub(super) fn picks_of(
+    machine: &Machine,
+    state: &State,
+    rank: Rank,
+    thread: Thread,
+    picks: &[u32],
+) -> Vec<Pick> {
+    let picks = machine.picks_of(state, rank, thread, picks).into_iter();
+    picks
+        .map(|(of, pick)| match of {
+            PickOf::Choose(..) => Pick::Choose { option: pick },
+            PickOf::Fault(FaultOf::Death) => Pick::Death { dies: pick == 1 },
+            PickOf::Fault(FaultOf::Alloc | FaultOf::Register | FaultOf::Init) => {
+                Pick::Fault { fails: pick == 1 }
+            }
+            PickOf::Poll(_) | PickOf::Deferred(_) => Pick::Poll { done: pick == 1 },
+            PickOf::AddressOrder => Pick::AddressOrder { position: pick },
+            PickOf::HashOrder => Pick::HashOrder { position: pick },
+            PickOf::CommOrder => Pick::CommOrder { position: pick },
+            PickOf::AddressReuse => Pick::AddressReuse { which: pick },
+            PickOf::Havoc(_) => Pick::Havoc { which: pick },
+        })
+        .collect()
+}
+
+fn segments(machine: &Machine, addresses: &[MemoryId]) -> Vec<SegmentName> {
+    let name = |memory: &MemoryId| match memory.owner {
+        Owner::Pool(token) | Owner::Program(token) => {
+            SegmentName { owner: machine.name(token).to_string(), nth: memory.nth }
+        }
+    };
+    addresses.iter().map(name).collect()
+}
+
+impl Predictions {
+    /// The operations of a run, in the order in which the model does them.
+    pub(super) fn log(&self, choices: &[Choice]) -> (Machine, Vec<Logged>) {
+        let config = Config { explain: Explain::Yes, ..self.config.clone() };
+        let machine = Machine::new(Arc::clone(&self.source), config);
+        let (state, _) = follow(&machine, choices);
+        machine.log_blocked(&state);
+        let log = machine.log();
+        (machine, log)
+    }
+
+    /// The run of these choices, in original rank numbers, which must be possible.
+    #[must_use]
+    pub fn of_choices(&self, choices: Vec<Choice>) -> Prediction {
+        let machine = Machine::new(Arc::clone(&self.source), self.config.clone());
+        let (state, forced) = follow(&machine, &choices);
+        prediction(&machine, state, forced, choices, &self.element)
+    }
+
+    /// Where the forced answers of a run stand among the runs to try.
+    #[must_use]
+    pub fn run_of(&self, forced: &Forced) -> Option<&Prediction> {
+        self.runs.iter().find(|run| run.forced == *forced)
+    }
+
+    /// How often each class of outcome is predicted, in words.
+    #[must_use]
+    pub fn classes(&self) -> String {
+        let mut classes: BTreeMap<_, usize> = BTreeMap::new();
+        for run in &self.runs {
+            *classes.entry(run.outcome.class).or_default() += 1;
+        }
+        let words: Vec<String> = classes
+            .into_iter()
+            .map(|(class, count)| if count == 1 { class.to_string() } else { format!("{class} ×{count}") })
+            .collect();
+        words.join(", ")
+    }
+}

@@ -1,0 +1,187 @@
+//! Programs as other processes and later versions know them: by name, and by a digest of what was recorded.
+//!
+//! The digest is over operations, answers, parameters and platform, never over the text of a file: a comment
+//! or another check in the same file leaves an observation as good as it was.
+//! Not here: the text of specs and its digest ([`crate::spec`]).
+
+use std::fmt::Write as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use rankcheck_model::{Dtype, Machine, Platform, Rank, SourceError, State, Verb};
+use rankcheck_real::case::Comms;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use crate::spec::{self, Check, Param, Spec, SpecError, SpecSource};
+
+/// A program of a check, as it goes to worker processes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ProgramName {
+    /// The spec file, from the folder that all processes of the job stand in.
+    pub spec: String,
+    /// The check.
+    pub check: String,
+    /// Rank count.
+    pub ranks: u32,
+    /// Parameters, as they print.
+    pub params: Vec<(String, String)>,
+}
+
+/// Why a name has no program.
+#[derive(Debug, thiserror::Error)]
+pub enum UnknownProgram {
+    /// The name is none.
+    #[error("a program is named by spec, check, ranks and params: {0}")]
+    Name(#[from] serde_json::Error),
+    /// The spec is bad.
+    #[error("{0}")]
+    Spec(#[from] SpecError),
+    /// The spec has no such check, or the check no such parameters.
+    #[error("{spec} has no check {check:?} with these parameters")]
+    Check {
+        /// The file.
+        spec: String,
+        /// The check.
+        check: String,
+    },
+}
+
+/// Parameters as they print.
+#[must_use]
+pub fn printed(params: &[(String, Param)]) -> Vec<(String, String)> {
+    params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
+}
+
+impl ProgramName {
+    /// The name of a program.
+    #[must_use]
+    pub fn new(spec: &Spec, check: &Check, ranks: u32, params: &[(String, Param)]) -> Self {
+        Self { spec: spec.path.clone(), check: check.name.clone(), ranks, params: printed(params) }
+    }
+
+    /// The check of this name in its spec, with the values of its parameters.
+    #[must_use]
+    pub fn find<'a>(&self, spec: &'a Spec) -> Option<(&'a Check, Vec<(String, Param)>)> {
+        let check = spec.checks.iter().find(|check| check.name == self.check)?;
+        let params = check.combinations().into_iter().find(|params| printed(params) == self.params)?;
+        check.ranks.contains(&self.ranks).then_some((check, params))
+    }
+
+    /// The program, for a worker process.
+    ///
+    /// # Errors
+    /// If the spec cannot be loaded or has no such check.
+    pub fn load(value: &serde_json::Value) -> Result<Arc<SpecSource>, UnknownProgram> {
+        let name = Self::deserialize(value)?;
+        let spec = spec::load(Path::new(&name.spec))?;
+        let Some((check, params)) = name.find(&spec) else {
+            return Err(UnknownProgram::Check { spec: name.spec, check: name.check });
+        };
+        Ok(Arc::new(check.source(name.ranks, &params, &check.assume)?))
+    }
+}
+
+/// One thread of a run: what it was told, and everything it would do on these answers.
+struct Recorded {
+    heading: String,
+    verbs: Vec<Verb>,
+    /// Where each thread of the rank started, by the thread's number.
+    entries: Vec<u32>,
+}
+
+fn recorded(machine: &Machine, state: &State) -> Result<Vec<Recorded>, SourceError> {
+    let mut all = Vec::new();
+    for rank in (0..machine.config.ranks).map(Rank) {
+        let threads = &state.rank(rank).threads;
+        let entries: Vec<u32> = threads.iter().map(|thread| thread.entry().0).collect();
+        for (nth, thread) in threads.iter().enumerate() {
+            let answers = thread.answers();
+            let mut verbs = Vec::new();
+            for known in 0..=answers.len() {
+                let stretch = machine.source.stretch(rank, thread.entry(), &answers[..known])?;
+                verbs.extend(stretch.ops.iter().map(|op| op.verb.clone()));
+            }
+            let heading = format!("rank {} thread {nth} answers {answers:?}", rank.0);
+            all.push(Recorded { heading, verbs, entries: entries.clone() });
+        }
+    }
+    Ok(all)
+}
+
+/// An operation with all its operands, in names that do not depend on the order of evaluation.
+fn described(machine: &Machine, verb: &Verb, entries: &[u32]) -> String {
+    let text = format!("{verb:?}");
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.as_str();
+    while let Some(at) = ["Token(", "Entry("].iter().filter_map(|kind| rest.find(kind)).min() {
+        let (before, from) = rest.split_at(at);
+        let (kind, after) = from.split_at("Token(".len());
+        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
+        out.push_str(before);
+        rest = after;
+        let Ok(number) = after[..digits].parse::<u32>() else {
+            out.push_str(kind);
+            continue;
+        };
+        if kind == "Token(" {
+            let _ = write!(out, "{:?}", machine.name(rankcheck_model::Token(number)));
+        } else {
+            let thread = entries.iter().position(|entry| *entry == number);
+            let _ = write!(out, "thread {thread:?}");
+        }
+        rest = after[digits..].strip_prefix(')').unwrap_or(&after[digits..]);
+    }
+    out + rest
+}
+
+/// Collects what runs of a program record.
+#[derive(Default)]
+pub(crate) struct Recording {
+    hasher: Sha256,
+    dtypes: Vec<Dtype>,
+}
+
+impl Recording {
+    pub(crate) fn of(ranks: u32, params: &[(String, String)], platform: Platform, comms: Comms) -> Self {
+        let mut recording = Self::default();
+        recording.line(&format!("{ranks} ranks, {params:?}, {platform}, {comms:?}"));
+        recording
+    }
+
+    fn line(&mut self, line: &str) {
+        self.hasher.update(line.as_bytes());
+        self.hasher.update(b"\n");
+    }
+
+    /// Adds a finished run.
+    pub(crate) fn add(&mut self, machine: &Machine, state: &State) -> Result<(), SourceError> {
+        for thread in recorded(machine, state)? {
+            self.line(&thread.heading);
+            for verb in &thread.verbs {
+                self.line(&described(machine, verb, &thread.entries));
+            }
+            self.dtypes.extend(dtypes(&thread.verbs));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn digest(self) -> String {
+        self.hasher.finalize().iter().fold(String::new(), |mut hex, byte| {
+            let _ = write!(hex, "{byte:02x}");
+            hex
+        })
+    }
+
+    /// The element types of all collectives.
+    pub(crate) fn dtypes(&self) -> Vec<Dtype> {
+        let mut all = self.dtypes.clone();
+        all.sort_unstable();
+        all.dedup();
+        all
+    }
+}
+
+fn dtypes(verbs: &[Verb]) -> impl Iterator<Item = Dtype> {
+    verbs.iter().filter_map(|verb| if let Verb::Collect(call) = verb { Some(call.dtype) } else { None })
+}

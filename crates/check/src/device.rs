@@ -1,0 +1,182 @@
+//! The devices of this machine as commands see them: what is there, what is missing, and who runs cases.
+//!
+//! Not here: CUDA and NCCL (`rankcheck-real`), and what a report means ([`crate::conform`]).
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+
+use rankcheck_real::case::{Case, Report};
+use rankcheck_real::ffi::{Probe, probe};
+
+use crate::observation::{Machine, Multicast};
+
+/// The variable that keeps NCCL from using multicast.
+pub const MULTICAST_VARIABLE: &str = "NCCL_NVLS_ENABLE";
+
+/// Whoever runs a case: a job of worker processes, or a test.
+pub trait Runner {
+    /// Runs a case to its end or its deadline.
+    ///
+    /// # Errors
+    /// If the case could not be run. The next one may still run.
+    fn run(&mut self, case: &Case) -> Result<Report, rankcheck_real::Error>;
+}
+
+/// What this machine has.
+#[derive(Debug)]
+pub struct Devices {
+    /// The libraries.
+    pub libraries: Probe,
+    /// Names of the GPUs, in the driver's order.
+    pub gpus: Vec<String>,
+    /// For each GPU, whether it reaches each other one.
+    pub reaches: Vec<Vec<bool>>,
+    /// Whether NCCL may use multicast.
+    pub multicast: Multicast,
+}
+
+/// Something without which a command cannot run.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, miette::Diagnostic)]
+#[error("{what} {looked_for}")]
+#[diagnostic(help("`rankcheck doctor` shows what this machine has"))]
+pub struct Missing {
+    /// What.
+    pub what: String,
+    /// Where it was looked for.
+    pub looked_for: String,
+}
+
+impl Missing {
+    fn library(error: &rankcheck_real::Error) -> Self {
+        let rankcheck_real::Error::Missing { what, looked_for } = error else {
+            return Self {
+                what: error.to_string(),
+                looked_for: "(a library was found and does not work)".to_owned(),
+            };
+        };
+        // Dozens of names for every version there ever was, then the folders.
+        let (names, folders): (Vec<&String>, Vec<&String>) =
+            looked_for.iter().partition(|name| name.starts_with("lib"));
+        let folders: Vec<&str> = folders.into_iter().map(String::as_str).collect();
+        let first = names.first().map_or("nothing", |name| name.as_str());
+        let others = names.len().saturating_sub(1);
+        let looked_for = format!("(looked for {first} and {others} other names in {})", folders.join(", "));
+        Self { what: format!("missing: {what}"), looked_for }
+    }
+
+    fn gpus(ranks: u32, found: usize, driver: &str) -> Self {
+        let what = format!("missing: {ranks} ranks need {ranks} GPUs, this machine has {found}");
+        Self { what, looked_for: format!("(the driver, {driver}, was asked)") }
+    }
+}
+
+/// Looks for libraries and GPUs. Starts nothing on them.
+#[must_use]
+pub fn find() -> Devices {
+    let off = std::env::var(MULTICAST_VARIABLE).is_ok_and(|value| value == "0");
+    let multicast = if off { Multicast::Off } else { Multicast::Allowed };
+    Devices { libraries: probe(), gpus: Vec::new(), reaches: Vec::new(), multicast }
+}
+
+impl Devices {
+    /// The machine as observations name it, if it can run so many ranks.
+    ///
+    /// # Errors
+    /// With the first thing that is missing.
+    pub fn require(&self, ranks: u32) -> Result<Machine, Missing> {
+        let driver = self.libraries.cuda.as_ref().map_err(Missing::library)?;
+        let nccl = self.libraries.nccl.as_ref().map_err(Missing::library)?;
+        let found = self.gpus.len();
+        let Some(gpu) = self.gpus.first().filter(|_| found >= ranks as usize) else {
+            return Err(Missing::gpus(ranks, found, &driver.name));
+        };
+        Ok(Machine {
+            gpu: gpu.clone(),
+            driver: driver.version.clone(),
+            nccl: nccl.version.clone(),
+            // Workers switch it off wherever nobody decided.
+            multicast: match std::env::var_os(MULTICAST_VARIABLE) {
+                None => Multicast::Off,
+                Some(_) => self.multicast,
+            },
+        })
+    }
+
+    /// What is there and what is missing for what, in a screen.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut out = String::new();
+        let libraries = [("driver", &self.libraries.cuda), ("NCCL", &self.libraries.nccl)];
+        for (what, library) in libraries {
+            let _ = match library {
+                Ok(found) => writeln!(out, "{what:<10} {} ({})", found.version, found.name),
+                Err(error) => writeln!(out, "{what:<10} {}", Missing::library(error)),
+            };
+        }
+        let gpus = if self.gpus.is_empty() { "none found".to_owned() } else { self.gpus.join(", ") };
+        let _ = writeln!(out, "{:<10} {gpus}", "GPUs");
+        if !self.reaches.is_empty() {
+            let _ = writeln!(out, "{:<10} from\\to {}", "P2P", columns(0..self.reaches.len()));
+            for (from, row) in self.reaches.iter().enumerate() {
+                let cells = row.iter().map(|reaches| if *reaches { "yes" } else { "no" });
+                let _ = writeln!(out, "{:<10} {from:>7} {}", "", columns(cells));
+            }
+        }
+        let multicast = match (std::env::var(MULTICAST_VARIABLE), self.multicast) {
+            (Err(_), _) => format!("{MULTICAST_VARIABLE} is not set: workers switch it off"),
+            (Ok(value), Multicast::Off) => format!("off ({MULTICAST_VARIABLE}={value})"),
+            (Ok(value), Multicast::Allowed) => {
+                format!("allowed ({MULTICAST_VARIABLE}={value}); predictions are for machines without")
+            }
+        };
+        let _ = writeln!(out, "{:<10} {multicast}\n", "multicast");
+        let needs =
+            [("check, replay, explain, drift, observe", None), ("diff, contract, replay --gpu", Some(2))];
+        for (commands, ranks) in needs {
+            let state = match ranks.map(|ranks| self.require(ranks)) {
+                None | Some(Ok(_)) => "can run".to_owned(),
+                Some(Err(missing)) => format!("cannot run; {}", missing.what),
+            };
+            let _ = writeln!(out, "{commands:<40} {state}");
+        }
+        out
+    }
+}
+
+fn columns(cells: impl Iterator<Item = impl ToString>) -> String {
+    cells.map(|cell| format!("{:>4}", cell.to_string())).collect()
+}
+
+/// A folder in which the loader finds this NCCL library, under every name by which it is looked for.
+///
+/// # Errors
+/// If there is no such file or the folder cannot be made.
+pub fn folder_with(nccl: &Path) -> std::io::Result<PathBuf> {
+    let library = nccl.canonicalize()?;
+    let name = library.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+    let folder = std::env::temp_dir().join(format!("rankcheck-nccl{name}"));
+    std::fs::create_dir_all(&folder)?;
+    for name in ["libnccl.so", "libnccl.so.2"] {
+        let link = folder.join(name);
+        if std::fs::read_link(&link).ok().as_ref() != Some(&library) {
+            let _ = std::fs::remove_file(&link);
+            std::os::unix::fs::symlink(&library, &link)?;
+        }
+    }
+    Ok(folder)
+}
+
+/// Nothing here can run a rank.
+#[must_use]
+pub fn no_workers() -> Missing {
+    let what = "missing: workers that execute programs".to_owned();
+    Missing { what, looked_for: "(this build has none)".to_owned() }
+}
+
+/// Starts workers for so many ranks.
+///
+/// # Errors
+/// If they cannot be started.
+pub fn start(_ranks: u32) -> Result<Box<dyn Runner>, Missing> {
+    Err(no_workers())
+}
