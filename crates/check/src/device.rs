@@ -4,10 +4,16 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rankcheck_real::case::{Case, Report};
+use rankcheck_real::execute::{RankDevice, execute};
 use rankcheck_real::ffi::{Probe, probe};
+use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
+use rankcheck_real::launch::{Cluster, Launch};
+use rankcheck_real::worker::{self, WorkerConfig};
 
+use crate::conform::program::ProgramName;
 use crate::observation::{Machine, Multicast};
 
 /// The variable that keeps NCCL from using multicast.
@@ -33,6 +39,8 @@ pub struct Devices {
     pub reaches: Vec<Vec<bool>>,
     /// Whether NCCL may use multicast.
     pub multicast: Multicast,
+    /// The processes of torchrun or srun among which this one is rank 0.
+    pub cluster: Option<Cluster>,
 }
 
 /// Something without which a command cannot run.
@@ -64,7 +72,7 @@ impl Missing {
         Self { what: format!("missing: {what}"), looked_for }
     }
 
-    fn gpus(ranks: u32, found: usize, driver: &str) -> Self {
+    fn gpus(ranks: u32, found: u32, driver: &str) -> Self {
         let what = format!("missing: {ranks} ranks need {ranks} GPUs, this machine has {found}");
         Self { what, looked_for: format!("(the driver, {driver}, was asked)") }
     }
@@ -75,10 +83,26 @@ impl Missing {
 pub fn find() -> Devices {
     let off = std::env::var(MULTICAST_VARIABLE).is_ok_and(|value| value == "0");
     let multicast = if off { Multicast::Off } else { Multicast::Allowed };
-    Devices { libraries: probe(), gpus: Vec::new(), reaches: Vec::new(), multicast }
+    let libraries = probe();
+    let machine = libraries.cuda.as_ref().ok().and_then(|driver| rankcheck_real::machine::machine(driver).ok());
+    let (gpus, reaches) = machine.map_or_else(Default::default, |machine| {
+        (machine.devices.into_iter().map(|device| device.name).collect(), machine.reaches)
+    });
+    let cluster = match Launch::from_environment() {
+        Ok(Launch::Coordinator(cluster)) => Some(cluster),
+        Ok(Launch::Local | Launch::Agent(_)) | Err(_) => None,
+    };
+    Devices { libraries, gpus, reaches, multicast, cluster }
 }
 
 impl Devices {
+    /// How many ranks can run: one a GPU here, or one for each process that a launcher started.
+    #[must_use]
+    pub fn ranks(&self) -> u32 {
+        let here = u32::try_from(self.gpus.len()).unwrap_or(u32::MAX);
+        self.cluster.as_ref().map_or(here, |cluster| cluster.ranks)
+    }
+
     /// The machine as observations name it, if it can run so many ranks.
     ///
     /// # Errors
@@ -86,8 +110,8 @@ impl Devices {
     pub fn require(&self, ranks: u32) -> Result<Machine, Missing> {
         let driver = self.libraries.cuda.as_ref().map_err(Missing::library)?;
         let nccl = self.libraries.nccl.as_ref().map_err(Missing::library)?;
-        let found = self.gpus.len();
-        let Some(gpu) = self.gpus.first().filter(|_| found >= ranks as usize) else {
+        let found = self.ranks();
+        let Some(gpu) = self.gpus.first().filter(|_| found >= ranks) else {
             return Err(Missing::gpus(ranks, found, &driver.name));
         };
         Ok(Machine {
@@ -166,17 +190,85 @@ pub fn folder_with(nccl: &Path) -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// Nothing here can run a rank.
-#[must_use]
-pub fn no_workers() -> Missing {
-    let what = "missing: workers that execute programs".to_owned();
-    Missing { what, looked_for: "(this build has none)".to_owned() }
+/// The workers of a job, started by this process or by those that a launcher started with it.
+struct Workers(Option<Job>);
+
+impl Runner for Workers {
+    fn run(&mut self, case: &Case) -> Result<Report, rankcheck_real::Error> {
+        self.0.as_mut().expect("a job runs until it is dropped").run(case)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        if let Some(Err(error)) = self.0.take().map(Job::end) {
+            tracing::warn!(%error, "the workers could not be ended");
+        }
+    }
+}
+
+/// How a worker is started: this program again.
+fn worker() -> Result<WorkerCommand, rankcheck_real::Error> {
+    let program = std::env::current_exe().map_err(|error| rankcheck_real::Error::File {
+        path: "the path of this program".to_owned(),
+        message: error.to_string(),
+    })?;
+    // A program that uses multicast can leave GPUs unusable, so it is off unless somebody decided otherwise.
+    let off = std::env::var_os(MULTICAST_VARIABLE).is_none();
+    let environment = off.then(|| (MULTICAST_VARIABLE.into(), "0".into())).into_iter().collect();
+    Ok(WorkerCommand { program, arguments: vec!["worker".into()], environment })
 }
 
 /// Starts workers for so many ranks.
 ///
 /// # Errors
 /// If they cannot be started.
-pub fn start(_ranks: u32) -> Result<Box<dyn Runner>, Missing> {
-    Err(no_workers())
+pub fn start(devices: &Devices, ranks: u32) -> Result<Box<dyn Runner>, rankcheck_real::Error> {
+    let cluster = devices.cluster.clone();
+    let ranks = cluster.as_ref().map_or(ranks, |cluster| cluster.ranks);
+    // One stands by, so that the next case does not wait for the process that replaces a hung one.
+    let config = JobConfig { ranks, worker: worker()?, cluster, spares: 1, limits: Limits::default() };
+    Ok(Box::new(Workers(Some(Job::start(config)?))))
+}
+
+/// If a launcher started this process as another than rank 0: serves rank 0 until it has finished.
+///
+/// # Errors
+/// If the launcher's environment is incomplete, or rank 0 cannot be reached or goes away.
+pub fn serve_as_agent() -> Result<Served, rankcheck_real::Error> {
+    /// Rank 0 may still be loading its specs.
+    const TIMEOUT: Duration = Duration::from_secs(120);
+    match Launch::from_environment()? {
+        Launch::Local | Launch::Coordinator(_) => Ok(Served::NotAsked),
+        Launch::Agent(cluster) => {
+            agent::serve(&cluster, worker()?, TIMEOUT)?;
+            Ok(Served::ToTheEnd)
+        }
+    }
+}
+
+/// Whether this process was there for rank 0 alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Served {
+    /// It is rank 0, or no launcher started it.
+    NotAsked,
+    /// It was, and rank 0 has finished.
+    ToTheEnd,
+}
+
+/// One rank of a job: opens its GPU and runs cases until the coordinator has no more.
+///
+/// # Errors
+/// If a library or the GPU is missing, or the connection to the coordinator breaks.
+pub fn work(arguments: &[String]) -> Result<(), rankcheck_real::Error> {
+    let config = WorkerConfig::from_arguments(arguments)?;
+    let libraries = probe().require()?;
+    let ordinal = i32::try_from(config.device).unwrap_or(i32::MAX);
+    let mut device = RankDevice::open(&libraries, ordinal)?;
+    let load = |name: &serde_json::Value, _| ProgramName::load(name).map_err(|error| error.to_string());
+    let rank = config.rank;
+    worker::serve(&config, serde_json::Value::Null, load, |case, source, host, inspection| {
+        inspection.open(device.inspect());
+        execute(&mut device, source, rank, case, host)
+    })
 }

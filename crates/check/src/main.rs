@@ -16,6 +16,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 use rankcheck::command::diff::{Event, Settings, Summary, Wanted};
+use rankcheck::device::Served;
 use rankcheck::explore::Bounds;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
 use rankcheck::verify::{Checked, Options, Verdict};
@@ -230,7 +231,7 @@ fn main() -> ExitCode {
         Command::Observe(ObserveCommand::Unpack { file }) => unpack(&file),
         Command::Observe(ObserveCommand::Stale { write }) => stale(write),
         Command::Rules { write } => observed_rules(write),
-        Command::Worker { .. } => missing(&device::no_workers()),
+        Command::Worker { arguments } => work(&arguments),
         Command::Explain { rule } => explain(&rule),
         Command::Drift { repo, paths } => drift(&repo, &paths),
     };
@@ -512,10 +513,29 @@ fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
     broken.map_or(Ok(specs), Err)
 }
 
+/// Serves rank 0 if a launcher started this process as another one; its exit code, if so.
+fn served() -> Option<u8> {
+    match device::serve_as_agent() {
+        Ok(Served::NotAsked) => None,
+        Ok(Served::ToTheEnd) => Some(0),
+        Err(error) => Some(not_started(&error)),
+    }
+}
+
+fn work(arguments: &[String]) -> u8 {
+    device::work(arguments).map_or_else(|error| not_started(&error), |()| 0)
+}
+
+/// Workers cannot run here.
+fn not_started(error: &rankcheck_real::Error) -> u8 {
+    let _ = writeln!(std::io::stderr(), "error: {error}");
+    4
+}
+
 /// Runs checks on the device, with one line of progress on a terminal and a row for each check that is over.
 fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Result<Summary, u8> {
     let devices = device::find();
-    let gpus = u32::try_from(devices.gpus.len()).unwrap_or(u32::MAX);
+    let gpus = devices.ranks();
     let ranks_at_most = arguments.ranks_at_most.unwrap_or(gpus.max(2));
     let machine = devices.require(ranks_at_most.min(gpus.max(2))).map_err(|error| missing(&error))?;
     let comms = match arguments.comms {
@@ -550,7 +570,7 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         command: std::env::args().collect::<Vec<_>>().join(" "),
         deadline: arguments.deadline,
     };
-    let mut runner = device::start(most).map_err(|error| missing(&error))?;
+    let mut runner = device::start(&devices, most).map_err(|error| not_started(&error))?;
     let bar = progress(plan.items.len());
     let summary = command::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
         Event::Begins(title) => {
@@ -577,6 +597,9 @@ enum Quiet {
 fn diff(arguments: &DiffArguments) -> u8 {
     if let Err(message) = with_nccl(arguments.nccl.as_deref()) {
         return usage(message);
+    }
+    if let Some(code) = served() {
+        return code;
     }
     let specs = match load_all(&arguments.paths) {
         Ok(specs) => specs,
@@ -609,6 +632,9 @@ fn contract(record: Option<PathBuf>, nccl: Option<PathBuf>) -> u8 {
     if let Err(message) = with_nccl(arguments.nccl.as_deref()) {
         return usage(message);
     }
+    if let Some(code) = served() {
+        return code;
+    }
     let specs = match load_all(&arguments.paths) {
         Ok(specs) => specs,
         Err(code) => return code,
@@ -632,14 +658,20 @@ fn doctor() -> u8 {
 }
 
 fn replay_on_gpus(path: &Path, tries: u32) -> u8 {
+    if let Some(code) = served() {
+        return code;
+    }
     let ranks = match command::reproduce::ranks(path) {
         Ok(ranks) => ranks,
         Err(error) => return bad(&*error),
     };
-    let started = device::find().require(ranks).and_then(|_| device::start(ranks));
-    let mut runner = match started {
+    let devices = device::find();
+    if let Err(error) = devices.require(ranks) {
+        return missing(&error);
+    }
+    let mut runner = match device::start(&devices, ranks) {
         Ok(runner) => runner,
-        Err(error) => return missing(&error),
+        Err(error) => return not_started(&error),
     };
     match command::reproduce::reproduce(&mut *runner, path, tries, Duration::from_secs(2)) {
         Ok(reproduced) => {

@@ -70,6 +70,12 @@ pub struct Inspect {
     record: Mutex<Record>,
 }
 
+impl crate::case::Inspect for Inspect {
+    fn inspect(&self) -> RankReport {
+        self.report()
+    }
+}
+
 impl Inspect {
     pub(crate) fn new(context: Context) -> Self {
         Self { context, record: Mutex::default() }
