@@ -84,7 +84,8 @@ pub fn find() -> Devices {
     let off = std::env::var(MULTICAST_VARIABLE).is_ok_and(|value| value == "0");
     let multicast = if off { Multicast::Off } else { Multicast::Allowed };
     let libraries = probe();
-    let machine = libraries.cuda.as_ref().ok().and_then(|driver| rankcheck_real::machine::machine(driver).ok());
+    let machine =
+        libraries.cuda.as_ref().ok().and_then(|driver| rankcheck_real::machine::machine(driver).ok());
     let (gpus, reaches) = machine.map_or_else(Default::default, |machine| {
         (machine.devices.into_iter().map(|device| device.name).collect(), machine.reaches)
     });

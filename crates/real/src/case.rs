@@ -361,12 +361,27 @@ mod pairs {
 }
 
 /// JSON has no numbers beyond the finite ones, but memory that was never written has.
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(untagged)]
 enum Number {
     Finite(f64),
     /// `NaN`, `inf` or `-inf`.
     Other(String),
+}
+
+/// By hand: what serde derives for an untagged enum cannot read fractions once any crate of the build asks
+/// `serde_json` for arbitrary precision, as starlark does.
+impl<'de> Deserialize<'de> for Number {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        use serde::de::Error as _;
+        match serde_json::Value::deserialize(from)? {
+            serde_json::Value::String(text) => Ok(Self::Other(text)),
+            serde_json::Value::Number(number) => {
+                number.as_f64().map(Self::Finite).ok_or_else(|| D::Error::custom("a number out of range"))
+            }
+            other => Err(D::Error::custom(format!("{other} is no number"))),
+        }
+    }
 }
 
 impl Number {

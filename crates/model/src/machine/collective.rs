@@ -11,6 +11,7 @@ use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
 use super::state::{Access, Connection, Executed, GroupCall, Launch, Meeting, State, StreamOp, Work, whole};
 use super::value::{Buffer, CommId, MemoryId, Value};
+use super::window::INVALID_ARGUMENT;
 use super::{Explain, Machine, locked};
 use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
@@ -78,7 +79,7 @@ impl Machine {
     ) {
         let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
             self.fail(state, rank, thread, call.kind.name().to_owned(), 4);
-            self.discard_group(state, rank, thread, op);
+            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
             self.done(state, rank, thread, &[]);
             return;
         };
@@ -87,7 +88,7 @@ impl Machine {
             self.given(state, rank, thread, &call.recv, op),
         ) else {
             self.fail(state, rank, thread, format!("{}.{}", self.comm_name(comm), call.kind.name()), 4);
-            self.discard_group(state, rank, thread, op);
+            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
             self.done(state, rank, thread, &[]);
             return;
         };
@@ -111,6 +112,7 @@ impl Machine {
             send_window: None,
             recv_window: None,
             path: KernelPath::Ordinary,
+            companions: false,
             op,
         };
         if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
@@ -366,6 +368,11 @@ impl Machine {
             self.find(state, Rule::Coll2, about, &ops, past, || {
                 self.differ(nth, members, other, &|m| self.call_name(&m.launch))
             });
+            // Ordinary kernels exchange what they find in each other's slots: one rank may finish with wrong
+            // data while another hangs (measured).
+            if members.iter().any(|m| m.launch.path == KernelPath::Ordinary) {
+                Self::undefine(state, first.op);
+            }
             return false;
         }
         if let Some(other) = differs(&|l| parameters(l) != parameters(first)) {
@@ -691,6 +698,10 @@ impl Machine {
                 self.write(state, rank, &range, content);
             }
             return;
+        }
+        if members.iter().any(|m| m.launch.companions) {
+            // The kernels of a group run at the same time, and these reach into one another's buffers.
+            Self::undefine(state, members[0].launch.op);
         }
         self.access_through_windows(state, members);
         for (rank, range, content) in self.through_windows(state, members) {

@@ -139,6 +139,25 @@ impl Machine {
         errors.insert(at, CallError { call: call.into(), code, thread });
     }
 
+    /// Members that connect for different collectives are wired as chance has it: they hang on the host, or one
+    /// of them finishes with wrong data and the other hangs on the device (both measured).
+    pub(crate) fn judge_connections(&self, state: &mut State) {
+        let mut connecting = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
+            for (thread, t) in (0..).zip(&r.threads) {
+                if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status {
+                    connecting.push((comm, connection, self.op_ref(state, rank, thread)));
+                }
+            }
+        }
+        let differs = connecting.iter().find(|(comm, connection, _)| {
+            connecting.iter().any(|(of, other, _)| of == comm && other != connection)
+        });
+        if let Some((.., op)) = differs {
+            Self::undefine(state, *op);
+        }
+    }
+
     pub(crate) fn arrive(&self, state: &mut State, rank: Rank, thread: u32, meeting: Meeting) {
         state.rank_mut(rank).threads[thread as usize].status = Status::Waiting(meeting);
     }

@@ -21,13 +21,13 @@ impl Machine {
         self.done(state, rank, thread, &[]);
     }
 
-    /// A call inside a group failed: the whole group will be discarded.
-    pub(crate) fn discard_group(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
+    /// A call inside a group failed: the whole group will be discarded, and its end returns `code`.
+    pub(crate) fn discard_group(&self, state: &mut State, rank: Rank, thread: u32, (op, code): (OpRef, i32)) {
         let t = &mut state.rank_mut(rank).threads[thread as usize];
         if t.group.depth == 0 {
             return;
         }
-        t.group.failed = true;
+        t.group.failed.get_or_insert(code);
         let past = t.clock.past();
         self.find(state, Rule::Group1, About::Rank(rank), &[op], past, || {
             format!(
@@ -89,7 +89,7 @@ impl Machine {
             self.group_unwind(state, rank, thread, op);
             return;
         }
-        if t.group.failed {
+        if let Some(code) = t.group.failed {
             let group = std::mem::take(&mut state.rank_mut(rank).threads[thread as usize].group);
             for call in group.calls {
                 // Cleaning up forgets the launches only (`group.cc:395-467`).
@@ -98,7 +98,7 @@ impl Machine {
                     self.view_mut(state, rank, comm).leftover.push(Leftover { memory, flags, op });
                 }
             }
-            self.fail(state, rank, thread, "group_end".to_owned(), 4);
+            self.fail(state, rank, thread, "group_end".to_owned(), code);
             self.done(state, rank, thread, &[]);
             return;
         }
@@ -139,7 +139,9 @@ impl Machine {
             self.arrive(state, rank, thread, meeting);
             return;
         }
+        let companions = launches.len() > 1;
         for launch in launches {
+            let launch = Launch { companions, ..launch };
             self.enqueue_launch(state, rank, thread, launch);
         }
         state.rank_mut(rank).threads[thread as usize].group = Group::default();

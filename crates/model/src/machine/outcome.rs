@@ -146,6 +146,7 @@ impl Machine {
     /// Judges a state in which nothing can run any more: deadlocks, and groups left open.
     pub fn finish(&self, state: &mut State) {
         self.find_deadlocks(state);
+        self.judge_connections(state);
         for rank in (0..self.config.ranks).map(Rank) {
             for at in 0..state.ranks[rank.at()].threads.len() {
                 let thread = u32::try_from(at).expect("few threads");

@@ -83,7 +83,8 @@ pub(crate) enum GroupCall {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Group {
     pub(crate) depth: u32,
-    pub(crate) failed: bool,
+    /// What its end will return, because a call inside failed.
+    pub(crate) failed: Option<i32>,
     pub(crate) calls: Vec<GroupCall>,
 }
 
@@ -127,6 +128,13 @@ impl Slots {
         values[slot as usize] = value;
         *self = Self::default();
         self.add(&values);
+    }
+}
+
+impl Group {
+    /// Whether a registration waits for the end.
+    pub(crate) fn registers(&self) -> bool {
+        self.calls.iter().any(|call| matches!(call, GroupCall::Register { .. }))
     }
 }
 
@@ -180,6 +188,8 @@ pub(crate) struct Launch {
     pub(crate) send_window: Option<(u32, u64)>,
     pub(crate) recv_window: Option<(u32, u64)>,
     pub(crate) path: KernelPath,
+    /// Other collectives were launched by the same group.
+    pub(crate) companions: bool,
     pub(crate) op: OpRef,
 }
 

@@ -26,6 +26,11 @@ pub(crate) const GRANULARITY_BYTES: u64 = 2 << 20;
 /// A window starts at a multiple of this.
 const ALIGNMENT_BYTES: u64 = 4096;
 
+/// `ncclUnhandledCudaError`: the driver gives no handle of memory that is not made for sharing.
+const UNSHAREABLE: i32 = 1;
+/// `ncclInvalidArgument`.
+pub(crate) const INVALID_ARGUMENT: i32 = 4;
+
 const NULL: &str = "null";
 const EMPTY: &str = "of no bytes";
 
@@ -46,7 +51,7 @@ impl Machine {
     ) {
         let Some(comm) = self.usable(state, rank, thread, comm, op) else {
             self.fail(state, rank, thread, "register".to_owned(), 4);
-            self.discard_group(state, rank, thread, op);
+            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
             self.done(state, rank, thread, &[Value::Null]);
             return;
         };
@@ -95,10 +100,10 @@ impl Machine {
         }
         let kind = state.ranks[rank.at()].memory.get(&buffer.memory).map(|memory| memory.kind);
         if kind == Some(MemoryKind::Cuda) {
-            return Some(("cudaMalloc memory", 1));
+            return Some(("cudaMalloc memory", UNSHAREABLE));
         }
         if !buffer.offset_bytes.is_multiple_of(ALIGNMENT_BYTES) {
-            return Some(("not at a multiple of 4096 bytes", 4));
+            return Some(("not at a multiple of 4096 bytes", INVALID_ARGUMENT));
         }
         None
     }
@@ -121,12 +126,21 @@ impl Machine {
                 self.at(&op)
             )
         });
-        if code != 0 {
-            self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), code);
-        }
-        // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
-        if ![NULL, EMPTY].contains(&reason) {
-            self.discard_group(state, rank, thread, op);
+        let grouped = state.ranks[rank.at()].threads[thread as usize].group.depth > 0;
+        if grouped && code == UNSHAREABLE {
+            // Nobody looks at the memory before the group's registrations run, at its end (measured).
+            if state.ranks[rank.at()].threads[thread as usize].group.registers() {
+                Self::undefine(state, op);
+            }
+            self.discard_group(state, rank, thread, (op, code));
+        } else {
+            if code != 0 {
+                self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), code);
+            }
+            // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
+            if ![NULL, EMPTY].contains(&reason) {
+                self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
+            }
         }
         self.done(state, rank, thread, &[Value::Null]);
     }
@@ -357,7 +371,8 @@ impl Machine {
                             self.at(&op)
                         )
                     });
-                    self.fail(state, rank, thread, format!("{}.deregister", self.comm_name(comm)), 3);
+                    // 2.28.9 looks for it in a table of the communicator and then uses it anyway: a crash (measured).
+                    Self::undefine(state, op);
                 }
             }
         }
