@@ -11,7 +11,7 @@ use rankcheck_model::{
     Question, Rank, ReduceOp, Release, SizeClasses, TieBreak, Verb, WindowFlags,
 };
 
-use crate::script::Script;
+use crate::script::{Item, Script};
 
 /// Kind and three parameters.
 pub type Fragment = (u8, u8, u8, u8);
@@ -60,6 +60,30 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
         b.fragment(*fragment);
     }
     (b.script, config)
+}
+
+/// The program of these fragments in which every rank runs what the first fragment's rank runs, without what
+/// tells ranks apart.
+#[must_use]
+pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
+    let (mut script, config) = program(ranks, fragments);
+    let all: Arc<[Rank]> = (0..ranks).map(Rank).collect();
+    let of = fragments.first().map_or(0, |fragment| usize::from(fragment.1) % ranks as usize);
+    let mut threads = script.ranks[of].clone();
+    for item in threads.iter_mut().flatten() {
+        match item {
+            Item::Do(Verb::CommSplit { name, .. }) => {
+                *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all) });
+            }
+            Item::Do(Verb::Collect(call)) if matches!(call.kind, CollectiveKind::Broadcast { .. }) => {
+                Arc::make_mut(call).kind = CollectiveKind::AllGather;
+            }
+            Item::Do(_) | Item::If(..) => {}
+        }
+    }
+    script.ranks = vec![threads; ranks as usize];
+    script.interchangeable = true;
+    (script, config)
 }
 
 fn slice(of: &Operand, offset_bytes: u64, len_bytes: u64) -> Operand {

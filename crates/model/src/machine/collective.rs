@@ -157,7 +157,7 @@ impl Machine {
     pub(crate) fn judge_freed(&self, state: &mut State, rank: Rank, thread: u32, buffer: &Buffer, op: OpRef) {
         let past = Self::past(state, rank, thread);
         let r = &state.ranks[rank.at()];
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released);
+        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
         if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
             self.find(state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
@@ -713,8 +713,10 @@ impl Machine {
                 {
                     let Some((memory, offset_bytes)) = self.through(state, by, p, send) else { continue };
                     let Some(whole) = state.ranks[p.rank.at()].memory.get(&memory) else { continue };
-                    // Old pages that a stale window still reaches belong to nobody who could race for them.
-                    if whole.released {
+                    // Old pages that a stale window still reaches belong to nobody who could race for them. A
+                    // release that nothing orders before the kernel is a use of freed memory in either order.
+                    let clock = &state.ranks[p.rank.at()].streams[p.stream].1.clock;
+                    if whole.released.is_some_and(|(actor, epoch)| clock.after(actor, epoch)) {
                         continue;
                     }
                     let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };

@@ -354,7 +354,8 @@ pub(crate) struct Accessed {
 pub(crate) struct Memory {
     pub(crate) kind: MemoryKind,
     pub(crate) buffer: Arc<Buffer>,
-    pub(crate) released: bool,
+    /// By whom and when it went back to the driver; the time is a function of positions, like accesses.
+    pub(crate) released: Option<(crate::clock::Actor, u32)>,
     /// Non-overlapping, by offset: start, length, contents.
     pub(crate) pieces: Vec<(u64, u64, Content)>,
     pub(crate) accesses: Vec<Accessed>,
@@ -362,7 +363,7 @@ pub(crate) struct Memory {
 
 impl Hash for Memory {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.released.hash(state);
+        self.released.is_some().hash(state);
         self.buffer.address.hash(state);
         self.pieces.hash(state);
     }

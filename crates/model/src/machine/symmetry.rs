@@ -63,7 +63,8 @@ impl Machine {
         self.renumber(state, &to);
     }
 
-    fn renumber(&self, state: &mut State, to: &[Rank]) {
+    /// Renumbers the ranks of a state: `to[old] = new`. Valid only where ranks are interchangeable.
+    pub fn renumber(&self, state: &mut State, to: &[Rank]) {
         let per_rank = self.config.actors_per_rank;
         let actors: Vec<u32> = (0..self.config.ranks * per_rank)
             .map(|actor| to[(actor / per_rank) as usize].0 * per_rank + actor % per_rank)
@@ -170,6 +171,9 @@ impl Machine {
         let mut terms = locked(&self.terms);
         for memory in rank.memory.values_mut() {
             let memory = Arc::make_mut(memory);
+            if let Some((by, _)) = &mut memory.released {
+                actor(by);
+            }
             for access in &mut memory.accesses {
                 actor(&mut access.actor);
                 access.op = op_ref(&access.op, to);
