@@ -75,9 +75,7 @@ pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
             Item::Do(Verb::CommSplit { name, .. }) => {
                 *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all) });
             }
-            Item::Do(Verb::Collect(call)) if matches!(call.kind, CollectiveKind::Broadcast { .. }) => {
-                Arc::make_mut(call).kind = CollectiveKind::AllGather;
-            }
+            Item::Do(Verb::Collect(call)) => Arc::make_mut(call).kind = CollectiveKind::AllReduce,
             Item::Do(_) | Item::If(..) => {}
         }
     }

@@ -29,6 +29,8 @@ pub enum TermNode {
     Row(Vec<Term>),
     /// Part of a term: byte offset and length.
     Part(Term, u64, u64),
+    /// One term for each share, in communicator order, as one.
+    Shared(Vec<Term>),
 }
 
 /// The number that a device run writes for [`TermNode::Initial`]: small, so that sums stay exact in `f32`.
@@ -102,7 +104,7 @@ impl Terms {
                 op.hash(&mut hasher);
                 all(&mut hasher, parts);
             }
-            TermNode::Row(parts) => all(&mut hasher, parts),
+            TermNode::Row(parts) | TermNode::Shared(parts) => all(&mut hasher, parts),
             TermNode::Part(of, offset, len) => {
                 (self.shapes[of.0 as usize], offset, len).hash(&mut hasher);
             }
@@ -123,20 +125,28 @@ impl Terms {
             TermNode::Kernel(name, rank, reads) => {
                 TermNode::Kernel(name, to[rank.at()], self.renumber_all(&reads, to, memo))
             }
-            TermNode::Reduced(op, parts) => {
-                // Members are the whole world in rank order wherever ranks are interchangeable.
-                let mut moved = parts.clone();
-                for (old, part) in parts.iter().enumerate() {
-                    moved[to[old].at()] = self.renumbered(*part, to, memo);
-                }
-                TermNode::Reduced(op, moved)
-            }
+            TermNode::Reduced(op, parts) => TermNode::Reduced(op, self.renumber_members(&parts, to, memo)),
+            TermNode::Shared(parts) => TermNode::Shared(self.renumber_members(&parts, to, memo)),
             TermNode::Row(parts) => TermNode::Row(self.renumber_all(&parts, to, memo)),
             TermNode::Part(of, offset, len) => TermNode::Part(self.renumbered(of, to, memo), offset, len),
         };
         let renumbered = self.intern(node);
         memo.insert(term, renumbered);
         renumbered
+    }
+
+    /// Members are the whole world in rank order wherever ranks are interchangeable.
+    fn renumber_members(
+        &mut self,
+        terms: &[Term],
+        to: &[Rank],
+        memo: &mut FxHashMap<Term, Term>,
+    ) -> Vec<Term> {
+        let mut moved = terms.to_vec();
+        for (old, term) in terms.iter().enumerate() {
+            moved[to[old].at()] = self.renumbered(*term, to, memo);
+        }
+        moved
     }
 
     fn renumber_all(&mut self, terms: &[Term], to: &[Rank], memo: &mut FxHashMap<Term, Term>) -> Vec<Term> {
@@ -176,7 +186,7 @@ impl Terms {
                     self.list(parts, ", ", name, out, depth);
                 }
             },
-            TermNode::Row(parts) => {
+            TermNode::Row(parts) | TermNode::Shared(parts) => {
                 out.push('[');
                 self.joined(parts, " ", name, out, depth);
                 out.push(']');

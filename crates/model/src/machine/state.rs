@@ -660,6 +660,6 @@ pub(crate) fn find<K: PartialEq, V>(table: &[(K, V)], key: &K) -> Option<usize> 
 pub(crate) fn whole(terms: &mut crate::term::Terms, content: &Content) -> Term {
     match content {
         Content::Whole(term) => *term,
-        Content::Shares(shares) => terms.intern(crate::term::TermNode::Row(shares.to_vec())),
+        Content::Shares(shares) => terms.intern(crate::term::TermNode::Shared(shares.to_vec())),
     }
 }
