@@ -9,7 +9,9 @@ use std::sync::{Arc, PoisonError};
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
-use super::state::{Access, Connection, Executed, GroupCall, Launch, Meeting, State, StreamOp, Work, whole};
+use super::state::{
+    Access, Connection, Executed, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, whole,
+};
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::{Explain, Machine, locked};
 use crate::clock::Clock;
@@ -504,31 +506,38 @@ impl Machine {
         if self.comms.read().unwrap_or_else(PoisonError::into_inner).0.len() < 2 {
             return;
         }
-        let now: Arc<[_]> = members
+        let now: Arc<[Ran]> = members
             .iter()
             .map(|m| {
                 let clock = &state.ranks[m.rank.at()].streams[m.stream].1.clock;
-                (m.rank, m.launch.issue, clock.actor(), clock.epoch(), m.launch.op)
+                let (actor, epoch, called) = (clock.actor(), clock.epoch(), m.issue.clone());
+                Ran { rank: m.rank, issue: m.launch.issue, called, actor, epoch, op: m.launch.op }
             })
             .collect();
         let mut clash = None;
         for earlier in &state.shared.executed {
-            let ordered = earlier.members.iter().all(|(_, _, actor, epoch, _)| {
+            let ordered = earlier.members.iter().all(|e| {
                 members
                     .iter()
-                    .all(|m| state.ranks[m.rank.at()].streams[m.stream].1.clock.after(*actor, *epoch))
+                    .all(|m| state.ranks[m.rank.at()].streams[m.stream].1.clock.after(e.actor, e.epoch))
             });
             if ordered || earlier.comm == comm || self.config.coresident > 1 {
                 continue;
             }
-            let shared: Vec<_> = now
+            let shared: Vec<(&Ran, &Ran)> = now
                 .iter()
-                .filter_map(|n| earlier.members.iter().find(|e| e.0 == n.0).map(|e| (*n, *e)))
+                .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
                 .collect();
-            let before = shared.iter().position(|(n, e)| e.1 < n.1);
-            let after = shared.iter().position(|(n, e)| e.1 > n.1);
-            if let (Some(before), Some(after)) = (before, after) {
-                clash.get_or_insert((earlier.comm, shared[before], shared[after]));
+            let before = shared.iter().filter(|(n, e)| !n.launched_before(e));
+            let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
+            let opposite = |(n, e): &(&Ran, &Ran)| {
+                let other = after.iter().find(|other| other.0.rank != n.rank)?;
+                Some(((*n).clone(), (*e).clone(), other.0.clone(), other.1.clone()))
+            };
+            if clash.is_none()
+                && let Some(pair) = before.into_iter().find_map(opposite)
+            {
+                clash = Some((earlier.comm, pair));
             }
         }
         let mut executed = std::mem::take(&mut state.shared_mut().executed);
@@ -537,20 +546,22 @@ impl Machine {
             executed.retain(|earlier| !self.known_to_all(state, earlier));
         }
         state.shared_mut().executed = executed;
-        if let Some((other, before, after)) = clash {
-            let ops = [before.0.4, after.0.4];
+        if let Some((other, (late, early, first, second))) = clash {
             let past = members[0].issue.past();
             let about = About::Comm(comm.min(other));
-            self.find(state, Rule::Coll4, about, &ops, past, || {
+            let launches = |a: &Ran, b: &Ran| if a.launched_before(b) { "launches" } else { "may launch" };
+            self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
                 format!(
-                    "rank {} launches {} before {} ({}), rank {} the other way round ({}), \
+                    "rank {} {} {} before {} ({}), rank {} {} the other way round ({}), \
                      and nothing orders them",
-                    before.0.0.0,
+                    late.rank.0,
+                    launches(&early, &late),
                     self.comm_name(other),
                     self.comm_name(comm),
-                    self.at(&before.0.4),
-                    after.0.0.0,
-                    self.at(&after.0.4),
+                    self.at(&late.op),
+                    first.rank.0,
+                    launches(&first, &second),
+                    self.at(&first.op),
                 )
             });
         }
@@ -558,11 +569,9 @@ impl Machine {
 
     /// Whether everything that can still run is ordered after a collective that ran.
     fn known_to_all(&self, state: &State, executed: &Executed) -> bool {
-        let known = |clock: &Clock| {
-            executed.members.iter().all(|(_, _, actor, epoch, _)| clock.after(*actor, *epoch))
-        };
-        executed.members.iter().all(|(rank, ..)| {
-            let r = &state.ranks[rank.at()];
+        let known = |clock: &Clock| executed.members.iter().all(|ran| clock.after(ran.actor, ran.epoch));
+        executed.members.iter().all(|ran| {
+            let r = &state.ranks[ran.rank.at()];
             r.threads.iter().all(|thread| !thread.running() || known(&thread.clock))
                 && r.streams.iter().all(|(_, s)| s.queue.iter().all(|op| known(&op.issue) || known(&s.clock)))
         })

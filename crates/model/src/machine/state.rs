@@ -484,8 +484,33 @@ pub(crate) struct Flag {
     pub(crate) first: BTreeMap<i64, Clock>,
 }
 
-/// A member of a collective that ran: rank, issue, actor, epoch, operation.
-pub(crate) type Ran = (Rank, u32, crate::clock::Actor, u32, OpRef);
+/// A member of a collective that ran.
+#[derive(Debug, Clone)]
+pub(crate) struct Ran {
+    pub(crate) rank: Rank,
+    /// Position among all launches of the rank.
+    pub(crate) issue: u32,
+    /// What the thread that launched it knew.
+    pub(crate) called: Clock,
+    /// The stream and its count when it ran.
+    pub(crate) actor: crate::clock::Actor,
+    pub(crate) epoch: u32,
+    pub(crate) op: OpRef,
+}
+
+impl Ran {
+    /// Whether it is launched before another of its rank in every run. Of two threads that nothing orders either
+    /// may come first, whichever did here.
+    pub(crate) fn launched_before(&self, other: &Self) -> bool {
+        let (actor, epoch) = (self.called.actor(), self.called.epoch());
+        // The calls of a group are launched at one count.
+        if actor == other.called.actor() {
+            self.issue < other.issue
+        } else {
+            other.called.after(actor, epoch)
+        }
+    }
+}
 
 /// A collective that ran, kept while another may turn out to be unordered with it.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::state::{Hashes, RankState, State, Status, hash_of};
+use super::state::{Hashes, Ran, RankState, State, Status, hash_of};
 use super::{Machine, locked};
 use crate::clock::{Actor, Clock};
 use crate::fault::{About, Finding, OpRef};
@@ -99,8 +99,13 @@ impl Machine {
             }
         }
         for executed in &mut shared.executed {
-            let members = executed.members.iter().map(|(rank, issue, actor, epoch, op)| {
-                (to[rank.at()], *issue, Actor(actors[actor.0 as usize]), *epoch, op_ref(op, to))
+            let members = executed.members.iter().map(|ran| Ran {
+                rank: to[ran.rank.at()],
+                issue: ran.issue,
+                called: ran.called.renumbered(&actors),
+                actor: Actor(actors[ran.actor.0 as usize]),
+                epoch: ran.epoch,
+                op: op_ref(&ran.op, to),
             });
             executed.members = members.collect();
         }
