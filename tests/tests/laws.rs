@@ -280,3 +280,43 @@ fn every_entry_of_the_commutation_table_is_needed() {
         assert!(noticed, "{kind:?} could be declared commuting and no program would tell");
     }
 }
+
+#[test]
+#[ignore]
+fn debug_one() {
+    let list: Vec<Fragment> = std::env::var("FRAGS")
+        .unwrap()
+        .split(';')
+        .map(|f| {
+            let v: Vec<u8> = f.split(',').map(|x| x.trim().parse().unwrap()).collect();
+            (v[0], v[1], v[2], v[3])
+        })
+        .collect();
+    let ranks: u32 = std::env::var("RANKS").unwrap().parse().unwrap();
+    let (script, config) =
+        if std::env::var("SAME").is_ok() { interchangeable(ranks, &list) } else { program(ranks, &list) };
+    for (r, threads) in script.ranks.iter().enumerate() {
+        for (t, items) in threads.iter().enumerate() {
+            println!("rank {r} thread {t}");
+            for item in items {
+                println!("   {item:?}");
+            }
+        }
+    }
+    let source: Arc<dyn Source> = Arc::new(script);
+    let naive = naive::explore(&source, config.clone(), &bounds()).unwrap();
+    let reduced = explore(&source, config, &bounds()).unwrap();
+    println!("contended {:?}", reduced.contended);
+    for (o, w) in &naive.outcomes {
+        if !reduced.outcomes.contains_key(o) {
+            println!("LOST {o:?}\n  by {:?}", w.choices);
+        }
+    }
+    for (o, w) in &reduced.outcomes {
+        println!(
+            "{} {o:?}\n  by {:?}",
+            if naive.outcomes.contains_key(o) { "both" } else { "INVENTED" },
+            w.choices
+        );
+    }
+}

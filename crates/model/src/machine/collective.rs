@@ -32,6 +32,17 @@ struct Member {
     issue: Clock,
 }
 
+/// How the kernels of a collective's members fit together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernels {
+    /// The same kernel, on the same parameters.
+    Together,
+    /// The same kernel on different parameters: it may end, and nobody specifies with what.
+    Undefined,
+    /// Different kernels: none of them ends.
+    Apart,
+}
+
 impl Launch {
     /// Bytes that a rank's input and output need.
     fn needs(call: &Collective, members: usize) -> (u64, u64) {
@@ -323,7 +334,8 @@ impl Machine {
                 issue: head.issue.clone(),
             });
         }
-        if !self.judge_kernels(state, comm, &members) {
+        let kernels = self.judge_kernels(state, comm, &members);
+        if kernels == Kernels::Apart {
             for member in &members {
                 state.rank_mut(member.rank).streams[member.stream].1.hung = true;
             }
@@ -337,12 +349,15 @@ impl Machine {
             self.access_buffers(state, member);
         }
         self.judge_launch_order(state, comm, &members);
-        self.judge_windows(state, comm, &members);
-        self.move_data(state, &members);
+        // Whose parameters would count where they differ? No member is the first among equals.
+        if kernels == Kernels::Together {
+            self.judge_windows(state, comm, &members);
+            self.move_data(state, &members);
+        }
     }
 
-    /// Whether all members run the same kernel on the same parameters; if not, no rank's kernel ends.
-    fn judge_kernels(&self, state: &mut State, comm: CommId, members: &[Member]) -> bool {
+    /// Whether all members run the same kernel on the same parameters.
+    fn judge_kernels(&self, state: &mut State, comm: CommId, members: &[Member]) -> Kernels {
         let first = &members[0].launch;
         let nth = first.nth;
         let about = About::Comm(comm);
@@ -361,14 +376,14 @@ impl Machine {
         let whole = |l: &Launch| (parameters(l), registered(l), l.path, l.written, l.call.declared);
         let expected = (parameters(first), registered(first), first.path, first.written, Declared::Nothing);
         if members.iter().all(|m| whole(&m.launch) == expected) {
-            return true;
+            return Kernels::Together;
         }
         if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Coll2, about, &ops, past, || {
                 self.differ(nth, members, other, &|m| self.call_name(&m.launch))
             });
-            return false;
+            return Kernels::Apart;
         }
         if let Some(other) = differs(&|l| parameters(l) != parameters(first)) {
             let ops = [first.op, members[other].launch.op];
@@ -385,7 +400,7 @@ impl Machine {
                 })
             });
             Self::undefine(state, first.op);
-            return true;
+            return Kernels::Undefined;
         }
         if let Some(other) = differs(&|l| l.written != first.written) {
             let (a, b) = (&members[0], &members[other]);
@@ -417,7 +432,10 @@ impl Machine {
                     format!("{} {on}", self.call_name(&m.launch))
                 })
             });
-            return differs(&|l| l.path != first.path).is_none();
+            return match differs(&|l| l.path != first.path) {
+                Some(_) => Kernels::Apart,
+                None => Kernels::Together,
+            };
         }
         let declared = differs(&|l| l.call.declared == Declared::Symmetric);
         if let Some(declared) = declared
@@ -435,7 +453,7 @@ impl Machine {
                 )
             });
         }
-        true
+        Kernels::Together
     }
 
     fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
@@ -592,61 +610,75 @@ impl Machine {
         };
         let looks: [(bool, Look); 2] = [(send_matters, |l| l.send_window), (recv_matters, |l| l.recv_window)];
         for (_, look) in looks.iter().filter(|(matters, _)| *matters) {
-            let Some((nth, offset)) = look(first) else { continue };
-            for member in &members[1..] {
-                let Some((other, other_offset)) = look(&member.launch) else { continue };
-                let past = members[0].issue.past();
-                if other != nth {
-                    let ops = self.registrations(state, comm, (members[0].rank, nth), (member.rank, nth));
-                    let sentence = match self.config.explain {
-                        Explain::Yes => self.misregistered(state, members, member, nth, other),
-                        Explain::No => String::new(),
-                    };
-                    let about = About::Window(comm, nth.min(other));
-                    self.find(state, Rule::Win2, about, &ops, past, || sentence);
-                    break;
-                }
-                let [base, other_base] = [members[0].rank, member.rank].map(|rank| {
-                    let view = self.view(state, rank, comm).expect("a launch has a view");
-                    view.window(nth).expect("found at the launch").buffer.offset_bytes
-                });
-                if other_offset == offset && other_base != base {
-                    let ops = self.registrations(state, comm, (members[0].rank, nth), (member.rank, nth));
-                    self.find(state, Rule::Win4, About::Window(comm, nth), &ops, past, || {
-                        format!(
-                            "window #{nth} of {} starts at {} of its allocation on rank {} ({}) and at {} on \
-                             rank {} ({}), where {} uses it",
-                            self.comm_name(comm),
-                            super::window::bytes(base),
-                            members[0].rank.0,
-                            self.at(&ops[0]),
-                            super::window::bytes(other_base),
-                            member.rank.0,
-                            self.at(&ops[1]),
-                            self.call_name(first),
-                        )
-                    });
-                    break;
-                }
-                if other_offset != offset {
-                    let ops = [first.op, member.launch.op];
-                    self.find(state, Rule::Win4, About::Window(comm, nth), &ops, past, || {
-                        format!(
-                            "{} starts at {} of window #{nth} of {} on rank {} ({}) and at {} on rank {} ({})",
-                            self.call_name(first),
-                            super::window::bytes(offset),
-                            self.comm_name(comm),
-                            members[0].rank.0,
-                            self.at(&first.op),
-                            super::window::bytes(other_offset),
-                            member.rank.0,
-                            self.at(&member.launch.op),
-                        )
-                    });
-                    break;
-                }
+            let found: Vec<(&Member, u32, u64)> = members
+                .iter()
+                .filter_map(|m| look(&m.launch).map(|(nth, offset_bytes)| (m, nth, offset_bytes)))
+                .collect();
+            let Some(&(one, nth, _)) = found.first() else { continue };
+            let past = members[0].issue.past();
+            // Different windows say more than different places in one, whichever members come first.
+            if let Some((other, other_nth, _)) = found.iter().find(|(_, other, _)| *other != nth) {
+                let lowest = found.iter().map(|(_, nth, _)| *nth).min().expect("found one");
+                let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
+                let sentence = match self.config.explain {
+                    Explain::Yes => self.misregistered(state, one, other, nth, *other_nth),
+                    Explain::No => String::new(),
+                };
+                self.find(state, Rule::Win2, About::Window(comm, lowest), &ops, past, || sentence);
+            } else {
+                self.judge_places(state, (comm, nth), &found, past);
             }
         }
+    }
+
+    /// Judges whether members found their buffers at one place of a window that starts at one place.
+    fn judge_places(
+        &self,
+        state: &mut State,
+        (comm, nth): (CommId, u32),
+        found: &[(&Member, u32, u64)],
+        past: u64,
+    ) {
+        let base = |member: &Member| {
+            let view = self.view(state, member.rank, comm).expect("a launch has a view");
+            view.window(nth).expect("found at the launch").buffer.offset_bytes
+        };
+        let (one, _, offset) = found[0];
+        let differs = |(other, _, at): &&(&Member, u32, u64)| *at != offset || base(other) != base(one);
+        let Some((other, _, other_offset)) = found.iter().find(differs) else { return };
+        let (bases, about) = ([base(one), base(other)], About::Window(comm, nth));
+        if *other_offset == offset {
+            let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
+            self.find(state, Rule::Win4, about, &ops, past, || {
+                format!(
+                    "window #{nth} of {} starts at {} of its allocation on rank {} ({}) and at {} on \
+                     rank {} ({}), where {} uses it",
+                    self.comm_name(comm),
+                    super::window::bytes(bases[0]),
+                    one.rank.0,
+                    self.at(&ops[0]),
+                    super::window::bytes(bases[1]),
+                    other.rank.0,
+                    self.at(&ops[1]),
+                    self.call_name(&one.launch),
+                )
+            });
+            return;
+        }
+        let ops = [one.launch.op, other.launch.op];
+        self.find(state, Rule::Win4, about, &ops, past, || {
+            format!(
+                "{} starts at {} of window #{nth} of {} on rank {} ({}) and at {} on rank {} ({})",
+                self.call_name(&one.launch),
+                super::window::bytes(offset),
+                self.comm_name(comm),
+                one.rank.0,
+                self.at(&ops[0]),
+                super::window::bytes(*other_offset),
+                other.rank.0,
+                self.at(&ops[1]),
+            )
+        });
     }
 
     /// The operations that registered the n-th window of a communicator on two ranks.
@@ -657,15 +689,8 @@ impl Machine {
             .collect()
     }
 
-    fn misregistered(
-        &self,
-        state: &State,
-        members: &[Member],
-        member: &Member,
-        nth: u32,
-        other: u32,
-    ) -> String {
-        let (a, comm) = (&members[0], members[0].launch.comm);
+    fn misregistered(&self, state: &State, a: &Member, member: &Member, nth: u32, other: u32) -> String {
+        let comm = a.launch.comm;
         let named = |rank: Rank| {
             let view = self.view(state, rank, comm)?;
             let window = view.window(nth)?;
