@@ -11,13 +11,13 @@ use rankcheck_model::{
     Question, Rank, ReduceOp, Release, SizeClasses, TieBreak, Verb, WindowFlags,
 };
 
-use crate::script::Script;
+use crate::script::{Item, Script};
 
 /// Kind and three parameters.
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = 38;
+pub const KINDS: u8 = 45;
 
 const MIB: u64 = 1 << 20;
 
@@ -62,6 +62,28 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
     (b.script, config)
 }
 
+/// The program of these fragments in which every rank runs what the first fragment's rank runs, without what
+/// tells ranks apart.
+#[must_use]
+pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
+    let (mut script, config) = program(ranks, fragments);
+    let all: Arc<[Rank]> = (0..ranks).map(Rank).collect();
+    let of = fragments.first().map_or(0, |fragment| usize::from(fragment.1) % ranks as usize);
+    let mut threads = script.ranks[of].clone();
+    for item in threads.iter_mut().flatten() {
+        match item {
+            Item::Do(Verb::CommSplit { name, .. }) => {
+                *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all) });
+            }
+            Item::Do(Verb::Collect(call)) => Arc::make_mut(call).kind = CollectiveKind::AllReduce,
+            Item::Do(_) | Item::If(..) => {}
+        }
+    }
+    script.ranks = vec![threads; ranks as usize];
+    script.interchangeable = true;
+    (script, config)
+}
+
 fn slice(of: &Operand, offset_bytes: u64, len_bytes: u64) -> Operand {
     Operand::Slice { of: Arc::new(of.clone()), offset_bytes, len_bytes }
 }
@@ -77,19 +99,31 @@ impl Builder {
     }
 
     fn memory(&mut self, rank: u32, name: &str, len_bytes: u64, memory: MemoryKind) -> Operand {
+        self.memory_of(rank, 0, name, len_bytes, memory)
+    }
+
+    fn memory_of(
+        &mut self,
+        rank: u32,
+        thread: u32,
+        name: &str,
+        len_bytes: u64,
+        memory: MemoryKind,
+    ) -> Operand {
         let verb = Verb::MemAlloc { name: self.script.name(name), len_bytes, memory };
-        self.script.push(rank, 0, verb)
+        self.script.push(rank, thread, verb)
     }
 
     /// Makes only what the fragments need: each operation multiplies the interleavings.
     fn set_up(&mut self, fragments: &[Fragment]) {
         let uses = |kinds: &[u8]| fragments.iter().any(|f| kinds.contains(&(f.0 % KINDS)));
-        let comm = uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37]);
-        let memory = comm || uses(&[9, 11, 26, 30]);
+        let comm =
+            uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37, 38, 39, 40, 41, 42]);
+        let memory = comm || uses(&[9, 11, 26, 30, 44]);
         for rank in 0..self.ranks {
             let tp = if comm { self.init(rank, "tp") } else { Operand::Null };
             self.comms.push(tp);
-            let ep = if uses(&[25]) { self.init(rank, "ep") } else { Operand::Null };
+            let ep = if uses(&[25, 39]) { self.init(rank, "ep") } else { Operand::Null };
             self.others.push(ep);
             let a = if memory { self.memory(rank, "a", 4 * MIB, MemoryKind::Nccl) } else { Operand::Null };
             self.a.push(a);
@@ -99,7 +133,7 @@ impl Builder {
         for fragment in fragments {
             let (kind, p, q, _) = *fragment;
             let rank = u32::from(p) % self.ranks;
-            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=37) || q % 8 == 7;
+            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=44) || q % 8 == 7;
             if threaded && !self.second[rank as usize] {
                 self.second[rank as usize] = true;
                 self.script.thread(rank);
@@ -307,6 +341,9 @@ impl Builder {
                 let code = self.script.name("found");
                 self.script.ask(rank, 1, question, vec![Verb::Exit { code }]);
             }
+            38..=42 => self.beside(kind % KINDS, rank, q, s),
+            43 => self.pool_of_two(rank, q, s),
+            44 => self.free_that_waits(rank, q, s),
             35 | 36 => self.two_threads_meet(kind % KINDS == 35, rank),
             34 => {
                 // A reader, and two writers that nothing orders with it.
@@ -329,6 +366,95 @@ impl Builder {
                 self.script.push(other, 0, Verb::StoreGet { key });
             }
             _ => {}
+        }
+    }
+
+    /// All ranks do one thing; thread 1 of one rank does its part of it, or something else beside it.
+    fn beside(&mut self, kind: u8, rank: u32, q: u8, s: u8) {
+        let symmetric = WindowFlags::CollSymmetric;
+        for r in 0..self.ranks {
+            let at = r as usize;
+            let (comm, other) = (self.comms[at].clone(), self.others[at].clone());
+            let (a, b) = (self.a[at].clone(), self.b[at].clone());
+            let beside = u32::from(r == rank);
+            match kind {
+                // Two launches, on one communicator or on two.
+                38 | 39 => {
+                    let second = if kind == 38 { comm.clone() } else { other };
+                    let stream = if q.is_multiple_of(2) { "default" } else { "side" };
+                    let calls = [
+                        self.reduce(&comm, &a, 1 << 20, "default"),
+                        self.reduce(&second, &b, 1 << 20, stream),
+                    ];
+                    for (call, thread) in calls.into_iter().zip([0, beside]) {
+                        self.script.push(r, thread, Verb::Collect(Arc::new(call)));
+                    }
+                }
+                // A registration that may fail, and a free.
+                40 => {
+                    let odd = r != rank && q.is_multiple_of(2);
+                    let x = if odd { self.memory(r, "odd", 8 * MIB, MemoryKind::Nccl) } else { a.clone() };
+                    self.register(r, 0, x, symmetric);
+                    if r == rank {
+                        self.script.push(r, 1, Verb::Free { buffer: a, after: None });
+                    }
+                }
+                // A group, and a registration.
+                41 => {
+                    self.script.push(r, beside, Verb::GroupStart);
+                    self.register(r, beside, b.clone(), symmetric);
+                    let x = if s.is_multiple_of(4) && r == rank { Operand::Null } else { b };
+                    let call = self.reduce(&comm, &x, 1 << 20, "default");
+                    self.script.push(r, beside, Verb::Collect(Arc::new(call)));
+                    self.script.push(r, beside, Verb::GroupEnd);
+                    self.register(r, 0, a, symmetric);
+                }
+                // A registration or a launch, and the end of its communicator.
+                _ => {
+                    if q.is_multiple_of(2) {
+                        self.register(r, 0, a, symmetric);
+                    } else {
+                        let call = self.reduce(&comm, &a, 1 << 20, "default");
+                        self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+                    }
+                    if r == rank {
+                        self.script.push(r, 1, Verb::CommDestroy { comm });
+                    }
+                }
+            }
+        }
+    }
+
+    /// Two threads take blocks of one pool and write them.
+    fn pool_of_two(&mut self, rank: u32, q: u8, s: u8) {
+        let pool = self.script.name("pool");
+        for thread in 0..2 {
+            let stream = self.script.name(if q >> thread & 1 == 0 { "default" } else { "side" });
+            self.fresh += 1;
+            let name = self.script.name(&format!("p{}", self.fresh));
+            let block =
+                self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+            let writes: Arc<[Operand]> = [block.clone()].into();
+            let kernel = self.script.name(["left", "right"][thread as usize]);
+            self.script.push(rank, thread, Verb::Kernel { name: kernel, reads: [].into(), writes, stream });
+            if s >> thread & 1 == 0 {
+                self.script.push(rank, thread, Verb::Free { buffer: block, after: None });
+            }
+        }
+    }
+
+    /// Thread 1 frees what waits for the device; thread 0 launches.
+    fn free_that_waits(&mut self, rank: u32, q: u8, s: u8) {
+        let stream = self.script.name(if q.is_multiple_of(2) { "default" } else { "side" });
+        let x = self.memory_of(rank, 1, "waits", MIB, MemoryKind::Cuda);
+        let a: Arc<[Operand]> = [self.a[rank as usize].clone()].into();
+        let name = self.script.name("fill");
+        self.script.push(rank, 0, Verb::Kernel { name, reads: [].into(), writes: a.clone(), stream });
+        self.script.push(rank, 1, Verb::Free { buffer: x, after: None });
+        if s.is_multiple_of(2) {
+            let name = self.script.name("scan");
+            let stream = self.script.name("default");
+            self.script.push(rank, 1, Verb::Kernel { name, reads: a, writes: [].into(), stream });
         }
     }
 

@@ -86,8 +86,10 @@ impl Source for Script {
         let items = &self.ranks[rank.at()][entry.0 as usize];
         let mut given = answers.iter();
         let mut ops = Vec::new();
+        // What ranks share lies at one place.
+        let file = if self.interchangeable { 0 } else { rank.0 };
         for (line, item) in items.iter().enumerate() {
-            let place = PlaceId(rank.0 * 1_000_000 + entry.0 * 10_000 + u32::try_from(line).expect("short"));
+            let place = PlaceId(file * 1_000_000 + entry.0 * 10_000 + u32::try_from(line).expect("short"));
             match item {
                 Item::Do(verb) => ops.push(Op { verb: verb.clone(), place }),
                 Item::If(question, then) => match given.next() {

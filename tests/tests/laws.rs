@@ -7,8 +7,8 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
 use rankcheck::explore::{Bounds, Exploration, explore};
 use rankcheck::naive;
-use rankcheck_model::{ObjectKind, Outcome, Rule, Source};
-use rankcheck_tests::random::{Fragment, KINDS, program};
+use rankcheck_model::{Machine, ObjectKind, Outcome, Rank, Rule, Source};
+use rankcheck_tests::random::{Fragment, KINDS, interchangeable, program};
 
 /// `RANKCHECK_PROGRAMS` asks for more, for example every night.
 fn programs() -> usize {
@@ -55,20 +55,65 @@ fn difference(ranks: u32, fragments: &[Fragment]) -> Result<Option<(Exploration,
     ))
 }
 
+/// Programs that were hard once: each lost or invented an outcome before the model was repaired.
+const HARD: [(u32, &[Fragment]); 2] = [
+    // A free against a kernel that reaches the memory through windows of other ranks only.
+    (3, &[(31, 27, 214, 244), (11, 174, 157, 255), (24, 228, 74, 86)]),
+    // Two streams hang, and either thread may have made its stream first.
+    (2, &[(23, 30, 55, 0), (25, 4, 171, 50), (26, 213, 147, 88), (25, 204, 119, 53)]),
+];
+
+/// Differences are rarely alone; so many are shown.
+const SHOWN: usize = 12;
+
+/// Random programs, the same in every run. `RANKCHECK_SEED` asks for others.
+fn runner(law: u8) -> TestRunner {
+    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    let mut seed = [law; 32];
+    if let Some(other) = std::env::var("RANKCHECK_SEED").ok().and_then(|n| n.parse::<u64>().ok()) {
+        seed[..8].copy_from_slice(&other.to_le_bytes());
+    }
+    TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
+}
+
+/// Shrinks a program by hand: keeps simplifying while the two semantics still differ. Returns what they differ in.
+fn shrunk(
+    mut tree: impl ValueTree<Value = (u32, Vec<Fragment>)>,
+    first: String,
+    difference: impl Fn(u32, &[Fragment]) -> Option<String>,
+) -> String {
+    let mut smallest = first;
+    while tree.simplify() {
+        let (ranks, list) = tree.current();
+        match difference(ranks, &list) {
+            Some(text) => smallest = text,
+            None if tree.complicate() => {}
+            None => break,
+        }
+    }
+    smallest
+}
+
+#[test]
+fn hard_programs_agree() {
+    let differences: Vec<String> =
+        HARD.iter().filter_map(|(ranks, list)| difference(*ranks, list).err()).collect();
+    assert!(differences.is_empty(), "{}", differences.join("\n\n"));
+}
+
 #[test]
 fn reduced_and_naive_agree() {
-    let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[7; 32]);
-    let mut runner = TestRunner::new_with_rng(config, rng);
+    let mut runner = runner(7);
     let strategy = fragments();
     let (mut compared, mut several, mut one_run) = (0, 0, 0);
     let mut broken: BTreeMap<Rule, u32> = BTreeMap::new();
+    let mut differences = Vec::new();
     let mut tried = 0;
     let wanted = programs();
-    while compared < wanted {
+    while compared < wanted && differences.len() < SHOWN {
         tried += 1;
         assert!(tried < 2 * wanted, "most programs must be small enough to compare");
-        let mut tree = strategy.new_tree(&mut runner).expect("a strategy generates");
+        let tree = strategy.new_tree(&mut runner).expect("a strategy generates");
         let (ranks, list) = tree.current();
         match difference(ranks, &list) {
             Ok(None) => {}
@@ -83,26 +128,13 @@ fn reduced_and_naive_agree() {
                     *broken.entry(*rule).or_default() += 1;
                 }
             }
-            Err(mut first) => {
-                // Shrink by hand: keep simplifying while the two still differ.
-                loop {
-                    if !tree.simplify() {
-                        break;
-                    }
-                    let (ranks, list) = tree.current();
-                    match difference(ranks, &list) {
-                        Err(text) => first = text,
-                        Ok(_) => {
-                            if !tree.complicate() {
-                                break;
-                            }
-                        }
-                    }
-                }
-                panic!("{first}");
+            Err(first) => {
+                differences.push(shrunk(tree, first, |ranks, list| difference(ranks, list).err()));
             }
         }
     }
+    let texts = differences.join("\n\n");
+    assert!(differences.is_empty(), "{} of {tried} programs differ:\n{texts}", differences.len());
     println!("{compared} programs compared, {several} with several outcomes, {one_run} decided by one run");
     for rule in Rule::ALL {
         println!("  {rule:8} broken in {:4}", broken.get(rule).unwrap_or(&0));
@@ -113,13 +145,110 @@ fn reduced_and_naive_agree() {
     }
 }
 
+/// All ways to renumber so many ranks: `to[old] = new`.
+fn renumberings(ranks: u32) -> Vec<Vec<Rank>> {
+    let mut all = vec![Vec::new()];
+    for rank in (0..ranks).map(Rank) {
+        let longer = |shorter: &Vec<Rank>| {
+            let insert = |at: usize| {
+                let mut longer = shorter.clone();
+                longer.insert(at, rank);
+                longer
+            };
+            (0..=shorter.len()).map(insert).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// Everything that an exploration of interchangeable ranks stands for: its witnesses' ends under all numbers.
+fn unfolded(source: &Arc<dyn Source>, exploration: &Exploration) -> BTreeSet<Outcome> {
+    let machine = Machine::new(Arc::clone(source), exploration.config.clone());
+    let mut outcomes = BTreeSet::new();
+    for witness in exploration.outcomes.values() {
+        let mut state = machine.init();
+        machine.advance(&mut state);
+        for choice in &witness.choices {
+            assert!(machine.possible(&state, choice), "a witness fits its program");
+            machine.take(&mut state, choice);
+            machine.advance(&mut state);
+        }
+        for to in renumberings(exploration.config.ranks) {
+            let mut state = state.clone();
+            machine.renumber(&mut state, &to);
+            machine.finish(&mut state);
+            outcomes.insert(machine.outcome(&state));
+        }
+    }
+    outcomes
+}
+
+/// The difference between interchangeable ranks and the oracle, in words; none if a bound was hit.
+fn unfolded_difference(ranks: u32, fragments: &[Fragment]) -> Result<Option<Exploration>, String> {
+    let (script, config) = interchangeable(ranks, fragments);
+    let source: Arc<dyn Source> = Arc::new(script);
+    let naive = naive::explore(&source, config.clone(), &bounds()).expect("a script evaluates");
+    if naive.bound.is_some() {
+        return Ok(None);
+    }
+    let reduced = explore(&source, config, &bounds()).expect("a script evaluates");
+    if reduced.bound.is_some() {
+        return Ok(None);
+    }
+    let unfolded = unfolded(&source, &reduced);
+    let (r, n): (BTreeSet<_>, _) = (unfolded.iter().collect(), outcomes(&naive));
+    let strange: Vec<_> = outcomes(&reduced).difference(&r).copied().collect();
+    if r == n && strange.is_empty() {
+        return Ok(Some(reduced));
+    }
+    let lost: Vec<_> = n.difference(&r).collect();
+    let invented: Vec<_> = r.difference(&n).collect();
+    Err(format!(
+        "{ranks} ranks {fragments:?}: lost {} of {}: {lost:#?}\ninvented {}: {invented:#?}\n\
+         not of its own witness: {strange:#?}\ncontended {:?}",
+        lost.len(),
+        n.len(),
+        invented.len(),
+        reduced.contended
+    ))
+}
+
+/// Ranks that run one program: what the merged exploration finds is, under all numbers, what the oracle finds.
+#[test]
+fn interchangeable_ranks_agree() {
+    let mut runner = runner(13);
+    let strategy = fragments();
+    let (mut compared, mut tried, mut folded) = (0, 0, 0);
+    let mut differences = Vec::new();
+    let wanted = programs() / 4;
+    while compared < wanted && differences.len() < SHOWN {
+        tried += 1;
+        assert!(tried < 4 * wanted, "most programs must be small enough to compare");
+        let tree = strategy.new_tree(&mut runner).expect("a strategy generates");
+        let (ranks, list) = tree.current();
+        match unfolded_difference(ranks, &list) {
+            Ok(None) => {}
+            Ok(Some(reduced)) => {
+                compared += 1;
+                folded += usize::from(reduced.outcomes.len() > 1);
+            }
+            Err(first) => {
+                differences.push(shrunk(tree, first, |ranks, list| unfolded_difference(ranks, list).err()));
+            }
+        }
+    }
+    let texts = differences.join("\n\n");
+    assert!(differences.is_empty(), "{} of {tried} programs differ:\n{texts}", differences.len());
+    println!("{compared} programs of interchangeable ranks compared, {folded} with several outcomes");
+    assert!(folded * 10 >= compared, "at least 10 % with several outcomes");
+}
+
 /// Declaring one kind of object to commute although it does not must be noticed.
 #[test]
 fn every_entry_of_the_commutation_table_is_needed() {
     for kind in ObjectKind::ALL {
-        let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
-        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &[11; 32]);
-        let mut runner = TestRunner::new_with_rng(config, rng);
+        let mut runner = runner(11);
         let strategy = fragments();
         let mut tried = 0;
         let noticed = loop {
@@ -149,5 +278,45 @@ fn every_entry_of_the_commutation_table_is_needed() {
         };
         println!("{kind:?}: declared commuting, noticed after {tried} programs");
         assert!(noticed, "{kind:?} could be declared commuting and no program would tell");
+    }
+}
+
+#[test]
+#[ignore]
+fn debug_one() {
+    let list: Vec<Fragment> = std::env::var("FRAGS")
+        .unwrap()
+        .split(';')
+        .map(|f| {
+            let v: Vec<u8> = f.split(',').map(|x| x.trim().parse().unwrap()).collect();
+            (v[0], v[1], v[2], v[3])
+        })
+        .collect();
+    let ranks: u32 = std::env::var("RANKS").unwrap().parse().unwrap();
+    let (script, config) =
+        if std::env::var("SAME").is_ok() { interchangeable(ranks, &list) } else { program(ranks, &list) };
+    for (r, threads) in script.ranks.iter().enumerate() {
+        for (t, items) in threads.iter().enumerate() {
+            println!("rank {r} thread {t}");
+            for item in items {
+                println!("   {item:?}");
+            }
+        }
+    }
+    let source: Arc<dyn Source> = Arc::new(script);
+    let naive = naive::explore(&source, config.clone(), &bounds()).unwrap();
+    let reduced = explore(&source, config, &bounds()).unwrap();
+    println!("contended {:?}", reduced.contended);
+    for (o, w) in &naive.outcomes {
+        if !reduced.outcomes.contains_key(o) {
+            println!("LOST {o:?}\n  by {:?}", w.choices);
+        }
+    }
+    for (o, w) in &reduced.outcomes {
+        println!(
+            "{} {o:?}\n  by {:?}",
+            if naive.outcomes.contains_key(o) { "both" } else { "INVENTED" },
+            w.choices
+        );
     }
 }

@@ -269,3 +269,51 @@ fn interchangeable_ranks_are_counted_once() {
         assert_eq!((classes(&merged), classes(&apart)), (classes(&naive), classes(&naive)));
     }
 }
+
+/// A registration that fails returns to nobody's window: a free by another thread comes before the call, while it is
+/// under way, or after it, and each is another end.
+#[test]
+fn a_free_may_come_between_the_call_and_the_return_of_a_registration() {
+    let mut s = Script::new(2);
+    let tp = s.name("tp");
+    for (rank, (name, len_bytes)) in [("a", 4 << 20), ("b", 8 << 20)].into_iter().enumerate() {
+        let rank = u32::try_from(rank).expect("two ranks");
+        let comm = s.push(rank, 0, Verb::CommInit { name: tp, members: all(2) });
+        let name = s.name(name);
+        let memory = s.push(rank, 0, Verb::MemAlloc { name, len_bytes, memory: MemoryKind::Nccl });
+        if rank == 0 {
+            s.thread(0);
+            s.push(0, 0, Verb::Spawn { entry: Entry(1) });
+            s.push(0, 1, Verb::Free { buffer: memory.clone(), after: None });
+        }
+        s.push(rank, 0, Verb::Register { comm, memory, flags: WindowFlags::CollSymmetric });
+    }
+    let ends = ["undefined MEM-1 WIN-3", "error WIN-11 WIN-3", "error WIN-3"];
+    decides(s, Config::new(2), &ends, 9);
+}
+
+/// A kernel reaches memory through windows that another rank's buffer was paired with. A free that nothing orders
+/// with it is in flight, whichever comes first.
+#[test]
+fn a_free_races_with_a_kernel_that_comes_through_a_window() {
+    let mut s = Script::new(2);
+    let (tp, a, b) = (s.name("tp"), s.name("a"), s.name("b"));
+    let flags = WindowFlags::CollSymmetric;
+    for r in 0..2 {
+        let comm = s.push(r, 0, Verb::CommInit { name: tp, members: all(2) });
+        let [a, b] = [a, b]
+            .map(|name| s.push(r, 0, Verb::MemAlloc { name, len_bytes: 4 << 20, memory: MemoryKind::Nccl }));
+        let order = if r == 0 { [&b, &a] } else { [&a, &b] };
+        for memory in order {
+            s.push(r, 0, Verb::Register { comm: comm.clone(), memory: memory.clone(), flags });
+        }
+        if r == 0 {
+            s.thread(0);
+            s.push(0, 0, Verb::Spawn { entry: Entry(1) });
+            s.push(0, 1, Verb::Free { buffer: b.clone(), after: None });
+        }
+        let call = all_reduce(&s, comm, a, 1 << 20);
+        s.push(r, 0, call);
+    }
+    decides(s, Config::new(2), &["undefined MEM-1 WIN-11 WIN-2"], 1);
+}

@@ -94,7 +94,12 @@ pub fn replay(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> 
             Choice::Thread(..) if !reduced => {}
             Choice::Thread(rank, thread) => {
                 let op = machine.next_op(&state, *rank, *thread);
-                let text = format!("{} goes first", machine.next_name(&state, *rank, *thread));
+                let name = machine.next_name(&state, *rank, *thread);
+                // A call that waits for other ranks runs in two parts.
+                let text = match Machine::waits_in(&state, *rank, *thread) {
+                    Some(_) => format!("{name} returns first"),
+                    None => format!("{name} goes first"),
+                };
                 steps.push(Step { rank: *rank, thread: *thread, op, text, picked: false });
             }
             Choice::Stream(..) | Choice::Meet(_) => {}

@@ -175,8 +175,12 @@ fn names_ranks(verb: &Verb, ranks: u32) -> bool {
     {
         return !world(members);
     }
-    let rooted = |kind| matches!(kind, CollectiveKind::Broadcast { .. });
-    matches!(verb, Verb::CommSplit { .. }) || matches!(verb, Verb::Collect(call) if rooted(call.kind))
+    // A broadcast has a root; a gather and a scatter give each rank the place of its number in a buffer.
+    let numbered = |kind| match kind {
+        CollectiveKind::Broadcast { .. } | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => true,
+        CollectiveKind::AllReduce => false,
+    };
+    matches!(verb, Verb::CommSplit { .. }) || matches!(verb, Verb::Collect(call) if numbered(call.kind))
 }
 
 impl Recorder {

@@ -136,24 +136,31 @@ impl Terms {
             TermNode::Kernel(name, rank, reads) => {
                 TermNode::Kernel(name, to[rank.at()], self.renumber_all(&reads, to, memo))
             }
-            TermNode::Reduced(op, parts) => {
-                // Members are the whole world in rank order wherever ranks are interchangeable.
-                let mut moved = parts.clone();
-                for (old, part) in parts.iter().enumerate() {
-                    moved[to[old].at()] = self.renumbered(*part, to, memo);
-                }
-                TermNode::Reduced(op, moved)
-            }
+            TermNode::Reduced(op, parts) => TermNode::Reduced(op, self.renumber_members(&parts, to, memo)),
+            TermNode::Striped(parts) => TermNode::Striped(self.renumber_members(&parts, to, memo)),
             TermNode::Row(parts) => {
                 let moved = parts.into_iter().map(|(part, len)| (self.renumbered(part, to, memo), len));
                 TermNode::Row(moved.collect())
             }
-            TermNode::Striped(parts) => TermNode::Striped(self.renumber_all(&parts, to, memo)),
             TermNode::Part(of, offset, len) => TermNode::Part(self.renumbered(of, to, memo), offset, len),
         };
         let renumbered = self.intern(node);
         memo.insert(term, renumbered);
         renumbered
+    }
+
+    /// Members are the whole world in rank order wherever ranks are interchangeable.
+    fn renumber_members(
+        &mut self,
+        terms: &[Term],
+        to: &[Rank],
+        memo: &mut FxHashMap<Term, Term>,
+    ) -> Vec<Term> {
+        let mut moved = terms.to_vec();
+        for (old, term) in terms.iter().enumerate() {
+            moved[to[old].at()] = self.renumbered(*term, to, memo);
+        }
+        moved
     }
 
     fn renumber_all(&mut self, terms: &[Term], to: &[Rank], memo: &mut FxHashMap<Term, Term>) -> Vec<Term> {

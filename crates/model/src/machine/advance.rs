@@ -225,6 +225,9 @@ impl Machine {
 
     fn hold(&self, state: &mut State, work: &mut Worklist, meeting: &Meeting) {
         work.arrived.remove(meeting);
+        if self.meeting_contended(state, meeting) {
+            return;
+        }
         let invited = self.invited(meeting);
         let here: Vec<Option<u32>> =
             invited.iter().map(|rank| Self::waiting_at(state, *rank, meeting)).collect();
@@ -238,6 +241,52 @@ impl Machine {
                 self.count_arrival(state, work, *rank, &next);
             }
         }
+    }
+
+    /// An operation that waits for other ranks runs in two parts, and both touch the same objects: what is
+    /// unordered with the call may come before it, after its return, or in between. So on a contended object
+    /// the return is a turn as the call is one.
+    fn meeting_contended(&self, state: &State, meeting: &Meeting) -> bool {
+        !self.config.contended.is_empty()
+            && self.invited(meeting).iter().any(|rank| {
+                Self::waiting_at(state, *rank, meeting)
+                    .is_some_and(|thread| self.contended(state, *rank, thread))
+            })
+    }
+
+    /// Meetings to which everybody has come. Set-up events of one communicator take place in order, whichever
+    /// thread waits in them.
+    fn complete_meetings(&self, state: &State) -> Vec<Meeting> {
+        let mut waited: Vec<&Meeting> = Vec::new();
+        for t in state.ranks.iter().flat_map(|r| &r.threads) {
+            if let Status::Waiting(meeting) = &t.status
+                && !waited.contains(&meeting)
+            {
+                waited.push(meeting);
+            }
+        }
+        let earlier = |other: &Meeting, meeting: &Meeting| match (other, meeting) {
+            (Meeting::Setup(a, m), Meeting::Setup(b, n)) => a == b && m < n,
+            _ => false,
+        };
+        let first = waited.iter().filter(|meeting| !waited.iter().any(|other| earlier(other, meeting)));
+        first
+            .filter(|meeting| self.everybody_at(state, meeting))
+            .map(|meeting| Meeting::clone(meeting))
+            .collect()
+    }
+
+    /// The meeting that a thread is in.
+    #[must_use]
+    pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Meeting> {
+        match &state.ranks[rank.at()].threads[thread.at()].status {
+            Status::Waiting(meeting) => Some(meeting.clone()),
+            Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) => None,
+        }
+    }
+
+    fn everybody_at(&self, state: &State, meeting: &Meeting) -> bool {
+        self.invited(meeting).iter().all(|rank| Self::waiting_at(state, *rank, meeting).is_some())
     }
 
     fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
@@ -305,6 +354,15 @@ impl Machine {
                 Poll::Run | Poll::Wait => {}
             }
         }
+        if self.config.contended.is_empty() {
+            return turns;
+        }
+        // Complete meetings are left only if they are contended. A turn of a thread that waits is its return.
+        for meeting in self.complete_meetings(state) {
+            let first = self.invited(&meeting)[0];
+            let thread = Self::waiting_at(state, first, &meeting).expect("a complete meeting");
+            turns.push(Choice::Thread(first, Thread(thread)));
+        }
         turns
     }
 
@@ -331,35 +389,14 @@ impl Machine {
     pub fn steps(&self, state: &State) -> Vec<Choice> {
         assert_eq!(self.config.mode, Mode::Naive, "single steps belong to the naive semantics");
         let mut steps = Vec::new();
-        let mut meetings: Vec<Meeting> = Vec::new();
         for (rank, thread) in self.threads(state) {
             match self.poll(state, rank, thread) {
-                Poll::Wait => {
-                    if let Status::Waiting(m) = &state.ranks[rank.at()].threads[thread as usize].status
-                        && !meetings.contains(m)
-                    {
-                        meetings.push(m.clone());
-                    }
-                }
+                Poll::Wait => {}
                 Poll::Run => steps.push(Choice::Thread(rank, Thread(thread))),
                 Poll::Pick(..) => steps.extend(self.picks(state, rank, thread)),
             }
         }
-        for meeting in meetings.clone() {
-            // Set-up events of one communicator take place in order, whichever thread waits in them.
-            let earlier = |other: &Meeting| match (other, &meeting) {
-                (Meeting::Setup(a, m), Meeting::Setup(b, n)) => a == b && m < n,
-                _ => false,
-            };
-            if meetings.iter().any(earlier) {
-                continue;
-            }
-            let complete =
-                self.invited(&meeting).iter().all(|r| Self::waiting_at(state, *r, &meeting).is_some());
-            if complete {
-                steps.push(Choice::Meet(meeting));
-            }
-        }
+        steps.extend(self.complete_meetings(state).into_iter().map(Choice::Meet));
         for rank in (0..self.config.ranks).map(Rank) {
             for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
                 if stream.hung {
@@ -386,7 +423,10 @@ impl Machine {
     #[must_use]
     pub fn possible(&self, state: &State, choice: &Choice) -> bool {
         match choice {
-            Choice::Thread(rank, thread) => self.poll(state, *rank, thread.0) == Poll::Run,
+            Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
+                Some(meeting) => self.everybody_at(state, &meeting),
+                None => self.poll(state, *rank, thread.0) == Poll::Run,
+            },
             Choice::Pick(rank, thread, picks) => {
                 matches!(self.poll(state, *rank, thread.0), Poll::Pick(..))
                     && self.expand(state, *rank, thread.0).contains(picks)
@@ -398,7 +438,10 @@ impl Machine {
     /// Takes a choice. In the reduced semantics [`Machine::advance`] follows.
     pub fn take(&self, state: &mut State, choice: &Choice) {
         match choice {
-            Choice::Thread(rank, thread) => self.run_thread(state, *rank, thread.0),
+            Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
+                Some(meeting) => self.meet(state, &meeting),
+                None => self.run_thread(state, *rank, thread.0),
+            },
             Choice::Pick(rank, thread, picks) => {
                 state.rank_mut(*rank).threads[thread.at()].picks.clone_from(picks);
                 if self.poll(state, *rank, thread.0) == Poll::Run {

@@ -9,7 +9,9 @@ use std::sync::{Arc, PoisonError};
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
-use super::state::{Access, Connection, Executed, GroupCall, Launch, Meeting, State, StreamOp, Work, whole};
+use super::state::{
+    Access, Connection, Executed, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, whole,
+};
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::window::INVALID_ARGUMENT;
 use super::{Explain, Machine, locked};
@@ -29,6 +31,17 @@ struct Member {
     stream: usize,
     launch: Arc<Launch>,
     issue: Clock,
+}
+
+/// How the kernels of a collective's members fit together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernels {
+    /// The same kernel, on the same parameters.
+    Together,
+    /// The same kernel on different parameters: it may end, and nobody specifies with what.
+    Undefined,
+    /// Different kernels: none of them ends.
+    Apart,
 }
 
 impl Launch {
@@ -159,7 +172,7 @@ impl Machine {
     pub(crate) fn judge_freed(&self, state: &mut State, rank: Rank, thread: u32, buffer: &Buffer, op: OpRef) {
         let past = Self::past(state, rank, thread);
         let r = &state.ranks[rank.at()];
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released);
+        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
         if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
             self.find(state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
@@ -323,7 +336,8 @@ impl Machine {
                 issue: head.issue.clone(),
             });
         }
-        if !self.judge_kernels(state, comm, &members) {
+        let kernels = self.judge_kernels(state, comm, &members);
+        if kernels == Kernels::Apart {
             for member in &members {
                 state.rank_mut(member.rank).streams[member.stream].1.hung = true;
             }
@@ -337,12 +351,15 @@ impl Machine {
             self.access_buffers(state, member);
         }
         self.judge_launch_order(state, comm, &members);
-        self.judge_windows(state, comm, &members);
-        self.move_data(state, &members);
+        // Whose parameters would count where they differ? No member is the first among equals.
+        if kernels == Kernels::Together {
+            self.judge_windows(state, comm, &members);
+            self.move_data(state, &members);
+        }
     }
 
-    /// Whether all members run the same kernel on the same parameters; if not, no rank's kernel ends.
-    fn judge_kernels(&self, state: &mut State, comm: CommId, members: &[Member]) -> bool {
+    /// Whether all members run the same kernel on the same parameters.
+    fn judge_kernels(&self, state: &mut State, comm: CommId, members: &[Member]) -> Kernels {
         let first = &members[0].launch;
         let nth = first.nth;
         let about = About::Comm(comm);
@@ -361,7 +378,7 @@ impl Machine {
         let whole = |l: &Launch| (parameters(l), registered(l), l.path, l.written, l.call.declared);
         let expected = (parameters(first), registered(first), first.path, first.written, Declared::Nothing);
         if members.iter().all(|m| whole(&m.launch) == expected) {
-            return true;
+            return Kernels::Together;
         }
         if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
             let ops = [first.op, members[other].launch.op];
@@ -373,7 +390,7 @@ impl Machine {
             if members.iter().any(|m| m.launch.path == KernelPath::Ordinary) {
                 Self::undefine(state, first.op);
             }
-            return false;
+            return Kernels::Apart;
         }
         if let Some(other) = differs(&|l| parameters(l) != parameters(first)) {
             let ops = [first.op, members[other].launch.op];
@@ -390,7 +407,7 @@ impl Machine {
                 })
             });
             Self::undefine(state, first.op);
-            return true;
+            return Kernels::Undefined;
         }
         if let Some(other) = differs(&|l| l.written != first.written) {
             let (a, b) = (&members[0], &members[other]);
@@ -422,7 +439,10 @@ impl Machine {
                     format!("{} {on}", self.call_name(&m.launch))
                 })
             });
-            return differs(&|l| l.path != first.path).is_none();
+            return match differs(&|l| l.path != first.path) {
+                Some(_) => Kernels::Apart,
+                None => Kernels::Together,
+            };
         }
         let declared = differs(&|l| l.call.declared == Declared::Symmetric);
         if let Some(declared) = declared
@@ -440,7 +460,7 @@ impl Machine {
                 )
             });
         }
-        true
+        Kernels::Together
     }
 
     fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
@@ -511,31 +531,38 @@ impl Machine {
         if self.comms.read().unwrap_or_else(PoisonError::into_inner).0.len() < 2 {
             return;
         }
-        let now: Arc<[_]> = members
+        let now: Arc<[Ran]> = members
             .iter()
             .map(|m| {
                 let clock = &state.ranks[m.rank.at()].streams[m.stream].1.clock;
-                (m.rank, m.launch.issue, clock.actor(), clock.epoch(), m.launch.op)
+                let (actor, epoch, called) = (clock.actor(), clock.epoch(), m.issue.clone());
+                Ran { rank: m.rank, issue: m.launch.issue, called, actor, epoch, op: m.launch.op }
             })
             .collect();
         let mut clash = None;
         for earlier in &state.shared.executed {
-            let ordered = earlier.members.iter().all(|(_, _, actor, epoch, _)| {
+            let ordered = earlier.members.iter().all(|e| {
                 members
                     .iter()
-                    .all(|m| state.ranks[m.rank.at()].streams[m.stream].1.clock.after(*actor, *epoch))
+                    .all(|m| state.ranks[m.rank.at()].streams[m.stream].1.clock.after(e.actor, e.epoch))
             });
             if ordered || earlier.comm == comm || self.config.coresident > 1 {
                 continue;
             }
-            let shared: Vec<_> = now
+            let shared: Vec<(&Ran, &Ran)> = now
                 .iter()
-                .filter_map(|n| earlier.members.iter().find(|e| e.0 == n.0).map(|e| (*n, *e)))
+                .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
                 .collect();
-            let before = shared.iter().position(|(n, e)| e.1 < n.1);
-            let after = shared.iter().position(|(n, e)| e.1 > n.1);
-            if let (Some(before), Some(after)) = (before, after) {
-                clash.get_or_insert((earlier.comm, shared[before], shared[after]));
+            let before = shared.iter().filter(|(n, e)| !n.launched_before(e));
+            let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
+            let opposite = |(n, e): &(&Ran, &Ran)| {
+                let other = after.iter().find(|other| other.0.rank != n.rank)?;
+                Some(((*n).clone(), (*e).clone(), other.0.clone(), other.1.clone()))
+            };
+            if clash.is_none()
+                && let Some(pair) = before.into_iter().find_map(opposite)
+            {
+                clash = Some((earlier.comm, pair));
             }
         }
         let mut executed = std::mem::take(&mut state.shared_mut().executed);
@@ -544,20 +571,22 @@ impl Machine {
             executed.retain(|earlier| !self.known_to_all(state, earlier));
         }
         state.shared_mut().executed = executed;
-        if let Some((other, before, after)) = clash {
-            let ops = [before.0.4, after.0.4];
+        if let Some((other, (late, early, first, second))) = clash {
             let past = members[0].issue.past();
             let about = About::Comm(comm.min(other));
-            self.find(state, Rule::Coll4, about, &ops, past, || {
+            let launches = |a: &Ran, b: &Ran| if a.launched_before(b) { "launches" } else { "may launch" };
+            self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
                 format!(
-                    "rank {} launches {} before {} ({}), rank {} the other way round ({}), \
+                    "rank {} {} {} before {} ({}), rank {} {} the other way round ({}), \
                      and nothing orders them",
-                    before.0.0.0,
+                    late.rank.0,
+                    launches(&early, &late),
                     self.comm_name(other),
                     self.comm_name(comm),
-                    self.at(&before.0.4),
-                    after.0.0.0,
-                    self.at(&after.0.4),
+                    self.at(&late.op),
+                    first.rank.0,
+                    launches(&first, &second),
+                    self.at(&first.op),
                 )
             });
         }
@@ -565,11 +594,9 @@ impl Machine {
 
     /// Whether everything that can still run is ordered after a collective that ran.
     fn known_to_all(&self, state: &State, executed: &Executed) -> bool {
-        let known = |clock: &Clock| {
-            executed.members.iter().all(|(_, _, actor, epoch, _)| clock.after(*actor, *epoch))
-        };
-        executed.members.iter().all(|(rank, ..)| {
-            let r = &state.ranks[rank.at()];
+        let known = |clock: &Clock| executed.members.iter().all(|ran| clock.after(ran.actor, ran.epoch));
+        executed.members.iter().all(|ran| {
+            let r = &state.ranks[ran.rank.at()];
             r.threads.iter().all(|thread| !thread.running() || known(&thread.clock))
                 && r.streams.iter().all(|(_, s)| s.queue.iter().all(|op| known(&op.issue) || known(&s.clock)))
         })
@@ -590,61 +617,75 @@ impl Machine {
         };
         let looks: [(bool, Look); 2] = [(send_matters, |l| l.send_window), (recv_matters, |l| l.recv_window)];
         for (_, look) in looks.iter().filter(|(matters, _)| *matters) {
-            let Some((nth, offset)) = look(first) else { continue };
-            for member in &members[1..] {
-                let Some((other, other_offset)) = look(&member.launch) else { continue };
-                let past = members[0].issue.past();
-                if other != nth {
-                    let ops = self.registrations(state, comm, (members[0].rank, nth), (member.rank, nth));
-                    let sentence = match self.config.explain {
-                        Explain::Yes => self.misregistered(state, members, member, nth, other),
-                        Explain::No => String::new(),
-                    };
-                    let about = About::Window(comm, nth.min(other));
-                    self.find(state, Rule::Win2, about, &ops, past, || sentence);
-                    break;
-                }
-                let [base, other_base] = [members[0].rank, member.rank].map(|rank| {
-                    let view = self.view(state, rank, comm).expect("a launch has a view");
-                    view.window(nth).expect("found at the launch").buffer.offset_bytes
-                });
-                if other_offset == offset && other_base != base {
-                    let ops = self.registrations(state, comm, (members[0].rank, nth), (member.rank, nth));
-                    self.find(state, Rule::Win4, About::Window(comm, nth), &ops, past, || {
-                        format!(
-                            "window #{nth} of {} starts at {} of its allocation on rank {} ({}) and at {} on \
-                             rank {} ({}), where {} uses it",
-                            self.comm_name(comm),
-                            super::window::bytes(base),
-                            members[0].rank.0,
-                            self.at(&ops[0]),
-                            super::window::bytes(other_base),
-                            member.rank.0,
-                            self.at(&ops[1]),
-                            self.call_name(first),
-                        )
-                    });
-                    break;
-                }
-                if other_offset != offset {
-                    let ops = [first.op, member.launch.op];
-                    self.find(state, Rule::Win4, About::Window(comm, nth), &ops, past, || {
-                        format!(
-                            "{} starts at {} of window #{nth} of {} on rank {} ({}) and at {} on rank {} ({})",
-                            self.call_name(first),
-                            super::window::bytes(offset),
-                            self.comm_name(comm),
-                            members[0].rank.0,
-                            self.at(&first.op),
-                            super::window::bytes(other_offset),
-                            member.rank.0,
-                            self.at(&member.launch.op),
-                        )
-                    });
-                    break;
-                }
+            let found: Vec<(&Member, u32, u64)> = members
+                .iter()
+                .filter_map(|m| look(&m.launch).map(|(nth, offset_bytes)| (m, nth, offset_bytes)))
+                .collect();
+            let Some(&(one, nth, _)) = found.first() else { continue };
+            let past = members[0].issue.past();
+            // Different windows say more than different places in one, whichever members come first.
+            if let Some((other, other_nth, _)) = found.iter().find(|(_, other, _)| *other != nth) {
+                let lowest = found.iter().map(|(_, nth, _)| *nth).min().expect("found one");
+                let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
+                let sentence = match self.config.explain {
+                    Explain::Yes => self.misregistered(state, one, other, nth, *other_nth),
+                    Explain::No => String::new(),
+                };
+                self.find(state, Rule::Win2, About::Window(comm, lowest), &ops, past, || sentence);
+            } else {
+                self.judge_places(state, (comm, nth), &found, past);
             }
         }
+    }
+
+    /// Judges whether members found their buffers at one place of a window that starts at one place.
+    fn judge_places(
+        &self,
+        state: &mut State,
+        (comm, nth): (CommId, u32),
+        found: &[(&Member, u32, u64)],
+        past: u64,
+    ) {
+        let base = |member: &Member| {
+            let view = self.view(state, member.rank, comm).expect("a launch has a view");
+            view.window(nth).expect("found at the launch").buffer.offset_bytes
+        };
+        let (one, _, offset) = found[0];
+        let differs = |(other, _, at): &&(&Member, u32, u64)| *at != offset || base(other) != base(one);
+        let Some((other, _, other_offset)) = found.iter().find(differs) else { return };
+        let (bases, about) = ([base(one), base(other)], About::Window(comm, nth));
+        if *other_offset == offset {
+            let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
+            self.find(state, Rule::Win4, about, &ops, past, || {
+                format!(
+                    "window #{nth} of {} starts at {} of its allocation on rank {} ({}) and at {} on \
+                     rank {} ({}), where {} uses it",
+                    self.comm_name(comm),
+                    super::window::bytes(bases[0]),
+                    one.rank.0,
+                    self.at(&ops[0]),
+                    super::window::bytes(bases[1]),
+                    other.rank.0,
+                    self.at(&ops[1]),
+                    self.call_name(&one.launch),
+                )
+            });
+            return;
+        }
+        let ops = [one.launch.op, other.launch.op];
+        self.find(state, Rule::Win4, about, &ops, past, || {
+            format!(
+                "{} starts at {} of window #{nth} of {} on rank {} ({}) and at {} on rank {} ({})",
+                self.call_name(&one.launch),
+                super::window::bytes(offset),
+                self.comm_name(comm),
+                one.rank.0,
+                self.at(&ops[0]),
+                super::window::bytes(*other_offset),
+                other.rank.0,
+                self.at(&ops[1]),
+            )
+        });
     }
 
     /// The operations that registered the n-th window of a communicator on two ranks.
@@ -655,15 +696,8 @@ impl Machine {
             .collect()
     }
 
-    fn misregistered(
-        &self,
-        state: &State,
-        members: &[Member],
-        member: &Member,
-        nth: u32,
-        other: u32,
-    ) -> String {
-        let (a, comm) = (&members[0], members[0].launch.comm);
+    fn misregistered(&self, state: &State, a: &Member, member: &Member, nth: u32, other: u32) -> String {
+        let comm = a.launch.comm;
         let named = |rank: Rank| {
             let view = self.view(state, rank, comm)?;
             let window = view.window(nth)?;
@@ -724,8 +758,10 @@ impl Machine {
                 {
                     let Some((memory, offset_bytes)) = self.through(state, by, p, send) else { continue };
                     let Some(whole) = state.ranks[p.rank.at()].memory.get(&memory) else { continue };
-                    // Old pages that a stale window still reaches belong to nobody who could race for them.
-                    if whole.released {
+                    // Old pages that a stale window still reaches belong to nobody who could race for them. A
+                    // release that nothing orders before the kernel is a use of freed memory in either order.
+                    let clock = &state.ranks[p.rank.at()].streams[p.stream].1.clock;
+                    if whole.released.is_some_and(|(actor, epoch)| clock.after(actor, epoch)) {
                         continue;
                     }
                     let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };

@@ -123,9 +123,18 @@ impl Machine {
         self.arrive_setup(state, rank, thread, comm);
     }
 
-    pub(crate) fn comm_destroy(&self, state: &mut State, rank: Rank, thread: u32, comm: &Operand, op: OpRef) {
-        if let Some(comm) = self.usable(state, rank, thread, comm, op) {
-            self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+    pub(crate) fn comm_destroy(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        named: &Operand,
+        op: OpRef,
+    ) {
+        if let Some(comm) = self.usable(state, rank, thread, named, op) {
+            for memory in self.covered(state, rank, named, None) {
+                self.touch(state, rank, thread, Object::memory(memory), Touch::Read);
+            }
             self.view_mut(state, rank, comm).destroyed = true;
         }
         self.done(state, rank, thread, &[]);

@@ -10,7 +10,7 @@ use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
 use super::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
-use super::value::CommId;
+use super::value::{CommId, Value};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
@@ -43,9 +43,16 @@ impl Machine {
         let mut objects = Vec::new();
         for call in &state.ranks[rank.at()].threads[thread as usize].group.calls {
             match call {
-                GroupCall::Register { comm, .. } => objects.push((Object::comm(*comm), Touch::Mutate)),
+                GroupCall::Register { comm, memory, .. } => {
+                    objects.push((Object::comm(*comm), Touch::Mutate));
+                    if let Value::Buffer(buffer) = memory {
+                        objects.push((Object::memory(buffer.memory), Touch::Read));
+                    }
+                }
                 GroupCall::Launch { comm, launch } => {
                     objects.push((Object::comm(*comm), Touch::Mutate));
+                    objects.push((Object::memory(launch.send.memory), Touch::Read));
+                    objects.push((Object::memory(launch.recv.memory), Touch::Read));
                     objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Touch::Mutate));
                     objects.push((Object::DEVICE, Touch::Read));
                 }

@@ -43,7 +43,7 @@ impl Machine {
         let memory = Memory {
             kind,
             buffer: Arc::clone(buffer),
-            released: false,
+            released: None,
             pieces: Vec::new(),
             accesses: Vec::new(),
         };
@@ -143,7 +143,7 @@ impl Machine {
         let Some(memory) = r.memory.get_mut(&buffer.memory) else { return };
         let memory = Arc::make_mut(memory);
         let range = (buffer.offset_bytes, buffer.len_bytes);
-        let released = memory.released;
+        let released = memory.released.is_some();
         let mut race = None;
         let epoch = clock.epoch();
         memory.accesses.retain(|old| {
@@ -199,7 +199,7 @@ impl Machine {
         let past = Self::past(state, rank, thread);
         let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
         let Some(memory) = state.ranks[rank.at()].memory.get(&id) else { return };
-        if memory.released {
+        if memory.released.is_some() {
             self.find(state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
                 format!("rank {} frees {} twice ({})", rank.0, self.memory_name(id), self.at(&op))
             });
@@ -244,6 +244,6 @@ impl Machine {
         r.costs.reserved_bytes -= buffer.len_bytes;
         let memory = r.memory.get_mut(&id).expect("looked up above");
         // Peers and stale windows still see the old pages.
-        Arc::make_mut(memory).released = true;
+        Arc::make_mut(memory).released = Some((clock.actor(), clock.epoch()));
     }
 }

@@ -197,7 +197,9 @@ impl Machine {
 
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
         let r = &state.ranks[rank.at()];
-        let stuck_stream = r.streams.iter().find(|(_, stream)| !stream.queue.is_empty());
+        // By name: the order in which threads made streams is nothing that a run leaves behind.
+        let stuck = r.streams.iter().filter(|(_, stream)| !stream.queue.is_empty());
+        let stuck_stream = stuck.min_by_key(|(name, _)| *name);
         let gpu = stuck_stream.map(|(name, stream)| {
             let head = stream.queue.front().expect("not empty");
             let what = match &head.work {

@@ -365,8 +365,16 @@ impl Machine {
     ) {
         use ObjectKind as Kind;
         match verb {
-            Verb::CommSplit { comm, .. } | Verb::CommDestroy { comm } | Verb::Deregister { comm, .. } => {
-                self.comm_object(state, rank, comm, each)
+            Verb::CommSplit { comm, .. } => self.comm_object(state, rank, comm, each),
+            Verb::CommDestroy { comm } => {
+                self.comm_object(state, rank, comm, each);
+                self.covered(state, rank, comm, None).into_iter().for_each(|m| each(Object::memory(m)));
+            }
+            Verb::Deregister { comm, window } => {
+                self.comm_object(state, rank, comm, each);
+                self.covered(state, rank, comm, Some(window))
+                    .into_iter()
+                    .for_each(|m| each(Object::memory(m)));
             }
             Verb::Register { comm, memory, .. } => {
                 self.comm_object(state, rank, comm, each);

@@ -364,7 +364,8 @@ pub(crate) struct Accessed {
 pub(crate) struct Memory {
     pub(crate) kind: MemoryKind,
     pub(crate) buffer: Arc<Buffer>,
-    pub(crate) released: bool,
+    /// By whom and when it went back to the driver; the time is a function of positions, like accesses.
+    pub(crate) released: Option<(crate::clock::Actor, u32)>,
     /// Non-overlapping, by offset: start, length, contents.
     pub(crate) pieces: Vec<(u64, u64, Content)>,
     pub(crate) accesses: Vec<Accessed>,
@@ -372,7 +373,7 @@ pub(crate) struct Memory {
 
 impl Hash for Memory {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.released.hash(state);
+        self.released.is_some().hash(state);
         self.buffer.address.hash(state);
         self.pieces.hash(state);
     }
@@ -493,8 +494,33 @@ pub(crate) struct Flag {
     pub(crate) first: BTreeMap<i64, Clock>,
 }
 
-/// A member of a collective that ran: rank, issue, actor, epoch, operation.
-pub(crate) type Ran = (Rank, u32, crate::clock::Actor, u32, OpRef);
+/// A member of a collective that ran.
+#[derive(Debug, Clone)]
+pub(crate) struct Ran {
+    pub(crate) rank: Rank,
+    /// Position among all launches of the rank.
+    pub(crate) issue: u32,
+    /// What the thread that launched it knew.
+    pub(crate) called: Clock,
+    /// The stream and its count when it ran.
+    pub(crate) actor: crate::clock::Actor,
+    pub(crate) epoch: u32,
+    pub(crate) op: OpRef,
+}
+
+impl Ran {
+    /// Whether it is launched before another of its rank in every run. Of two threads that nothing orders either
+    /// may come first, whichever did here.
+    pub(crate) fn launched_before(&self, other: &Self) -> bool {
+        let (actor, epoch) = (self.called.actor(), self.called.epoch());
+        // The calls of a group are launched at one count.
+        if actor == other.called.actor() {
+            self.issue < other.issue
+        } else {
+            other.called.after(actor, epoch)
+        }
+    }
+}
 
 /// A collective that ran, kept while another may turn out to be unordered with it.
 #[derive(Debug, Clone)]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::state::{Hashes, RankState, State, Status, hash_of};
+use super::state::{Hashes, Ran, RankState, State, Status, hash_of};
 use super::{Machine, locked};
 use crate::clock::{Actor, Clock};
 use crate::fault::{About, Finding, OpRef};
@@ -63,7 +63,8 @@ impl Machine {
         self.renumber(state, &to);
     }
 
-    fn renumber(&self, state: &mut State, to: &[Rank]) {
+    /// Renumbers the ranks of a state: `to[old] = new`. Valid only where ranks are interchangeable.
+    pub fn renumber(&self, state: &mut State, to: &[Rank]) {
         let per_rank = self.config.actors_per_rank;
         let actors: Vec<u32> = (0..self.config.ranks * per_rank)
             .map(|actor| to[(actor / per_rank) as usize].0 * per_rank + actor % per_rank)
@@ -98,8 +99,13 @@ impl Machine {
             }
         }
         for executed in &mut shared.executed {
-            let members = executed.members.iter().map(|(rank, issue, actor, epoch, op)| {
-                (to[rank.at()], *issue, Actor(actors[actor.0 as usize]), *epoch, op_ref(op, to))
+            let members = executed.members.iter().map(|ran| Ran {
+                rank: to[ran.rank.at()],
+                issue: ran.issue,
+                called: ran.called.renumbered(&actors),
+                actor: Actor(actors[ran.actor.0 as usize]),
+                epoch: ran.epoch,
+                op: op_ref(&ran.op, to),
             });
             executed.members = members.collect();
         }
@@ -170,6 +176,9 @@ impl Machine {
         let mut terms = locked(&self.terms);
         for memory in rank.memory.values_mut() {
             let memory = Arc::make_mut(memory);
+            if let Some((by, _)) = &mut memory.released {
+                actor(by);
+            }
             for access in &mut memory.accesses {
                 actor(&mut access.actor);
                 access.op = op_ref(&access.op, to);

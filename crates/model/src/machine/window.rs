@@ -14,7 +14,7 @@ use super::contention::{Object, Touch};
 use super::poll::{FaultOf, Picks};
 use super::state::{GroupCall, Meeting, RankState, State, Status, Window, Work, find};
 use super::thread::Next;
-use super::value::{Buffer, CommId, Value};
+use super::value::{Buffer, CommId, MemoryId, Value};
 use super::{Machine, locked};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
@@ -350,12 +350,14 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         thread: u32,
-        comm: &Operand,
+        named: &Operand,
         window: &Operand,
         op: OpRef,
     ) {
-        if let Some(comm) = self.usable(state, rank, thread, comm, op) {
-            self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        if let Some(comm) = self.usable(state, rank, thread, named, op) {
+            for memory in self.covered(state, rank, named, Some(window)) {
+                self.touch(state, rank, thread, Object::memory(memory), Touch::Read);
+            }
             match Self::value(state, rank, window) {
                 Value::Null => {}
                 Value::Window(of, nth) if of == comm => {
@@ -456,12 +458,29 @@ impl Machine {
         }
     }
 
-    /// Windows of any communicator of a rank that cover memory about to go.
-    pub(crate) fn covering(
+    /// The memory that the windows of a communicator cover, or that one of them does. Whoever takes a window away
+    /// touches it, because a release asks whether one is there.
+    pub(crate) fn covered(
+        &self,
         state: &State,
         rank: Rank,
-        memory: super::MemoryId,
-    ) -> Option<(CommId, u32, OpRef)> {
+        comm: &Operand,
+        window: Option<&Operand>,
+    ) -> Vec<MemoryId> {
+        let Value::Comm(comm) = Self::value(state, rank, comm) else { return Vec::new() };
+        let Some(view) = self.view(state, rank, comm) else { return Vec::new() };
+        let only = window.map(|window| Self::value(state, rank, window));
+        let meant = |w: &&Window| w.live && only.as_ref().is_none_or(|of| *of == Value::Window(comm, w.nth));
+        let windows = view.windows.iter().filter(meant).map(|w| w.buffer.memory);
+        let leftover = view.leftover.iter().filter_map(|leftover| match &leftover.memory {
+            Value::Buffer(buffer) if only.is_none() => Some(buffer.memory),
+            _ => None,
+        });
+        windows.chain(leftover).collect()
+    }
+
+    /// Windows of any communicator of a rank that cover memory about to go.
+    pub(crate) fn covering(state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, u32, OpRef)> {
         state.ranks[rank.at()].views.iter().find_map(|(comm, view)| {
             let window = view.windows.iter().find(|w| w.live && w.buffer.memory == memory)?;
             (!view.destroyed).then_some((*comm, window.nth, window.op))
@@ -470,12 +489,7 @@ impl Machine {
 
     /// A registration of memory that was called and has not returned: in an open group, in a meeting, or left
     /// over from a group that was discarded.
-    pub(crate) fn under_way(
-        &self,
-        state: &State,
-        rank: Rank,
-        memory: super::MemoryId,
-    ) -> Option<(CommId, OpRef)> {
+    pub(crate) fn under_way(&self, state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, OpRef)> {
         let names = |value: &Value| matches!(value, Value::Buffer(buffer) if buffer.memory == memory);
         let r = &state.ranks[rank.at()];
         for (at, t) in r.threads.iter().enumerate() {
