@@ -254,6 +254,15 @@ fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
         }
         machine.advance(&mut state);
     }
+    // Who waits for a turn that never comes in this run must not come first on the device.
+    for (rank, r) in (0..machine.config.ranks).map(|rank| (Rank(rank), state.rank(Rank(rank)))) {
+        for (thread, t) in (0..).map(Thread).zip(&r.threads) {
+            let ready = t.status == rankcheck_model::machine::Status::Ready;
+            if ready && t.running() && machine.is_turn(&state, rank, thread) {
+                forced.turns.push(at(machine, &state, rank, thread));
+            }
+        }
+    }
     (state, forced)
 }
 
@@ -266,7 +275,9 @@ fn standing(machine: &Machine, state: &State, choice: &Choice) -> Option<(u32, b
 /// The operation whose turn a choice is, if orders were open.
 pub(super) fn turn_of(machine: &Machine, state: &State, choice: &Choice) -> Option<At> {
     let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
-    machine.is_turn(state, *rank, *thread).then(|| at(machine, state, *rank, *thread))
+    // A turn of a thread that waits for others is the return of its call, which nobody can delay.
+    let call = Machine::waits_in(state, *rank, *thread).is_none();
+    (call && machine.is_turn(state, *rank, *thread)).then(|| at(machine, state, *rank, *thread))
 }
 
 pub(super) fn at(machine: &Machine, state: &State, rank: Rank, thread: Thread) -> At {

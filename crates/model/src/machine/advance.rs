@@ -456,7 +456,7 @@ impl Machine {
                         let comm = launch.comm;
                         self.run_collective(state, comm);
                     }
-                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) => {
+                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => {
                         self.run_head(state, *rank, at)
                     }
                 }

@@ -406,6 +406,9 @@ impl Machine {
                     )
                 })
             });
+            if differs(&|l| l.path != first.path).is_some() {
+                return Kernels::Apart;
+            }
             Self::undefine(state, first.op);
             return Kernels::Undefined;
         }
@@ -426,6 +429,9 @@ impl Machine {
                     self.at(&b.launch.op),
                 )
             });
+            // A group's work is divided among blocks in the rank's own order, so parts may not meet (2.28.3 left
+            // some unreduced, 2.28.9 none; both measured).
+            Self::undefine(state, first.op);
         }
         if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
             let ops = [first.op, members[other].launch.op];
@@ -738,7 +744,18 @@ impl Machine {
             Self::undefine(state, members[0].launch.op);
         }
         self.access_through_windows(state, members);
-        for (rank, range, content) in self.through_windows(state, members) {
+        let mut written = self.through_windows(state, members);
+        written.sort_by_key(|(rank, range, _)| (*rank, range.memory, range.offset_bytes));
+        let collides = written.windows(2).any(|pair| {
+            let [(rank, range, content), (next_rank, next, other)] = pair else { return false };
+            let meet = range.offset_bytes + range.len_bytes > next.offset_bytes;
+            (rank, range.memory) == (next_rank, next.memory) && meet && content != other
+        });
+        if collides {
+            // Which of two ranks writes last is chance.
+            Self::undefine(state, members[0].launch.op);
+        }
+        for (rank, range, content) in written {
             self.write(state, rank, &range, content);
         }
         for (range, content, rank) in intended {

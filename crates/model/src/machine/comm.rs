@@ -308,7 +308,7 @@ impl Machine {
                     self.at(&ops[1]),
                 )
             });
-            Self::undefine(state, ops[0]);
+            // Both wait for messages of their own kind for ever (measured).
             for (rank, thread) in here {
                 state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
             }

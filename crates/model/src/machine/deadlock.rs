@@ -88,7 +88,7 @@ impl Machine {
                 let Some(head) = stream.queue.front() else { continue };
                 let about = match &head.work {
                     Work::Collective(launch) => Some(About::Comm(launch.comm)),
-                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) => None,
+                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => None,
                 };
                 nodes.push(Node {
                     who: Who::Stream(rank, at),
@@ -321,7 +321,7 @@ impl Machine {
                 });
                 (targets, None)
             }
-            Work::Kernel { .. } | Work::Record(..) => (Vec::new(), None),
+            Work::Kernel { .. } | Work::Record(..) | Work::Fresh(_) => (Vec::new(), None),
         }
     }
 

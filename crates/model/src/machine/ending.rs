@@ -118,6 +118,7 @@ impl Machine {
         match work {
             Work::Collective(launch) => self.call_name(launch),
             Work::Kernel { name, .. } => format!("kernel {}", self.name(*name)),
+            Work::Fresh(buffer) => format!("the first contents of {}", self.buffer_name(buffer)),
             Work::Record(event, _) => format!("the record of {}", self.name(*event)),
             Work::Wait(event, _) => format!("the wait for {}", self.name(*event)),
         }

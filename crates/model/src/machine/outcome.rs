@@ -205,6 +205,7 @@ impl Machine {
             let what = match &head.work {
                 super::state::Work::Collective(launch) => self.call_name(launch),
                 super::state::Work::Kernel { name, .. } => self.name(*name).to_string(),
+                super::state::Work::Fresh(buffer) => self.buffer_name(buffer),
                 super::state::Work::Record(..) | super::state::Work::Wait(..) => "an event".to_owned(),
             };
             RankOutcome::GpuHang(format!("{what} on stream {}", self.name(*name)).into())

@@ -16,7 +16,7 @@ use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
 use super::map::place;
 use super::poll::{FaultOf, PickOf, Picks, Poll};
-use super::state::{Block, Pool, RankState, Segment, State, Use, find};
+use super::state::{Block, Pool, RankState, Segment, State, StreamOp, Use, Work, find};
 use super::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use super::window::GRANULARITY_BYTES;
 use crate::clock::{Actor, Clock};
@@ -378,8 +378,18 @@ impl Machine {
             r.address_order = order.into();
         }
         Arc::make_mut(&mut r.live).insert(id);
-        self.fresh_contents(state, rank, &buffer);
-        self.done(state, rank, thread, &[Value::Buffer(Arc::new(buffer))]);
+        let buffer = Arc::new(buffer);
+        let busy = find(&r.streams, stream).filter(|at| !r.streams[*at].1.queue.is_empty());
+        match busy {
+            None => self.fresh_contents(state, rank, &buffer),
+            Some(at) => {
+                let op = self.op_ref(state, rank, thread);
+                let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+                let work = StreamOp { work: Work::Fresh(Arc::clone(&buffer)), issue, op };
+                state.rank_mut(rank).streams[at].1.queue.push_back(work);
+            }
+        }
+        self.done(state, rank, thread, &[Value::Buffer(buffer)]);
     }
 
     fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb) {

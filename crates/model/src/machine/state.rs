@@ -212,10 +212,17 @@ impl Hash for Launch {
 /// What waits on a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
-    Kernel { name: Token, reads: Vec<Buffer>, writes: Vec<Buffer> },
+    Kernel {
+        name: Token,
+        reads: Vec<Buffer>,
+        writes: Vec<Buffer>,
+    },
     Collective(Arc<Launch>),
     Record(Token, u32),
     Wait(Token, u32),
+    /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
+    /// a block of a caching allocator fills it on its stream.
+    Fresh(Arc<Buffer>),
 }
 
 #[derive(Debug, Clone)]

@@ -26,7 +26,7 @@ impl Work {
                 reads.iter().chain(writes).any(|buffer| buffer.memory == memory)
             }
             Self::Collective(launch) => launch.send.memory == memory || launch.recv.memory == memory,
-            Self::Record(..) | Self::Wait(..) => false,
+            Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => false,
         }
     }
 }
@@ -221,7 +221,7 @@ impl Machine {
         let r = &state.ranks[rank.at()];
         match r.streams[stream].1.queue.front().map(|op| &op.work) {
             None | Some(Work::Collective(_)) => false,
-            Some(Work::Kernel { .. } | Work::Record(..)) => true,
+            Some(Work::Kernel { .. } | Work::Record(..) | Work::Fresh(_)) => true,
             Some(Work::Wait(event, nth)) => {
                 *nth == 0 || event_of(r, *event).is_some_and(|event| event.complete.contains_key(nth))
             }
@@ -233,6 +233,10 @@ impl Machine {
         state.steps += 1;
         let r = state.rank_mut(rank);
         let head = r.streams[stream].1.queue.pop_front().expect("a ready stream has a head");
+        if let Work::Fresh(buffer) = &head.work {
+            self.fresh_contents(state, rank, buffer);
+            return;
+        }
         let clock = &mut r.streams[stream].1.clock;
         clock.tick();
         clock.join(&head.issue);
@@ -264,6 +268,7 @@ impl Machine {
                     r.streams[stream].1.clock.join(&done);
                 }
             }
+            Work::Fresh(_) => unreachable!("nothing that anybody could wait for"),
             Work::Collective(_) => unreachable!("a collective runs on all its members at once"),
         }
     }

@@ -412,7 +412,11 @@ impl Machine {
                 let uses = [launch.send_window, launch.recv_window];
                 uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
             }
-            Work::Kernel { .. } | Work::Collective(_) | Work::Record(..) | Work::Wait(..) => None,
+            Work::Kernel { .. }
+            | Work::Collective(_)
+            | Work::Record(..)
+            | Work::Wait(..)
+            | Work::Fresh(_) => None,
         });
         if !done || queued.is_some() {
             let ops = [op, queued.unwrap_or(window.op)];

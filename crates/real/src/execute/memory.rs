@@ -19,6 +19,7 @@ use crate::case::{Pick, SegmentName};
 use crate::memory::Memory;
 use crate::pool::Growth;
 use crate::segment::Segment;
+use crate::stream::Stream;
 
 /// Physical memory comes in pieces of this size.
 const GRANULARITY_BYTES: u64 = 2 << 20;
@@ -90,7 +91,12 @@ impl Thread<'_, '_> {
             tables.pools.insert(pool, row);
             drop(tables);
             let buffer = block?;
-            thread.fill(&buffer)?;
+            // A block may come back while the stream still works on what it was: the fill has to wait for that.
+            let streams = thread.run.tables().streams.clone();
+            match streams.iter().find(|(name, _)| *name == stream) {
+                Some((_, busy)) => thread.fill(&buffer, busy)?,
+                None => thread.fill_at_once(&buffer)?,
+            }
             Ok(buffer)
         });
         self.allocated(call, buffer)
@@ -253,11 +259,15 @@ impl Thread<'_, '_> {
         }
     }
 
-    /// Writes the number of a new buffer into all of it.
-    fn fill(&self, buffer: &Buffer) -> Result<(), Error> {
+    /// Writes the number of a new buffer into all of it, after what is on the stream already.
+    fn fill(&self, buffer: &Buffer, stream: &Stream) -> Result<(), Error> {
         let number = initial_number(self.run.rank, &self.run.source.token(buffer.name));
+        self.run.shared.kernels.fill(&buffer.range(), (self.run.element, number), stream)
+    }
+
+    fn fill_at_once(&self, buffer: &Buffer) -> Result<(), Error> {
         let shared = self.run.shared;
-        shared.kernels.fill(&buffer.range(), (self.run.element, number), &shared.aside)?;
+        self.fill(buffer, &shared.aside)?;
         shared.settle()
     }
 
@@ -286,7 +296,7 @@ impl Thread<'_, '_> {
             tables.live.insert(made);
             drop(tables);
             let buffer = Arc::new(Buffer { len_bytes, ..Buffer::clone(&whole) });
-            thread.fill(&buffer)?;
+            thread.fill_at_once(&buffer)?;
             Ok(buffer)
         });
         self.allocated(call, buffer)
