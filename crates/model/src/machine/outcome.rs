@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::poll::Poll;
-use super::state::{CallError, State, Status};
+use super::state::{CallError, State, Status, Work};
 use super::thread::Next;
 use super::{Machine, locked};
 use crate::fault::{About, Rule};
@@ -147,6 +147,7 @@ impl Machine {
     pub fn finish(&self, state: &mut State) {
         self.find_deadlocks(state);
         self.judge_connections(state);
+        self.fill_behind_hangs(state);
         for rank in (0..self.config.ranks).map(Rank) {
             for at in 0..state.ranks[rank.at()].threads.len() {
                 let thread = u32::try_from(at).expect("few threads");
@@ -159,6 +160,23 @@ impl Machine {
                         format!("rank {} returns without ending its group ({})", rank.0, self.at(&op))
                     });
                 }
+            }
+        }
+    }
+
+    /// A block that was handed out behind something that never ends holds nothing yet. It is told as what its
+    /// owner means it to hold, because nothing observes whether the launch or the allocation came first.
+    fn fill_behind_hangs(&self, state: &mut State) {
+        for rank in (0..self.config.ranks).map(Rank) {
+            let queued = state.ranks[rank.at()].streams.iter().flat_map(|(_, stream)| &stream.queue);
+            let fresh: Vec<_> = queued
+                .filter_map(|op| match &op.work {
+                    Work::Fresh(buffer) => Some(Arc::clone(buffer)),
+                    Work::Kernel { .. } | Work::Collective(_) | Work::Record(..) | Work::Wait(..) => None,
+                })
+                .collect();
+            for buffer in fresh {
+                self.fresh_contents(state, rank, &buffer);
             }
         }
     }
@@ -203,10 +221,10 @@ impl Machine {
         let gpu = stuck_stream.map(|(name, stream)| {
             let head = stream.queue.front().expect("not empty");
             let what = match &head.work {
-                super::state::Work::Collective(launch) => self.call_name(launch),
-                super::state::Work::Kernel { name, .. } => self.name(*name).to_string(),
-                super::state::Work::Fresh(buffer) => self.buffer_name(buffer),
-                super::state::Work::Record(..) | super::state::Work::Wait(..) => "an event".to_owned(),
+                Work::Collective(launch) => self.call_name(launch),
+                Work::Kernel { name, .. } => self.name(*name).to_string(),
+                Work::Fresh(buffer) => self.buffer_name(buffer),
+                Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
             };
             RankOutcome::GpuHang(format!("{what} on stream {}", self.name(*name)).into())
         });
