@@ -678,7 +678,7 @@ impl Builder {
                 self.script.push(rank, thread, Verb::ListPush { list, value: Operand::Int(thread.into()) });
             }
             self.script.push(rank, thread, Verb::Unlock { mutex: first });
-            if s % 5 == 1 {
+            if s % 3 == 1 {
                 self.script.push(rank, thread, Verb::Unlock { mutex: second });
             }
         }
