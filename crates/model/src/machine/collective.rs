@@ -580,18 +580,17 @@ impl Machine {
         if let Some((other, (late, early, first, second))) = clash {
             let past = members[0].issue.past();
             let about = About::Comm(comm.min(other));
-            let launches = |a: &Ran, b: &Ran| if a.launched_before(b) { "launches" } else { "may launch" };
+            let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
+            let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
             self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
                 format!(
-                    "rank {} {} {} before {} ({}), rank {} {} the other way round ({}), \
+                    "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
                      and nothing orders them",
                     late.rank.0,
-                    launches(&early, &late),
                     self.comm_name(other),
                     self.comm_name(comm),
                     self.at(&late.op),
                     first.rank.0,
-                    launches(&first, &second),
                     self.at(&first.op),
                 )
             });

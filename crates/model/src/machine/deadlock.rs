@@ -57,7 +57,8 @@ impl Machine {
             }
             let first = component
                 .iter()
-                .min_by_key(|n| (nodes[**n].rule, nodes[**n].past, nodes[**n].op))
+                // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
+                .min_by_key(|n| (nodes[**n].rule, nodes[**n].past, nodes[**n].about, nodes[**n].op))
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);
         }
