@@ -152,6 +152,8 @@ fn reduced_and_naive_agree() {
                 }
             }
             Err(first) => {
+                // At once: a long run may be ended before it says so.
+                println!("a difference after {compared} programs: {first}");
                 differences.push(shrunk(tree, first, |ranks, list| difference(ranks, list).err()));
             }
         }
