@@ -117,7 +117,7 @@ impl Devices {
         };
         Ok(Machine {
             gpu: gpu.clone(),
-            driver: driver.version.clone(),
+            driver: driver_version(&driver.version),
             nccl: nccl.version.clone(),
             // Workers switch it off wherever nobody decided.
             multicast: match std::env::var_os(MULTICAST_VARIABLE) {
@@ -166,6 +166,12 @@ impl Devices {
         }
         out
     }
+}
+
+/// The version of the kernel's driver, with the newest CUDA that it supports.
+fn driver_version(cuda: &str) -> String {
+    let kernel = std::fs::read_to_string("/sys/module/nvidia/version");
+    kernel.map_or_else(|_| format!("CUDA {cuda}"), |kernel| format!("{} (CUDA {cuda})", kernel.trim()))
 }
 
 fn columns(cells: impl Iterator<Item = impl ToString>) -> String {

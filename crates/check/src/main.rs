@@ -567,7 +567,7 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         recorded,
         machine,
         platform,
-        command: std::env::args().collect::<Vec<_>>().join(" "),
+        command: command_line(),
         deadline: arguments.deadline,
     };
     let mut runner = device::start(&devices, most).map_err(|error| not_started(&error))?;
@@ -585,6 +585,16 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     });
     bar.finish_and_clear();
     summary.map_err(|error| bad(&error))
+}
+
+/// The command as somebody else could give it: without the folders of this machine.
+fn command_line() -> String {
+    let name = |word: String| match Path::new(&word).file_name() {
+        Some(name) if Path::new(&word).is_absolute() => name.to_string_lossy().into_owned(),
+        Some(_) | None => word,
+    };
+    let words: Vec<String> = std::env::args().skip(1).map(name).collect();
+    format!("rankcheck {}", words.join(" "))
 }
 
 /// Whether rows that agree are left out.
