@@ -85,7 +85,7 @@ impl Source for Script {
     fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
         let items = &self.ranks[rank.at()][entry.0 as usize];
         let mut given = answers.iter();
-        let mut ops = Vec::new();
+        let mut ops = Vec::with_capacity(items.len());
         // What ranks share lies at one place.
         let file = if self.interchangeable { 0 } else { rank.0 };
         for (line, item) in items.iter().enumerate() {

@@ -21,7 +21,7 @@ use crate::rank::{Rank, Thread};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
-const TURN: u32 = 64;
+const TURN: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Actor {
