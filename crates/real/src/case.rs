@@ -379,7 +379,10 @@ impl<'de> Deserialize<'de> for Number {
             serde_json::Value::Number(number) => {
                 number.as_f64().map(Self::Finite).ok_or_else(|| D::Error::custom("a number out of range"))
             }
-            other => Err(D::Error::custom(format!("{other} is no number"))),
+            other @ (serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Array(_)
+            | serde_json::Value::Object(_)) => Err(D::Error::custom(format!("{other} is no number"))),
         }
     }
 }

@@ -412,27 +412,7 @@ impl Machine {
             Self::undefine(state, first.op);
             return Kernels::Undefined;
         }
-        if let Some(other) = differs(&|l| l.written != first.written) {
-            let (a, b) = (&members[0], &members[other]);
-            self.find(state, Rule::Coll3, about, &[a.launch.op, b.launch.op], past, || {
-                format!(
-                    "{} is collective #{} of {} in the program of rank {} ({}) and {} is #{} on rank {} ({}); \
-                     they meet because groups launch large operations first",
-                    self.call_name(&a.launch),
-                    a.launch.written,
-                    self.comm_name(comm),
-                    a.rank.0,
-                    self.at(&a.launch.op),
-                    self.call_name(&b.launch),
-                    b.launch.written,
-                    b.rank.0,
-                    self.at(&b.launch.op),
-                )
-            });
-            // A group's work is divided among blocks in the rank's own order, so parts may not meet (2.28.3 left
-            // some unreduced, 2.28.9 none; both measured).
-            Self::undefine(state, first.op);
-        }
+        self.judge_written(state, members);
         if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Win7, about, &ops, past, || {
@@ -467,6 +447,32 @@ impl Machine {
             });
         }
         Kernels::Together
+    }
+
+    /// Whether the collectives that meet stand at one place in the programs of all members: a group launches in
+    /// an order of its own.
+    fn judge_written(&self, state: &mut State, members: &[Member]) {
+        let (a, comm) = (&members[0], members[0].launch.comm);
+        let Some(b) = members.iter().find(|m| m.launch.written != a.launch.written) else { return };
+        let ops = [a.launch.op, b.launch.op];
+        self.find(state, Rule::Coll3, About::Comm(comm), &ops, a.issue.past(), || {
+            format!(
+                "{} is collective #{} of {} in the program of rank {} ({}) and {} is #{} on rank {} ({}); \
+                 they meet because groups launch large operations first",
+                self.call_name(&a.launch),
+                a.launch.written,
+                self.comm_name(comm),
+                a.rank.0,
+                self.at(&a.launch.op),
+                self.call_name(&b.launch),
+                b.launch.written,
+                b.rank.0,
+                self.at(&b.launch.op),
+            )
+        });
+        // A group's work is divided among blocks in the rank's own order, so parts may not meet (2.28.3 left some
+        // unreduced, 2.28.9 none; both measured).
+        Self::undefine(state, a.launch.op);
     }
 
     fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
