@@ -437,8 +437,6 @@ impl Builder {
             let writes: Arc<[Operand]> = [block.clone()].into();
             let kernel = self.script.name(["left", "right"][thread as usize]);
             self.script.push(rank, thread, Verb::Kernel { name: kernel, reads: [].into(), writes, stream });
-            // What a block holds is written when it is handed out, not when its stream gets there.
-            self.script.push(rank, thread, Verb::Synchronize { what: Operand::Stream(stream) });
             if s >> thread & 1 == 0 {
                 self.script.push(rank, thread, Verb::Free { buffer: block, after: None });
             }
