@@ -131,13 +131,14 @@ impl Devices {
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let libraries = [("driver", &self.libraries.cuda), ("NCCL", &self.libraries.nccl)];
-        for (what, library) in libraries {
-            let _ = match library {
-                Ok(found) => writeln!(out, "{what:<10} {} ({})", found.version, found.name),
-                Err(error) => writeln!(out, "{what:<10} {}", Missing::library(error)),
-            };
-        }
+        let _ = match &self.libraries.cuda {
+            Ok(found) => writeln!(out, "driver     {}, {}", driver_version(&found.version), found.name),
+            Err(error) => writeln!(out, "driver     {}", Missing::library(error)),
+        };
+        let _ = match &self.libraries.nccl {
+            Ok(found) => writeln!(out, "NCCL       {}, {}", found.version, found.name),
+            Err(error) => writeln!(out, "NCCL       {}", Missing::library(error)),
+        };
         let gpus = if self.gpus.is_empty() { "none found".to_owned() } else { self.gpus.join(", ") };
         let _ = writeln!(out, "{:<10} {gpus}", "GPUs");
         if !self.reaches.is_empty() {

@@ -157,11 +157,10 @@ struct DiffArguments {
 
 /// A duration as people write it: `480s`, `8m`, `1.5`.
 fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = match text.strip_suffix('m') {
-        Some(number) => (number, 60.0),
-        None => (text.strip_suffix('s').unwrap_or(text), 1.0),
-    };
-    let seconds: f64 = number.parse().map_err(|_| "a duration is written 480s or 8m".to_owned())?;
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0)];
+    let unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+    let (number, unit) = unit.unwrap_or((text, 1.0));
+    let seconds: f64 = number.parse().map_err(|_| "a duration is written 500ms, 480s or 8m".to_owned())?;
     let positive = seconds > 0.0 && seconds.is_finite();
     let duration = positive.then(|| Duration::try_from_secs_f64(seconds * unit).ok()).flatten();
     duration.ok_or_else(|| "a duration is positive".to_owned())
