@@ -3,7 +3,6 @@
 //! Not here: CUDA and NCCL (`rankcheck-real`), and what a report means ([`crate::conform`]).
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rankcheck_real::case::{Case, Report};
@@ -177,25 +176,6 @@ fn driver_version(cuda: &str) -> String {
 
 fn columns(cells: impl Iterator<Item = impl ToString>) -> String {
     cells.map(|cell| format!("{:>4}", cell.to_string())).collect()
-}
-
-/// A folder in which the loader finds this NCCL library, under every name by which it is looked for.
-///
-/// # Errors
-/// If there is no such file or the folder cannot be made.
-pub fn folder_with(nccl: &Path) -> std::io::Result<PathBuf> {
-    let library = nccl.canonicalize()?;
-    let name = library.to_string_lossy().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
-    let folder = std::env::temp_dir().join(format!("rankcheck-nccl{name}"));
-    std::fs::create_dir_all(&folder)?;
-    for name in ["libnccl.so", "libnccl.so.2"] {
-        let link = folder.join(name);
-        if std::fs::read_link(&link).ok().as_ref() != Some(&library) {
-            let _ = std::fs::remove_file(&link);
-            std::os::unix::fs::symlink(&library, &link)?;
-        }
-    }
-    Ok(folder)
 }
 
 /// The workers of a job, started by this process or by those that a launcher started with it.

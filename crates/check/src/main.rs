@@ -23,6 +23,7 @@ use rankcheck::verify::{Checked, Options, Verdict};
 use rankcheck::{command, device, observation, report, rules, spec, trace, verify};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::case::Comms;
+use rankcheck_real::library;
 
 /// Finds the hang before your cluster does: checks specs of multi-GPU communication protocols.
 #[derive(Debug, Parser)]
@@ -487,7 +488,11 @@ fn with_nccl(nccl: Option<&Path>) -> Result<(), String> {
     const VARIABLE: &str = "LD_LIBRARY_PATH";
     let Some(nccl) = nccl else { return Ok(()) };
     let wrong = |error: std::io::Error| format!("{} (--nccl): {error}", nccl.display());
-    let folder = device::folder_with(nccl).map_err(wrong)?;
+    let named = |error: rankcheck_real::Error| {
+        let rankcheck_real::Error::File { path, message } = &error else { return error.to_string() };
+        format!("{path} (--nccl): {message}")
+    };
+    let folder = library::folder_with(nccl).map_err(named)?;
     let path = std::env::var(VARIABLE).unwrap_or_default();
     if path.split(':').next().is_some_and(|first| Path::new(first) == folder) {
         return Ok(());

@@ -589,6 +589,61 @@ pub enum Verb {
 }
 
 impl Verb {
+    /// The operation in the spec's own names: `tp.register(x)`. `token` says what a name is called, `of` what an
+    /// operand is at that moment.
+    #[must_use]
+    pub fn words(&self, token: &dyn Fn(Token) -> Arc<str>, of: &dyn Fn(&Operand) -> String) -> String {
+        let name = |named: &Token| token(*named);
+        match self {
+            Self::Step { label } => name(label).to_string(),
+            Self::Spawn { .. } => "thread".to_owned(),
+            Self::Join { thread } => format!("{}.join", of(thread)),
+            Self::Exit { code } => format!("exit({})", name(code)),
+            Self::Reach { label } => format!("reach({})", name(label)),
+            Self::Steady => "steady".to_owned(),
+            Self::Measure { name: what, .. } => format!("measure({})", name(what)),
+            Self::CommInit { name: comm, .. } => format!("{}.init", name(comm)),
+            Self::CommSplit { comm, name: child, .. } => format!("{}.split({})", of(comm), name(child)),
+            Self::CommDestroy { comm } => format!("{}.destroy", of(comm)),
+            Self::Register { comm, memory, .. } => format!("{}.register({})", of(comm), of(memory)),
+            Self::Deregister { comm, window } => format!("{}.deregister({})", of(comm), of(window)),
+            Self::GroupStart => "group_start".to_owned(),
+            Self::GroupEnd => "group_end".to_owned(),
+            Self::Collect(call) => format!("{}.{}({})", of(&call.comm), call.kind.name(), of(&call.send)),
+            Self::Kernel { name: kernel, .. } => format!("kernel {}", name(kernel)),
+            Self::EventRecord { event, stream } => format!("{}.record({})", name(event), name(stream)),
+            Self::StreamWait { stream, event } => format!("{}.wait({})", name(stream), name(event)),
+            Self::Synchronize { what } => format!("{}.synchronize", of(what)),
+            Self::Pool { pool, .. } => format!("pool {}", name(pool)),
+            Self::PoolLock { pool } => format!("{}: take the allocator's lock", name(pool)),
+            Self::PoolUnlock { pool } => format!("{}: give the allocator's lock back", name(pool)),
+            Self::Alloc { pool, name: buffer, .. } => format!("{} = {}.alloc", name(buffer), name(pool)),
+            Self::Free { buffer, .. } => format!("{}.free", of(buffer)),
+            Self::Trim { pool, .. } => format!("{}.trim", name(pool)),
+            Self::Release { segment } => format!("{}.release", of(segment)),
+            Self::Havoc { pool, .. } => format!("{}.havoc", name(pool)),
+            Self::MemAlloc { name: buffer, .. } => format!("{} = mem_alloc", name(buffer)),
+            Self::Barrier { .. } => "barrier".to_owned(),
+            Self::AllAgree { value, .. } => format!("all_agree({})", of(value)),
+            Self::Lock { mutex } => format!("{}.lock", name(mutex)),
+            Self::Unlock { mutex } => format!("{}.unlock", name(mutex)),
+            Self::StoreSet { key, value } => format!("store.set({}, {})", name(key), of(value)),
+            Self::StoreGet { key } => format!("store.get({})", name(key)),
+            Self::StoreDelete { key } => format!("store.delete({})", name(key)),
+            Self::FlagWrite { flag, value } => format!("{}.write({value})", name(flag)),
+            Self::FlagWait { flag, value } => format!("{}.wait({value})", name(flag)),
+            Self::MapPut { map, key, .. } => format!("{}.put({})", name(map), of(key)),
+            Self::MapPop { map, key } => format!("{}.pop({})", name(map), of(key)),
+            Self::MapGet { map, key, .. } => format!("{}.get({})", name(map), of(key)),
+            Self::MapClear { map } => format!("{}.clear", name(map)),
+            Self::ListPush { list, value } => format!("{}.push({})", name(list), of(value)),
+            Self::ListGet { list, index } => format!("{}[{}]", name(list), of(index)),
+            Self::ListSet { list, index, .. } => format!("{}[{}] =", name(list), of(index)),
+            Self::ListPop { list } => format!("{}.pop", name(list)),
+            Self::ListClear { list } => format!("{}.clear", name(list)),
+        }
+    }
+
     /// How many slots the operation produces.
     #[must_use]
     pub fn slots(&self) -> u32 {
