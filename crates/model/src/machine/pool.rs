@@ -19,7 +19,7 @@ use super::poll::{FaultOf, PickOf, Picks, Poll};
 use super::state::{Block, Pool, RankState, Segment, State, StreamOp, Use, Work, find};
 use super::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use super::window::GRANULARITY_BYTES;
-use crate::clock::{Actor, Clock};
+use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
 use crate::program::{MemoryKind, Operand, Release, SizeClasses, TieBreak, Verb};
 use crate::rank::{Rank, Token};
@@ -123,7 +123,6 @@ fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
 
 impl Machine {
     fn declared(&self) -> Pool {
-        let width = (self.config.ranks * self.config.actors_per_rank) as usize;
         Pool {
             classes: SizeClasses::Exact,
             tie: TieBreak::Counter,
@@ -133,7 +132,7 @@ impl Machine {
             blocks_made: 0,
             deferred: Vec::new(),
             holder: None,
-            released: Clock::new(Actor(0), width),
+            released: self.nothing.clone(),
         }
     }
 
