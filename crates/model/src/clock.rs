@@ -147,13 +147,19 @@ impl Clock {
         self.base = Arc::clone(&knowledge.0);
     }
 
+    /// Whether actors may be renumbered without changing what is known of them: what everybody knows of
+    /// everybody alike looks the same under all numbers.
+    #[must_use]
+    pub fn alike(&self, to: &[u32]) -> bool {
+        to.iter().zip(&self.base.counts).all(|(new, count)| self.base.counts[*new as usize] == *count)
+    }
+
     /// The same clock after actors were renumbered: `to[old] = new`.
     #[must_use]
     pub fn renumbered(&self, to: &[u32]) -> Self {
         let (actor, own) = (Actor(to[self.actor.0 as usize]), self.own);
         let old = &self.base.counts;
-        // What everybody knows of everybody alike looks the same under all numbers.
-        if to.iter().zip(old).all(|(new, count)| old[*new as usize] == *count) {
+        if self.alike(to) {
             return Self { base: Arc::clone(&self.base), own, actor };
         }
         let mut counts = vec![0; old.len()];

@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 
 use super::contention::Touches;
 use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
@@ -350,7 +351,7 @@ pub(crate) struct Block {
 pub(crate) struct Segment {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) small: bool,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: SmallVec<[Block; 2]>,
 }
 
 /// A caching pool of a rank.
