@@ -18,6 +18,8 @@ mod map;
 mod memory;
 mod mutex;
 mod outcome;
+mod overlap;
+mod p2p;
 mod poll;
 mod pool;
 pub(crate) mod state;
@@ -25,6 +27,7 @@ mod store;
 mod stream;
 mod symmetry;
 mod thread;
+mod turn;
 pub(crate) mod value;
 mod window;
 mod words;
@@ -39,7 +42,7 @@ pub use contention::{Object, ObjectKind};
 pub use ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
 pub use poll::{FaultOf, Faults, PickOf};
-pub use state::{CallError, Costs, Meeting, Path, RankState, State, Status, ThreadState};
+pub use state::{CallError, Costs, Handshake, Link, Meeting, Path, RankState, State, Status, ThreadState};
 pub use value::{CommId, MemoryId, Owner, Value};
 pub use window::bytes;
 
@@ -77,6 +80,15 @@ pub enum Connections {
     Made,
 }
 
+/// How much of a send NCCL can hold before somebody receives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InFlight {
+    /// Nothing: a send is over once its receive has begun. What nobody guarantees, a verdict does not rest on.
+    Nothing,
+    /// What the platform can; luck decides where it was not measured.
+    OfPlatform,
+}
+
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -90,6 +102,8 @@ pub struct Config {
     pub coresident: u32,
     /// Connections of communicators.
     pub connections: Connections,
+    /// What sends leave in flight.
+    pub in_flight: InFlight,
     /// Reduced or naive.
     pub mode: Mode,
     /// Sentences or not.
@@ -116,6 +130,7 @@ impl Config {
             faults: Faults::default(),
             coresident: 1,
             connections: Connections::OnFirstUse,
+            in_flight: InFlight::Nothing,
             mode: Mode::Reduced,
             explain: Explain::No,
             contended: BTreeSet::new(),
@@ -147,6 +162,8 @@ pub enum Choice {
     Thread(Rank, Thread),
     /// The head of a stream runs; a collective is a step of its first member.
     Stream(Rank, u32),
+    /// What can be transferred on a link is.
+    Transfer(Link),
     /// The threads that wait for one another go on.
     Meet(Meeting),
     /// Luck picks all that the next operation of a host thread leaves open, and it runs if it can.
