@@ -201,6 +201,7 @@ pub struct Machine {
     terms: Mutex<Terms>,
     pending: Mutex<Pending>,
     interrupted: AtomicBool,
+    sends: AtomicBool,
     reached: Mutex<BTreeSet<Token>>,
     measured: Mutex<BTreeMap<Token, i64>>,
     log: Mutex<Vec<Logged>>,
@@ -236,6 +237,7 @@ impl Machine {
             terms: Mutex::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
+            sends: AtomicBool::new(false),
             reached: Mutex::default(),
             measured: Mutex::default(),
             log: Mutex::default(),
@@ -312,6 +314,12 @@ impl Machine {
     #[must_use]
     pub fn reached(&self) -> BTreeSet<Token> {
         locked(&self.reached).clone()
+    }
+
+    /// Whether some execution launched a send, so that it matters what [`Config::in_flight`] says.
+    #[must_use]
+    pub fn sends(&self) -> bool {
+        self.sends.load(Ordering::Relaxed)
     }
 
     /// What `r.measure` recorded, as maxima.

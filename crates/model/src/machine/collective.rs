@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
-use super::state::{
-    Access, Connection, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, whole,
-};
+use super::state::{Access, Connection, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, whole};
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::window::INVALID_ARGUMENT;
 use super::{Explain, Machine, locked};

@@ -315,9 +315,9 @@ impl Machine {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
                         Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
                     }
-                    GroupCall::Register { .. }
-                    | GroupCall::Launch { .. }
-                    | GroupCall::Transfer { .. } => None,
+                    GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => {
+                        None
+                    }
                 });
                 first.expect("a group that waits for a set-up event holds it")
             }

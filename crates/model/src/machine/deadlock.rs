@@ -125,6 +125,14 @@ impl Machine {
         {
             return op;
         }
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if let Status::Waiting(Meeting::Link(link, _)) = &t.status {
+            let calls = Self::grouped_transfers(state, rank, thread);
+            let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
+            if let Some((_, _, call)) = call {
+                return call.op;
+            }
+        }
         self.op_ref(state, rank, thread)
     }
 
@@ -160,9 +168,7 @@ impl Machine {
                     let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
                     (rule, Some(About::Comm(*comm)))
                 }
-                Meeting::Link(link, _) => {
-                    (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to)))
-                }
+                Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
                 Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
             };
         }

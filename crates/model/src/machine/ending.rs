@@ -93,7 +93,11 @@ impl Machine {
         let r = state.rank(rank);
         let undrained = r.streams.iter().filter_map(|(name, stream)| {
             let head = stream.queue.front()?;
-            Some(StuckStream { name: self.name(*name), head: head.op, what: self.work_name(state, rank, &head.work) })
+            Some(StuckStream {
+                name: self.name(*name),
+                head: head.op,
+                what: self.work_name(state, rank, &head.work),
+            })
         });
         let mut addresses: Vec<MemoryId> = Vec::new();
         for value in r.address_order.iter() {

@@ -12,14 +12,7 @@ use crate::program::Operation;
 use crate::rank::{Rank, Thread};
 
 impl Machine {
-    pub(crate) fn overlap(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        of: [Operation; 2],
-        op: OpRef,
-    ) {
+    pub(crate) fn overlap(&self, state: &mut State, rank: Rank, thread: u32, of: [Operation; 2], op: OpRef) {
         let r = state.rank_mut(rank);
         let named = of.map(|operation| {
             let thread = r.threads.iter().position(|t| t.entry == operation.entry);

@@ -239,9 +239,9 @@ impl Machine {
         let mut sent: Vec<(Link, u64)> = Vec::new();
         for (comm, _, transfer) in calls.iter().filter(|(_, _, transfer)| transfer.way == Way::Send) {
             let link = transfer.link(*comm, rank);
-            let before = self.view(state, rank, *comm).map_or(0, |view| {
-                find(&view.sent_bytes, &link).map_or(0, |at| view.sent_bytes[at].1)
-            });
+            let before = self
+                .view(state, rank, *comm)
+                .map_or(0, |view| find(&view.sent_bytes, &link).map_or(0, |at| view.sent_bytes[at].1));
             let at = find(&sent, &link).unwrap_or_else(|| {
                 sent.push((link, before));
                 sent.len() - 1
@@ -310,6 +310,9 @@ impl Machine {
         comms.sort_unstable();
         comms.dedup();
         let small = self.config.platform.small_transfer_bytes();
+        if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
+            self.sends.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
         for comm in comms {
             let mut streams: Vec<Token> = Vec::new();
             let mut transfers: Vec<Transfer> = Vec::new();
@@ -397,9 +400,8 @@ impl Machine {
         let (_, exchange) = self.running(state, rank, link.comm)?;
         let progress = self.turns(state, rank, link.comm)?.progress.as_ref();
         let over = |at: usize| progress.is_some_and(|progress| progress.over[at]);
-        let next = |(at, transfer): &(usize, &Transfer)| {
-            !over(*at) && transfer.way == way && transfer.peer == peer
-        };
+        let next =
+            |(at, transfer): &(usize, &Transfer)| !over(*at) && transfer.way == way && transfer.peer == peer;
         exchange.transfers.iter().enumerate().find(next).map(|(at, transfer)| (at, transfer.clone()))
     }
 

@@ -270,7 +270,9 @@ impl Machine {
                 }
             }
             Work::Fresh(_) => unreachable!("nothing that anybody could wait for"),
-            Work::Collective(_) | Work::Exchange(_) => unreachable!("what communicates runs on several ranks"),
+            Work::Collective(_) | Work::Exchange(_) => {
+                unreachable!("what communicates runs on several ranks")
+            }
         }
     }
 }
