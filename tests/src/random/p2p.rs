@@ -71,8 +71,8 @@ impl Builder {
         let mut sent = self.half(Way::Send, (rank, other), &a, count);
         let mut received = self.half(Way::Recv, (other, rank), &b, count);
         match q % 8 {
-            0 => sent.count /= 2,
-            1 => received.dtype = Dtype::I32,
+            0 | 5 => sent.count /= 2,
+            1 | 6 => received.dtype = Dtype::I32,
             2 => sent.peer = self.ranks + u32::from(s % 3),
             3 => received.peer = other,
             4 => received.stream = self.script.name("side"),

@@ -444,21 +444,25 @@ impl Machine {
         let Some((to_at, received)) = self.half(state, link, Way::Recv) else {
             let (at, sent) = sent.expect("something can be transferred");
             let told = self.begin(state, link.from, link.comm);
+            let ran = self.ran_half(state, link.from, link.comm, &sent);
             let content = self.give(state, link, &sent);
             self.end_half(state, link.from, link.comm, at, None);
-            let message = Message { sent, content, told };
+            let message = Message { sent, content, told, ran };
             state.shared_mut().in_flight.entry(link).or_default().push_back(message);
             return;
         };
         self.begin(state, link.to, link.comm);
         let queue = state.shared_mut().in_flight.get_mut(&link);
-        if let Some(Message { sent, content, told }) = queue.and_then(std::collections::VecDeque::pop_front) {
+        let message = queue.and_then(std::collections::VecDeque::pop_front);
+        if let Some(Message { sent, content, told, ran }) = message {
+            self.note_transfer(state, link, ran, &received);
             self.land(state, link, &sent, (to_at, &received), (content, told));
             return;
         }
         let (at, sent) = sent.expect("something can be transferred");
         let told = self.begin(state, link.from, link.comm);
-        self.note_transfer(state, link, &sent, &received);
+        let ran = self.ran_half(state, link.from, link.comm, &sent);
+        self.note_transfer(state, link, ran, &received);
         if sent.registered() && !received.registered() {
             self.judge_halves(state, link, &sent, &received);
             self.hang(state, link.from, link.comm);
@@ -556,17 +560,19 @@ impl Machine {
         if sent.registered() { Halves::Apart } else { Halves::Stale }
     }
 
-    fn note_transfer(&self, state: &mut State, link: Link, sent: &Transfer, received: &Transfer) {
-        if link.from == link.to {
-            return;
+    /// A half that runs now, with the exchange that it belongs to.
+    fn ran_half(&self, state: &State, rank: Rank, comm: CommId, half: &Transfer) -> Ran {
+        let (stream, exchange) = self.running(state, rank, comm).expect("it has begun");
+        let stream = &state.ranks[rank.at()].streams[stream].1;
+        let called = stream.queue.front().expect("it stands there").issue.clone();
+        Ran { rank, issue: exchange.issue, called, began: stream.clock.clone(), op: half.op }
+    }
+
+    fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Transfer) {
+        if link.from != link.to {
+            let received = self.ran_half(state, link.to, link.comm, received);
+            self.ran(state, link.comm, [sent, received].into());
         }
-        let ran = [(link.from, sent), (link.to, received)].map(|(rank, half)| {
-            let (stream, exchange) = self.running(state, rank, link.comm).expect("it has begun");
-            let stream = &state.ranks[rank.at()].streams[stream].1;
-            let called = stream.queue.front().expect("it stands there").issue.clone();
-            Ran { rank, issue: exchange.issue, called, began: stream.clock.clone(), op: half.op }
-        });
-        self.ran(state, link.comm, ran.into());
     }
 
     /// The exchange that a rank is in begins, if it has not; gives what its receivers learn.

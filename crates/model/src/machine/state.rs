@@ -289,11 +289,20 @@ pub(crate) struct Turns {
 }
 
 /// A send that is over before its receive has begun.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Message {
     pub(crate) sent: Transfer,
     pub(crate) content: Content,
     pub(crate) told: Clock,
+    /// The send, which counts as run once it is received.
+    pub(crate) ran: Ran,
+}
+
+impl Hash for Message {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // What ran is a function of positions.
+        (&self.sent, &self.content, &self.told).hash(state);
+    }
 }
 
 /// Two launches that are declared to overlap, until both have begun.
