@@ -7,19 +7,23 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
-    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, MapOrder, MemoryKind, Operand,
-    Question, Rank, ReduceOp, Release, SizeClasses, TieBreak, Verb, WindowFlags,
+    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, InFlight, MapOrder, MemoryKind,
+    Operand, Question, Rank, ReduceOp, Release, Resources, SizeClasses, TieBreak, Token, Verb, WindowFlags,
 };
 
 use crate::script::{Item, Script};
+
+mod p2p;
 
 /// Kind and three parameters.
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = 45;
+pub const KINDS: u8 = 53;
 
 const MIB: u64 = 1 << 20;
+
+const OWN: Resources = Resources::Own;
 
 struct Builder {
     script: Script,
@@ -57,6 +61,9 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
             let of = if fragment.1.is_multiple_of(2) { FaultOf::Alloc } else { FaultOf::Register };
             config.faults = Faults { of: [of].into(), at_most: 1 };
         }
+        if fragment.0 % KINDS == 52 {
+            config.in_flight = InFlight::OfPlatform;
+        }
         b.fragment(*fragment);
     }
     (b.script, config)
@@ -76,6 +83,8 @@ pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
                 *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all) });
             }
             Item::Do(Verb::Collect(call)) => Arc::make_mut(call).kind = CollectiveKind::AllReduce,
+            // A transfer names a rank.
+            Item::Do(Verb::Transfer(_)) => *item = Item::Do(Verb::Step { label: Token(0) }),
             Item::Do(_) | Item::If(..) => {}
         }
     }
@@ -118,12 +127,13 @@ impl Builder {
     fn set_up(&mut self, fragments: &[Fragment]) {
         let uses = |kinds: &[u8]| fragments.iter().any(|f| kinds.contains(&(f.0 % KINDS)));
         let comm =
-            uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37, 38, 39, 40, 41, 42]);
+            uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37, 38, 39, 40, 41, 42])
+                || uses(&p2p::KINDS);
         let memory = comm || uses(&[9, 11, 26, 30, 44]);
         for rank in 0..self.ranks {
             let tp = if comm { self.init(rank, "tp") } else { Operand::Null };
             self.comms.push(tp);
-            let ep = if uses(&[25, 39]) { self.init(rank, "ep") } else { Operand::Null };
+            let ep = if uses(&[25, 39, 51]) { self.init(rank, "ep") } else { Operand::Null };
             self.others.push(ep);
             let a = if memory { self.memory(rank, "a", 4 * MIB, MemoryKind::Nccl) } else { Operand::Null };
             self.a.push(a);
@@ -133,7 +143,7 @@ impl Builder {
         for fragment in fragments {
             let (kind, p, q, _) = *fragment;
             let rank = u32::from(p) % self.ranks;
-            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=44) || q % 8 == 7;
+            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=44 | 50) || q % 8 == 7;
             if threaded && !self.second[rank as usize] {
                 self.second[rank as usize] = true;
                 self.script.thread(rank);
@@ -253,7 +263,11 @@ impl Builder {
                         self.register(r, 0, self.b[r as usize].clone(), symmetric);
                     } else {
                         let comm = self.comms[r as usize].clone();
-                        self.script.push(r, 0, Verb::CommSplit { comm, name, color: Some(0) });
+                        self.script.push(
+                            r,
+                            0,
+                            Verb::CommSplit { comm, name, color: Some(0), resources: OWN },
+                        );
                     }
                 }
             }
@@ -341,6 +355,7 @@ impl Builder {
                 let code = self.script.name("found");
                 self.script.ask(rank, 1, question, vec![Verb::Exit { code }]);
             }
+            45..=52 => self.transfers(kind % KINDS, rank, thread, (q, s)),
             38..=42 => self.beside(kind % KINDS, rank, q, s),
             43 => self.pool_of_two(rank, q, s),
             44 => self.free_that_waits(rank, q, s),
@@ -477,7 +492,11 @@ impl Builder {
                     let comm =
                         self.script.push(r, thread, Verb::CommInit { name, members: Arc::clone(&members) });
                     if turn == 0 {
-                        self.script.push(r, thread, Verb::CommSplit { comm, name: label, color: Some(0) });
+                        self.script.push(
+                            r,
+                            thread,
+                            Verb::CommSplit { comm, name: label, color: Some(0), resources: OWN },
+                        );
                     }
                 }
             }

@@ -102,7 +102,7 @@ pub fn replay(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> 
                 };
                 steps.push(Step { rank: *rank, thread: *thread, op, text, picked: false });
             }
-            Choice::Stream(..) | Choice::Meet(_) => {}
+            Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => {}
         }
         machine.take(&mut state, choice);
         if reduced {

@@ -95,6 +95,8 @@ pub struct Exploration {
     pub costs: Costs,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
+    /// Whether some run sends, so that it matters how much of a send NCCL holds.
+    pub sends: bool,
     /// The configuration that the exploration ended with, for replays.
     pub config: Config,
 }
@@ -211,6 +213,7 @@ impl Collector {
             bound: collected.bound.clone(),
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
+            sends: machine.sends(),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
             config: machine.config.clone(),
         }
@@ -352,6 +355,7 @@ pub fn explore(
                 return Ok(collector.exploration(&machine));
             }
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
+            Some(Interruption::Overlaps) => config.overlaps = true,
             Some(Interruption::Contended(objects)) => config.contended.extend(objects),
         }
         if let Some(time) = bounds.time

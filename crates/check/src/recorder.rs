@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankcheck_model::{
-    Answer, CollectiveKind, End, Entry, Op, Place, PlaceId, Question, Rank, Slot, SourceError, Stretch,
-    Symmetry, Token, Verb,
+    Answer, CollectiveKind, End, Entry, Op, Operation, Place, PlaceId, Question, Rank, Slot, SourceError,
+    Stretch, Symmetry, Token, Verb,
 };
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -168,7 +168,7 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
-/// Whether an operation tells ranks apart: a root, a child communicator, or only some of the ranks.
+/// Whether an operation tells ranks apart: a root, a peer, a child communicator, or only some of the ranks.
 fn names_ranks(verb: &Verb, ranks: u32) -> bool {
     let world = |members: &[Rank]| members.iter().copied().eq((0..ranks).map(Rank));
     if let Verb::CommInit { members, .. } | Verb::Barrier { members } | Verb::AllAgree { members, .. } = verb
@@ -180,7 +180,8 @@ fn names_ranks(verb: &Verb, ranks: u32) -> bool {
         CollectiveKind::Broadcast { .. } | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => true,
         CollectiveKind::AllReduce => false,
     };
-    matches!(verb, Verb::CommSplit { .. }) || matches!(verb, Verb::Collect(call) if numbered(call.kind))
+    matches!(verb, Verb::CommSplit { .. } | Verb::Transfer(_))
+        || matches!(verb, Verb::Collect(call) if numbered(call.kind))
 }
 
 impl Recorder {
@@ -226,6 +227,16 @@ impl Recorder {
         let slot = tape.next_slot;
         tape.next_slot += slots;
         Ok((slots > 0).then_some(self.slot(slot)))
+    }
+
+    /// The operation that is recorded next.
+    ///
+    /// # Panics
+    /// Never: a program has far fewer operations.
+    pub fn next_operation(&self) -> Operation {
+        let tape = self.tape.borrow();
+        let index = u32::try_from(tape.recorded + tape.asked).expect("operations are counted and limited");
+        Operation { entry: self.entry, index }
     }
 
     /// Asks: gives the answer, and the first of the slots that it produces.

@@ -107,7 +107,7 @@ fn describe(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) 
     let (rank, thread, picks) = match choice {
         Choice::Pick(rank, thread, picks) => (*rank, *thread, Some(picks.clone())),
         Choice::Thread(rank, thread) => (*rank, *thread, None),
-        Choice::Stream(..) | Choice::Meet(_) => return None,
+        Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => return None,
     };
     let op = machine.next_op(state, rank, thread);
     Some(Chosen {

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rankcheck_model::machine::FaultOf;
-use rankcheck_model::{Class, Config, Faults, Outcome, Platform, Rank, Rule, Source, SourceError, Stretch};
+use rankcheck_model::{
+    Class, Config, Faults, InFlight, Outcome, Platform, Rank, Rule, Source, SourceError, Stretch,
+};
 
 use crate::explore::{self, BoundHit, Bounds, Exploration};
 use crate::naive;
@@ -45,22 +47,29 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict of an exploration.
+    #[must_use]
+    pub fn of(exploration: &Exploration) -> Self {
+        Self::predicting(exploration, exploration)
+    }
+
+    /// The verdict of an exploration, where what follows from a broken rule is taken from another one: of the
+    /// same program, in which the platform holds what it can of a send.
     ///
     /// # Panics
     /// Never: a broken rule has a witness.
     #[must_use]
-    pub fn of(exploration: &Exploration) -> Self {
+    pub fn predicting(exploration: &Exploration, predicted: &Exploration) -> Self {
         if let Some(bound) = &exploration.bound {
             return Self::Unknown(bound.clone());
         }
         let Some((primary, _)) = exploration.broken.iter().min_by_key(|(rule, w)| (w.past, **rule)) else {
             return Self::Holds;
         };
-        let failing = exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty());
+        let classes = failing(predicted).into_iter();
         Self::Fails {
             primary: *primary,
             rules: exploration.broken.keys().copied().collect(),
-            classes: failing.map(|outcome| outcome.class).collect(),
+            classes: classes.map(|outcome| outcome.class).collect(),
         }
     }
 
@@ -102,6 +111,9 @@ pub struct Run {
     pub verdict: Verdict,
     /// What it rests on.
     pub exploration: Exploration,
+    /// The same with sends that the platform can hold before somebody receives them, where that matters: what
+    /// follows from a broken rule, and never whether one is broken.
+    pub predicted: Option<Exploration>,
     /// Its program.
     pub source: Arc<SpecSource>,
     /// Wall time.
@@ -181,8 +193,14 @@ fn run_one(
     let started = Instant::now();
     let source = Arc::new(check.source(ranks, params, assume)?);
     let shared: Arc<dyn Source> = source.clone();
-    let exploration = explored(&shared, config(check, ranks, platform, assume), options)
-        .map_err(|error| spec.diagnose(&error))?;
+    let config = config(check, ranks, platform, assume);
+    let exploration = explored(&shared, config.clone(), options).map_err(|error| spec.diagnose(&error))?;
+    let predicted = if exploration.bound.is_none() && !exploration.broken.is_empty() && exploration.sends {
+        let config = Config { in_flight: InFlight::OfPlatform, ..config };
+        Some(explored(&shared, config, options).map_err(|error| spec.diagnose(&error))?)
+    } else {
+        None
+    };
     let mentioned = source.mentioned();
     for assumption in assume {
         if let Assumption::Named(text) = assumption
@@ -197,8 +215,9 @@ fn run_one(
         ranks,
         params: params.to_vec(),
         platform,
-        verdict: Verdict::of(&exploration),
+        verdict: Verdict::predicting(&exploration, predicted.as_ref().unwrap_or(&exploration)),
         exploration,
+        predicted,
         source,
         milliseconds: started.elapsed().as_millis(),
     })
@@ -489,10 +508,15 @@ fn plain(source: &SpecSource, stretch: &Stretch) -> Vec<String> {
     words
 }
 
+/// The outcomes of an exploration's runs that break a rule, or of all where none does.
+fn failing(exploration: &Exploration) -> Vec<&Outcome> {
+    let failing: Vec<&Outcome> =
+        exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty()).collect();
+    if failing.is_empty() { exploration.outcomes.keys().collect() } else { failing }
+}
+
 /// The predicted outcomes of a run: those of runs that break a rule, or all where none does.
 #[must_use]
 pub fn predicted(run: &Run) -> Vec<&Outcome> {
-    let failing: Vec<&Outcome> =
-        run.exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty()).collect();
-    if failing.is_empty() { run.exploration.outcomes.keys().collect() } else { failing }
+    failing(run.predicted.as_ref().unwrap_or(&run.exploration))
 }

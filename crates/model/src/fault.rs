@@ -56,14 +56,20 @@ rules! {
     Win10 = "WIN-10", "an operation ends inside the window in which it starts";
     Win11 = "WIN-11", "memory is deregistered before it is freed";
     Win12 = "WIN-12", "a collective does not run on a window whose memory was replaced";
+    P2p3 = "P2P-3", "ranks that use a pair for the first time do not wait for one another in a circle";
     Host1 = "HOST-1", "every member enters a host barrier or agreement";
     Store1 = "STORE-1", "a key that is awaited is set";
     Store2 = "STORE-2", "reads, sets and deletes of one key are ordered";
     Flag1 = "FLAG-1", "a value that is awaited on a flag is there when somebody looks";
+    P2p1 = "P2P-1", "the peer of a transfer is a rank of the communicator";
+    P2p2 = "P2P-2", "every send meets its receive, whatever NCCL can hold in between";
+    P2p4 = "P2P-4", "count and type of a send are those of its receive";
+    P2p5 = "P2P-5", "the buffers of a transfer are registered at both ends or at none";
     Coll1 = "COLL-1", "every member launches each collective";
     Coll2 = "COLL-2", "the n-th collective of a communicator is of one kind on every rank";
     Coll3 = "COLL-3", "count, type, reduction and root agree on every rank";
     Coll4 = "COLL-4", "communicators that share ranks launch in one order on every rank";
+    Overlap1 = "OVERLAP-1", "launches that are declared to overlap can run at the same time";
     Group1 = "GROUP-1", "every call in a group is valid";
     Group2 = "GROUP-2", "a group that is started is ended, and only then";
     Mem1 = "MEM-1", "no operation touches memory that is freed";
@@ -112,6 +118,8 @@ pub enum About {
     Comm(CommId),
     /// The n-th window of a communicator.
     Window(CommId, u32),
+    /// The transfers of a communicator from one rank to another.
+    Pair(CommId, Rank, Rank),
     /// Memory of a rank.
     Memory(Rank, MemoryId),
     /// A communicator before it exists, or a named noun.

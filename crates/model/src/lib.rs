@@ -27,7 +27,7 @@ pub mod term;
 
 pub use fault::{About, Finding, OpRef, Rule};
 pub use machine::{
-    CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults,
+    CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,
     Interruption, Machine, Mode, Object, ObjectKind, Outcome, PickOf, RankOutcome, State,
 };
 pub use platform::Platform;

@@ -18,6 +18,8 @@ mod map;
 mod memory;
 mod mutex;
 mod outcome;
+mod overlap;
+mod p2p;
 mod poll;
 mod pool;
 pub(crate) mod state;
@@ -25,6 +27,7 @@ mod store;
 mod stream;
 mod symmetry;
 mod thread;
+mod turn;
 pub(crate) mod value;
 mod window;
 mod words;
@@ -39,7 +42,7 @@ pub use contention::{Object, ObjectKind};
 pub use ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
 pub use poll::{FaultOf, Faults, PickOf};
-pub use state::{CallError, Costs, Meeting, Path, RankState, State, Status, ThreadState};
+pub use state::{CallError, Costs, Handshake, Link, Meeting, Path, RankState, State, Status, ThreadState};
 pub use value::{CommId, MemoryId, Owner, Value};
 pub use window::bytes;
 
@@ -77,6 +80,15 @@ pub enum Connections {
     Made,
 }
 
+/// How much of a send NCCL can hold before somebody receives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InFlight {
+    /// Nothing: a send is over once its receive has begun. What nobody guarantees, a verdict does not rest on.
+    Nothing,
+    /// What the platform can; luck decides where it was not measured.
+    OfPlatform,
+}
+
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -90,6 +102,8 @@ pub struct Config {
     pub coresident: u32,
     /// Connections of communicators.
     pub connections: Connections,
+    /// What sends leave in flight.
+    pub in_flight: InFlight,
     /// Reduced or naive.
     pub mode: Mode,
     /// Sentences or not.
@@ -102,6 +116,8 @@ pub struct Config {
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
     /// Host threads and streams that a rank may have.
     pub actors_per_rank: u32,
+    /// Whether the program declares overlaps: what they are judged by is kept.
+    pub overlaps: bool,
     /// Operations after which a run without choices is given up.
     pub steps_at_most: u64,
 }
@@ -116,12 +132,14 @@ impl Config {
             faults: Faults::default(),
             coresident: 1,
             connections: Connections::OnFirstUse,
+            in_flight: InFlight::Nothing,
             mode: Mode::Reduced,
             explain: Explain::No,
             contended: BTreeSet::new(),
             declared_commuting: BTreeSet::new(),
             left_out: BTreeSet::new(),
             actors_per_rank: 2,
+            overlaps: false,
             steps_at_most: 1_000_000_000,
         }
     }
@@ -147,6 +165,8 @@ pub enum Choice {
     Thread(Rank, Thread),
     /// The head of a stream runs; a collective is a step of its first member.
     Stream(Rank, u32),
+    /// What can be transferred on a link is.
+    Transfer(Link),
     /// The threads that wait for one another go on.
     Meet(Meeting),
     /// Luck picks all that the next operation of a host thread leaves open, and it runs if it can.
@@ -160,6 +180,8 @@ pub enum Interruption {
     Contended(BTreeSet<Object>),
     /// A rank has more threads and streams than clocks have room for: start again with this many.
     Actors(u32),
+    /// The program declares overlaps: start again, and keep the launches that they are judged by.
+    Overlaps,
     /// The program cannot be evaluated.
     Source(SourceError),
     /// One run without choices did not end within the bound on steps.
@@ -170,6 +192,7 @@ pub enum Interruption {
 struct Pending {
     contended: BTreeSet<Object>,
     actors: Option<u32>,
+    overlaps: bool,
     source: Option<SourceError>,
     steps: Option<u64>,
 }
@@ -184,6 +207,7 @@ pub struct Machine {
     terms: Mutex<Terms>,
     pending: Mutex<Pending>,
     interrupted: AtomicBool,
+    sends: AtomicBool,
     reached: Mutex<BTreeSet<Token>>,
     measured: Mutex<BTreeMap<Token, i64>>,
     log: Mutex<Vec<Logged>>,
@@ -222,6 +246,7 @@ impl Machine {
             terms: Mutex::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
+            sends: AtomicBool::new(false),
             reached: Mutex::default(),
             measured: Mutex::default(),
             log: Mutex::default(),
@@ -273,6 +298,9 @@ impl Machine {
         if let Some(actors) = pending.actors {
             return Some(Interruption::Actors(actors));
         }
+        if pending.overlaps {
+            return Some(Interruption::Overlaps);
+        }
         Some(Interruption::Contended(pending.contended.clone()))
     }
 
@@ -297,6 +325,12 @@ impl Machine {
     #[must_use]
     pub fn reached(&self) -> BTreeSet<Token> {
         locked(&self.reached).clone()
+    }
+
+    /// Whether some execution launched a send, so that it matters what [`Config::in_flight`] says.
+    #[must_use]
+    pub fn sends(&self) -> bool {
+        self.sends.load(Ordering::Relaxed)
     }
 
     /// What `r.measure` recorded, as maxima.

@@ -133,6 +133,25 @@ impl Platform {
         }
     }
 
+    /// Bytes of a transfer up to which the small (LL) protocol is taken, which copies through NCCL's own slots
+    /// whatever is registered. Source: `enqueue.cc:909-951`, `NCCL_P2P_LL_THRESHOLD`; a part has at least
+    /// 64 KiB, so that larger ones never stay below it.
+    #[must_use]
+    pub fn small_transfer_bytes(self) -> u64 {
+        match self {
+            Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => 16 << 10,
+        }
+    }
+
+    /// Bytes of a pair that its sender can hand over before anybody receives: so much certainly (measured), and
+    /// certainly less than so much (measured). What lies between is not measured.
+    #[must_use]
+    pub fn in_flight_bytes(self) -> (u64, u64) {
+        match self {
+            Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => (1 << 20, 256 << 20),
+        }
+    }
+
     /// The kernel that a rank chooses, given whether its own buffers lie in symmetric windows.
     ///
     /// `len_bytes` is one rank's part. Source: `enqueue.cc:3014-3122`, `symmetric_sched.cc`,

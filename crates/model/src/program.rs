@@ -204,6 +204,65 @@ pub struct Collective {
     pub declared: Declared,
 }
 
+/// Which way the data of a transfer go, seen from the rank that calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Way {
+    /// `ncclSend`.
+    Send,
+    /// `ncclRecv`.
+    Recv,
+}
+
+impl Way {
+    /// The verb.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Recv => "recv",
+        }
+    }
+}
+
+/// One rank's call of its half of a point-to-point transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Transfer {
+    /// Which half.
+    pub way: Way,
+    /// The communicator.
+    pub comm: Operand,
+    /// The rank at the other end, as a position in the communicator.
+    pub peer: u32,
+    /// What is sent, or where it goes.
+    pub buffer: Operand,
+    /// Elements. Not exchanged.
+    pub count: u64,
+    /// Element type. Not exchanged.
+    pub dtype: Dtype,
+    /// Stream it is launched on.
+    pub stream: Token,
+}
+
+/// Names an operation of one thread of the same rank, for declarations about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Operation {
+    /// Where the thread started; an entry is started once a rank.
+    pub entry: Entry,
+    /// Position among the operations and questions of that thread.
+    pub index: u32,
+}
+
+/// Whether a split communicator has channels of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resources {
+    /// Its own.
+    Own,
+    /// `splitShare`: the parent's, whose launches it is ordered with.
+    Shared,
+}
+
 /// What the author said about the kernel path of a collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Declared {
@@ -330,6 +389,8 @@ pub enum Verb {
         name: Token,
         /// Members with equal colors share a child.
         color: Option<i64>,
+        /// Whose channels it uses.
+        resources: Resources,
     },
     /// `ncclCommDestroy`.
     CommDestroy {
@@ -361,9 +422,18 @@ pub enum Verb {
     /// `ncclGroupEnd`.
     GroupEnd,
 
-    // -- collectives, kernels, streams, events
+    // -- collectives, transfers, kernels, streams, events
     /// A collective.
     Collect(Arc<Collective>),
+    /// Half of a point-to-point transfer.
+    Transfer(Arc<Transfer>),
+    /// Declares that two launches on communicators are meant to run at the same time.
+    Overlap {
+        /// One of them.
+        one: Operation,
+        /// The other.
+        other: Operation,
+    },
     /// A kernel of the user that reads and writes buffers.
     Kernel {
         /// Its name; what it writes is a term of this name over what it read.
@@ -610,6 +680,10 @@ impl Verb {
             Self::GroupStart => "group_start".to_owned(),
             Self::GroupEnd => "group_end".to_owned(),
             Self::Collect(call) => format!("{}.{}({})", of(&call.comm), call.kind.name(), of(&call.send)),
+            Self::Transfer(call) => {
+                format!("{}.{}({}, {})", of(&call.comm), call.way.name(), of(&call.buffer), call.peer)
+            }
+            Self::Overlap { .. } => "overlap".to_owned(),
             Self::Kernel { name: kernel, .. } => format!("kernel {}", name(kernel)),
             Self::EventRecord { event, stream } => format!("{}.record({})", name(event), name(stream)),
             Self::StreamWait { stream, event } => format!("{}.wait({})", name(stream), name(event)),
@@ -672,6 +746,8 @@ impl Verb {
             | Self::GroupStart
             | Self::GroupEnd
             | Self::Collect(_)
+            | Self::Transfer(_)
+            | Self::Overlap { .. }
             | Self::Kernel { .. }
             | Self::EventRecord { .. }
             | Self::StreamWait { .. }

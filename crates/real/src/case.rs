@@ -116,6 +116,11 @@ pub enum Pick {
         /// Which.
         which: u32,
     },
+    /// How much of a send NCCL holds before it is received. Nobody can force it or tell.
+    InFlight {
+        /// All that was not measured to hang, or no more than was measured to finish.
+        all: bool,
+    },
     /// A pool's history left nothing more behind (0) or a free segment of the n-th size.
     Havoc {
         /// Which.

@@ -4,7 +4,7 @@
 
 use std::ffi::c_int;
 
-use rankcheck_model::{Dtype, ReduceOp};
+use rankcheck_model::{Dtype, ReduceOp, Resources};
 
 use crate::Error;
 use crate::collective::{self, Buffers, Elements};
@@ -46,18 +46,18 @@ impl Comm {
         nccl::Comm::init_rank(device, id, rank, size).map(|owner| Self { owner, rank, size })
     }
 
-    /// `ncclCommSplit`, in the parent's order; nothing without a color. Blocks until every member calls it,
+    /// `ncclCommSplit`, in the parent's order, on channels of its own or the parent's; nothing without a color. Blocks until every member calls it,
     /// without a timeout.
     ///
     /// # Errors
     /// [`Error::Nccl`], or [`Error::InsideGroup`].
-    pub fn split(&self, color: Color) -> Result<Option<Self>, Error> {
+    pub fn split(&self, color: Color, resources: Resources) -> Result<Option<Self>, Error> {
         let color = match color {
             Color::Nothing => NO_COLOR,
             Color::Of(color) => color,
         };
         let key = c_int::try_from(self.rank).expect("NCCL numbers its members with a C int");
-        let Some(owner) = self.owner.split(color, key)? else { return Ok(None) };
+        let Some(owner) = self.owner.split(color, key, resources)? else { return Ok(None) };
         let (rank, size) = (owner.user_rank()?, owner.count()?);
         Ok(Some(Self { owner, rank, size }))
     }

@@ -1,24 +1,40 @@
 //! An event: a point in a stream that others can wait for or ask about.
 //!
-//! Not here: times, which are switched off.
+//! Not here: times of programs, whose events have none.
 
 use crate::Error;
-use crate::ffi::cuda::{self, Device, Progress};
+use crate::ffi::cuda::{self, Device, Progress, Timing};
 use crate::stream::Stream;
 
-/// An event without timing.
+/// An event.
 #[derive(Debug)]
 pub struct Event {
     pub(crate) owner: cuda::Event,
 }
 
 impl Event {
-    /// `cuEventCreate`.
+    /// `cuEventCreate`, without timing.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     pub fn create(device: &Device) -> Result<Self, Error> {
-        cuda::Event::create(device).map(|owner| Self { owner })
+        cuda::Event::create(device, Timing::Off).map(|owner| Self { owner })
+    }
+
+    /// `cuEventCreate` of an event that takes the time.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn create_timed(device: &Device) -> Result<Self, Error> {
+        cuda::Event::create(device, Timing::On).map(|owner| Self { owner })
+    }
+
+    /// `cuEventElapsedTime`: milliseconds from the completion of `earlier` to that of this event.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`], if one of them is not complete or takes no time.
+    pub fn milliseconds_since(&self, earlier: &Self) -> Result<f32, Error> {
+        self.owner.milliseconds_since(&earlier.owner)
     }
 
     /// `cuEventRecord`: the event now stands for what was launched on the stream so far.

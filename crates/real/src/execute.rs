@@ -18,6 +18,7 @@ mod inspect;
 mod luck;
 mod map;
 mod memory;
+mod p2p;
 mod stream;
 mod tables;
 mod thread;

@@ -6,12 +6,12 @@
 //! [`launch`], one process a rank; then [`machine`], [`library`] and [`self_test`].
 //!
 //! What exists today: owners of segments (from NCCL or at a chosen address), ordinary memory, streams, events,
-//! communicators (init, split, abort, destroy, warm-up) and windows; all collectives of the model; groups,
+//! communicators (init, split, abort, destroy, warm-up) and windows; all collectives of the model; point-to-point; groups,
 //! registrations inside them included; device code; a best-fit pool; a store and a flag for the threads of one
 //! process; the execution of one rank's part of a case; worker processes and who coordinates them. Everything builds without CUDA; the libraries are
 //! opened at run time by [`ffi::probe`].
 //!
-//! What does not exist yet: graphs, IPC handles, point-to-point in programs, inits and splits inside a group.
+//! What does not exist yet: graphs, IPC handles, inits and splits inside a group.
 //! No test of this crate needs a GPU; [`self_test`] does.
 //!
 //! Not here: the rules. This crate does what it is told and reports what happened; breaking a rule on the

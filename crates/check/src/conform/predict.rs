@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rankcheck_model::machine::{Connections, FaultOf, Logged, MemoryId, Owner};
+use rankcheck_model::machine::{Connections, FaultOf, InFlight, Logged, MemoryId, Owner};
 use rankcheck_model::{
     Answer, Choice, Config, Dtype, Ending, Entry, Explain, Machine, Outcome, PickOf, Place, PlaceId,
     Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
@@ -168,7 +168,7 @@ pub fn predicted(
         Comms::Fresh => Connections::OnFirstUse,
         Comms::Warm => Connections::Made,
     };
-    let config = Config { connections, ..config };
+    let config = Config { connections, in_flight: InFlight::OfPlatform, ..config };
     let bounds = Bounds { states: STATES, ..Bounds::default() };
     let exploration = explore(&source, config, &bounds)?;
     let config = exploration.config.clone();
@@ -305,6 +305,7 @@ pub(super) fn picks_of(
             PickOf::HashOrder => Pick::HashOrder { position: pick },
             PickOf::CommOrder => Pick::CommOrder { position: pick },
             PickOf::AddressReuse => Pick::AddressReuse { which: pick },
+            PickOf::InFlight => Pick::InFlight { all: pick == 1 },
             PickOf::Havoc(_) => Pick::Havoc { which: pick },
         })
         .collect()

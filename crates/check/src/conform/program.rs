@@ -183,5 +183,9 @@ impl Recording {
 }
 
 fn dtypes(verbs: &[Verb]) -> impl Iterator<Item = Dtype> {
-    verbs.iter().filter_map(|verb| if let Verb::Collect(call) = verb { Some(call.dtype) } else { None })
+    verbs.iter().filter_map(|verb| match verb {
+        Verb::Collect(call) => Some(call.dtype),
+        Verb::Transfer(call) => Some(call.dtype),
+        _ => None,
+    })
 }

@@ -1,4 +1,4 @@
-//! Communicators: registration and collectives.
+//! Communicators: registration, collectives and transfers.
 //!
 //! Not here: how a communicator starts (`rank.rs`).
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rankcheck_model::{
     Collective, CollectiveKind, Declared, Dtype, MapOrder, MemoryKind, Operand, Question, ReduceOp,
-    SizeClasses, TieBreak, Verb, WindowFlags,
+    Resources, SizeClasses, TieBreak, Transfer, Verb, Way, WindowFlags,
 };
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
@@ -108,13 +108,13 @@ struct Common<'v, 's> {
     stream: Option<Value<'v>>,
 }
 
-fn collect(
-    eval: &Evaluator<'_, '_, '_>,
+fn collect<'v>(
+    eval: &Evaluator<'v, '_, '_>,
     kind: CollectiveKind,
     (send, recv): (Operand, Operand),
     count: u64,
     common: &Common<'_, '_>,
-) -> starlark::Result<NoneType> {
+) -> starlark::Result<Value<'v>> {
     let call = Collective {
         kind,
         comm: comm(common.this)?,
@@ -126,8 +126,42 @@ fn collect(
         stream: stream(eval, common.stream)?,
         declared: if common.symmetric { Declared::Symmetric } else { Declared::Nothing },
     };
-    record(eval, Verb::Collect(Arc::new(call)))?;
-    Ok(NoneType)
+    launch(eval, Verb::Collect(Arc::new(call)))
+}
+
+/// Records a launch and names it.
+fn launch<'v>(eval: &Evaluator<'v, '_, '_>, verb: Verb) -> starlark::Result<Value<'v>> {
+    let operation = Evaluation::of(eval)?.recorder.next_operation();
+    record(eval, verb)?;
+    Ok(Noun::Operation(operation).alloc(eval.heap()))
+}
+
+/// One half of a transfer.
+struct Half<'v, 's> {
+    this: Value<'v>,
+    x: Value<'v>,
+    peer: i32,
+    count: Option<Value<'v>>,
+    dtype: &'s str,
+    stream: Option<Value<'v>>,
+}
+
+fn transfer<'v>(eval: &Evaluator<'v, '_, '_>, way: Way, half: &Half<'v, '_>) -> starlark::Result<Value<'v>> {
+    let (buffer, len) = memory("x", half.x)?;
+    let peer = u32::try_from(half.peer).map_err(|_| {
+        wrong(format!("`peer` is {}", half.peer), "the peer is a position in the communicator, from 0 on")
+    })?;
+    let dtype = dtype(half.dtype)?;
+    let call = Transfer {
+        way,
+        comm: comm(half.this)?,
+        peer,
+        buffer,
+        count: elements(half.count, "x", len, dtype)?,
+        dtype,
+        stream: stream(eval, half.stream)?,
+    };
+    launch(eval, Verb::Transfer(Arc::new(call)))
 }
 
 #[starlark_module]
@@ -174,6 +208,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         this: Value<'v>,
         name: &str,
         color: Option<Value<'v>>,
+        #[starlark(default = false)] share: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let color = match color.filter(|color| !color.is_none()) {
@@ -184,7 +219,8 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
             None => None,
         };
         let name = Evaluation::of(eval)?.token(name);
-        let verb = Verb::CommSplit { comm: comm(this)?, name, color };
+        let resources = if share { Resources::Shared } else { Resources::Own };
+        let verb = Verb::CommSplit { comm: comm(this)?, name, color, resources };
         Ok(Noun::Comm(record_slot(eval, verb)?).alloc(eval.heap()))
     }
 
@@ -203,7 +239,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
+    ) -> starlark::Result<Value<'v>> {
         let (send, len) = memory("x", x)?;
         let into = match recv.filter(|recv| !recv.is_none()) {
             Some(recv) => memory("recv", recv)?.0,
@@ -223,7 +259,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
+    ) -> starlark::Result<Value<'v>> {
         let ((send, len), (recv, _)) = (memory("send", send)?, memory("recv", recv)?);
         let count = elements(count, "send", len, self::dtype(dtype)?)?;
         let common = Common { this, dtype, op: "sum", symmetric, stream };
@@ -240,7 +276,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
+    ) -> starlark::Result<Value<'v>> {
         let ((send, _), (recv, len)) = (memory("send", send)?, memory("recv", recv)?);
         let count = elements(count, "recv", len, self::dtype(dtype)?)?;
         let common = Common { this, dtype, op, symmetric, stream };
@@ -256,7 +292,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<NoneType> {
+    ) -> starlark::Result<Value<'v>> {
         let (send, len) = memory("x", x)?;
         let root = u32::try_from(root).map_err(|_| {
             wrong(format!("`root` is {root}"), "the root is a position in the communicator, from 0 on")
@@ -264,5 +300,29 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         let count = elements(count, "x", len, self::dtype(dtype)?)?;
         let common = Common { this, dtype, op: "sum", symmetric, stream };
         collect(eval, CollectiveKind::Broadcast { root }, (send.clone(), send), count, &common)
+    }
+
+    fn send<'v>(
+        this: Value<'v>,
+        x: Value<'v>,
+        peer: i32,
+        count: Option<Value<'v>>,
+        #[starlark(default = "f32")] dtype: &str,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        transfer(eval, Way::Send, &Half { this, x, peer, count, dtype, stream })
+    }
+
+    fn recv<'v>(
+        this: Value<'v>,
+        x: Value<'v>,
+        peer: i32,
+        count: Option<Value<'v>>,
+        #[starlark(default = "f32")] dtype: &str,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        transfer(eval, Way::Recv, &Half { this, x, peer, count, dtype, stream })
     }
 }

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use allocative::Allocative;
-use rankcheck_model::{MapOrder, Operand, Token};
+use rankcheck_model::{MapOrder, Operand, Operation, Token};
 use starlark::any::ProvidesStaticType;
 use starlark::collections::StarlarkHasher;
 use starlark::environment::{Methods, MethodsStatic};
@@ -39,6 +39,8 @@ pub(crate) enum Noun {
     Flag(Token),
     Map(Token, MapOrder),
     List(Token),
+    /// A launch, for declarations about it.
+    Operation(Operation),
 }
 
 impl Noun {
@@ -55,7 +57,12 @@ impl Noun {
             | Self::Address(of) => Some(of.clone()),
             Self::Stream(name) => Some(Operand::Stream(*name)),
             Self::Event(name) => Some(Operand::Event(*name)),
-            Self::Mutex(_) | Self::Store | Self::Flag(_) | Self::Map(..) | Self::List(_) => None,
+            Self::Mutex(_)
+            | Self::Store
+            | Self::Flag(_)
+            | Self::Map(..)
+            | Self::List(_)
+            | Self::Operation(_) => None,
         }
     }
 
@@ -76,7 +83,8 @@ impl Noun {
             | Self::Store
             | Self::Flag(_)
             | Self::Map(..)
-            | Self::List(_) => true,
+            | Self::List(_)
+            | Self::Operation(_) => true,
         }
     }
 
@@ -98,6 +106,7 @@ impl Noun {
             Self::Flag(_) => heap.alloc(FlagValue(self)),
             Self::Map(..) => heap.alloc(MapValue(self)),
             Self::List(_) => heap.alloc(ListValue(self)),
+            Self::Operation(_) => heap.alloc(OperationValue(self)),
         }
     }
 
@@ -109,7 +118,7 @@ impl Noun {
             };
         }
         first!(BufferValue CommValue SegmentValue WindowValue SlotValue AddressValue TruthValue ThreadValue
-            StreamValue EventValue MutexValue StoreValue FlagValue MapValue ListValue);
+            StreamValue EventValue MutexValue StoreValue FlagValue MapValue ListValue OperationValue);
         None
     }
 }
@@ -304,6 +313,7 @@ nouns! {
     FlagValue "flag" crate::spec::host::flag_methods;
     MapValue "map" crate::spec::container::map_methods;
     ListValue "list" crate::spec::container::list_methods;
+    OperationValue "operation" crate::spec::memory::nothing;
 }
 
 fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
@@ -328,6 +338,7 @@ fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
         | Noun::Mutex(_)
         | Noun::Store
         | Noun::Flag(_)
+        | Noun::Operation(_)
         | Noun::Map(..) => Err(wrong(
             format!("the length of a {name} is not known while the program is recorded"),
             "len() works on what pool.alloc, r.malloc, r.mem_alloc and slices of them give",

@@ -298,6 +298,21 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         record(eval, Verb::Kernel { name, reads, writes, stream })?;
         Ok(NoneType)
     }
+
+    fn overlap<'v>(
+        #[starlark(this)] _this: &RankValue,
+        one: Value<'v>,
+        other: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let launch = |argument: &str, value: Value<'v>| match Noun::of(value) {
+            Some(Noun::Operation(operation)) => Ok(*operation),
+            _ => Err(expected(argument, "what a send, a receive or a collective returned", value)),
+        };
+        let (one, other) = (launch("one", one)?, launch("other", other)?);
+        record(eval, Verb::Overlap { one, other })?;
+        Ok(NoneType)
+    }
 }
 
 #[starlark_module]

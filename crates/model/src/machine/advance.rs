@@ -4,7 +4,7 @@
 //! contended objects never run inside it, even when nothing else is enabled.
 //! Not here: what the operations do.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::contention::{Object, ObjectKind, Touch, clashes};
 use super::poll::Poll;
-use super::state::{Meeting, Path, State, Status, Work};
+use super::state::{Link, Meeting, Path, State, Status, Work};
 use super::thread::Next;
 use super::value::CommId;
 use super::{Choice, Config, Machine, Mode};
@@ -299,6 +299,7 @@ impl Machine {
         if progressed {
             work.push_rank(state, rank);
         }
+        self.advance_exchange(state, work, rank, at);
         let s = &state.ranks[rank.at()].streams[at].1;
         let Some(Work::Collective(launch)) = s.queue.front().map(|op| &op.work) else { return };
         let comm = launch.comm;
@@ -317,6 +318,17 @@ impl Machine {
             self.run_collective(state, comm);
             for member in members.iter() {
                 work.push_rank(state, *member);
+            }
+        }
+    }
+
+    /// Transfers what the exchange at the head of a stream can.
+    fn advance_exchange(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: usize) {
+        for link in self.open_links(state, rank, stream) {
+            while self.transferable(state, link) {
+                self.run_transfer(state, link);
+                work.push_rank(state, link.from);
+                work.push_rank(state, link.to);
             }
         }
     }
@@ -397,6 +409,7 @@ impl Machine {
             }
         }
         steps.extend(self.complete_meetings(state).into_iter().map(Choice::Meet));
+        steps.extend(self.transferable_links(state).into_iter().map(Choice::Transfer));
         for rank in (0..self.config.ranks).map(Rank) {
             for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
                 if stream.hung {
@@ -419,6 +432,14 @@ impl Machine {
         steps
     }
 
+    fn transferable_links(&self, state: &State) -> BTreeSet<Link> {
+        let ranks = (0..self.config.ranks).map(Rank);
+        let streams = ranks
+            .flat_map(|rank| (0..state.ranks[rank.at()].streams.len()).map(move |stream| (rank, stream)));
+        let links = streams.flat_map(|(rank, stream)| self.open_links(state, rank, stream));
+        links.filter(|link| self.transferable(state, *link)).collect()
+    }
+
     /// Whether a choice is possible here, for traces that may no longer fit.
     #[must_use]
     pub fn possible(&self, state: &State, choice: &Choice) -> bool {
@@ -431,7 +452,7 @@ impl Machine {
                 matches!(self.poll(state, *rank, thread.0), Poll::Pick(..))
                     && self.expand(state, *rank, thread.0).contains(picks)
             }
-            Choice::Stream(..) | Choice::Meet(_) => false,
+            Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => false,
         }
     }
 
@@ -449,6 +470,7 @@ impl Machine {
                 }
             }
             Choice::Meet(meeting) => self.meet(state, meeting),
+            Choice::Transfer(link) => self.run_transfer(state, *link),
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
                 match &state.ranks[rank.at()].streams[at].1.queue.front().expect("enabled").work {
@@ -456,6 +478,7 @@ impl Machine {
                         let comm = launch.comm;
                         self.run_collective(state, comm);
                     }
+                    Work::Exchange(_) => unreachable!("a transfer is a step of its link"),
                     Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => {
                         self.run_head(state, *rank, at)
                     }
@@ -472,6 +495,7 @@ impl Machine {
             Choice::Pick(rank, thread, picks) => Choice::Pick(original(rank), *thread, picks.clone()),
             Choice::Stream(rank, stream) => Choice::Stream(original(rank), *stream),
             Choice::Meet(meeting) => Choice::Meet(meeting.clone()),
+            Choice::Transfer(link) => Choice::Transfer(*link),
         };
         state.path = Some(Arc::new(Path { choice, before: state.path.take() }));
     }

@@ -5,13 +5,11 @@
 //! yields the data that it would yield. Source: `specs/rules/collective.md`, `specs/rules/window.md`.
 //! Not here: registration.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
-use super::state::{
-    Access, Call, Connection, Executed, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, find, whole,
-};
+use super::state::{Access, Call, Connection, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, find, whole};
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::window::INVALID_ARGUMENT;
 use super::{Explain, Machine, locked};
@@ -21,9 +19,6 @@ use crate::platform::{KernelPath, PathQuery};
 use crate::program::{Collective, CollectiveKind, Declared, Operand, WindowFlags};
 use crate::rank::Rank;
 use crate::term::{Content, Term, TermNode};
-
-/// Collectives kept for [`Rule::Coll4`] before those that everything is ordered after are forgotten.
-const FORGET_BEYOND: usize = 64;
 
 /// A member of a running collective, with what stood at the head of its stream.
 struct Member {
@@ -129,6 +124,7 @@ impl Machine {
             comm,
             nth: 0,
             written: 0,
+            turn: 0,
             issue: 0,
             send,
             recv,
@@ -144,7 +140,7 @@ impl Machine {
             self.done(state, rank, thread, &[]);
             return;
         }
-        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        self.touch_comm(state, rank, thread, comm);
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
         let launch =
             Launch { written: self.launched(state, rank, comm), ..self.relaunch(state, rank, launch) };
@@ -197,7 +193,7 @@ impl Machine {
     }
 
     /// The buffer cut to what the call needs; a finding if it is shorter.
-    fn long_enough(
+    pub(crate) fn long_enough(
         &self,
         state: &mut State,
         rank: Rank,
@@ -253,9 +249,8 @@ impl Machine {
 
     pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Launch) {
         self.judge_windows_of(state, rank, thread, &launch);
+        (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
         let r = state.rank_mut(rank);
-        launch.issue = r.issued;
-        r.issued += 1;
         if r.costs.steady {
             r.costs.collectives += 1;
         }
@@ -324,11 +319,11 @@ impl Machine {
 
     /// The stream at whose head a member stands ready to run the next collective of a communicator.
     pub(crate) fn ready_stream(&self, state: &State, rank: Rank, comm: CommId) -> Option<usize> {
-        let executed = self.view(state, rank, comm)?.executed;
         state.ranks[rank.at()].streams.iter().position(|(_, stream)| {
             !stream.hung
                 && matches!(stream.queue.front().map(|op| &op.work),
-                    Some(Work::Collective(launch)) if launch.comm == comm && launch.nth == executed)
+                    Some(Work::Collective(launch))
+                        if launch.comm == comm && self.has_turn(state, rank, comm, launch.turn))
         })
     }
 
@@ -365,7 +360,11 @@ impl Machine {
             self.run_member(state, member, &order);
             inputs.push(self.read(state, member.rank, &Range::of(&member.launch.send).sub(0, part)));
         }
-        self.judge_launch_order(state, comm, &members);
+        let ran = |state: &State, m: &Member| {
+            let began = state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
+            Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
+        };
+        self.ran(state, comm, |state| members.iter().map(|m| ran(state, m)).collect());
         // Whose parameters would count where they differ? No member is the first among equals.
         if kernels == Kernels::Together {
             self.judge_windows(state, comm, &members);
@@ -533,7 +532,8 @@ impl Machine {
         let used = (clock.actor(), clock.epoch());
         let at = find(&r.views, &member.launch.comm).expect("a launch has a view");
         let view = &mut r.views[at].1;
-        view.executed += 1;
+        let turns = find(&r.turns, &view.family).expect("a family has turns since its first communicator");
+        r.turns[turns].1.over += 1;
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
             if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth) {
                 window.uses.retain(|(actor, _)| *actor != used.0);
@@ -550,81 +550,6 @@ impl Machine {
             self.access(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
         }
         self.access(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
-    }
-
-    /// Two communicators that share ranks must launch in one order everywhere, unless kernels co-reside.
-    fn judge_launch_order(&self, state: &mut State, comm: CommId, members: &[Member]) {
-        if self.comms.read().unwrap_or_else(PoisonError::into_inner).0.len() < 2 {
-            return;
-        }
-        let now: Arc<[Ran]> = members
-            .iter()
-            .map(|m| {
-                let clock = &state.ranks[m.rank.at()].streams[m.stream].1.clock;
-                let (actor, epoch, called) = (clock.actor(), clock.epoch(), m.issue.clone());
-                Ran { rank: m.rank, issue: m.launch.issue, called, actor, epoch, op: m.launch.op }
-            })
-            .collect();
-        let mut clash = None;
-        for earlier in &state.shared.executed {
-            let ordered = earlier.members.iter().all(|e| {
-                members
-                    .iter()
-                    .all(|m| state.ranks[m.rank.at()].streams[m.stream].1.clock.after(e.actor, e.epoch))
-            });
-            if ordered || earlier.comm == comm || self.config.coresident > 1 {
-                continue;
-            }
-            let shared: Vec<(&Ran, &Ran)> = now
-                .iter()
-                .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
-                .collect();
-            let before = shared.iter().filter(|(n, e)| !n.launched_before(e));
-            let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
-            let opposite = |(n, e): &(&Ran, &Ran)| {
-                let other = after.iter().find(|other| other.0.rank != n.rank)?;
-                Some(((*n).clone(), (*e).clone(), other.0.clone(), other.1.clone()))
-            };
-            if clash.is_none()
-                && let Some(pair) = before.into_iter().find_map(opposite)
-            {
-                clash = Some((earlier.comm, pair));
-            }
-        }
-        let mut executed = std::mem::take(&mut state.shared_mut().executed);
-        executed.push(Executed { comm, members: now });
-        if executed.len() > FORGET_BEYOND {
-            executed.retain(|earlier| !self.known_to_all(state, earlier));
-        }
-        state.shared_mut().executed = executed;
-        if let Some((other, (late, early, first, second))) = clash {
-            let past = members[0].issue.past();
-            let about = About::Comm(comm.min(other));
-            let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
-            let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
-            self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
-                format!(
-                    "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
-                     and nothing orders them",
-                    late.rank.0,
-                    self.comm_name(other),
-                    self.comm_name(comm),
-                    self.at(&late.op),
-                    first.rank.0,
-                    self.at(&first.op),
-                )
-            });
-        }
-    }
-
-    /// Whether everything that can still run is ordered after a collective that ran.
-    fn known_to_all(&self, state: &State, executed: &Executed) -> bool {
-        let known = |clock: &Clock| executed.members.iter().all(|ran| clock.after(ran.actor, ran.epoch));
-        executed.members.iter().all(|ran| {
-            let r = &state.ranks[ran.rank.at()];
-            r.threads.iter().all(|thread| !thread.running() || known(&thread.clock))
-                && r.streams.iter().all(|(_, s)| s.queue.iter().all(|op| known(&op.issue) || known(&s.clock)))
-        })
     }
 
     /// Judges whether the windows of all members are the same one, at the same offset.

@@ -12,19 +12,19 @@ use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{FaultOf, Picks};
-use super::state::{CallError, GroupCall, Leftover, Meeting, State, Status, View, find};
+use super::state::{CallError, GroupCall, Leftover, Link, Meeting, State, Status, Turns, View, find};
 use super::thread::Next;
 use super::value::{CommId, Value};
 use super::{CommInfo, Connections, Machine};
 use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
-use crate::program::{Operand, Verb, WindowFlags};
+use crate::program::{Operand, Resources, Verb, WindowFlags};
 use crate::rank::{Rank, Token};
 
 /// A set-up event, as a waiting thread entered it.
 pub(crate) enum Setup {
     Register { memory: Value, flags: WindowFlags, op: OpRef },
-    Split { name: Token, color: Option<i64>, op: OpRef },
+    Split { name: Token, color: Option<i64>, resources: Resources, op: OpRef },
 }
 
 impl Setup {
@@ -165,6 +165,25 @@ impl Machine {
         if let Some((.., op)) = differs {
             Self::undefine(state, *op);
         }
+        self.judge_cross_links(state);
+    }
+
+    /// The same for transfers: see [`Machine::cross_links`].
+    fn judge_cross_links(&self, state: &mut State) {
+        let mut linking: Vec<(Link, OpRef)> = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
+            for (thread, t) in (0..).zip(&r.threads) {
+                if let Status::Waiting(Meeting::Link(link, _)) = t.status {
+                    linking.push((link, self.op_ref(state, rank, thread)));
+                }
+            }
+        }
+        let crossed = linking.iter().find(|(link, op)| {
+            linking.iter().any(|(other, by)| by.rank != op.rank && self.cross_links(*link, *other))
+        });
+        if let Some((_, op)) = crossed {
+            Self::undefine(state, *op);
+        }
     }
 
     pub(crate) fn arrive(&self, state: &mut State, rank: Rank, thread: u32, meeting: Meeting) {
@@ -184,6 +203,7 @@ impl Machine {
         match meeting {
             Meeting::Init(_, _, members) | Meeting::Host(members, _) => Arc::clone(members),
             Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
+            Meeting::Link(link, _) => Arc::from([link.from, link.to]),
         }
     }
 
@@ -211,9 +231,12 @@ impl Machine {
                 let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
-                    self.enter(state, *rank, comm);
-                    let made = self.config.connections == Connections::Made;
-                    self.view_mut(state, *rank, comm).connected = made;
+                    self.enter(state, *rank, comm, comm);
+                    if self.config.connections == Connections::Made {
+                        let view = self.view_mut(state, *rank, comm);
+                        view.connected = true;
+                        view.links = None;
+                    }
                     self.done(state, *rank, *thread, &[Value::Comm(comm)]);
                 }
             }
@@ -232,6 +255,16 @@ impl Machine {
                     }
                 }
             }
+            Meeting::Link(link, handshake) => {
+                self.shake_hands(state, *link, *handshake);
+                for (rank, _) in &here {
+                    for t in &mut state.rank_mut(*rank).threads {
+                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
+                            t.status = Status::Ready;
+                        }
+                    }
+                }
+            }
             Meeting::Host(..) => {
                 self.order_all(state, &here);
                 self.host_meet(state, &here);
@@ -239,10 +272,13 @@ impl Machine {
         }
     }
 
-    fn enter(&self, state: &mut State, rank: Rank, comm: CommId) {
+    fn enter(&self, state: &mut State, rank: Rank, comm: CommId, family: CommId) {
         let size = self.members(comm).len();
         let r = state.rank_mut(rank);
-        r.views.push((comm, View { size, ..View::default() }));
+        r.views.push((comm, View::new(size, family)));
+        if family == comm {
+            r.turns.push((comm, Turns::default()));
+        }
         r.costs.communicators += 1;
     }
 
@@ -271,13 +307,17 @@ impl Machine {
             Verb::Register { memory, flags, .. } => {
                 Setup::Register { memory: Self::value(state, rank, memory), flags: *flags, op: op_ref }
             }
-            Verb::CommSplit { name, color, .. } => Setup::Split { name: *name, color: *color, op: op_ref },
+            Verb::CommSplit { name, color, resources, .. } => {
+                Setup::Split { name: *name, color: *color, resources: *resources, op: op_ref }
+            }
             _ => {
                 let first = t.group.calls.iter().find_map(|call| match call {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
                         Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
                     }
-                    GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
+                    GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => {
+                        None
+                    }
                 });
                 first.expect("a group that waits for a set-up event holds it")
             }
@@ -321,7 +361,7 @@ impl Machine {
             Setup::Register { .. } => None,
         };
         for ((rank, thread), event) in here.iter().zip(events) {
-            let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
+            let Setup::Split { name, resources, .. } = event else { unreachable!("all are splits") };
             let Some(mine) = color(event) else {
                 self.done(state, *rank, *thread, &[Value::Null]);
                 continue;
@@ -329,7 +369,11 @@ impl Machine {
             let members =
                 here.iter().zip(events).filter(|(_, e)| color(e) == Some(mine)).map(|(h, _)| h.0).collect();
             let child = self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members });
-            self.enter(state, *rank, child);
+            let family = match resources {
+                Resources::Own => child,
+                Resources::Shared => self.family(state, *rank, comm),
+            };
+            self.enter(state, *rank, child, family);
             self.done(state, *rank, *thread, &[Value::Comm(child)]);
         }
     }

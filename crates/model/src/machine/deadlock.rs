@@ -47,6 +47,10 @@ impl Machine {
         for at in 0..nodes.len() {
             let (targets, never) = self.waits_for(state, &nodes, at);
             nodes[at].never = never;
+            if never.is_some() && nodes[at].rule == Rule::P2p3 {
+                // Nobody is in the way: the other half is missing.
+                nodes[at].rule = Rule::P2p2;
+            }
             nodes[at].waits_for = if never.is_some() { Vec::new() } else { targets };
         }
         for component in components(&nodes) {
@@ -87,15 +91,22 @@ impl Machine {
             }
             for (at, (_, stream)) in r.streams.iter().enumerate() {
                 let Some(head) = stream.queue.front() else { continue };
-                let about = match &head.work {
-                    Work::Collective(launch) => Some(About::Comm(launch.comm)),
-                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => None,
+                let (rule, about, op) = match &head.work {
+                    Work::Collective(launch) => (Rule::Coll1, Some(About::Comm(launch.comm)), head.op),
+                    Work::Exchange(exchange) => {
+                        let half = self.open_half(state, rank, exchange);
+                        let link = half.link(exchange.comm, rank);
+                        (Rule::P2p2, Some(About::Pair(link.comm, link.from, link.to)), half.op)
+                    }
+                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => {
+                        (Rule::Coll1, None, head.op)
+                    }
                 };
                 nodes.push(Node {
                     who: Who::Stream(rank, at),
-                    rule: Rule::Coll1,
+                    rule,
                     about,
-                    op: head.op,
+                    op,
                     past: head.issue.past(),
                     waits_for: Vec::new(),
                     never: None,
@@ -113,6 +124,14 @@ impl Machine {
             && let super::comm::Setup::Register { op, .. } = self.setup_of(state, rank, thread, *comm)
         {
             return op;
+        }
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if let Status::Waiting(Meeting::Link(link, _)) = &t.status {
+            let calls = Self::grouped_transfers(state, rank, thread);
+            let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
+            if let Some((_, _, call)) = call {
+                return call.op;
+            }
         }
         self.op_ref(state, rank, thread)
     }
@@ -149,6 +168,7 @@ impl Machine {
                     let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
                     (rule, Some(About::Comm(*comm)))
                 }
+                Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
                 Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
             };
         }
@@ -288,30 +308,31 @@ impl Machine {
         let head = &state.ranks[rank.at()].streams[stream].1.queue.front().expect("blocked").work;
         match head {
             Work::Collective(launch) => {
-                let comm = launch.comm;
-                let mut targets = Vec::new();
-                for member in self.members(comm).iter() {
-                    if self.ready_stream(state, *member, comm).is_some() {
-                        continue;
-                    }
-                    let view = self.view(state, *member, comm);
-                    let pending = view.is_some_and(|view| view.launched > view.executed);
-                    let found = if pending {
-                        Self::streams_where(state, nodes, *member, |stream| {
-                            stream
-                                .queue
-                                .iter()
-                                .any(|op| matches!(&op.work, Work::Collective(l) if l.comm == comm))
-                        })
-                    } else {
-                        Self::threads_of(nodes, *member)
-                    };
-                    if found.is_empty() {
-                        return (Vec::new(), Some(*member));
-                    }
-                    targets.extend(found);
+                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                    return (first, None);
                 }
-                (targets, None)
+                let comm = launch.comm;
+                let absent = |member: &&Rank| self.ready_stream(state, **member, comm).is_none();
+                let members = self.members(comm);
+                let partners = members.iter().filter(absent).map(|member| {
+                    let nth = |work: &Work| matches!(work, Work::Collective(l) if (l.comm, l.nth) == (comm, launch.nth));
+                    (*member, Self::holding(state, nodes, *member, nth))
+                });
+                Self::waits_for_launches(nodes, partners)
+            }
+            Work::Exchange(exchange) => {
+                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                    return (first, None);
+                }
+                let partners = self.open_halves(state, rank, exchange).map(|half| {
+                    let link = half.link(exchange.comm, rank);
+                    let other = |work: &Work| {
+                        matches!(work, Work::Exchange(e) if e.comm == link.comm && e.transfers.iter().any(
+                            |t| t.way != half.way && t.link(link.comm, half.peer) == link))
+                    };
+                    (half.peer, Self::holding(state, nodes, half.peer, other))
+                });
+                Self::waits_for_launches(nodes, partners)
             }
             Work::Wait(event, nth) => {
                 let targets = Self::streams_where(state, nodes, rank, |stream| {
@@ -324,6 +345,42 @@ impl Machine {
             }
             Work::Kernel { .. } | Work::Record(..) | Work::Fresh(_) => (Vec::new(), None),
         }
+    }
+
+    /// Streams of a rank in which such work stands.
+    fn holding(state: &State, nodes: &[Node], rank: Rank, such: impl Fn(&Work) -> bool) -> Vec<usize> {
+        Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(|op| such(&op.work)))
+    }
+
+    /// For the head of a stream that is not where it could begin: the launch whose turn it is, or the other
+    /// streams in which it stands behind something.
+    fn waits_for_turn(&self, state: &State, nodes: &[Node], rank: Rank, head: &Work) -> Option<Vec<usize>> {
+        let (comm, turn) = head.turn()?;
+        if !self.has_turn(state, rank, comm, turn) {
+            return Some(Self::holding(state, nodes, rank, |work| self.is_next(state, rank, comm, work)));
+        }
+        let behind = Self::streams_where(state, nodes, rank, |stream| {
+            stream.queue.iter().skip(1).any(|op| op.work.turn() == Some((comm, turn)))
+        });
+        (!behind.is_empty()).then_some(behind)
+    }
+
+    /// A launch waits for partners: for the streams in which their part stands, or for their threads to launch.
+    fn waits_for_launches(
+        nodes: &[Node],
+        partners: impl Iterator<Item = (Rank, Vec<usize>)>,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let mut targets = Vec::new();
+        for (partner, mut standing) in partners {
+            if standing.is_empty() {
+                standing = Self::threads_of(nodes, partner);
+            }
+            if standing.is_empty() {
+                return (Vec::new(), Some(partner));
+            }
+            targets.extend(standing);
+        }
+        (targets, None)
     }
 
     fn report_deadlock(&self, state: &mut State, nodes: &[Node], component: &[usize], first: usize) {
@@ -387,6 +444,9 @@ impl Machine {
     fn waiting_text(&self, node: &Node) -> String {
         let object = match node.about {
             Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
+            Some(About::Pair(comm, from, to)) => {
+                format!("{} from rank {} to rank {}", self.comm_name(comm), from.0, to.0)
+            }
             Some(About::Window(comm, nth)) => format!("{} #{nth}", self.comm_name(comm)),
             Some(About::Named(token) | About::Of(_, token)) => self.name(token).to_string(),
             Some(About::Hosts) => "the host barrier".to_owned(),
@@ -399,6 +459,9 @@ impl Machine {
             (Rule::Store1, _) => format!("for key {object}"),
             (Rule::Flag1, _) => format!("on flag {object}"),
             (Rule::Mutex1, _) => format!("for lock {object}"),
+            (Rule::P2p3, _) => format!("in the first use of {object}"),
+            (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
+            (Rule::P2p2, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
                 format!("in the first collective of {object} on the ordinary path")

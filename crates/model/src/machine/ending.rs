@@ -93,7 +93,11 @@ impl Machine {
         let r = state.rank(rank);
         let undrained = r.streams.iter().filter_map(|(name, stream)| {
             let head = stream.queue.front()?;
-            Some(StuckStream { name: self.name(*name), head: head.op, what: self.work_name(&head.work) })
+            Some(StuckStream {
+                name: self.name(*name),
+                head: head.op,
+                what: self.work_name(state, rank, &head.work),
+            })
         });
         let mut addresses: Vec<MemoryId> = Vec::new();
         for value in r.address_order.iter() {
@@ -114,9 +118,10 @@ impl Machine {
         }
     }
 
-    fn work_name(&self, work: &Work) -> String {
+    fn work_name(&self, state: &State, rank: Rank, work: &Work) -> String {
         match work {
             Work::Collective(launch) => self.call_name(launch),
+            Work::Exchange(exchange) => self.exchange_name(state, rank, exchange),
             Work::Kernel { name, .. } => format!("kernel {}", self.name(*name)),
             Work::Fresh(buffer) => format!("the first contents of {}", self.buffer_name(buffer)),
             Work::Record(event, _) => format!("the record of {}", self.name(*event)),

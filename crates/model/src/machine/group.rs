@@ -1,5 +1,5 @@
-//! Groups: calls are collected and done at the outermost end, registrations first, communicator by
-//! communicator in the order of their hashes, then connections, then launches.
+//! Groups: calls are collected and done at the outermost end, links of transfers first, then registrations,
+//! communicator by communicator in the order of their hashes, then connections, then launches.
 //!
 //! Source: `group.cc:598-760`, `include/group.h:104-121`. Not here: what the calls do.
 
@@ -9,11 +9,11 @@ use std::sync::Arc;
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
-use super::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
+use super::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State, Transfer};
 use super::value::{CommId, Value};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::KernelPath;
-use crate::rank::Rank;
+use crate::rank::{Rank, Token};
 
 impl Machine {
     pub(crate) fn group_start(&self, state: &mut State, rank: Rank, thread: u32) {
@@ -49,8 +49,16 @@ impl Machine {
                         objects.push((Object::memory(buffer.memory), Touch::Read));
                     }
                 }
+                GroupCall::Transfer { comm, stream, transfer } => {
+                    let comms = self.comm_objects(state, rank, *comm);
+                    objects.extend(comms.map(|object| (object, Touch::Mutate)));
+                    objects.push((Object::memory(transfer.buffer.memory), Touch::Read));
+                    objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+                    objects.push((Object::DEVICE, Touch::Read));
+                }
                 GroupCall::Launch { comm, launch } => {
-                    objects.push((Object::comm(*comm), Touch::Mutate));
+                    let comms = self.comm_objects(state, rank, *comm);
+                    objects.extend(comms.map(|object| (object, Touch::Mutate)));
                     objects.push((Object::memory(launch.send.memory), Touch::Read));
                     objects.push((Object::memory(launch.recv.memory), Touch::Read));
                     objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Touch::Mutate));
@@ -61,14 +69,29 @@ impl Machine {
         objects
     }
 
-    /// The order of the communicators that register in this group, as a prefix of the hash order.
+    /// The transfers of a thread's group, in the order of the calls.
+    pub(crate) fn grouped_transfers(
+        state: &State,
+        rank: Rank,
+        thread: u32,
+    ) -> Vec<(CommId, Token, Arc<Transfer>)> {
+        let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
+        let transfers = calls.iter().filter_map(|call| match call {
+            GroupCall::Transfer { comm, stream, transfer } => Some((*comm, *stream, Arc::clone(transfer))),
+            GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
+        });
+        transfers.collect()
+    }
+
+    /// The order of the communicators that register in this group, as a prefix of the hash order; and what sends
+    /// leave in flight, where this group is the first for which it matters.
     pub(crate) fn decide_group(
         &self,
         state: &State,
         rank: Rank,
         thread: u32,
         picks: &mut Picks<'_>,
-    ) -> Result<Vec<CommId>, Poll> {
+    ) -> Result<(Vec<CommId>, Option<u64>), Poll> {
         let mut order = state.shared.comm_order.clone();
         let mut comms: Vec<CommId> = Vec::new();
         for call in &state.ranks[rank.at()].threads[thread as usize].group.calls {
@@ -87,7 +110,8 @@ impl Machine {
                 }
             }
         }
-        Ok(order)
+        let transfers = Self::grouped_transfers(state, rank, thread);
+        Ok((order, self.decide_in_flight(state, rank, &transfers, picks)?))
     }
 
     pub(crate) fn group_end(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
@@ -110,14 +134,27 @@ impl Machine {
             return;
         }
         let given = t.picks.clone();
-        let order = self
+        let (order, in_flight_bytes) = self
             .decide_group(state, rank, thread, &mut Picks { given: &given })
             .expect("polled before it runs");
         if order != state.shared.comm_order {
             state.shared_mut().comm_order.clone_from(&order);
         }
+        if in_flight_bytes.is_some() {
+            state.shared_mut().in_flight_bytes = in_flight_bytes;
+        }
         for (object, touch) in self.group_objects(state, rank, thread) {
             self.touch(state, rank, thread, object, touch);
+        }
+        let transfers = Self::grouped_transfers(state, rank, thread);
+        if self.alone_with_itself(state, rank, thread, &transfers) {
+            state.rank_mut(rank).threads[thread as usize].group = Group::default();
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        if let Some((link, handshake)) = self.cold_link(state, rank, &transfers) {
+            self.arrive(state, rank, thread, Meeting::Link(link, handshake));
+            return;
         }
         if let Some(comm) = Self::next_registration(state, rank, thread, &order) {
             state.rank_mut(rank).threads[thread as usize].picks.clear();
@@ -130,7 +167,7 @@ impl Machine {
             .iter()
             .filter_map(|call| match call {
                 GroupCall::Launch { comm, launch } => Some((*comm, Arc::clone(launch))),
-                GroupCall::Register { .. } => None,
+                GroupCall::Register { .. } | GroupCall::Transfer { .. } => None,
             })
             .collect();
         let launches = self.sorted(state, rank, &launches);
@@ -151,6 +188,7 @@ impl Machine {
             let launch = Launch { companions, ..launch };
             self.enqueue_launch(state, rank, thread, launch);
         }
+        self.exchange(state, rank, thread, &transfers);
         state.rank_mut(rank).threads[thread as usize].group = Group::default();
         self.done(state, rank, thread, &[]);
     }
@@ -199,7 +237,7 @@ impl Machine {
         let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
         let comms = calls.iter().filter_map(|call| match call {
             GroupCall::Register { comm, .. } => Some(*comm),
-            GroupCall::Launch { .. } => None,
+            GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
         });
         comms.min_by_key(|comm| order.iter().position(|c| c == comm).unwrap_or(usize::MAX))
     }

@@ -33,7 +33,8 @@ impl Range {
     }
 }
 
-fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
+/// Whether two ranges, each a start and a length, share a byte.
+pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
 

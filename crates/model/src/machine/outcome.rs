@@ -172,7 +172,11 @@ impl Machine {
             let fresh: Vec<_> = queued
                 .filter_map(|op| match &op.work {
                     Work::Fresh(buffer) => Some(Arc::clone(buffer)),
-                    Work::Kernel { .. } | Work::Collective(_) | Work::Record(..) | Work::Wait(..) => None,
+                    Work::Kernel { .. }
+                    | Work::Collective(_)
+                    | Work::Exchange(_)
+                    | Work::Record(..)
+                    | Work::Wait(..) => None,
                 })
                 .collect();
             for buffer in fresh {
@@ -205,7 +209,7 @@ impl Machine {
         if corrupt {
             class = class.max(Class::SilentCorruption);
         }
-        if state.findings.keys().any(|(rule, _)| *rule == Rule::Win8) {
+        if state.findings.keys().any(|(rule, _)| matches!(rule, Rule::Win8 | Rule::Overlap1)) {
             class = class.max(Class::Slow);
         }
         let findings =
@@ -222,6 +226,7 @@ impl Machine {
             let head = stream.queue.front().expect("not empty");
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
+                Work::Exchange(exchange) => self.exchange_name(state, rank, exchange),
                 Work::Kernel { name, .. } => self.name(*name).to_string(),
                 Work::Fresh(buffer) => self.buffer_name(buffer),
                 Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
@@ -288,6 +293,7 @@ impl Machine {
         match about {
             About::Comm(comm) => self.comm_name(comm).to_string(),
             About::Window(comm, nth) => format!("{} #{nth}", self.comm_name(comm)),
+            About::Pair(comm, from, to) => format!("{} {}>{}", self.comm_name(comm), from.0, to.0),
             About::Memory(rank, memory) => format!("r{}.{}", rank.0, self.memory_name(memory)),
             About::Named(token) => self.name(token).to_string(),
             About::Of(rank, token) => format!("r{}.{}", rank.0, self.name(token)),

@@ -60,6 +60,8 @@ pub enum PickOf {
     CommOrder,
     /// Whether a new segment gets a fresh address (0) or which freed one.
     AddressReuse,
+    /// Whether NCCL can hold no more than was measured (0), or all but what was measured to hang.
+    InFlight,
     /// What a pool's history left behind: nothing more (0) or a free segment of the n-th size.
     Havoc(Token),
 }
@@ -225,6 +227,7 @@ impl Machine {
                 self.decide_fault(state, FaultOf::Init, &mut picks).err().unwrap_or(Poll::Run)
             }
             Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::Run),
+            Verb::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
             Verb::Synchronize { what } => when(self.drained(state, rank, what)),
             Verb::StoreGet { key } => when(state.shared.keys.get(key).is_some_and(|key| key.entry.is_some())),
             Verb::FlagWait { flag, value } => {
@@ -241,6 +244,7 @@ impl Machine {
             | Verb::Deregister { .. }
             | Verb::GroupStart
             | Verb::Collect(_)
+            | Verb::Overlap { .. }
             | Verb::Kernel { .. }
             | Verb::EventRecord { .. }
             | Verb::StreamWait { .. }
@@ -292,6 +296,7 @@ impl Machine {
                     | Verb::CommSplit { .. }
                     | Verb::Register { .. }
                     | Verb::Collect(_)
+                    | Verb::Transfer(_)
                     | Verb::Barrier { .. }
                     | Verb::AllAgree { .. }
                     | Verb::StoreSet { .. }
@@ -345,7 +350,7 @@ impl Machine {
 
     fn comm_object(&self, state: &State, rank: Rank, comm: &Operand, each: &mut dyn FnMut(Object)) {
         if let Value::Comm(comm) = Self::value(state, rank, comm) {
-            each(Object::comm(comm));
+            self.comm_objects(state, rank, comm).for_each(each);
         }
     }
 
@@ -384,6 +389,12 @@ impl Machine {
                 self.comm_object(state, rank, &call.comm, each);
                 self.memory_object(state, rank, &call.send, each);
                 self.memory_object(state, rank, &call.recv, each);
+                each(Object::named(Kind::Stream, call.stream));
+                each(Object::DEVICE);
+            }
+            Verb::Transfer(call) => {
+                self.comm_object(state, rank, &call.comm, each);
+                self.memory_object(state, rank, &call.buffer, each);
                 each(Object::named(Kind::Stream, call.stream));
                 each(Object::DEVICE);
             }
@@ -457,6 +468,7 @@ impl Machine {
             | Verb::Steady
             | Verb::Measure { .. }
             | Verb::GroupStart
+            | Verb::Overlap { .. }
             | Verb::Pool { .. } => {}
         }
     }

@@ -18,9 +18,9 @@ use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::program::{
     Answer, Collective, CollectiveKind, Declared, Dtype, MemoryKind, ReduceOp, SizeClasses, Stretch, TieBreak,
-    WindowFlags,
+    Way, WindowFlags,
 };
-use crate::rank::{Entry, Rank, Token};
+use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
 
 /// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
@@ -32,8 +32,30 @@ pub enum Meeting {
     Setup(CommId, u32),
     /// First use of the ordinary path of a communicator.
     Connect(CommId, Connection),
+    /// First use of a communicator from one rank to another.
+    Link(Link, Handshake),
     /// The n-th host barrier or agreement of these ranks.
     Host(Arc<[Rank]>, u32),
+}
+
+/// The way from one rank of a communicator to another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Link {
+    /// The communicator.
+    pub comm: CommId,
+    /// World rank of the sender.
+    pub from: Rank,
+    /// World rank of the receiver.
+    pub to: Rank,
+}
+
+/// A first use of links goes over all of them twice (`transport.cc:123-350`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Handshake {
+    /// Both ends say where their buffers are.
+    Greet,
+    /// Both ends have connected everything they need.
+    Confirm,
 }
 
 /// What a first use connects. Ranks that connect different things do not find each other.
@@ -79,6 +101,7 @@ pub enum Status {
 pub(crate) enum GroupCall {
     Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
     Launch { comm: CommId, launch: Arc<Launch> },
+    Transfer { comm: CommId, stream: Token, transfer: Arc<Transfer> },
 }
 
 /// An open group of a thread.
@@ -200,6 +223,8 @@ pub(crate) struct Launch {
     pub(crate) nth: u32,
     /// The same position in the order of the program, from which groups depart.
     pub(crate) written: u32,
+    /// Position among the launches of the communicator's family on this rank.
+    pub(crate) turn: u32,
     /// Position among all launches of this rank.
     pub(crate) issue: u32,
     pub(crate) send: Arc<Buffer>,
@@ -223,10 +248,89 @@ impl Eq for Launch {}
 
 impl Hash for Launch {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.op.thread, self.op.index, self.nth, self.written, self.issue, self.path).hash(state);
+        (self.op.thread, self.op.index, self.nth, self.written, self.turn, self.issue, self.path).hash(state);
         (self.send_window, self.recv_window).hash(state);
         (&self.send, &self.recv).hash(state);
     }
+}
+
+/// Half of a transfer, as one rank called it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Transfer {
+    pub(crate) way: Way,
+    /// World rank at the other end.
+    pub(crate) peer: Rank,
+    pub(crate) buffer: Buffer,
+    pub(crate) count: u64,
+    pub(crate) dtype: Dtype,
+    /// The window of the communicator in which the buffer starts, if the transfer is large enough to go through
+    /// it.
+    pub(crate) window: Option<u32>,
+    pub(crate) op: OpRef,
+}
+
+/// Transfers that one rank launches at once: those of a group on one communicator, or a single one.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Exchange {
+    pub(crate) comm: CommId,
+    /// Position among the launches of the communicator's family on this rank.
+    pub(crate) turn: u32,
+    /// Position among all launches of this rank.
+    pub(crate) issue: u32,
+    /// It stands in all of these, and begins when it is at the head of each (`enqueue.cc:1669-1673`).
+    pub(crate) streams: Vec<Token>,
+    pub(crate) transfers: Vec<Transfer>,
+}
+
+impl Exchange {
+    /// The call that stands for it.
+    pub(crate) fn op(&self) -> OpRef {
+        self.transfers[0].op
+    }
+}
+
+/// How far the exchange has come whose turn it is.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Progress {
+    /// Of each transfer.
+    pub(crate) over: Vec<bool>,
+    /// What receivers of its sends learn.
+    pub(crate) told: Clock,
+    /// What its receives have learned, for when it is over.
+    pub(crate) heard: Option<Clock>,
+}
+
+/// The launches of a communicator's family on a rank: one after the other, on whichever streams.
+#[derive(Debug, Clone, Default, Hash)]
+pub(crate) struct Turns {
+    pub(crate) launched: u32,
+    pub(crate) over: u32,
+    pub(crate) progress: Option<Progress>,
+}
+
+/// A send that is over before its receive has begun.
+#[derive(Debug, Clone)]
+pub(crate) struct Message {
+    pub(crate) sent: Transfer,
+    pub(crate) content: Content,
+    pub(crate) told: Clock,
+    /// The send, which counts as run once it is received.
+    pub(crate) ran: Ran,
+}
+
+impl Hash for Message {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // What ran is a function of positions.
+        (&self.sent, &self.content, &self.told).hash(state);
+    }
+}
+
+/// Two launches that are declared to overlap, until both have begun.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Declaration {
+    /// Thread and index of each.
+    pub(crate) of: [(Thread, u32); 2],
+    pub(crate) op: OpRef,
 }
 
 /// What waits on a stream.
@@ -238,6 +342,7 @@ pub(crate) enum Work {
         writes: Vec<Buffer>,
     },
     Collective(Arc<Launch>),
+    Exchange(Arc<Exchange>),
     Record(Token, u32),
     Wait(Token, u32),
     /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
@@ -311,22 +416,43 @@ pub(crate) struct Leftover {
 }
 
 /// What one rank knows of a communicator.
-#[derive(Debug, Clone, Default, Hash)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct View {
     /// Number of members.
     pub(crate) size: usize,
+    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
+    pub(crate) family: CommId,
     /// Set-up events entered.
     pub(crate) setups: u32,
     pub(crate) connected: bool,
     pub(crate) destroyed: bool,
+    /// Collectives launched.
     pub(crate) launched: u32,
-    pub(crate) executed: u32,
+    /// Links of this rank, with the last handshake that is over. None if every link was there from the start.
+    pub(crate) links: Option<Vec<(Link, Handshake)>>,
+    /// Bytes sent on each link so far, where it matters how many NCCL can hold.
+    pub(crate) sent_bytes: Vec<(Link, u64)>,
     pub(crate) windows: Vec<Window>,
     /// Registrations of discarded groups, oldest first. They run before the rank's next one.
     pub(crate) leftover: Vec<Leftover>,
 }
 
 impl View {
+    pub(crate) fn new(size: usize, family: CommId) -> Self {
+        Self {
+            size,
+            family,
+            setups: 0,
+            connected: false,
+            destroyed: false,
+            launched: 0,
+            links: Some(Vec::new()),
+            sent_bytes: Vec::new(),
+            windows: Vec::new(),
+            leftover: Vec::new(),
+        }
+    }
+
     /// The window that the n-th set-up event made, registered still or not.
     pub(crate) fn window(&self, nth: u32) -> Option<&Window> {
         self.windows.iter().find(|window| window.nth == nth)
@@ -455,6 +581,10 @@ pub struct RankState {
     pub(crate) streams: Vec<(Token, Stream)>,
     pub(crate) events: Vec<(Token, Event)>,
     pub(crate) views: Vec<(CommId, View)>,
+    /// Of each family of communicators.
+    pub(crate) turns: Vec<(CommId, Turns)>,
+    /// Declared overlaps that are not judged yet.
+    pub(crate) overlaps: Vec<Declaration>,
     pub(crate) pools: Vec<(Token, Pool)>,
     pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>>,
     pub(crate) live: Arc<BTreeSet<BlockId>>,
@@ -484,6 +614,8 @@ impl Hash for RankState {
         self.streams.hash(state);
         self.events.hash(state);
         self.views.hash(state);
+        self.turns.hash(state);
+        self.overlaps.hash(state);
         self.pools.hash(state);
         self.memory.hash(state);
         self.live.hash(state);
@@ -521,7 +653,7 @@ pub(crate) struct Flag {
     pub(crate) first: BTreeMap<i64, Clock>,
 }
 
-/// A member of a collective that ran.
+/// A launch that took part in a collective or a transfer that ran.
 #[derive(Debug, Clone)]
 pub(crate) struct Ran {
     pub(crate) rank: Rank,
@@ -529,13 +661,17 @@ pub(crate) struct Ran {
     pub(crate) issue: u32,
     /// What the thread that launched it knew.
     pub(crate) called: Clock,
-    /// The stream and its count when it ran.
-    pub(crate) actor: crate::clock::Actor,
-    pub(crate) epoch: u32,
+    /// What its stream knew when it began.
+    pub(crate) began: Clock,
     pub(crate) op: OpRef,
 }
 
 impl Ran {
+    /// Whether it began before whoever holds this clock.
+    pub(crate) fn known_to(&self, clock: &Clock) -> bool {
+        clock.after(self.began.actor(), self.began.epoch())
+    }
+
     /// Whether it is launched before another of its rank in every run. Of two threads that nothing orders either
     /// may come first, whichever did here.
     pub(crate) fn launched_before(&self, other: &Self) -> bool {
@@ -549,7 +685,7 @@ impl Ran {
     }
 }
 
-/// A collective that ran, kept while another may turn out to be unordered with it.
+/// A collective or a transfer that ran, kept while another may turn out to be unordered with it.
 #[derive(Debug, Clone)]
 pub(crate) struct Executed {
     pub(crate) comm: CommId,
@@ -564,6 +700,10 @@ pub(crate) struct Shared {
     /// The order of communicator hashes, as far as anybody looked.
     pub(crate) comm_order: Vec<CommId>,
     pub(crate) executed: Vec<Executed>,
+    /// What was sent and not yet received.
+    pub(crate) in_flight: BTreeMap<Link, VecDeque<Message>>,
+    /// Bytes of a link that can be in flight, once luck has decided.
+    pub(crate) in_flight_bytes: Option<u64>,
     pub(crate) touches: Touches,
 }
 
@@ -582,6 +722,8 @@ impl Hash for Shared {
             flag.last.hash(state);
         }
         self.comm_order.hash(state);
+        self.in_flight.hash(state);
+        self.in_flight_bytes.hash(state);
     }
 }
 

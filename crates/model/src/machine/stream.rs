@@ -28,6 +28,7 @@ impl Work {
                 reads.iter().chain(writes).any(|buffer| buffer.memory == memory)
             }
             Self::Collective(launch) => launch.send.memory == memory || launch.recv.memory == memory,
+            Self::Exchange(exchange) => exchange.transfers.iter().any(|t| t.buffer.memory == memory),
             Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => false,
         }
     }
@@ -222,7 +223,7 @@ impl Machine {
     pub(crate) fn head_ready(&self, state: &State, rank: Rank, stream: usize) -> bool {
         let r = &state.ranks[rank.at()];
         match r.streams[stream].1.queue.front().map(|op| &op.work) {
-            None | Some(Work::Collective(_)) => false,
+            None | Some(Work::Collective(_) | Work::Exchange(_)) => false,
             Some(Work::Kernel { .. } | Work::Record(..) | Work::Fresh(_)) => true,
             Some(Work::Wait(event, nth)) => {
                 *nth == 0 || event_of(r, *event).is_some_and(|event| event.complete.contains_key(nth))
@@ -271,7 +272,9 @@ impl Machine {
                 }
             }
             Work::Fresh(_) => unreachable!("nothing that anybody could wait for"),
-            Work::Collective(_) => unreachable!("a collective runs on all its members at once"),
+            Work::Collective(_) | Work::Exchange(_) => {
+                unreachable!("what communicates runs on several ranks")
+            }
         }
     }
 }

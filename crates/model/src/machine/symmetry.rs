@@ -106,8 +106,7 @@ impl Machine {
                 rank: to[ran.rank.at()],
                 issue: ran.issue,
                 called: ran.called.renumbered(&actors),
-                actor: Actor(actors[ran.actor.0 as usize]),
-                epoch: ran.epoch,
+                began: ran.began.renumbered(&actors),
                 op: op_ref(&ran.op, to),
             });
             executed.members = members.collect();
@@ -170,12 +169,17 @@ impl Machine {
             for call in &mut thread.group.calls {
                 match call {
                     super::state::GroupCall::Register { op, .. } => *op = op_ref(op, to),
+                    // A transfer names a rank.
+                    super::state::GroupCall::Transfer { .. } => {}
                     super::state::GroupCall::Launch { launch, .. } => {
                         let launch = Arc::make_mut(launch);
                         launch.op = op_ref(&launch.op, to);
                     }
                 }
             }
+        }
+        for declared in &mut rank.overlaps {
+            declared.op = op_ref(&declared.op, to);
         }
         for (_, stream) in &mut rank.streams {
             clock(&mut stream.clock);
@@ -244,6 +248,7 @@ fn renumber_about(about: About, to: &[Rank]) -> About {
         About::Memory(rank, memory) => About::Memory(to[rank.at()], memory),
         About::Of(rank, token) => About::Of(to[rank.at()], token),
         About::Rank(rank) => About::Rank(to[rank.at()]),
+        About::Pair(comm, from, receiver) => About::Pair(comm, to[from.at()], to[receiver.at()]),
         About::Comm(_) | About::Window(..) | About::Named(_) | About::Hosts => about,
     }
 }

@@ -248,6 +248,7 @@ impl Machine {
                 | Verb::Reach { .. }
                 | Verb::Steady
                 | Verb::Measure { .. }
+                | Verb::Overlap { .. }
                 | Verb::Pool { .. }
                 | Verb::PoolLock { .. }
                 | Verb::PoolUnlock { .. }
@@ -303,6 +304,8 @@ impl Machine {
             Verb::GroupStart => self.group_start(state, rank, thread),
             Verb::GroupEnd => self.group_end(state, rank, thread, op),
             Verb::Collect(call) => self.collect(state, rank, thread, call, op),
+            Verb::Transfer(call) => self.transfer(state, rank, thread, call, op),
+            Verb::Overlap { one, other } => self.overlap(state, rank, thread, [*one, *other], op),
             Verb::Kernel { name, reads, writes, stream } => {
                 self.kernel(state, rank, thread, *name, (reads, writes), *stream, op);
             }

@@ -412,8 +412,12 @@ impl Machine {
                 let uses = [launch.send_window, launch.recv_window];
                 uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
             }
+            Work::Exchange(exchange) if exchange.comm == comm => {
+                exchange.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
+            }
             Work::Kernel { .. }
             | Work::Collective(_)
+            | Work::Exchange(_)
             | Work::Record(..)
             | Work::Wait(..)
             | Work::Fresh(_) => None,
@@ -422,7 +426,7 @@ impl Machine {
             let ops = [op, queued.unwrap_or(window.op)];
             self.find(state, Rule::Win9, About::Window(comm, nth), &ops, past, || {
                 format!(
-                    "rank {} deregisters window #{nth} of {} ({}) while a collective may still use it",
+                    "rank {} deregisters window #{nth} of {} ({}) while a launch may still use it",
                     rank.0,
                     self.comm_name(comm),
                     self.at(&op)
@@ -499,7 +503,7 @@ impl Machine {
         for (at, t) in r.threads.iter().enumerate() {
             let grouped = t.group.calls.iter().find_map(|call| match call {
                 GroupCall::Register { comm, memory, op, .. } if names(memory) => Some((*comm, *op)),
-                GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
+                GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
             });
             if grouped.is_some() {
                 return grouped;

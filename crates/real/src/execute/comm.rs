@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{Collective, Operand, Rank, Token, Verb, WindowFlags};
+use rankcheck_model::{Collective, Operand, Rank, Resources, Token, Verb, WindowFlags};
 
 use super::device::locked;
 use super::inspect::WaitsFor;
@@ -93,7 +93,7 @@ impl Thread<'_, '_> {
     }
 
     /// The communicator of an operand, with its number and name, if this rank may use it.
-    fn usable(&self, comm: &Operand) -> Option<(usize, Arc<str>, Arc<Comm>)> {
+    pub(crate) fn usable(&self, comm: &Operand) -> Option<(usize, Arc<str>, Arc<Comm>)> {
         let tables = self.run.tables();
         let at = tables.comm_number(&*self.run.source, comm)?;
         let row = &tables.comms[at];
@@ -105,7 +105,7 @@ impl Thread<'_, '_> {
 
     /// A call that cannot be made for want of a communicator or buffer: it fails as it would have, and takes
     /// its group with it.
-    fn impossible(&self, call: String) -> Result<(), Stop> {
+    pub(crate) fn impossible(&self, call: String) -> Result<(), Stop> {
         self.failed(call, INVALID_ARGUMENT, None);
         if self.group.depth == 0 {
             return Ok(());
@@ -121,7 +121,7 @@ impl Thread<'_, '_> {
         verb: &Verb,
         comm: &Operand,
         name: Token,
-        color: Option<i64>,
+        (color, resources): (Option<i64>, Resources),
     ) -> Result<Value, Stop> {
         let Some((_, parent, comm)) = self.usable(comm) else {
             self.failed("split".to_owned(), INVALID_ARGUMENT, None);
@@ -131,7 +131,7 @@ impl Thread<'_, '_> {
         self.end_turn()?;
         // What is no C int is no color either; NCCL refuses negative ones.
         let color = color.map_or(Color::Nothing, |color| Color::Of(i32::try_from(color).unwrap_or(-2)));
-        let child = self.inside(&words, WaitsFor::Hosts, |_| comm.split(color));
+        let child = self.inside(&words, WaitsFor::Hosts, |_| comm.split(color, resources));
         let Some(Some(child)) = self.noted(&format!("{parent}.split"), child)? else {
             return Ok(Value::Null);
         };

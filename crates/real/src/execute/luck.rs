@@ -19,6 +19,7 @@ pub(crate) enum Kind {
     HashOrder,
     CommOrder,
     AddressReuse,
+    InFlight,
     Havoc,
 }
 
@@ -33,6 +34,7 @@ impl Kind {
             Pick::HashOrder { .. } => Self::HashOrder,
             Pick::CommOrder { .. } => Self::CommOrder,
             Pick::AddressReuse { .. } => Self::AddressReuse,
+            Pick::InFlight { .. } => Self::InFlight,
             Pick::Havoc { .. } => Self::Havoc,
         }
     }
@@ -44,6 +46,7 @@ pub(crate) fn number(pick: &Pick) -> u32 {
         Pick::Choose { option } => *option,
         Pick::Fault { fails } => u32::from(*fails),
         Pick::Death { dies } => u32::from(*dies),
+        Pick::InFlight { all } => u32::from(*all),
         Pick::Poll { done } => u32::from(*done),
         Pick::AddressOrder { position } | Pick::HashOrder { position } | Pick::CommOrder { position } => {
             *position

@@ -320,7 +320,7 @@ impl Thread<'_, '_> {
     fn operation(&mut self, verb: &Verb) -> Result<Option<Value>, Stop> {
         let nothing = Ok(None);
         match verb {
-            Verb::Step { .. } | Verb::Steady | Verb::Measure { .. } => nothing,
+            Verb::Step { .. } | Verb::Steady | Verb::Measure { .. } | Verb::Overlap { .. } => nothing,
             Verb::Spawn { entry } => Ok(Some(self.spawn(*entry))),
             Verb::Join { thread } => self.join(verb, thread).and(nothing),
             Verb::Exit { code } => Err(Stop::Exited(self.run.source.token(*code).to_string())),
@@ -329,13 +329,16 @@ impl Thread<'_, '_> {
                 nothing
             }
             Verb::CommInit { name, members } => self.comm_init(verb, *name, members).map(Some),
-            Verb::CommSplit { comm, name, color } => self.comm_split(verb, comm, *name, *color).map(Some),
+            Verb::CommSplit { comm, name, color, resources } => {
+                self.comm_split(verb, comm, *name, (*color, *resources)).map(Some)
+            }
             Verb::CommDestroy { comm } => self.comm_destroy(verb, comm).and(nothing),
             Verb::Register { comm, memory, flags } => self.register(verb, comm, memory, *flags).map(Some),
             Verb::Deregister { comm, window } => self.deregister(verb, comm, window).and(nothing),
             Verb::GroupStart => self.group_start(verb).and(nothing),
             Verb::GroupEnd => self.group_end(verb).and(nothing),
             Verb::Collect(call) => self.collect(verb, call).and(nothing),
+            Verb::Transfer(call) => self.transfer(verb, call).and(nothing),
             Verb::Kernel { name, reads, writes, stream } => {
                 self.kernel(verb, *name, (reads, writes), *stream).and(nothing)
             }

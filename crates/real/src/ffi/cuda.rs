@@ -17,7 +17,7 @@ use super::{DeviceRange, Found, Libraries};
 use crate::Error;
 
 /// The calls of this module and of its neighbours, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 44] = [
+const SYMBOLS: [&str; 45] = [
     "cuInit",
     "cuDeviceGet",
     "cuDeviceGetCount",
@@ -38,6 +38,7 @@ const SYMBOLS: [&str; 44] = [
     "cuEventCreate",
     "cuEventRecord",
     "cuEventQuery",
+    "cuEventElapsedTime_v2",
     "cuEventDestroy_v2",
     "cuMemAlloc_v2",
     "cuMemFree_v2",
@@ -270,6 +271,15 @@ impl Drop for Stream {
     }
 }
 
+/// Whether an event takes the time when it completes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timing {
+    /// It does not.
+    Off,
+    /// It does.
+    On,
+}
+
 /// An event without timing.
 #[derive(Debug)]
 pub struct Event {
@@ -282,9 +292,12 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    pub(crate) fn create(_device: &Device) -> Result<Self, Error> {
+    pub(crate) fn create(_device: &Device, timing: Timing) -> Result<Self, Error> {
         let mut raw = ptr::null_mut();
-        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
+        let flags = match timing {
+            Timing::Off => sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32,
+            Timing::On => sys::CUevent_flags_enum::CU_EVENT_DEFAULT as u32,
+        };
         // SAFETY: `raw` is valid for a write; a context is current, as there is a `Device`.
         check("cuEventCreate", unsafe { sys::cuEventCreate(&raw mut raw, flags) })?;
         Ok(Self { raw })
@@ -299,6 +312,15 @@ impl Event {
     pub(crate) fn query(&self) -> Result<Progress, Error> {
         // SAFETY: the event lives, as its owner is borrowed.
         progress("cuEventQuery", unsafe { sys::cuEventQuery(self.raw) })
+    }
+
+    /// Milliseconds from another event to this one. Both have to be complete and have times.
+    pub(crate) fn milliseconds_since(&self, earlier: &Self) -> Result<f32, Error> {
+        let mut milliseconds = 0.0;
+        // SAFETY: both events live, as their owners are borrowed; `milliseconds` is valid for a write.
+        let result = unsafe { sys::cuEventElapsedTime_v2(&raw mut milliseconds, earlier.raw, self.raw) };
+        check("cuEventElapsedTime", result)?;
+        Ok(milliseconds)
     }
 
     pub(crate) fn end(self) -> Result<(), Error> {

@@ -10,11 +10,12 @@
 //! Not here: the device interface, nonblocking communicators.
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 
 use cudarc::nccl::sys;
+use rankcheck_model::Resources;
 
 use super::cuda::{Device, Stream};
 use super::{DeviceRange, Found, Libraries};
@@ -211,6 +212,32 @@ pub struct Comm {
     raw: NonNull<sys::ncclComm>,
 }
 
+/// `NCCL_CONFIG_INITIALIZER` of NCCL 2.28 with `splitShare`: all else is undefined, so that the default is taken.
+fn sharing() -> sys::ncclConfig_v22800 {
+    const MAGIC: c_uint = 0xcafe_beef;
+    const VERSION: c_uint = 22_800;
+    const UNDEFINED: c_int = c_int::MIN;
+    sys::ncclConfig_v22800 {
+        size: size_of::<sys::ncclConfig_v22800>(),
+        magic: MAGIC,
+        version: VERSION,
+        blocking: UNDEFINED,
+        cgaClusterSize: UNDEFINED,
+        minCTAs: UNDEFINED,
+        maxCTAs: UNDEFINED,
+        netName: ptr::null(),
+        splitShare: 1,
+        trafficClass: UNDEFINED,
+        commName: ptr::null(),
+        collnetEnable: UNDEFINED,
+        CTAPolicy: UNDEFINED,
+        shrinkShare: UNDEFINED,
+        nvlsCTAs: UNDEFINED,
+        nChannelsPerNetPeer: UNDEFINED,
+        nvlinkCentricSched: UNDEFINED,
+    }
+}
+
 impl Comm {
     pub(crate) fn init_rank(_device: &Device, id: &UniqueId, rank: u32, size: u32) -> Result<Self, Error> {
         const CALL: &str = "ncclCommInitRank";
@@ -225,15 +252,26 @@ impl Comm {
         NonNull::new(raw).map(|raw| Self { raw }).ok_or(invalid)
     }
 
-    /// `ncclCommSplit`; nothing for a member without a color.
-    pub(crate) fn split(&self, color: c_int, key: c_int) -> Result<Option<Self>, Error> {
+    /// `ncclCommSplit`, with `splitShare` where the parent's channels are to be used; nothing for a member
+    /// without a color.
+    pub(crate) fn split(
+        &self,
+        color: c_int,
+        key: c_int,
+        resources: Resources,
+    ) -> Result<Option<Self>, Error> {
         const CALL: &str = "ncclCommSplit";
         outside_group(CALL)?;
         let mut raw = ptr::null_mut();
+        let mut sharing = sharing();
+        let config = match resources {
+            Resources::Own => ptr::null_mut(),
+            Resources::Shared => &raw mut sharing,
+        };
         // SAFETY: the communicator lives; `raw` is valid for a write and, outside a group and with a blocking
-        // communicator, is written before the call returns; without a configuration the parent's is taken.
-        let result =
-            unsafe { sys::ncclCommSplit(self.raw.as_ptr(), color, key, &raw mut raw, ptr::null_mut()) };
+        // communicator, is written before the call returns; `config` is null, for which the parent's is taken,
+        // or points to a configuration that outlives the call, which copies it.
+        let result = unsafe { sys::ncclCommSplit(self.raw.as_ptr(), color, key, &raw mut raw, config) };
         check(CALL, result)?;
         Ok(NonNull::new(raw).map(|raw| Self { raw }))
     }

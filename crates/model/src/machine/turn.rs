@@ -1,0 +1,163 @@
+//! The launch order of a communicator: one launch after the other, on whichever streams, in the order in which
+//! the host made them. What `splitShare` children launch stands in the same order.
+//!
+//! Source: `enqueue.cc:1663-1677` and `1903-1916`; `init.cc:3109-3131` for children. Nothing that a program may
+//! rely on follows from this order, so it blocks and orders no memory.
+//! Not here: what is launched.
+
+use std::sync::Arc;
+
+use super::Machine;
+use super::contention::{Object, Touch};
+use super::state::{Executed, Ran, State, Turns, Work, find};
+use super::value::CommId;
+use crate::clock::Clock;
+use crate::fault::{About, Rule};
+use crate::rank::Rank;
+
+/// Launches kept for [`Rule::Coll4`] and declared overlaps before those that everything is ordered after are
+/// forgotten.
+const FORGET_BEYOND: usize = 64;
+
+impl Work {
+    /// Communicator and turn of what communicates.
+    pub(crate) fn turn(&self) -> Option<(CommId, u32)> {
+        match self {
+            Self::Collective(launch) => Some((launch.comm, launch.turn)),
+            Self::Exchange(exchange) => Some((exchange.comm, exchange.turn)),
+            Self::Kernel { .. } | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => None,
+        }
+    }
+}
+
+impl Machine {
+    /// The communicator whose channels this one uses.
+    pub(crate) fn family(&self, state: &State, rank: Rank, comm: CommId) -> CommId {
+        self.view(state, rank, comm).map_or(comm, |view| view.family)
+    }
+
+    pub(crate) fn turns<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a Turns> {
+        let family = self.family(state, rank, comm);
+        let turns = &state.ranks[rank.at()].turns;
+        find(turns, &family).map(|at| &turns[at].1)
+    }
+
+    pub(crate) fn turns_mut<'a>(&self, state: &'a mut State, rank: Rank, comm: CommId) -> &'a mut Turns {
+        let family = self.family(state, rank, comm);
+        let turns = &mut state.rank_mut(rank).turns;
+        let at = find(turns, &family).expect("a family has turns since its first communicator");
+        &mut turns[at].1
+    }
+
+    /// The next launch of a communicator on this rank: its turn, and its position among all launches.
+    pub(crate) fn take_turn(&self, state: &mut State, rank: Rank, comm: CommId) -> (u32, u32) {
+        let turns = self.turns_mut(state, rank, comm);
+        let turn = turns.launched;
+        turns.launched += 1;
+        let r = state.rank_mut(rank);
+        r.issued += 1;
+        (turn, r.issued - 1)
+    }
+
+    /// Whether all that was launched before on the communicator's family is over.
+    pub(crate) fn has_turn(&self, state: &State, rank: Rank, comm: CommId, turn: u32) -> bool {
+        self.turns(state, rank, comm).is_some_and(|turns| turns.over == turn)
+    }
+
+    /// Whether this work is the launch whose turn it is in the family of `comm`.
+    pub(crate) fn is_next(&self, state: &State, rank: Rank, comm: CommId, work: &Work) -> bool {
+        work.turn().is_some_and(|(of, turn)| {
+            self.family(state, rank, of) == self.family(state, rank, comm)
+                && self.has_turn(state, rank, of, turn)
+        })
+    }
+
+    /// Touches a communicator, and the one whose launch order it shares.
+    pub(crate) fn touch_comm(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId) {
+        for object in self.comm_objects(state, rank, comm) {
+            self.touch(state, rank, thread, object, Touch::Mutate);
+        }
+    }
+
+    pub(crate) fn comm_objects(
+        &self,
+        state: &State,
+        rank: Rank,
+        comm: CommId,
+    ) -> impl Iterator<Item = Object> + use<> {
+        let family = self.family(state, rank, comm);
+        let parent = (family != comm).then(|| Object::comm(family));
+        std::iter::once(Object::comm(comm)).chain(parent)
+    }
+
+    /// Notes a collective or a transfer that runs now. Two communicators that share ranks must launch in one
+    /// order everywhere, unless kernels co-reside.
+    pub(crate) fn ran(&self, state: &mut State, comm: CommId, members: impl FnOnce(&State) -> Arc<[Ran]>) {
+        let several = self.comms.read().unwrap_or_else(std::sync::PoisonError::into_inner).0.len() > 1;
+        if !several && !self.config.overlaps {
+            return;
+        }
+        let members = members(state);
+        let clash = self.launch_clash(state, comm, &members);
+        let past = members[0].called.past();
+        let mut executed = std::mem::take(&mut state.shared_mut().executed);
+        executed.push(Executed { comm, members });
+        if executed.len() > FORGET_BEYOND {
+            executed.retain(|earlier| !self.known_to_all(state, earlier));
+        }
+        state.shared_mut().executed = executed;
+        self.judge_overlaps(state);
+        let Some((other, [late, early, first, second])) = clash else { return };
+        let about = About::Comm(comm.min(other));
+        let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
+        let other_way = if first.launched_before(&second) { "" } else { "may launch them " };
+        self.find(state, Rule::Coll4, about, &[late.op, first.op], past, || {
+            format!(
+                "rank {} {launches} {} before {} ({}), rank {} {other_way}the other way round ({}), \
+                 and nothing orders them",
+                late.rank.0,
+                self.comm_name(other),
+                self.comm_name(comm),
+                self.at(&late.op),
+                first.rank.0,
+                self.at(&first.op),
+            )
+        });
+    }
+
+    /// An earlier run of another communicator that some rank launched before this one, some rank after it, and
+    /// that nothing orders.
+    fn launch_clash(&self, state: &State, comm: CommId, now: &Arc<[Ran]>) -> Option<(CommId, [Ran; 4])> {
+        if self.config.coresident > 1 {
+            return None;
+        }
+        let family = |of: CommId, ran: &Ran| self.family(state, ran.rank, of);
+        state.shared.executed.iter().find_map(|earlier| {
+            let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
+            if ordered {
+                return None;
+            }
+            let shared: Vec<(&Ran, &Ran)> = now
+                .iter()
+                .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
+                .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
+                .collect();
+            let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
+            shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
+                let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
+                let clash = [(*n).clone(), (*e).clone(), (*first).clone(), (*second).clone()];
+                Some((earlier.comm, clash))
+            })
+        })
+    }
+
+    /// Whether everything that can still run is ordered after what ran.
+    fn known_to_all(&self, state: &State, executed: &Executed) -> bool {
+        let known = |clock: &Clock| executed.members.iter().all(|ran| ran.known_to(clock));
+        executed.members.iter().all(|ran| {
+            let r = &state.ranks[ran.rank.at()];
+            r.threads.iter().all(|thread| !thread.running() || known(&thread.clock))
+                && r.streams.iter().all(|(_, s)| s.queue.iter().all(|op| known(&op.issue) || known(&s.clock)))
+        })
+    }
+}
