@@ -91,7 +91,8 @@ impl Machine {
 
     fn ending(&self, state: &State, rank: Rank, element: Dtype) -> Ending {
         let r = state.rank(rank);
-        let undrained = r.streams.iter().filter_map(|(name, stream)| {
+        let undrained = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
+        let undrained = undrained.filter_map(|(name, stream)| {
             let head = stream.queue.front()?;
             Some(StuckStream { name: self.name(*name), head: head.op, what: self.work_name(&head.work) })
         });

@@ -167,6 +167,7 @@ impl Machine {
                     Ok(())
                 }
             }
+            Question::EventQuery { .. } if self.forbidden_query(state, rank, thread).is_some() => Ok(()),
             Question::EventQuery { event } => self
                 .seen(state, rank, thread, *event, u32::MAX, &mut picks, || PickOf::Poll(*event))
                 .map(|_| ()),
@@ -197,6 +198,9 @@ impl Machine {
                 Err(poll) => return poll,
             }
         }
+        if self.forbidden(state, rank, thread, verb).is_some() {
+            return Poll::Run;
+        }
         match verb {
             Verb::Join { thread: child } => match Self::value(state, rank, child) {
                 Value::Thread(child) => when(!r.threads[child as usize].running()),
@@ -226,6 +230,10 @@ impl Machine {
             }
             Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::Run),
             Verb::Synchronize { what } => when(self.drained(state, rank, what)),
+            Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
+                Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
+                _ => Poll::Run,
+            },
             Verb::StoreGet { key } => when(state.shared.keys.get(key).is_some_and(|key| key.entry.is_some())),
             Verb::FlagWait { flag, value } => {
                 when(state.shared.flags.get(flag).map_or(0, |flag| flag.value) == *value)
@@ -237,13 +245,16 @@ impl Machine {
             | Verb::Steady
             | Verb::Measure { .. }
             | Verb::CommSplit { .. }
-            | Verb::CommDestroy { .. }
             | Verb::Deregister { .. }
             | Verb::GroupStart
             | Verb::Collect(_)
             | Verb::Kernel { .. }
             | Verb::EventRecord { .. }
             | Verb::StreamWait { .. }
+            | Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. }
             | Verb::Pool { .. }
             | Verb::PoolUnlock { .. }
             | Verb::Release { .. }
@@ -330,7 +341,10 @@ impl Machine {
                 }
                 Question::ListLen { list } => each(Object::named(ObjectKind::List, *list)),
                 Question::HasWindow { comm, .. } => self.comm_object(state, rank, comm, each),
-                Question::EventQuery { event } => each(Object::named(ObjectKind::Event, *event)),
+                Question::EventQuery { event } => {
+                    each(Object::named(ObjectKind::Event, *event));
+                    each(Object::CAPTURE);
+                }
                 Question::Choose { .. }
                 | Question::Grew(_)
                 | Question::Failed(_)
@@ -364,6 +378,9 @@ impl Machine {
         each: &mut dyn FnMut(Object),
     ) {
         use ObjectKind as Kind;
+        if Self::unsafe_call(verb) {
+            each(Object::CAPTURE);
+        }
         match verb {
             Verb::CommSplit { comm, .. } => self.comm_object(state, rank, comm, each),
             Verb::CommDestroy { comm } => {
@@ -410,6 +427,12 @@ impl Machine {
                 Value::Device => each(Object::DEVICE),
                 _ => {}
             },
+            Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. } => {
+                self.graph_objects(state, rank, verb).into_iter().for_each(|(object, _)| each(object));
+            }
             Verb::PoolLock { pool } | Verb::PoolUnlock { pool } => each(Object::named(Kind::Pool, *pool)),
             Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
                 each(Object::named(Kind::Pool, *pool));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rustc_hash::FxHasher;
 
 use super::contention::Touches;
+use super::graph::Graph;
 use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
 use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
@@ -171,6 +172,14 @@ impl Hash for ThreadState {
     }
 }
 
+/// Whether the program runs a launch itself or a replay does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Recorded {
+    No,
+    /// By the graph of this name.
+    By(Token),
+}
+
 /// A collective as one rank launched it.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
@@ -190,6 +199,8 @@ pub(crate) struct Launch {
     pub(crate) path: KernelPath,
     /// Other collectives were launched by the same group.
     pub(crate) companions: bool,
+    /// Whether a graph recorded it.
+    pub(crate) recorded: Recorded,
     pub(crate) op: OpRef,
 }
 
@@ -204,7 +215,7 @@ impl Eq for Launch {}
 impl Hash for Launch {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.op.thread, self.op.index, self.nth, self.written, self.issue, self.path).hash(state);
-        (self.send_window, self.recv_window).hash(state);
+        (self.send_window, self.recv_window, self.recorded).hash(state);
         (&self.send, &self.recv).hash(state);
     }
 }
@@ -439,6 +450,7 @@ pub struct RankState {
     pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>>,
     pub(crate) live: Arc<BTreeSet<BlockId>>,
     pub(crate) mutexes: Vec<(Token, Mutex)>,
+    pub(crate) graphs: Vec<(Token, Graph)>,
     pub(crate) maps: Vec<(Token, Vec<(Value, Value)>)>,
     pub(crate) lists: Vec<(Token, Vec<Value>)>,
     /// Memory that the program made, by name.
@@ -468,6 +480,7 @@ impl Hash for RankState {
         self.memory.hash(state);
         self.live.hash(state);
         self.mutexes.hash(state);
+        self.graphs.hash(state);
         self.maps.hash(state);
         self.lists.hash(state);
         self.hosts.hash(state);

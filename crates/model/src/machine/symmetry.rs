@@ -155,6 +155,16 @@ impl Machine {
                 }
             }
         }
+        for (_, graph) in &mut rank.graphs {
+            graph.begin = op_ref(&graph.begin, to);
+            for node in Arc::make_mut(&mut graph.nodes) {
+                node.op = op_ref(&node.op, to);
+                if let super::state::Work::Collective(launch) = &mut node.work {
+                    let launch = Arc::make_mut(launch);
+                    launch.op = op_ref(&launch.op, to);
+                }
+            }
+        }
         for (_, event) in &mut rank.events {
             event.complete.values_mut().for_each(clock);
         }
