@@ -2,7 +2,7 @@
 //! asking about a pointer by accident.
 //!
 //! Each noun is one Starlark type, so that each has its own methods and a wrong one gets its own message.
-//! Not here: the methods (`comm.rs`, `memory.rs`, `host.rs`, `container.rs`).
+//! Not here: the methods (`comm.rs`, `memory.rs`, `host.rs`, `graph.rs`, `container.rs`).
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -37,6 +37,7 @@ pub(crate) enum Noun {
     Mutex(Token),
     Store,
     Flag(Token),
+    Graph(Token),
     Map(Token, MapOrder),
     List(Token),
 }
@@ -55,7 +56,9 @@ impl Noun {
             | Self::Address(of) => Some(of.clone()),
             Self::Stream(name) => Some(Operand::Stream(*name)),
             Self::Event(name) => Some(Operand::Event(*name)),
-            Self::Mutex(_) | Self::Store | Self::Flag(_) | Self::Map(..) | Self::List(_) => None,
+            Self::Mutex(_) | Self::Store | Self::Flag(_) | Self::Graph(_) | Self::Map(..) | Self::List(_) => {
+                None
+            }
         }
     }
 
@@ -75,6 +78,7 @@ impl Noun {
             | Self::Mutex(_)
             | Self::Store
             | Self::Flag(_)
+            | Self::Graph(_)
             | Self::Map(..)
             | Self::List(_) => true,
         }
@@ -96,6 +100,7 @@ impl Noun {
             Self::Mutex(_) => heap.alloc(MutexValue(self)),
             Self::Store => heap.alloc(StoreValue(self)),
             Self::Flag(_) => heap.alloc(FlagValue(self)),
+            Self::Graph(_) => heap.alloc(GraphValue(self)),
             Self::Map(..) => heap.alloc(MapValue(self)),
             Self::List(_) => heap.alloc(ListValue(self)),
         }
@@ -109,7 +114,7 @@ impl Noun {
             };
         }
         first!(BufferValue CommValue SegmentValue WindowValue SlotValue AddressValue TruthValue ThreadValue
-            StreamValue EventValue MutexValue StoreValue FlagValue MapValue ListValue);
+            StreamValue EventValue MutexValue StoreValue FlagValue GraphValue MapValue ListValue);
         None
     }
 }
@@ -302,6 +307,7 @@ nouns! {
     MutexValue "mutex" crate::spec::host::mutex_methods;
     StoreValue "store" crate::spec::host::store_methods;
     FlagValue "flag" crate::spec::host::flag_methods;
+    GraphValue "graph" crate::spec::graph::graph_methods;
     MapValue "map" crate::spec::container::map_methods;
     ListValue "list" crate::spec::container::list_methods;
 }
@@ -328,6 +334,7 @@ fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
         | Noun::Mutex(_)
         | Noun::Store
         | Noun::Flag(_)
+        | Noun::Graph(_)
         | Noun::Map(..) => Err(wrong(
             format!("the length of a {name} is not known while the program is recorded"),
             "len() works on what pool.alloc, r.malloc, r.mem_alloc and slices of them give",

@@ -245,8 +245,8 @@ impl Machine {
 
     pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, launch: Launch) {
         self.judge_windows_of(state, rank, thread, &launch);
-        let (stream, op) = (launch.call.stream, launch.op);
-        self.issue_launch(state, rank, thread, (launch, stream), op);
+        let stream = launch.call.stream;
+        self.issue_launch(state, rank, thread, (launch, stream), None);
     }
 
     /// Gives a launch its place among those of the rank and of the communicator, unless it is only recorded.
@@ -256,13 +256,14 @@ impl Machine {
         rank: Rank,
         thread: u32,
         (mut launch, stream): (Launch, Token),
-        op: OpRef,
+        replay: Option<OpRef>,
     ) {
+        let op = launch.op;
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
         if let Some(graph) = self.records(state, rank, stream) {
             launch.recorded = Recorded::By(graph);
             let work = Work::Collective(Arc::new(launch));
-            self.enqueue(state, rank, stream, StreamOp { work, issue, op });
+            self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay });
             return;
         }
         let r = state.rank_mut(rank);
@@ -274,7 +275,8 @@ impl Machine {
         let view = self.view_mut(state, rank, launch.comm);
         launch.nth = view.launched;
         view.launched += 1;
-        self.enqueue(state, rank, stream, StreamOp { work: Work::Collective(Arc::new(launch)), issue, op });
+        let work = Work::Collective(Arc::new(launch));
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay });
     }
 
     /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.

@@ -94,7 +94,11 @@ impl Machine {
         let undrained = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
         let undrained = undrained.filter_map(|(name, stream)| {
             let head = stream.queue.front()?;
-            Some(StuckStream { name: self.name(*name), head: head.op, what: self.work_name(&head.work) })
+            Some(StuckStream {
+                name: self.name(*name),
+                head: head.issuer(),
+                what: self.work_name(&head.work),
+            })
         });
         let mut addresses: Vec<MemoryId> = Vec::new();
         for value in r.address_order.iter() {

@@ -293,7 +293,7 @@ impl Machine {
             graph.push(stream, op.work, op.op);
             return None;
         }
-        let (thread, code) = (op.op.thread.0, INVALIDATED);
+        let (thread, code) = (op.issuer().thread.0, INVALIDATED);
         match &op.work {
             Work::Kernel { name, .. } => {
                 let call = format!("kernel {}", self.name(*name));
@@ -645,13 +645,15 @@ impl Machine {
         let graph = state.ranks[rank.at()].graphs[at].1.clone();
         self.judge_replay(state, rank, thread, (name, &graph), op);
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let enqueue = |state: &mut State, stream: Token, work: Work| {
-            self.enqueue(state, rank, stream, StreamOp { work, issue: issue.clone(), op });
+        let replay = op;
+        let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
+            let op = StreamOp { work, issue: issue.clone(), op, replay: Some(replay) };
+            self.enqueue(state, rank, stream, op);
         };
         // A replay waits for the one before it, whichever stream that was on.
         let over = self.inner(name, name);
         let before = self.recorded(state, rank, over);
-        enqueue(state, stream, Work::Wait(over, before));
+        enqueue(state, stream, Work::Wait(over, before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
         for node in graph.nodes.iter() {
@@ -662,20 +664,20 @@ impl Machine {
                 (event, base + nth)
             };
             match &node.work {
-                Work::Kernel { .. } | Work::Fresh(_) => enqueue(state, on, node.work.clone()),
+                Work::Kernel { .. } | Work::Fresh(_) => enqueue(state, on, node.work.clone(), node.op),
                 Work::Collective(captured) => {
                     let comm = captured.comm;
                     let before = *launched.entry(comm).or_insert_with(|| self.launched(state, rank, comm));
                     let launch = Launch { written: before + captured.written, ..Launch::clone(captured) };
-                    self.issue_launch(state, rank, thread, (launch, on), op);
+                    self.issue_launch(state, rank, thread, (launch, on), Some(op));
                 }
                 Work::Record(event, nth) => {
                     let (event, nth) = instance(state, *event, *nth);
-                    enqueue(state, on, Work::Record(event, nth));
+                    enqueue(state, on, Work::Record(event, nth), node.op);
                 }
                 Work::Wait(event, nth) => {
                     let (event, nth) = instance(state, *event, *nth);
-                    enqueue(state, on, Work::Wait(event, nth));
+                    enqueue(state, on, Work::Wait(event, nth), node.op);
                 }
             }
         }
@@ -685,7 +687,7 @@ impl Machine {
                 self.note_record(state, rank, event, records[&event] + nth);
             }
         }
-        enqueue(state, stream, Work::Record(over, before + 1));
+        enqueue(state, stream, Work::Record(over, before + 1), op);
         self.note_record(state, rank, over, before + 1);
         self.done(state, rank, thread, &[]);
     }

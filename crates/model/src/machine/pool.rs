@@ -384,7 +384,7 @@ impl Machine {
         let buffer = Arc::new(buffer);
         let op = self.op_ref(state, rank, thread);
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let fresh = StreamOp { work: Work::Fresh(Arc::clone(&buffer)), issue, op };
+        let fresh = StreamOp { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
         let Some(fresh) = self.record_or(state, rank, *stream, fresh) else {
             self.done(state, rank, thread, &[Value::Buffer(buffer)]);
             return;

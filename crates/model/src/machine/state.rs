@@ -241,6 +241,15 @@ pub(crate) struct StreamOp {
     pub(crate) work: Work,
     pub(crate) issue: Clock,
     pub(crate) op: OpRef,
+    /// The replay that put it there; `op` then is where it was recorded.
+    pub(crate) replay: Option<OpRef>,
+}
+
+impl StreamOp {
+    /// The operation of a host thread that put it there.
+    pub(crate) fn issuer(&self) -> OpRef {
+        self.replay.unwrap_or(self.op)
+    }
 }
 
 /// A stream: a queue whose head runs.
@@ -258,6 +267,7 @@ impl Hash for Stream {
             op.work.hash(state);
             op.issue.hash(state);
             (op.op.thread, op.op.index).hash(state);
+            op.replay.map(|replay| (replay.thread, replay.index)).hash(state);
         }
         self.hung.hash(state);
         self.clock.hash(state);

@@ -56,7 +56,7 @@ impl Machine {
     }
 
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: StreamOp) {
-        self.touch(state, rank, op.op.thread.0, Object::DEVICE, Touch::Read);
+        self.touch(state, rank, op.issuer().thread.0, Object::DEVICE, Touch::Read);
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = &state.ranks[rank.at()];
         let at = find(&r.streams, &stream);
@@ -95,7 +95,7 @@ impl Machine {
                 state,
                 rank,
                 stream,
-                StreamOp { work: Work::Kernel { name, reads, writes }, issue, op },
+                StreamOp { work: Work::Kernel { name, reads, writes }, issue, op, replay: None },
             );
         }
         self.done(state, rank, thread, &[]);
@@ -121,7 +121,7 @@ impl Machine {
         record.recorded += 1;
         let work = Work::Record(event, record.recorded);
         let issue = r.threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, StreamOp { work, issue, op });
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay: None });
         self.done(state, rank, thread, &[]);
     }
 
@@ -143,7 +143,12 @@ impl Machine {
         // The most recent record at the time of the call; before any, the wait does nothing.
         let recorded = event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded);
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, StreamOp { work: Work::Wait(event, recorded), issue, op });
+        self.enqueue(
+            state,
+            rank,
+            stream,
+            StreamOp { work: Work::Wait(event, recorded), issue, op, replay: None },
+        );
         self.done(state, rank, thread, &[]);
     }
 

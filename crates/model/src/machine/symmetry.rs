@@ -149,6 +149,7 @@ impl Machine {
             for op in &mut stream.queue {
                 clock(&mut op.issue);
                 op.op = op_ref(&op.op, to);
+                op.replay = op.replay.map(|replay| op_ref(&replay, to));
                 if let super::state::Work::Collective(launch) = &mut op.work {
                     let launch = Arc::make_mut(launch);
                     launch.op = op_ref(&launch.op, to);

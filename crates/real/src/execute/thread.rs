@@ -342,6 +342,10 @@ impl Thread<'_, '_> {
             Verb::EventRecord { event, stream } => self.event_record(verb, *event, *stream).and(nothing),
             Verb::StreamWait { stream, event } => self.stream_wait(verb, *stream, *event).and(nothing),
             Verb::Synchronize { what } => self.synchronize(verb, what).and(nothing),
+            Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. } => Err(Stop::Failed("graphs".to_owned())),
             Verb::Pool { pool, classes, tie, memory } => {
                 self.declare_pool(*pool, (*classes, *tie, *memory));
                 nothing
