@@ -116,7 +116,7 @@ impl Builder {
         for r in 0..self.ranks {
             let at = r as usize;
             let (comm, a) = (self.comms[at].clone(), self.a[at].clone());
-            if s.is_multiple_of(2) {
+            if s.is_multiple_of(2) || q % 5 == 1 {
                 self.register(r, 0, a.clone(), WindowFlags::CollSymmetric);
             }
             self.begin(r, 0, graph, None);

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
-use super::state::{Launch, RankState, State, StreamOp, Use, Work, find};
+use super::state::{GroupCall, Launch, RankState, State, StreamOp, Use, Work, find};
 use super::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::RegistrationInCapture;
@@ -287,7 +287,9 @@ impl Machine {
         stream: Token,
         op: StreamOp,
     ) -> Option<StreamOp> {
-        let Some(at) = recording(&state.ranks[rank.at()], stream) else { return Some(op) };
+        let at = recording(&state.ranks[rank.at()], stream);
+        let Some(at) = at else { return Some(op) };
+        self.touch(state, rank, op.issuer().thread.0, Object::CAPTURE, Touch::Mutate);
         let graph = &mut state.rank_mut(rank).graphs[at].1;
         if graph.stage == Stage::Recording {
             graph.push(stream, op.work, op.op);
@@ -308,6 +310,26 @@ impl Machine {
             Work::Fresh(_) | Work::Record(..) | Work::Wait(..) => {}
         }
         None
+    }
+
+    /// Whether an operation adds to a recording, which an unsafe call may take away.
+    pub(crate) fn recorded_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> bool {
+        let r = &state.ranks[rank.at()];
+        if !self.captures(state, rank) {
+            return false;
+        }
+        match verb {
+            Verb::Kernel { stream, .. } | Verb::EventRecord { stream, .. } | Verb::Alloc { stream, .. } => {
+                recording(r, *stream).is_some()
+            }
+            Verb::StreamWait { .. } => true,
+            Verb::Collect(call) => recording(r, call.stream).is_some(),
+            Verb::GroupEnd => r.threads[thread as usize].group.calls.iter().any(|call| match call {
+                GroupCall::Launch { launch, .. } => recording(r, launch.call.stream).is_some(),
+                _ => false,
+            }),
+            _ => false,
+        }
     }
 
     /// The graph into which launches on a stream are recorded.
@@ -342,6 +364,7 @@ impl Machine {
             }
             return false;
         };
+        self.touch(state, rank, op.thread.0, Object::CAPTURE, Touch::Mutate);
         let graph = &mut state.rank_mut(rank).graphs[at].1;
         if graph.stage == Stage::Invalid {
             let call = format!("{}.record({})", self.name(event), self.name(stream));
@@ -369,6 +392,10 @@ impl Machine {
         let into = recording(r, stream);
         let of = r.graphs.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
         let call = || format!("{}.wait({})", self.name(stream), self.name(event));
+        if into.or(of).is_some() {
+            self.touch(state, rank, thread, Object::CAPTURE, Touch::Mutate);
+        }
+        let r = &state.ranks[rank.at()];
         let at = match (into, of) {
             (None, None) => return false,
             (None, Some(of)) => of,

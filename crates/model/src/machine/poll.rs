@@ -378,7 +378,7 @@ impl Machine {
         each: &mut dyn FnMut(Object),
     ) {
         use ObjectKind as Kind;
-        if Self::unsafe_call(verb) {
+        if Self::unsafe_call(verb) || self.recorded_op(state, rank, thread, verb) {
             each(Object::CAPTURE);
         }
         match verb {
