@@ -140,7 +140,7 @@ impl Builder {
                 let thread = u32::from(self.second[at]);
                 self.script.push(r, thread, Verb::GraphDestroy { graph });
                 self.script.push(r, 0, Verb::CommDestroy { comm });
-            } else if q % 5 == 0 && odd {
+            } else if q.is_multiple_of(5) && odd {
                 self.script.push(r, 0, Verb::CommDestroy { comm });
             }
         }

@@ -488,14 +488,29 @@ impl Machine {
         }
     }
 
+    /// The objects that an operation touches because of graphs.
+    pub(crate) fn objects_of_graphs(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        each: &mut dyn FnMut(Object),
+    ) {
+        if Self::unsafe_call(verb) || self.recorded_op(state, rank, thread, verb) {
+            each(Object::CAPTURE);
+        }
+        self.graph_objects(state, rank, verb).into_iter().for_each(|(object, _)| each(object));
+    }
+
     /// What a verb of a graph touches.
-    pub(crate) fn graph_objects(&self, state: &State, rank: Rank, verb: &Verb) -> Vec<(Object, Touch)> {
+    fn graph_objects(&self, state: &State, rank: Rank, verb: &Verb) -> Vec<(Object, Touch)> {
         let (Verb::GraphBegin { graph: name, .. }
         | Verb::GraphEnd { graph: name }
         | Verb::GraphReplay { graph: name, .. }
         | Verb::GraphDestroy { graph: name }) = verb
         else {
-            unreachable!("dispatched by verb")
+            return Vec::new();
         };
         let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Touch::Mutate)];
         let r = &state.ranks[rank.at()];

@@ -353,7 +353,10 @@ impl Machine {
                 | Question::Number(_)
                 | Question::Trimmed(_) => {}
             },
-            Next::Op(op) => self.objects_of_op(state, rank, thread, &op.verb, each),
+            Next::Op(op) => {
+                self.objects_of_graphs(state, rank, thread, &op.verb, each);
+                self.objects_of_op(state, rank, thread, &op.verb, each);
+            }
         }
     }
 
@@ -378,9 +381,6 @@ impl Machine {
         each: &mut dyn FnMut(Object),
     ) {
         use ObjectKind as Kind;
-        if Self::unsafe_call(verb) || self.recorded_op(state, rank, thread, verb) {
-            each(Object::CAPTURE);
-        }
         match verb {
             Verb::CommSplit { comm, .. } => self.comm_object(state, rank, comm, each),
             Verb::CommDestroy { comm } => {
@@ -427,12 +427,6 @@ impl Machine {
                 Value::Device => each(Object::DEVICE),
                 _ => {}
             },
-            Verb::GraphBegin { .. }
-            | Verb::GraphEnd { .. }
-            | Verb::GraphReplay { .. }
-            | Verb::GraphDestroy { .. } => {
-                self.graph_objects(state, rank, verb).into_iter().for_each(|(object, _)| each(object));
-            }
             Verb::PoolLock { pool } | Verb::PoolUnlock { pool } => each(Object::named(Kind::Pool, *pool)),
             Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
                 each(Object::named(Kind::Pool, *pool));
@@ -480,6 +474,10 @@ impl Machine {
             | Verb::Steady
             | Verb::Measure { .. }
             | Verb::GroupStart
+            | Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. }
             | Verb::Pool { .. } => {}
         }
     }

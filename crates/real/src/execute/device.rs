@@ -125,7 +125,10 @@ impl RankDevice {
         self.shared.inspect.reset();
         let Tables { comms, memory, streams, events, marks, sums, graphs, captured_events, .. } = tables;
         // NCCL destroys no communicator while a graph lives that captured it.
-        let ended = graphs.into_values().fold(Ok(()), |result, row| result.and(row.end()));
+        let mut ended = Ok(());
+        for graph in graphs.into_values() {
+            ended = ended.and(graph.end());
+        }
         let mut result = ended.and(end_comms(comms));
         let mut note = |done: Result<(), Error>| result = result.clone().and(done);
         for row in memory.into_values() {

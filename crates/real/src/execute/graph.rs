@@ -177,22 +177,19 @@ impl Thread<'_, '_> {
             return Ok(false);
         }
         let streams = self.run.tables().streams.clone();
-        let result = match what {
-            Value::Event(event) => {
-                let captured = self.run.tables().captured_events.get(event).map(Arc::clone);
-                captured.map(|captured| self.unrelaxed(|| captured.query()).map(drop))
-            }
-            of => {
-                let named = |name: &Token| if let Value::Stream(of) = of { name == of } else { true };
-                let mut recording = None;
-                for (name, stream) in &streams {
-                    if named(name) && stream.capturing()? != Capturing::No {
-                        recording = Some(stream);
-                    }
+        let result = if let Value::Event(event) = what {
+            let captured = self.run.tables().captured_events.get(event).map(Arc::clone);
+            captured.map(|captured| self.unrelaxed(|| captured.query()).map(drop))
+        } else {
+            let named = |name: &Token| if let Value::Stream(of) = what { name == of } else { true };
+            let mut recording = None;
+            for (name, stream) in &streams {
+                if named(name) && stream.capturing()? != Capturing::No {
+                    recording = Some(stream);
                 }
-                // Neither blocks: a stream that records cannot be waited for, nor can its device.
-                recording.map(|stream| self.unrelaxed(|| stream.synchronize()))
             }
+            // Neither blocks: a stream that records cannot be waited for, nor can its device.
+            recording.map(|stream| self.unrelaxed(|| stream.synchronize()))
         };
         let Some(result) = result else { return Ok(false) };
         self.noted(words, result)?;
