@@ -467,13 +467,23 @@ impl Machine {
         {
             let launch = &members[declared].launch;
             self.find(state, Rule::Win8, about, &[launch.op], past, || {
+                let why = match registered(launch) {
+                    (true, true) => format!(
+                        "no symmetric kernel does a {} of {} ({})",
+                        launch.call.kind.name(),
+                        launch.call.dtype.name(),
+                        launch.call.op.name()
+                    ),
+                    (true, false) | (false, true) | (false, false) => format!(
+                        "no rank's {} is registered with {}",
+                        self.buffer_name(&launch.send),
+                        self.comm_name(comm)
+                    ),
+                };
                 format!(
-                    "{} is declared symmetric ({}), but no rank's {} is registered with {}: \
-                     every rank falls back to the ordinary kernel",
+                    "{} is declared symmetric ({}), but {why}: every rank falls back to the ordinary kernel",
                     self.call_name(launch),
                     self.at(&launch.op),
-                    self.buffer_name(&launch.send),
-                    self.comm_name(comm),
                 )
             });
         }

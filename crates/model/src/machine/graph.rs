@@ -743,7 +743,10 @@ impl Machine {
         (name, graph): (Token, &Graph),
         op: OpRef,
     ) {
-        for node in graph.nodes.iter() {
+        // A block's first contents say less than what uses it.
+        let fresh = |node: &&Node| matches!(node.work, Work::Fresh(_));
+        let uses = graph.nodes.iter().filter(|node| !fresh(node));
+        for node in uses.chain(graph.nodes.iter().filter(fresh)) {
             for buffer in touched(&node.work) {
                 self.judge_captured(state, rank, thread, (name, graph, buffer), [op, node.op]);
             }
