@@ -3,6 +3,8 @@
 //! A fragment is four small numbers, so that a failing program shrinks by dropping fragments and lowering
 //! numbers. Not here: what is compared.
 
+mod graph;
+
 use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
@@ -19,7 +21,7 @@ mod p2p;
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = 53;
+pub const KINDS: u8 = 56;
 
 const MIB: u64 = 1 << 20;
 
@@ -127,9 +129,9 @@ impl Builder {
     fn set_up(&mut self, fragments: &[Fragment]) {
         let uses = |kinds: &[u8]| fragments.iter().any(|f| kinds.contains(&(f.0 % KINDS)));
         let comm =
-            uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37, 38, 39, 40, 41, 42])
+            uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37, 38, 39, 40, 41, 42, 54])
                 || uses(&p2p::KINDS);
-        let memory = comm || uses(&[9, 11, 26, 30, 44]);
+        let memory = comm || uses(&[9, 11, 26, 30, 44, 53, 55]);
         for rank in 0..self.ranks {
             let tp = if comm { self.init(rank, "tp") } else { Operand::Null };
             self.comms.push(tp);
@@ -143,7 +145,7 @@ impl Builder {
         for fragment in fragments {
             let (kind, p, q, _) = *fragment;
             let rank = u32::from(p) % self.ranks;
-            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=44 | 50) || q % 8 == 7;
+            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=44 | 50 | 55) || q % 8 == 7;
             if threaded && !self.second[rank as usize] {
                 self.second[rank as usize] = true;
                 self.script.thread(rank);
@@ -284,6 +286,9 @@ impl Builder {
                     }
                 }
             }
+            53 => self.graph(rank, thread, q, s),
+            54 => self.graph_of_all(rank, q, s),
+            55 => self.graph_of_two(rank, q, s),
             22 => self.offsets(rank, q),
             23 => self.stale(q),
             24 => {

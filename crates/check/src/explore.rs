@@ -238,6 +238,8 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
         Kind::Comm => format!("communicator {}", object.id),
         Kind::Memory => named("memory"),
         Kind::Addresses => "addresses".to_owned(),
+        Kind::Graph => named("graph"),
+        Kind::Capture => "captures".to_owned(),
     }
 }
 

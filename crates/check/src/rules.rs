@@ -3,11 +3,12 @@
 
 use rankcheck_model::Rule;
 
-const TEXTS: [&str; 10] = [
+const TEXTS: [&str; 11] = [
     include_str!("../../../specs/rules/comm.md"),
     include_str!("../../../specs/rules/window.md"),
     include_str!("../../../specs/rules/collective.md"),
     include_str!("../../../specs/rules/group.md"),
+    include_str!("../../../specs/rules/graph.md"),
     include_str!("../../../specs/rules/memory.md"),
     include_str!("../../../specs/rules/store.md"),
     include_str!("../../../specs/rules/flag.md"),

@@ -13,6 +13,7 @@ mod evaluation;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 #[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 mod file;
+mod graph;
 mod host;
 mod load;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]

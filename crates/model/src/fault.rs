@@ -72,6 +72,12 @@ rules! {
     Overlap1 = "OVERLAP-1", "launches that are declared to overlap can run at the same time";
     Group1 = "GROUP-1", "every call in a group is valid";
     Group2 = "GROUP-2", "a group that is started is ended, and only then";
+    Graph1 = "GRAPH-1", "no call that a capture forbids is made while it records";
+    Graph2 = "GRAPH-2", "memory that a graph captured is reserved while it is replayed";
+    Graph3 = "GRAPH-3", "a window that a graph captured is registered when it is replayed";
+    Graph4 = "GRAPH-4", "graphs are destroyed before the communicators that they captured";
+    Graph5 = "GRAPH-5", "a collective is captured on every rank or on none";
+    Graph6 = "GRAPH-6", "a capture begins, joins and ends its streams, and a replayed graph exists";
     Mem1 = "MEM-1", "no operation touches memory that is freed";
     Mem2 = "MEM-2", "two accesses to the same bytes, one a write, are ordered";
     Mem3 = "MEM-3", "memory is freed once";

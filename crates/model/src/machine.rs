@@ -12,6 +12,7 @@ mod comm;
 pub(crate) mod contention;
 mod deadlock;
 mod ending;
+mod graph;
 mod group;
 mod host;
 mod map;
@@ -205,6 +206,8 @@ pub struct Machine {
     pub config: Config,
     comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
     terms: Mutex<Terms>,
+    /// Streams and events of graphs, by graph and by the name they were captured under.
+    inner: Mutex<Vec<(Token, Token)>>,
     pending: Mutex<Pending>,
     interrupted: AtomicBool,
     sends: AtomicBool,
@@ -244,6 +247,7 @@ impl Machine {
             config,
             comms: RwLock::default(),
             terms: Mutex::default(),
+            inner: Mutex::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
             sends: AtomicBool::new(false),
@@ -354,7 +358,7 @@ impl Machine {
     /// The name of a token.
     #[must_use]
     pub fn name(&self, token: Token) -> Arc<str> {
-        self.source.token(token)
+        self.inner_name(token).unwrap_or_else(|| self.source.token(token))
     }
 
     /// The place of an operation, as `file:line`.

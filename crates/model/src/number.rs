@@ -94,6 +94,10 @@ impl<'a> Numbers<'a> {
                 })
             }
             TermNode::Row(parts) => {
+                // Where nothing was written yet, nothing is known.
+                if parts.iter().map(|(_, len)| len).sum::<u64>() < len_bytes {
+                    return None;
+                }
                 let mut row = Vec::new();
                 for (part, len) in parts {
                     row.extend(self.term(*part, *len)?);

@@ -75,6 +75,15 @@ pub enum Repeated {
     NewMapping,
 }
 
+/// What a registration does while a capture forbids unsafe calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RegistrationInCapture {
+    /// It returns an error and invalidates the capture (measured on 2.28.9).
+    Refused,
+    /// It is done at once and not recorded.
+    Done,
+}
+
 /// Which kernel a rank chooses for a collective, from local state alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum KernelPath {
@@ -149,6 +158,15 @@ impl Platform {
     pub fn in_flight_bytes(self) -> (u64, u64) {
         match self {
             Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => (1 << 20, 256 << 20),
+        }
+    }
+
+    /// 2.30.7 registers with the thread's capture mode relaxed (`dev_runtime.cc:860-862`).
+    #[must_use]
+    pub fn registration_in_capture(self) -> RegistrationInCapture {
+        match self {
+            Self::V2_27_7 | Self::V2_28_9 => RegistrationInCapture::Refused,
+            Self::V2_30_7 => RegistrationInCapture::Done,
         }
     }
 

@@ -319,6 +319,17 @@ pub enum Release {
     AfterHook,
 }
 
+/// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum CaptureMode {
+    /// Unsafe calls of every thread of the process.
+    Global,
+    /// Unsafe calls of the thread that began it.
+    ThreadLocal,
+    /// Only waits for the streams that record.
+    Relaxed,
+}
+
 /// In which order a map is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MapOrder {
@@ -463,6 +474,36 @@ pub enum Verb {
     Synchronize {
         /// A stream, an event or the device.
         what: Operand,
+    },
+
+    // -- graphs
+    /// `cudaStreamBeginCapture`: what is launched on the stream from now on is recorded, not run.
+    GraphBegin {
+        /// The graph that is recorded.
+        graph: Token,
+        /// The stream; events pull others in.
+        stream: Token,
+        /// What the capture forbids.
+        mode: CaptureMode,
+        /// A pool whose blocks stay reserved while the graph lives.
+        pool: Option<Token>,
+    },
+    /// `cudaStreamEndCapture` and `cudaGraphInstantiate`. Produces the graph (null if the capture failed).
+    GraphEnd {
+        /// The graph.
+        graph: Token,
+    },
+    /// `cudaGraphLaunch`: what was recorded runs, with what was recorded.
+    GraphReplay {
+        /// The graph.
+        graph: Token,
+        /// Stream it is launched on.
+        stream: Token,
+    },
+    /// `cudaGraphExecDestroy` and `cudaGraphDestroy`.
+    GraphDestroy {
+        /// The graph.
+        graph: Token,
     },
 
     // -- memory and pools
@@ -688,6 +729,10 @@ impl Verb {
             Self::EventRecord { event, stream } => format!("{}.record({})", name(event), name(stream)),
             Self::StreamWait { stream, event } => format!("{}.wait({})", name(stream), name(event)),
             Self::Synchronize { what } => format!("{}.synchronize", of(what)),
+            Self::GraphBegin { graph, stream, .. } => format!("{}.begin({})", name(graph), name(stream)),
+            Self::GraphEnd { graph } => format!("{}.end", name(graph)),
+            Self::GraphReplay { graph, stream } => format!("{}.replay({})", name(graph), name(stream)),
+            Self::GraphDestroy { graph } => format!("{}.destroy", name(graph)),
             Self::Pool { pool, .. } => format!("pool {}", name(pool)),
             Self::PoolLock { pool } => format!("{}: take the allocator's lock", name(pool)),
             Self::PoolUnlock { pool } => format!("{}: give the allocator's lock back", name(pool)),
@@ -726,6 +771,7 @@ impl Verb {
             | Self::CommInit { .. }
             | Self::CommSplit { .. }
             | Self::Register { .. }
+            | Self::GraphEnd { .. }
             | Self::Alloc { .. }
             | Self::Trim { .. }
             | Self::MemAlloc { .. }
@@ -752,6 +798,9 @@ impl Verb {
             | Self::EventRecord { .. }
             | Self::StreamWait { .. }
             | Self::Synchronize { .. }
+            | Self::GraphBegin { .. }
+            | Self::GraphReplay { .. }
+            | Self::GraphDestroy { .. }
             | Self::Pool { .. }
             | Self::PoolLock { .. }
             | Self::PoolUnlock { .. }

@@ -14,6 +14,7 @@
 mod comm;
 mod contents;
 mod device;
+mod graph;
 mod inspect;
 mod luck;
 mod map;
@@ -108,6 +109,7 @@ fn finish(run: &Run<'_>) -> Result<Vec<Held>, Stop> {
         return Err(Stop::Others);
     }
     shared.open_gate();
+    run.tables().end_captures();
     let streams = shared.inspect.streams();
     for stream in &streams {
         while stream.query()? == Progress::Pending {

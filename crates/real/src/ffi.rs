@@ -16,6 +16,7 @@ use libloading::Library;
 use crate::Error;
 
 pub mod cuda;
+pub mod graph;
 pub(crate) mod inventory;
 pub(crate) mod kernel;
 pub mod nccl;

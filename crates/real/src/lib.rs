@@ -27,6 +27,7 @@ pub mod execute;
 #[expect(unsafe_code, reason = "CUDA and NCCL are C libraries; this module owns every call into them")]
 pub mod ffi;
 pub mod flag;
+pub mod graph;
 pub mod group;
 pub mod job;
 pub mod kernel;

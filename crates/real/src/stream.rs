@@ -1,11 +1,12 @@
 //! A stream: what is launched on it runs in the order of the launches.
 //!
-//! Not here: capture.
+//! Not here: graphs.
 
 use crate::Error;
 use crate::event::Event;
 use crate::ffi::DeviceRange;
 use crate::ffi::cuda::{self, Device, Progress};
+use crate::ffi::graph::Capturing;
 
 /// A stream that does not wait for the legacy default stream.
 #[derive(Debug)]
@@ -28,6 +29,14 @@ impl Stream {
     /// [`Error::Cuda`], also for what a kernel of the process did wrong.
     pub fn query(&self) -> Result<Progress, Error> {
         self.owner.query()
+    }
+
+    /// `cuStreamIsCapturing`: whether launches are recorded.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn capturing(&self) -> Result<Capturing, Error> {
+        self.owner.capturing()
     }
 
     /// `cuStreamSynchronize`. Does not return if the stream never drains; a deadline needs another process.

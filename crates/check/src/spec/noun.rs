@@ -2,7 +2,7 @@
 //! asking about a pointer by accident.
 //!
 //! Each noun is one Starlark type, so that each has its own methods and a wrong one gets its own message.
-//! Not here: the methods (`comm.rs`, `memory.rs`, `host.rs`, `container.rs`).
+//! Not here: the methods (`comm.rs`, `memory.rs`, `host.rs`, `graph.rs`, `container.rs`).
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -37,6 +37,7 @@ pub(crate) enum Noun {
     Mutex(Token),
     Store,
     Flag(Token),
+    Graph(Token),
     Map(Token, MapOrder),
     List(Token),
     /// A launch, for declarations about it.
@@ -60,6 +61,7 @@ impl Noun {
             Self::Mutex(_)
             | Self::Store
             | Self::Flag(_)
+            | Self::Graph(_)
             | Self::Map(..)
             | Self::List(_)
             | Self::Operation(_) => None,
@@ -82,6 +84,7 @@ impl Noun {
             | Self::Mutex(_)
             | Self::Store
             | Self::Flag(_)
+            | Self::Graph(_)
             | Self::Map(..)
             | Self::List(_)
             | Self::Operation(_) => true,
@@ -104,6 +107,7 @@ impl Noun {
             Self::Mutex(_) => heap.alloc(MutexValue(self)),
             Self::Store => heap.alloc(StoreValue(self)),
             Self::Flag(_) => heap.alloc(FlagValue(self)),
+            Self::Graph(_) => heap.alloc(GraphValue(self)),
             Self::Map(..) => heap.alloc(MapValue(self)),
             Self::List(_) => heap.alloc(ListValue(self)),
             Self::Operation(_) => heap.alloc(OperationValue(self)),
@@ -118,7 +122,7 @@ impl Noun {
             };
         }
         first!(BufferValue CommValue SegmentValue WindowValue SlotValue AddressValue TruthValue ThreadValue
-            StreamValue EventValue MutexValue StoreValue FlagValue MapValue ListValue OperationValue);
+            StreamValue EventValue MutexValue StoreValue FlagValue GraphValue MapValue ListValue OperationValue);
         None
     }
 }
@@ -311,6 +315,7 @@ nouns! {
     MutexValue "mutex" crate::spec::host::mutex_methods;
     StoreValue "store" crate::spec::host::store_methods;
     FlagValue "flag" crate::spec::host::flag_methods;
+    GraphValue "graph" crate::spec::graph::graph_methods;
     MapValue "map" crate::spec::container::map_methods;
     ListValue "list" crate::spec::container::list_methods;
     OperationValue "operation" crate::spec::memory::nothing;
@@ -339,6 +344,7 @@ fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
         | Noun::Store
         | Noun::Flag(_)
         | Noun::Operation(_)
+        | Noun::Graph(_)
         | Noun::Map(..) => Err(wrong(
             format!("the length of a {name} is not known while the program is recorded"),
             "len() works on what pool.alloc, r.malloc, r.mem_alloc and slices of them give",

@@ -159,6 +159,14 @@ fn names(builder: &mut MethodsBuilder) {
         Ok(Noun::Flag(token(eval, name)?).alloc(eval.heap()))
     }
 
+    fn graph<'v>(
+        #[starlark(this)] _this: &RankValue,
+        name: &str,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        Ok(Noun::Graph(token(eval, name)?).alloc(eval.heap()))
+    }
+
     fn map<'v>(
         #[starlark(this)] _this: &RankValue,
         name: &str,

@@ -21,7 +21,8 @@ use crate::rank::{Rank, Thread};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
-const TURN: u32 = 16;
+static TURN_X: std::sync::LazyLock<u32> =
+    std::sync::LazyLock::new(|| std::env::var("TURN").map_or(16, |v| v.parse().expect("n")));
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Actor {
@@ -175,7 +176,7 @@ impl Machine {
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
         let mut meeting = None;
-        for _ in 0..TURN {
+        for _ in 0..*TURN_X {
             if self.interrupted() || self.contended(state, rank, thread) {
                 break;
             }
@@ -513,16 +514,19 @@ impl Machine {
                         (&state.ranks[rank.at()].touches, Touch::Mutate)
                     }
                     ObjectKind::StoreKey | ObjectKind::Flag => (&state.shared.touches, Touch::Read),
-                    ObjectKind::Stream | ObjectKind::Event | ObjectKind::Map | ObjectKind::List => {
-                        (&state.ranks[rank.at()].touches, Touch::Read)
-                    }
+                    ObjectKind::Stream
+                    | ObjectKind::Event
+                    | ObjectKind::Map
+                    | ObjectKind::List
+                    | ObjectKind::Capture => (&state.ranks[rank.at()].touches, Touch::Read),
                     ObjectKind::Comm
                     | ObjectKind::Mutex
                     | ObjectKind::Pool
                     | ObjectKind::Addresses
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
-                    | ObjectKind::Init => (&state.ranks[rank.at()].touches, Touch::Mutate),
+                    | ObjectKind::Init
+                    | ObjectKind::Graph => (&state.ranks[rank.at()].touches, Touch::Mutate),
                 };
                 if touches.get(&object).is_some_and(|rows| clashes(rows, touch, &t.clock)) {
                     self.contend(object);

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
-use super::state::{Access, Call, Connection, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, find, whole};
+use super::state::{
+    Access, Call, Connection, GroupCall, Launch, Meeting, Ran, Recorded, State, StreamOp, Work, find, whole,
+};
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::window::INVALID_ARGUMENT;
 use super::{Explain, Machine, locked};
@@ -17,7 +19,7 @@ use crate::clock::{Clock, Gathered, Knowledge};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::{KernelPath, PathQuery};
 use crate::program::{Collective, CollectiveKind, Declared, Operand, WindowFlags};
-use crate::rank::Rank;
+use crate::rank::{Rank, Token};
 use crate::term::{Content, Term, TermNode};
 
 /// A member of a running collective, with what stood at the head of its stream.
@@ -27,6 +29,7 @@ struct Member {
     launch: Arc<Launch>,
     issue: Clock,
     op: OpRef,
+    replay: Option<OpRef>,
 }
 
 /// What members know of each other after a collective.
@@ -132,6 +135,7 @@ impl Machine {
             recv_window: None,
             path: KernelPath::Ordinary,
             companions: false,
+            recorded: Recorded::No,
             op,
         };
         if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
@@ -142,8 +146,8 @@ impl Machine {
         }
         self.touch_comm(state, rank, thread, comm);
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
-        let launch =
-            Launch { written: self.launched(state, rank, comm), ..self.relaunch(state, rank, launch) };
+        let written = self.place_of_launch(state, rank, comm, call.stream);
+        let launch = Launch { written, ..self.relaunch(state, rank, launch) };
         let cold = self.view(state, rank, comm).is_some_and(|view| !view.connected);
         if cold && launch.path == KernelPath::Ordinary {
             self.arrive(state, rank, thread, Meeting::Connect(comm, Connection::of(call.kind)));
@@ -247,19 +251,39 @@ impl Machine {
         self.view(state, rank, comm).map_or(0, |view| view.launched)
     }
 
-    pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Launch) {
+    pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, launch: Launch) {
         self.judge_windows_of(state, rank, thread, &launch);
+        let stream = launch.call.stream;
+        self.issue_launch(state, rank, thread, (launch, stream), None);
+    }
+
+    /// Gives a launch its place among those of the rank and of the communicator, unless it is only recorded.
+    pub(crate) fn issue_launch(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (mut launch, stream): (Launch, Token),
+        replay: Option<OpRef>,
+    ) {
+        let op = launch.op;
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        if let Some(graph) = self.records(state, rank, stream) {
+            launch.recorded = Recorded::By(graph);
+            let work = Work::Collective(Arc::new(launch));
+            self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay });
+            return;
+        }
         (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
         let r = state.rank_mut(rank);
         if r.costs.steady {
             r.costs.collectives += 1;
         }
-        let issue = r.threads[thread as usize].clock.clone();
         let view = self.view_mut(state, rank, launch.comm);
         launch.nth = view.launched;
         view.launched += 1;
-        let (stream, op) = (launch.call.stream, launch.op);
-        self.enqueue(state, rank, stream, StreamOp { work: Work::Collective(Arc::new(launch)), issue, op });
+        let work = Work::Collective(Arc::new(launch));
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay });
     }
 
     /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.
@@ -338,17 +362,17 @@ impl Machine {
             let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
             let s = &mut state.rank_mut(*rank).streams[stream].1;
             s.clock.tick();
-            let StreamOp { work, issue, op } = s.queue.pop_front().expect("ready");
+            let StreamOp { work, issue, op, replay } = s.queue.pop_front().expect("ready");
             together.add(&s.clock);
             together.add(&issue);
             let Work::Collective(launch) = work else { unreachable!("ready") };
-            members.push(Member { rank: *rank, stream, launch, issue, op });
+            members.push(Member { rank: *rank, stream, launch, issue, op, replay });
         }
         let kernels = self.judge_kernels(state, comm, &members);
         if kernels == Kernels::Apart {
-            for Member { rank, stream, launch, issue, op } in members {
+            for Member { rank, stream, launch, issue, op, replay } in members {
                 let s = &mut state.rank_mut(rank).streams[stream].1;
-                s.queue.push_front(StreamOp { work: Work::Collective(launch), issue, op });
+                s.queue.push_front(StreamOp { work: Work::Collective(launch), issue, op, replay });
                 s.hung = true;
             }
             return;
@@ -389,8 +413,17 @@ impl Machine {
         };
         let registered = |l: &Launch| (l.send_window.is_some(), l.recv_window.is_some());
         // The usual case in one pass, because a job has many ranks.
-        let whole = |l: &Launch| (parameters(l), registered(l), l.path, l.written, l.call.declared);
-        let expected = (parameters(first), registered(first), first.path, first.written, Declared::Nothing);
+        let recorded = |l: &Launch| l.recorded != Recorded::No;
+        let whole =
+            |l: &Launch| (parameters(l), registered(l), recorded(l), l.path, l.written, l.call.declared);
+        let expected = (
+            parameters(first),
+            registered(first),
+            recorded(first),
+            first.path,
+            first.written,
+            Declared::Nothing,
+        );
         if members.iter().all(|m| whole(&m.launch) == expected) {
             return Kernels::Together;
         }
@@ -427,6 +460,7 @@ impl Machine {
             return Kernels::Undefined;
         }
         self.judge_written(state, members);
+        self.judge_recorded(state, members);
         if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Win7, about, &ops, past, || {
@@ -450,13 +484,23 @@ impl Machine {
         {
             let launch = &members[declared].launch;
             self.find(state, Rule::Win8, about, &[launch.op], past, || {
+                let why = match registered(launch) {
+                    (true, true) => format!(
+                        "no symmetric kernel does a {} of {} ({})",
+                        launch.call.kind.name(),
+                        launch.call.dtype.name(),
+                        launch.call.op.name()
+                    ),
+                    (true, false) | (false, true) | (false, false) => format!(
+                        "no rank's {} is registered with {}",
+                        self.buffer_name(&launch.send),
+                        self.comm_name(comm)
+                    ),
+                };
                 format!(
-                    "{} is declared symmetric ({}), but no rank's {} is registered with {}: \
-                     every rank falls back to the ordinary kernel",
+                    "{} is declared symmetric ({}), but {why}: every rank falls back to the ordinary kernel",
                     self.call_name(launch),
                     self.at(&launch.op),
-                    self.buffer_name(&launch.send),
-                    self.comm_name(comm),
                 )
             });
         }
@@ -487,6 +531,29 @@ impl Machine {
         // A group's work is divided among blocks in the rank's own order, so parts may not meet (2.28.3 left some
         // unreduced, 2.28.9 none; both measured).
         Self::undefine(state, a.launch.op);
+    }
+
+    /// Whether all members replay a collective or none does (`usage/cudagraph.rst:18`).
+    fn judge_recorded(&self, state: &mut State, members: &[Member]) {
+        let graph = |m: &Member| match m.launch.recorded {
+            Recorded::No => None,
+            Recorded::By(graph) => Some(graph),
+        };
+        let first = &members[0];
+        let differs = members.iter().position(|m| graph(m).is_some() != graph(first).is_some());
+        let Some(other) = differs else { return };
+        let (ops, comm) = ([first.launch.op, members[other].launch.op], first.launch.comm);
+        self.find(state, Rule::Graph5, About::Comm(comm), &ops, first.issue.past(), || {
+            self.differ(first.launch.nth, members, other, &|m| match graph(m) {
+                Some(graph) => format!("{} replayed from {}", self.call_name(&m.launch), self.name(graph)),
+                None => format!("{} launched as such", self.call_name(&m.launch)),
+            })
+        });
+        // Buffers of recorded collectives are registered on the way (`transport/p2p.cc:1273-1319`), so ordinary
+        // kernels may be given different ways to the data. Symmetric ones are given windows in either case.
+        if members.iter().any(|m| m.launch.path == KernelPath::Ordinary) {
+            Self::undefine(state, first.launch.op);
+        }
     }
 
     fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {

@@ -29,11 +29,13 @@ pub enum ObjectKind {
     Memory,
     Hosts,
     Init,
+    Graph,
+    Capture,
 }
 
 impl ObjectKind {
     /// Every kind.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 15] = [
         Self::StoreKey,
         Self::Flag,
         Self::Stream,
@@ -47,6 +49,8 @@ impl ObjectKind {
         Self::Memory,
         Self::Hosts,
         Self::Init,
+        Self::Graph,
+        Self::Capture,
     ];
 }
 
@@ -81,6 +85,9 @@ impl Object {
 
     /// The host barriers and agreements that a rank enters.
     pub(crate) const HOSTS: Self = Self { kind: ObjectKind::Hosts, id: 0 };
+
+    /// What captures forbid on a rank: begins and ends mutate it, unsafe calls read it.
+    pub(crate) const CAPTURE: Self = Self { kind: ObjectKind::Capture, id: 0 };
 
     /// The virtual addresses of a rank.
     pub(crate) const ADDRESSES: Self = Self { kind: ObjectKind::Addresses, id: 0 };

@@ -14,7 +14,7 @@ use super::thread::Next;
 use super::value::{Owner, Value};
 use crate::fault::{About, OpRef, Rule};
 use crate::program::{Operand, Verb};
-use crate::rank::Rank;
+use crate::rank::{Rank, Token};
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -180,6 +180,10 @@ impl Machine {
             | Verb::Trim { pool, .. }
             | Verb::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(rank, *pool))),
             Verb::Free { .. } => (Rule::Mutex1, Some(About::Rank(rank))),
+            Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
+                Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
+                _ => (Rule::Coll1, None),
+            },
             Verb::StoreGet { key } => (Rule::Store1, Some(About::Named(*key))),
             Verb::FlagWait { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
             _ => (Rule::Coll1, None),
@@ -260,6 +264,14 @@ impl Machine {
                 _ => (Vec::new(), None),
             },
             Verb::Synchronize { what } => (self.synchronize_waits_for(state, nodes, rank, what), None),
+            Verb::CommDestroy { .. } => {
+                let me = Who::Thread(rank, thread);
+                let mut others = Self::threads_of(nodes, rank);
+                others.retain(|at| nodes[*at].who != me);
+                // Any thread of the rank might destroy the graph; if nobody else runs, nobody will.
+                let never = others.is_empty().then_some(rank);
+                (others, never)
+            }
             Verb::StoreGet { .. } | Verb::FlagWait { .. } => {
                 let me = Who::Thread(rank, thread);
                 let others: Vec<usize> = nodes
@@ -392,6 +404,16 @@ impl Machine {
             .iter()
             .filter(|n| component.contains(n) && **n != first)
             .min_by_key(|n| (nodes[**n].op.rank == node.op.rank, nodes[**n].op));
+        let captured = match node.about {
+            Some(About::Comm(comm)) if node.rule == Rule::Graph4 => {
+                Self::capturing(state, node.op.rank, comm)
+            }
+            _ => None,
+        };
+        if let Some((graph, launch)) = captured {
+            self.report_captured(state, node, graph, launch);
+            return;
+        }
         let other = match (partner, node.never) {
             (Some(partner), _) => Some(nodes[*partner].op),
             (None, Some(rank)) => self.last_op(state, rank),
@@ -441,6 +463,23 @@ impl Machine {
         });
     }
 
+    /// A communicator that is destroyed before a graph that captured it (`init.cc:2751`).
+    fn report_captured(&self, state: &mut State, node: &Node, graph: Token, launch: OpRef) {
+        let about = node.about.unwrap_or(About::Rank(node.op.rank));
+        let op = node.op;
+        self.find(state, Rule::Graph4, about, &[op, launch], node.past, || {
+            format!(
+                "rank {} waits in the destruction of {} ({}) for {}, which captured a collective of it ({}) and \
+                 is not destroyed",
+                op.rank.0,
+                self.about(about),
+                self.at(&op),
+                self.name(graph),
+                self.at(&launch),
+            )
+        });
+    }
+
     fn waiting_text(&self, node: &Node) -> String {
         let object = match node.about {
             Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
@@ -462,6 +501,7 @@ impl Machine {
             (Rule::P2p3, _) => format!("in the first use of {object}"),
             (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
             (Rule::P2p2, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
+            (Rule::Graph4, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
                 format!("in the first collective of {object} on the ordinary path")

@@ -91,11 +91,12 @@ impl Machine {
 
     fn ending(&self, state: &State, rank: Rank, element: Dtype) -> Ending {
         let r = state.rank(rank);
-        let undrained = r.streams.iter().filter_map(|(name, stream)| {
+        let undrained = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
+        let undrained = undrained.filter_map(|(name, stream)| {
             let head = stream.queue.front()?;
             Some(StuckStream {
                 name: self.name(*name),
-                head: head.op,
+                head: head.issuer(),
                 what: self.work_name(state, rank, &head.work),
             })
         });

@@ -202,7 +202,7 @@ impl Machine {
         for launch in &mut launches {
             let before = comms.iter().filter(|comm| **comm == launch.comm).count();
             let before = u32::try_from(before).expect("few calls in a group");
-            launch.written = self.launched(state, rank, launch.comm) + before;
+            launch.written = self.place_of_launch(state, rank, launch.comm, launch.call.stream) + before;
             comms.push(launch.comm);
         }
         let members = |launch: &Launch| self.view(state, rank, launch.comm).map_or(0, |view| view.size);

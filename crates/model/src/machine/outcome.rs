@@ -220,7 +220,8 @@ impl Machine {
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
         let r = &state.ranks[rank.at()];
         // By name: the order in which threads made streams is nothing that a run leaves behind.
-        let stuck = r.streams.iter().filter(|(_, stream)| !stream.queue.is_empty());
+        let shown = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
+        let stuck = shown.filter(|(_, stream)| !stream.queue.is_empty());
         let stuck_stream = stuck.min_by_key(|(name, _)| *name);
         let gpu = stuck_stream.map(|(name, stream)| {
             let head = stream.queue.front().expect("not empty");

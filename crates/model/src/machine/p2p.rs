@@ -333,12 +333,14 @@ impl Machine {
                 }
             }
             self.judge_collisions(state, rank, thread, &transfers);
-            let (turn, issue) = self.take_turn(state, rank, comm);
+            // What is only recorded has no place in the order of launches.
+            let recorded = streams.iter().any(|stream| self.records(state, rank, *stream).is_some());
+            let (turn, issue) = if recorded { (0, 0) } else { self.take_turn(state, rank, comm) };
             let exchange = Arc::new(Exchange { comm, turn, issue, streams, transfers });
             let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
             for stream in &exchange.streams {
                 let work = Work::Exchange(Arc::clone(&exchange));
-                let op = StreamOp { work, issue: called.clone(), op: exchange.op() };
+                let op = StreamOp { work, issue: called.clone(), op: exchange.op(), replay: None };
                 self.enqueue(state, rank, *stream, op);
             }
         }

@@ -169,6 +169,7 @@ impl Machine {
                     Ok(())
                 }
             }
+            Question::EventQuery { .. } if self.forbidden_query(state, rank, thread).is_some() => Ok(()),
             Question::EventQuery { event } => self
                 .seen(state, rank, thread, *event, u32::MAX, &mut picks, || PickOf::Poll(*event))
                 .map(|_| ()),
@@ -198,6 +199,9 @@ impl Machine {
                 Ok(_) => {}
                 Err(poll) => return poll,
             }
+        }
+        if self.forbidden(state, rank, thread, verb).is_some() {
+            return Poll::Run;
         }
         match verb {
             Verb::Join { thread: child } => match Self::value(state, rank, child) {
@@ -229,6 +233,10 @@ impl Machine {
             Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::Run),
             Verb::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
             Verb::Synchronize { what } => when(self.drained(state, rank, what)),
+            Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
+                Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
+                _ => Poll::Run,
+            },
             Verb::StoreGet { key } => when(state.shared.keys.get(key).is_some_and(|key| key.entry.is_some())),
             Verb::FlagWait { flag, value } => {
                 when(state.shared.flags.get(flag).map_or(0, |flag| flag.value) == *value)
@@ -240,7 +248,6 @@ impl Machine {
             | Verb::Steady
             | Verb::Measure { .. }
             | Verb::CommSplit { .. }
-            | Verb::CommDestroy { .. }
             | Verb::Deregister { .. }
             | Verb::GroupStart
             | Verb::Collect(_)
@@ -248,6 +255,10 @@ impl Machine {
             | Verb::Kernel { .. }
             | Verb::EventRecord { .. }
             | Verb::StreamWait { .. }
+            | Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. }
             | Verb::Pool { .. }
             | Verb::PoolUnlock { .. }
             | Verb::Release { .. }
@@ -335,7 +346,10 @@ impl Machine {
                 }
                 Question::ListLen { list } => each(Object::named(ObjectKind::List, *list)),
                 Question::HasWindow { comm, .. } => self.comm_object(state, rank, comm, each),
-                Question::EventQuery { event } => each(Object::named(ObjectKind::Event, *event)),
+                Question::EventQuery { event } => {
+                    each(Object::named(ObjectKind::Event, *event));
+                    each(Object::CAPTURE);
+                }
                 Question::Choose { .. }
                 | Question::Grew(_)
                 | Question::Failed(_)
@@ -344,7 +358,10 @@ impl Machine {
                 | Question::Number(_)
                 | Question::Trimmed(_) => {}
             },
-            Next::Op(op) => self.objects_of_op(state, rank, thread, &op.verb, each),
+            Next::Op(op) => {
+                self.objects_of_graphs(state, rank, thread, &op.verb, each);
+                self.objects_of_op(state, rank, thread, &op.verb, each);
+            }
         }
     }
 
@@ -469,6 +486,10 @@ impl Machine {
             | Verb::Measure { .. }
             | Verb::GroupStart
             | Verb::Overlap { .. }
+            | Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. }
             | Verb::Pool { .. } => {}
         }
     }

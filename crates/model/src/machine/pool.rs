@@ -194,7 +194,9 @@ impl Machine {
         let r = &state.ranks[rank.at()];
         let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(self.declared()), Cow::Borrowed);
         let mut returned = Vec::new();
-        for (id, event, nth) in pool.deferred.clone() {
+        // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
+        let deferred = if self.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
+        for (id, event, nth) in deferred {
             let of = || PickOf::Deferred(event);
             if let Some(done) = self.seen(state, rank, thread, event, nth, picks, of)? {
                 returned.push((id, done));
@@ -379,16 +381,20 @@ impl Machine {
             r.address_order = order.into();
         }
         Arc::make_mut(&mut r.live).insert(id);
+        self.block_captured(state, rank, (*token, id));
         let buffer = Arc::new(buffer);
+        let op = self.op_ref(state, rank, thread);
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let fresh = StreamOp { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
+        let Some(fresh) = self.record_or(state, rank, *stream, fresh) else {
+            self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+            return;
+        };
+        let r = state.rank_mut(rank);
         let busy = find(&r.streams, stream).filter(|at| !r.streams[*at].1.queue.is_empty());
         match busy {
             None => self.fresh_contents(state, rank, &buffer),
-            Some(at) => {
-                let op = self.op_ref(state, rank, thread);
-                let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-                let work = StreamOp { work: Work::Fresh(Arc::clone(&buffer)), issue, op };
-                state.rank_mut(rank).streams[at].1.queue.push_back(work);
-            }
+            Some(at) => r.streams[at].1.queue.push_back(fresh),
         }
         self.done(state, rank, thread, &[Value::Buffer(buffer)]);
     }
@@ -504,8 +510,10 @@ impl Machine {
     }
 
     fn trim(&self, state: &mut State, rank: Rank, thread: u32, (pool, release): (Token, Release), op: OpRef) {
+        let reserved = Self::reserved(&state.ranks[rank.at()], pool);
         let row = self.pool_mut(state, rank, pool);
-        let idle = |segment: &Segment| segment.blocks.iter().all(|block| block.held == Use::Free);
+        let idle =
+            |segment: &Segment| !reserved && segment.blocks.iter().all(|block| block.held == Use::Free);
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));

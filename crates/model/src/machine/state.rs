@@ -12,6 +12,7 @@ use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
 use super::contention::Touches;
+use super::graph::Graph;
 use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
 use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
@@ -214,6 +215,14 @@ impl From<&Collective> for Call {
     }
 }
 
+/// Whether the program runs a launch itself or a replay does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Recorded {
+    No,
+    /// By the graph of this name.
+    By(Token),
+}
+
 /// A collective as one rank launched it.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
@@ -235,6 +244,8 @@ pub(crate) struct Launch {
     pub(crate) path: KernelPath,
     /// Other collectives were launched by the same group.
     pub(crate) companions: bool,
+    /// Whether a graph recorded it.
+    pub(crate) recorded: Recorded,
     pub(crate) op: OpRef,
 }
 
@@ -249,7 +260,7 @@ impl Eq for Launch {}
 impl Hash for Launch {
     fn hash<H: Hasher>(&self, state: &mut H) {
         (self.op.thread, self.op.index, self.nth, self.written, self.turn, self.issue, self.path).hash(state);
-        (self.send_window, self.recv_window).hash(state);
+        (self.send_window, self.recv_window, self.recorded).hash(state);
         (&self.send, &self.recv).hash(state);
     }
 }
@@ -355,6 +366,15 @@ pub(crate) struct StreamOp {
     pub(crate) work: Work,
     pub(crate) issue: Clock,
     pub(crate) op: OpRef,
+    /// The replay that put it there; `op` then is where it was recorded.
+    pub(crate) replay: Option<OpRef>,
+}
+
+impl StreamOp {
+    /// The operation of a host thread that put it there.
+    pub(crate) fn issuer(&self) -> OpRef {
+        self.replay.unwrap_or(self.op)
+    }
 }
 
 /// A stream: a queue whose head runs.
@@ -372,6 +392,7 @@ impl Hash for Stream {
             op.work.hash(state);
             op.issue.hash(state);
             (op.op.thread, op.op.index).hash(state);
+            op.replay.map(|replay| (replay.thread, replay.index)).hash(state);
         }
         self.hung.hash(state);
         self.clock.hash(state);
@@ -589,6 +610,7 @@ pub struct RankState {
     pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>>,
     pub(crate) live: Arc<BTreeSet<BlockId>>,
     pub(crate) mutexes: Vec<(Token, Mutex)>,
+    pub(crate) graphs: Vec<(Token, Graph)>,
     pub(crate) maps: Vec<(Token, Vec<(Value, Value)>)>,
     pub(crate) lists: Vec<(Token, Vec<Value>)>,
     /// Memory that the program made, by name.
@@ -620,6 +642,7 @@ impl Hash for RankState {
         self.memory.hash(state);
         self.live.hash(state);
         self.mutexes.hash(state);
+        self.graphs.hash(state);
         self.maps.hash(state);
         self.lists.hash(state);
         self.hosts.hash(state);

@@ -47,8 +47,20 @@ fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
 }
 
 impl Machine {
+    /// How often an event was recorded.
+    pub(crate) fn recorded(&self, state: &State, rank: Rank, event: Token) -> u32 {
+        event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded)
+    }
+
+    /// An event has so many records now, made or to come.
+    pub(crate) fn note_record(&self, state: &mut State, rank: Rank, event: Token, nth: u32) {
+        let event = event_mut(state.rank_mut(rank), event);
+        event.recorded = event.recorded.max(nth);
+    }
+
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: StreamOp) {
-        self.touch(state, rank, op.op.thread.0, Object::DEVICE, Touch::Read);
+        self.touch(state, rank, op.issuer().thread.0, Object::DEVICE, Touch::Read);
+        let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = &state.ranks[rank.at()];
         let at = find(&r.streams, &stream);
         if let Some(at) = at {
@@ -86,7 +98,7 @@ impl Machine {
                 state,
                 rank,
                 stream,
-                StreamOp { work: Work::Kernel { name, reads, writes }, issue, op },
+                StreamOp { work: Work::Kernel { name, reads, writes }, issue, op, replay: None },
             );
         }
         self.done(state, rank, thread, &[]);
@@ -103,12 +115,16 @@ impl Machine {
     ) {
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
         self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Mutate);
+        if self.record_captured(state, rank, (event, stream), op) {
+            self.done(state, rank, thread, &[]);
+            return;
+        }
         let r = state.rank_mut(rank);
         let record = event_mut(r, event);
         record.recorded += 1;
         let work = Work::Record(event, record.recorded);
         let issue = r.threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, StreamOp { work, issue, op });
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay: None });
         self.done(state, rank, thread, &[]);
     }
 
@@ -123,10 +139,19 @@ impl Machine {
     ) {
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
         self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+        if self.wait_captured(state, rank, thread, (stream, event), op) {
+            self.done(state, rank, thread, &[]);
+            return;
+        }
         // The most recent record at the time of the call; before any, the wait does nothing.
         let recorded = event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded);
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, StreamOp { work: Work::Wait(event, recorded), issue, op });
+        self.enqueue(
+            state,
+            rank,
+            stream,
+            StreamOp { work: Work::Wait(event, recorded), issue, op, replay: None },
+        );
         self.done(state, rank, thread, &[]);
     }
 
@@ -209,6 +234,15 @@ impl Machine {
 
     pub(crate) fn event_query(&self, state: &mut State, rank: Rank, thread: u32, event: Token) {
         self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+        self.touch(state, rank, thread, Object::CAPTURE, Touch::Read);
+        if let Some(graph) = self.forbidden_query(state, rank, thread) {
+            let call = format!("{}.query", self.name(event));
+            let op = self.op_ref(state, rank, thread);
+            self.refuse_in_capture(state, rank, thread, (graph, &call), op);
+            self.fail(state, rank, thread, call, super::graph::UNSUPPORTED);
+            self.answer(state, rank, thread, 0, &[]);
+            return;
+        }
         let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
         let seen = self
             .seen(state, rank, thread, event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))

@@ -186,7 +186,18 @@ impl Machine {
             for op in &mut stream.queue {
                 clock(&mut op.issue);
                 op.op = op_ref(&op.op, to);
+                op.replay = op.replay.map(|replay| op_ref(&replay, to));
                 if let super::state::Work::Collective(launch) = &mut op.work {
+                    let launch = Arc::make_mut(launch);
+                    launch.op = op_ref(&launch.op, to);
+                }
+            }
+        }
+        for (_, graph) in &mut rank.graphs {
+            graph.begin = op_ref(&graph.begin, to);
+            for node in Arc::make_mut(&mut graph.nodes) {
+                node.op = op_ref(&node.op, to);
+                if let super::state::Work::Collective(launch) = &mut node.work {
                     let launch = Arc::make_mut(launch);
                     launch.op = op_ref(&launch.op, to);
                 }

@@ -265,7 +265,7 @@ impl Machine {
     }
 
     fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
-        if self.dies(state, rank, thread, verb) {
+        if self.dies(state, rank, thread, verb) || self.refused(state, rank, thread, verb, op) {
             return;
         }
         match verb {
@@ -314,6 +314,10 @@ impl Machine {
             }
             Verb::StreamWait { stream, event } => self.stream_wait(state, rank, thread, *stream, *event, op),
             Verb::Synchronize { what } => self.synchronize(state, rank, thread, what),
+            Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. } => self.run_graph(state, rank, thread, verb, op),
             Verb::Pool { .. }
             | Verb::PoolLock { .. }
             | Verb::PoolUnlock { .. }

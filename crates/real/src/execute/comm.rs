@@ -131,7 +131,8 @@ impl Thread<'_, '_> {
         self.end_turn()?;
         // What is no C int is no color either; NCCL refuses negative ones.
         let color = color.map_or(Color::Nothing, |color| Color::Of(i32::try_from(color).unwrap_or(-2)));
-        let child = self.inside(&words, WaitsFor::Hosts, |_| comm.split(color, resources));
+        let child =
+            self.inside(&words, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.split(color, resources)));
         let Some(Some(child)) = self.noted(&format!("{parent}.split"), child)? else {
             return Ok(Value::Null);
         };
@@ -142,6 +143,11 @@ impl Thread<'_, '_> {
     pub(crate) fn comm_destroy(&mut self, verb: &Verb, comm: &Operand) -> Result<(), Stop> {
         let Some((at, name, comm)) = self.usable(comm) else { return Ok(()) };
         let words = self.words(verb);
+        // NCCL waits for the graphs that captured a communicator; one that is kept between cases is not
+        // destroyed, so the wait is made here.
+        if self.run.tables().comms[at].kept == Kept::Kept {
+            drop(self.wait_inside(&words, |tables| !tables.captured(at))?);
+        }
         let owned = {
             let row = &mut self.run.tables().comms[at];
             row.destroyed = true;
@@ -152,7 +158,7 @@ impl Thread<'_, '_> {
         let Some(owned) = owned else { return Ok(()) };
         match Arc::try_unwrap(owned) {
             Ok(comm) => {
-                let result = self.inside(&words, WaitsFor::Hosts, |_| comm.end());
+                let result = self.inside(&words, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.end()));
                 self.noted(&format!("{name}.destroy"), result).map(drop)
             }
             Err(shared) => {
@@ -181,8 +187,9 @@ impl Thread<'_, '_> {
         let buffer = if let Value::Buffer(buffer) = self.value(memory) { Some(buffer) } else { None };
         let range = buffer.as_ref().map_or(DeviceRange::NULL, |buffer| buffer.range());
         if self.group.depth > 0 {
-            let later =
-                self.inside(&words, WaitsFor::Hosts, |_| Window::register_later(&comm, &range, flags));
+            let later = self.inside(&words, WaitsFor::Hosts, |thread| {
+                thread.unrelaxed(|| Window::register_later(&comm, &range, flags))
+            });
             if let Some(pending) = self.noted(&call, later)? {
                 let slot = self.run.tables().threads[self.number as usize].slots.len();
                 self.group.registrations.push(Grouped { slot, comm: at, buffer, pending });
@@ -190,7 +197,9 @@ impl Thread<'_, '_> {
             return Ok(Value::Null);
         }
         self.end_turn()?;
-        let window = self.inside(&words, WaitsFor::Hosts, |_| Window::register(&comm, &range, flags));
+        let window = self.inside(&words, WaitsFor::Hosts, |thread| {
+            thread.unrelaxed(|| Window::register(&comm, &range, flags))
+        });
         let window = self.noted(&call, window)?.flatten();
         Ok(window.map_or(Value::Null, |window| self.registered(at, window, buffer)))
     }
@@ -212,7 +221,8 @@ impl Thread<'_, '_> {
         }
         let words = self.words(verb);
         let window = named.map(|(of, nth)| self.run.tables().comms[of].windows[nth].window);
-        let result = self.inside(&words, WaitsFor::Hosts, |_| Window::deregister(&comm, window));
+        let result = self
+            .inside(&words, WaitsFor::Hosts, |thread| thread.unrelaxed(|| Window::deregister(&comm, window)));
         let done = self.noted(&call, result)?;
         if let (Some(()), Some((of, nth))) = (done, named)
             && of == at
@@ -238,7 +248,9 @@ impl Thread<'_, '_> {
         }
         let words = self.words(verb);
         self.end_turn()?;
-        let result = self.inside(&words, WaitsFor::Hosts, |thread| group::end(&thread.run.shared.libraries));
+        let result = self.inside(&words, WaitsFor::Hosts, |thread| {
+            thread.unrelaxed(|| group::end(&thread.run.shared.libraries))
+        });
         let ended = self.noted("group_end", result)?;
         self.group.depth = self.group.depth.saturating_sub(1);
         if self.group.depth > 0 {
@@ -287,7 +299,7 @@ impl Thread<'_, '_> {
     }
 
     pub(crate) fn collect(&mut self, verb: &Verb, call: &Collective) -> Result<(), Stop> {
-        let Some((_, name, comm)) = self.usable(&call.comm) else {
+        let Some((number, name, comm)) = self.usable(&call.comm) else {
             return self.impossible(call.kind.name().to_owned());
         };
         let words = self.words(verb);
@@ -300,12 +312,14 @@ impl Thread<'_, '_> {
         let buffers = Buffers { send: send.range(), recv: recv.range() };
         let elements = Elements { count: call.count, dtype: call.dtype };
         self.end_turn()?;
-        let result = self.inside(&words, WaitsFor::Hosts, |_| {
-            collective::collective(&comm, &buffers, elements, (call.kind, call.op), &stream)
+        let result = self.inside(&words, WaitsFor::Hosts, |thread| {
+            let what = (call.kind, call.op);
+            thread.unrelaxed(|| collective::collective(&comm, &buffers, elements, what, &stream))
         });
         if self.noted(&called, result)?.is_none() {
             return Ok(());
         }
+        self.collected(number, &stream)?;
         if self.group.depth > 0 {
             self.group.launches.push((at, self.at().index));
             return Ok(());

@@ -123,8 +123,13 @@ impl RankDevice {
     pub fn clean(&mut self) -> Result<(), Error> {
         let Some(tables) = self.left.take() else { return Ok(()) };
         self.shared.inspect.reset();
-        let Tables { comms, memory, streams, events, marks, sums, .. } = tables;
-        let mut result = end_comms(comms);
+        let Tables { comms, memory, streams, events, marks, sums, graphs, captured_events, .. } = tables;
+        // NCCL destroys no communicator while a graph lives that captured it.
+        let mut ended = Ok(());
+        for graph in graphs.into_values() {
+            ended = ended.and(graph.end());
+        }
+        let mut result = ended.and(end_comms(comms));
         let mut note = |done: Result<(), Error>| result = result.clone().and(done);
         for row in memory.into_values() {
             if let Some(physical) = row.physical {
@@ -135,7 +140,7 @@ impl RankDevice {
             note(sum.end());
         }
         let records = events.into_values().flat_map(|row| row.records).map(|record| record.event);
-        let spare = records.chain(marks).filter_map(Arc::into_inner);
+        let spare = records.chain(marks).chain(captured_events.into_values()).filter_map(Arc::into_inner);
         locked(&self.shared.spare_events).extend(spare);
         let spare = streams.into_iter().filter_map(|(_, stream)| Arc::into_inner(stream));
         locked(&self.shared.spare_streams).extend(spare);

@@ -9,6 +9,7 @@ use crate::Error;
 use crate::case::{CallFailed, Ended, Held, RankReport, Taken};
 use crate::event::Event;
 use crate::ffi::cuda::{Context, Progress};
+use crate::graph::Capturing;
 use crate::stream::Stream;
 
 /// Launches after which those that are over are forgotten.
@@ -183,7 +184,9 @@ impl Inspect {
         let _device = self.context.enter().map_err(code)?;
         let mut stuck = Vec::new();
         for queue in queues {
-            if queue.stream.query().map_err(code)? == Progress::Complete {
+            // A stream that records runs nothing, and must not be asked.
+            let captures = queue.stream.capturing().map_err(code)? != Capturing::No;
+            if captures || queue.stream.query().map_err(code)? == Progress::Complete {
                 continue;
             }
             let mut head = None;

@@ -12,10 +12,11 @@ use super::device::locked;
 use super::inspect::WaitsFor;
 use super::luck::{Kind, number};
 use super::tables::{MemoryRow, Physical, PoolRow, Tables};
-use super::thread::{Stop, Thread};
+use super::thread::{Stop, Thread, refused_by_capture};
 use super::value::{Address, Base, Buffer, Made, Owner, Value};
 use crate::Error;
 use crate::case::{Pick, SegmentName};
+use crate::graph::Capturing;
 use crate::memory::Memory;
 use crate::pool::Growth;
 use crate::segment::Segment;
@@ -94,6 +95,7 @@ impl Thread<'_, '_> {
             // A block may come back while the stream still works on what it was: the fill has to wait for that.
             let streams = thread.run.tables().streams.clone();
             match streams.iter().find(|(name, _)| *name == stream) {
+                Some((_, busy)) if busy.capturing()? == Capturing::Invalidated => {}
                 Some((_, busy)) => thread.fill(&buffer, busy)?,
                 None => thread.fill_at_once(&buffer)?,
             }
@@ -106,6 +108,11 @@ impl Thread<'_, '_> {
     fn allocated(&self, call: String, buffer: Result<Arc<Buffer>, Error>) -> Result<Value, Stop> {
         match buffer {
             Ok(buffer) => Ok(Value::Buffer(buffer)),
+            Err(error) if error.cuda_code().is_some_and(refused_by_capture) => {
+                let code = error.cuda_code().and_then(|code| i32::try_from(code).ok());
+                self.failed(call, code.unwrap_or(OUT_OF_MEMORY), Some(error.to_string()));
+                Ok(Value::Null)
+            }
             Err(error @ (Error::Cuda { .. } | Error::Nccl { .. } | Error::NoAddresses { .. })) => {
                 self.unbroken(&error)?;
                 self.failed(call, OUT_OF_MEMORY, Some(error.to_string()));
@@ -117,6 +124,10 @@ impl Thread<'_, '_> {
 
     /// Blocks whose events are seen complete go back to the pool, in the order in which they were freed.
     fn return_deferred(&self, pool: Token) -> Result<(), Stop> {
+        // While a stream records, a caching allocator polls no events.
+        if self.run.tables().captures() {
+            return Ok(());
+        }
         let deferred = self.run.tables().pools.get(&pool).map(|row| row.deferred.clone()).unwrap_or_default();
         for (block, event, nth) in deferred {
             // Before the first record there is nothing to wait for.
@@ -223,12 +234,23 @@ impl Thread<'_, '_> {
     ) -> Result<Physical, Error> {
         let len_bytes = len_bytes.max(GRANULARITY_BYTES);
         if kind == MemoryKind::Cuda {
-            return Memory::alloc(&self.device, len_bytes).map(Physical::Ordinary);
+            // A pool relaxes the capture mode around its own calls, a program does not.
+            let alloc = || Memory::alloc(&self.device, len_bytes);
+            let memory = match made.owner {
+                Owner::Pool(_) => alloc(),
+                Owner::Program(_) => self.unrelaxed(alloc),
+            };
+            return memory.map(Physical::Ordinary);
         }
         let luck = locked(&self.run.luck);
         if !luck.places {
             drop(luck);
-            return Segment::alloc(&self.device, len_bytes).map(Physical::Segment);
+            let alloc = || Segment::alloc(&self.device, len_bytes);
+            let segment = match made.owner {
+                Owner::Pool(_) => alloc(),
+                Owner::Program(_) => self.unrelaxed(alloc),
+            };
+            return segment.map(Physical::Segment);
         }
         let again = which.and_then(|which| back.get((which as usize).checked_sub(1)?));
         let address = match again {
@@ -326,6 +348,9 @@ impl Thread<'_, '_> {
                     let physical = tables.memory.get(&buffer.memory).and_then(|row| row.physical.as_ref());
                     physical.is_some_and(|physical| physical.kind() == MemoryKind::Cuda)
                 };
+                if ordinary && self.run.tables().captures() {
+                    return self.free_in_capture(&words);
+                }
                 if ordinary {
                     // `cuMemFree` waits for the device; here somebody can see that it does.
                     self.drain(&words)?;
@@ -336,6 +361,13 @@ impl Thread<'_, '_> {
                 Ok(())
             }
         }
+    }
+
+    /// What the driver says of a `cuMemFree` while a stream records, asked with memory that nobody else has.
+    fn free_in_capture(&self, words: &str) -> Result<(), Stop> {
+        let memory = Memory::alloc(&self.device, GRANULARITY_BYTES)?;
+        let result = self.inside(words, WaitsFor::Hosts, |thread| thread.unrelaxed(|| memory.end()));
+        self.noted(words, result).map(drop)
     }
 
     /// Gives physical memory back to the driver, once.
@@ -357,7 +389,10 @@ impl Thread<'_, '_> {
         let words = self.words(verb);
         let released: Vec<Arc<Buffer>> = {
             let mut tables = self.wait_inside(&words, self.admitted(pool))?;
-            let released = tables.pools.entry(pool).or_default().pool.trim();
+            // A living graph keeps the segments of its pool.
+            let kept = tables.reserved(pool);
+            let row = tables.pools.entry(pool).or_default();
+            let released = if kept { Vec::new() } else { row.pool.trim() };
             let whole = |segment: u32| {
                 let memory = Made { owner: Owner::Pool(pool), nth: segment };
                 Arc::clone(&tables.memory[&memory].whole)

@@ -16,6 +16,7 @@ use super::value::Value;
 use crate::case::Pick;
 use crate::ffi::DeviceRange;
 use crate::ffi::cuda::Progress;
+use crate::graph::Capturing;
 use crate::kernel::needs_scratch;
 use crate::memory::Memory;
 use crate::stream::Stream;
@@ -38,8 +39,12 @@ impl Thread<'_, '_> {
 
     /// Marks where the operation ends on its stream, so that somebody can see whether it did.
     pub(crate) fn launched(&self, stream: usize, index: u32) -> Result<(), Stop> {
-        let over = Arc::new(self.run.shared.event(&self.device)?);
         let on = Arc::clone(&self.run.tables().streams[stream].1);
+        // What is recorded is not launched.
+        if on.capturing()? != Capturing::No {
+            return Ok(());
+        }
+        let over = Arc::new(self.run.shared.event(&self.device)?);
         over.record(&on)?;
         self.run.tables().marks.push(Arc::clone(&over));
         self.run.shared.inspect.launched(stream, (self.number, index), over);
@@ -83,7 +88,8 @@ impl Thread<'_, '_> {
         let (at, on) = self.stream(stream)?;
         let words = self.words(verb);
         let record = Arc::new(self.run.shared.event(&self.device)?);
-        let hold = locked(&self.run.luck).not_yet();
+        let captured = on.capturing()? != Capturing::No;
+        let hold = !captured && locked(&self.run.luck).not_yet();
         let result = self.inside(&words, WaitsFor::Hosts, |thread| {
             let shared = thread.run.shared;
             if hold {
@@ -94,8 +100,16 @@ impl Thread<'_, '_> {
             record.record(&on)
         });
         if self.noted(&words, result)?.is_some() {
-            self.run.shared.inspect.launched(at, (self.number, self.at().index), Arc::clone(&record));
             let mut tables = self.run.tables();
+            if captured {
+                if let Some(before) = tables.captured_events.insert(event, record) {
+                    tables.marks.push(before);
+                }
+                return Ok(());
+            }
+            let left = tables.captured_events.remove(&event);
+            tables.marks.extend(left);
+            self.run.shared.inspect.launched(at, (self.number, self.at().index), Arc::clone(&record));
             let nth = tables.recorded;
             tables.recorded += 1;
             let records = &mut tables.events.entry(event).or_default().records;
@@ -111,7 +125,8 @@ impl Thread<'_, '_> {
         let last = {
             let tables = self.run.tables();
             let records = tables.events.get(&event).map(|row| &row.records);
-            records.and_then(|records| records.last()).map(|record| Arc::clone(&record.event))
+            let last = records.and_then(|records| records.last()).map(|record| &record.event);
+            tables.captured_events.get(&event).or(last).map(Arc::clone)
         };
         let Some(last) = last else { return Ok(()) };
         let result = self.inside(&words, WaitsFor::Hosts, |_| on.wait(&last));
@@ -123,7 +138,11 @@ impl Thread<'_, '_> {
 
     pub(crate) fn synchronize(&mut self, verb: &Verb, what: &Operand) -> Result<(), Stop> {
         let words = self.words(verb);
-        match self.value(what) {
+        let what = self.value(what);
+        if self.refused_wait(&words, &what)? {
+            return Ok(());
+        }
+        match what {
             Value::Event(event) => {
                 let last = {
                     let tables = self.run.tables();

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rankcheck_model::{Entry, MemoryKind, Operand, Rank, SizeClasses, Source, TieBreak, Token};
 
+use super::graph::GraphRow;
 use super::value::{Address, Base, Buffer, Made, Value};
 use crate::comm::Comm;
 use crate::event::Event;
@@ -151,6 +152,9 @@ pub(crate) struct Tables {
     pub(crate) comms: Vec<CommRow>,
     pub(crate) streams: Vec<(Token, Arc<Stream>)>,
     pub(crate) events: BTreeMap<Token, EventRow>,
+    pub(crate) graphs: BTreeMap<Token, GraphRow>,
+    /// The last record of each event on a stream that records.
+    pub(crate) captured_events: BTreeMap<Token, Arc<Event>>,
     pub(crate) placed: Slots,
     /// How many records were made, of all events.
     pub(crate) recorded: u32,

@@ -55,6 +55,11 @@ pub(crate) fn loses_context(code: u32) -> bool {
     matches!(code, 214 | 220 | 700 | 702 | 709 | 710 | 714..=719)
 }
 
+/// `CUresult`s of calls that a capture forbids, or that do not fit it (`cuda.h`).
+pub(crate) fn refused_by_capture(code: u32) -> bool {
+    matches!(code, 401 | 900..=908)
+}
+
 /// A case as one rank runs it.
 pub(crate) struct Run<'e> {
     pub(crate) shared: &'e Shared,
@@ -253,8 +258,9 @@ impl Thread<'_, '_> {
         let (code, detail) = if let Error::Nccl { code, .. } = &error {
             (i32::try_from(*code).unwrap_or(i32::MAX), nccl::last_error(&self.run.shared.libraries))
         } else {
-            // As NCCL says it: an unhandled CUDA error.
-            (1, error.to_string())
+            // As NCCL says it: an unhandled CUDA error. What captures forbid keeps its own code.
+            let code = error.cuda_code().filter(|code| refused_by_capture(*code)).unwrap_or(1);
+            (i32::try_from(code).unwrap_or(i32::MAX), error.to_string())
         };
         self.failed(call.to_owned(), code, Some(detail));
         self.unbroken(&error)?;
@@ -345,6 +351,10 @@ impl Thread<'_, '_> {
             Verb::EventRecord { event, stream } => self.event_record(verb, *event, *stream).and(nothing),
             Verb::StreamWait { stream, event } => self.stream_wait(verb, *stream, *event).and(nothing),
             Verb::Synchronize { what } => self.synchronize(verb, what).and(nothing),
+            Verb::GraphBegin { .. } => self.graph_begin(verb).and(nothing),
+            Verb::GraphEnd { graph } => self.graph_end(verb, *graph).map(Some),
+            Verb::GraphReplay { graph, stream } => self.graph_replay(verb, *graph, *stream).and(nothing),
+            Verb::GraphDestroy { graph } => self.graph_destroy(verb, *graph).and(nothing),
             Verb::Pool { pool, classes, tie, memory } => {
                 self.declare_pool(*pool, (*classes, *tie, *memory));
                 nothing
@@ -437,7 +447,7 @@ impl Thread<'_, '_> {
                 let found = tables.comm_number(source, comm).zip(tables.buffer(source, buffer));
                 is(found.is_some_and(|(comm, buffer)| tables.has_window(comm, &buffer)))
             }
-            Question::EventQuery { event } => is(self.seen(*event, u32::MAX)?),
+            Question::EventQuery { event } => is(self.query(*event)?),
         }
     }
 

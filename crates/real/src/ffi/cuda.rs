@@ -1,7 +1,7 @@
 //! Owners of what the CUDA driver hands out: a device's context, streams, events, ordinary memory.
 //!
-//! Not here: kernels, memory at a chosen address and what a machine has, which lie beside this file; graphs, IPC
-//! handles.
+//! Not here: kernels, memory at a chosen address and what a machine has, graphs, which lie beside this file;
+//! IPC handles.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -12,12 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cudarc::driver::result::stream::StreamKind;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
+use rankcheck_model::CaptureMode;
 
 use super::{DeviceRange, Found, Libraries};
 use crate::Error;
 
 /// The calls of this module and of its neighbours, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 45] = [
+const SYMBOLS: [&str; 53] = [
     "cuInit",
     "cuDeviceGet",
     "cuDeviceGetCount",
@@ -63,6 +64,14 @@ const SYMBOLS: [&str; 45] = [
     "cuModuleUnload",
     "cuLaunchKernel",
     "cuDriverGetVersion",
+    "cuThreadExchangeStreamCaptureMode",
+    "cuStreamBeginCapture_v2",
+    "cuStreamEndCapture",
+    "cuStreamIsCapturing",
+    "cuGraphInstantiateWithFlags",
+    "cuGraphLaunch",
+    "cuGraphExecDestroy",
+    "cuGraphDestroy",
 ];
 
 /// Looks for libcuda under the names that cudarc will try.
@@ -128,6 +137,7 @@ impl Context {
     pub fn enter(self) -> Result<Device, Error> {
         // SAFETY: the context was retained by `Device::open`; the driver answers a stale one with an error.
         check("cuCtxSetCurrent", unsafe { sys::cuCtxSetCurrent(self.raw) })?;
+        super::graph::set_thread_mode(CaptureMode::Relaxed)?;
         Ok(Device { context: self, retained: Retained::Elsewhere, thread: PhantomData })
     }
 }
@@ -218,6 +228,10 @@ impl Stream {
         result::stream::create(StreamKind::NonBlocking)
             .map(|raw| Self { raw })
             .map_err(failed("cuStreamCreate"))
+    }
+
+    pub(super) fn raw(&self) -> sys::CUstream {
+        self.raw
     }
 
     pub(crate) fn synchronize(&self) -> Result<(), Error> {
