@@ -164,7 +164,11 @@ impl Machine {
             return None;
         };
         self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
-        self.judge_freed(state, rank, thread, &buffer, op);
+        if buffer.through.is_some() {
+            self.judge_closed(state, rank, &buffer, op, past);
+        } else {
+            self.judge_freed(state, rank, thread, &buffer, op);
+        }
         Some(Buffer::clone(&buffer))
     }
 
@@ -187,7 +191,7 @@ impl Machine {
     }
 
     /// The buffer cut to what the call needs; a finding if it is shorter.
-    fn long_enough(
+    pub(crate) fn long_enough(
         &self,
         state: &mut State,
         rank: Rank,
@@ -829,13 +833,13 @@ impl Machine {
         let part = members[0].launch.part_bytes();
         let mut out = Vec::with_capacity(members.len());
         let source =
-            |m: &Member, at: u64, len: u64| self.read(state, m.rank, &Range::of(&m.launch.send).sub(at, len));
+            |m: &Member, at: u64, len: u64| self.read(state, m.launch.send.home(m.rank), &Range::of(&m.launch.send).sub(at, len));
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce => {
                 let inputs: Vec<Content> = members.iter().map(|m| source(m, 0, part)).collect();
                 let reduced = self.reduce(members, &inputs);
                 for m in members {
-                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced.clone(), m.rank));
+                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced.clone(), m.launch.recv.home(m.rank)));
                 }
             }
             CollectiveKind::AllGather => {
@@ -843,7 +847,7 @@ impl Machine {
                 for m in members {
                     for (nth, input) in inputs.iter().enumerate() {
                         let at = nth as u64 * part;
-                        out.push((Range::of(&m.launch.recv).sub(at, part), input.clone(), m.rank));
+                        out.push((Range::of(&m.launch.recv).sub(at, part), input.clone(), m.launch.recv.home(m.rank)));
                     }
                 }
             }
@@ -852,14 +856,14 @@ impl Machine {
                     let at = nth as u64 * part;
                     let inputs: Vec<Content> = members.iter().map(|m| source(m, at, part)).collect();
                     let reduced = self.reduce(members, &inputs);
-                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced, m.rank));
+                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced, m.launch.recv.home(m.rank)));
                 }
             }
             CollectiveKind::Broadcast { root } => {
                 let root = &members[(root as usize).min(members.len() - 1)];
                 let input = source(root, 0, part);
                 for m in members {
-                    out.push((Range::of(&m.launch.recv).sub(0, part), input.clone(), m.rank));
+                    out.push((Range::of(&m.launch.recv).sub(0, part), input.clone(), m.launch.recv.home(m.rank)));
                 }
             }
         }

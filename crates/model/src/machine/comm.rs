@@ -182,7 +182,9 @@ impl Machine {
     /// Who has to come to a meeting.
     pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
         match meeting {
-            Meeting::Init(_, _, members) | Meeting::Host(members, _) => Arc::clone(members),
+            Meeting::Init(_, _, members) | Meeting::Host(members, _) | Meeting::Exchange(members, _) => {
+                Arc::clone(members)
+            }
             Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
         }
     }
@@ -231,6 +233,10 @@ impl Machine {
                         }
                     }
                 }
+            }
+            Meeting::Exchange(members, nth) => {
+                self.order_all(state, &here);
+                self.exchange_meet(state, members, *nth, &here);
             }
             Meeting::Host(..) => {
                 self.order_all(state, &here);

@@ -14,7 +14,7 @@ use super::thread::Next;
 use super::value::{Owner, Value};
 use crate::fault::{About, OpRef, Rule};
 use crate::program::{Operand, Verb};
-use crate::rank::Rank;
+use crate::rank::{Rank, Token};
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -87,13 +87,14 @@ impl Machine {
             }
             for (at, (_, stream)) in r.streams.iter().enumerate() {
                 let Some(head) = stream.queue.front() else { continue };
-                let about = match &head.work {
-                    Work::Collective(launch) => Some(About::Comm(launch.comm)),
-                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => None,
+                let (rule, about) = match &head.work {
+                    Work::Collective(launch) => (Rule::Coll1, Some(About::Comm(launch.comm))),
+                    Work::Flag(flag, _) => (Rule::Flag1, Some(About::Named(*flag))),
+                    _ => (Rule::Coll1, None),
                 };
                 nodes.push(Node {
                     who: Who::Stream(rank, at),
-                    rule: Rule::Coll1,
+                    rule,
                     about,
                     op: head.op,
                     past: head.issue.past(),
@@ -150,6 +151,7 @@ impl Machine {
                     (rule, Some(About::Comm(*comm)))
                 }
                 Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
+                Meeting::Exchange(..) => (Rule::Exchange1, Some(About::Hosts)),
             };
         }
         let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
@@ -161,7 +163,7 @@ impl Machine {
             | Verb::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(rank, *pool))),
             Verb::Free { .. } => (Rule::Mutex1, Some(About::Rank(rank))),
             Verb::StoreGet { key } => (Rule::Store1, Some(About::Named(*key))),
-            Verb::FlagWait { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
+            Verb::Flag { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
             _ => (Rule::Coll1, None),
         }
     }
@@ -240,7 +242,8 @@ impl Machine {
                 _ => (Vec::new(), None),
             },
             Verb::Synchronize { what } => (self.synchronize_waits_for(state, nodes, rank, what), None),
-            Verb::StoreGet { .. } | Verb::FlagWait { .. } => {
+            Verb::Flag { flag, .. } => self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread)),
+            Verb::StoreGet { .. } => {
                 let me = Who::Thread(rank, thread);
                 let others: Vec<usize> = nodes
                     .iter()
@@ -254,6 +257,33 @@ impl Machine {
             }
             _ => (Vec::new(), None),
         }
+    }
+
+    /// Whoever has the flag before it on a stream; else anybody who still runs might work on it.
+    fn flag_waits_for(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        flag: Token,
+        me: Who,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let queued = |node: &Node| match node.who {
+            Who::Stream(r, at) => state.ranks[r.at()].streams[at].1.queue.iter().any(|op| {
+                matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())
+            }),
+            Who::Thread(..) => false,
+        };
+        let among = |matches: &dyn Fn(&Node) -> bool| -> Vec<usize> {
+            let of = |(_, node): &(usize, &Node)| node.who != me && matches(node);
+            nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
+        };
+        let mut others = among(&queued);
+        if others.is_empty() {
+            others = among(&|node| matches!(node.who, Who::Thread(..)));
+        }
+        let never = others.is_empty().then(|| self.other_rank(rank));
+        (others, never)
     }
 
     fn other_rank(&self, rank: Rank) -> Rank {
@@ -322,7 +352,12 @@ impl Machine {
                 });
                 (targets, None)
             }
-            Work::Kernel { .. } | Work::Record(..) | Work::Fresh(_) => (Vec::new(), None),
+            Work::Flag(flag, _) => {
+                self.flag_waits_for(state, nodes, rank, *flag, Who::Stream(rank, stream))
+            }
+            Work::Kernel { .. } | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_) => {
+                (Vec::new(), None)
+            }
         }
     }
 
@@ -397,7 +432,9 @@ impl Machine {
             (Rule::Comm1, _) => format!("in the set-up of {object}"),
             (Rule::Host1, _) => format!("in {object}"),
             (Rule::Store1, _) => format!("for key {object}"),
-            (Rule::Flag1, _) => format!("on flag {object}"),
+            (Rule::Exchange1, _) => "in the exchange".to_owned(),
+            (Rule::Flag1, Who::Thread(..)) => format!("on flag {object}"),
+            (Rule::Flag1, Who::Stream(..)) => format!("on the GPU for flag {object}"),
             (Rule::Mutex1, _) => format!("for lock {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {

@@ -118,6 +118,9 @@ impl Machine {
         match work {
             Work::Collective(launch) => self.call_name(launch),
             Work::Kernel { name, .. } => format!("kernel {}", self.name(*name)),
+            Work::Copy { to, .. } => format!("the copy to {}", self.buffer_name(to)),
+            Work::Expect(expected) => format!("the expectation in {}", self.buffer_name(&expected.buffer)),
+            Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
             Work::Fresh(buffer) => format!("the first contents of {}", self.buffer_name(buffer)),
             Work::Record(event, _) => format!("the record of {}", self.name(*event)),
             Work::Wait(event, _) => format!("the wait for {}", self.name(*event)),

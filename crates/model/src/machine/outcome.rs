@@ -147,6 +147,10 @@ impl Machine {
     pub fn finish(&self, state: &mut State) {
         self.find_deadlocks(state);
         self.judge_connections(state);
+        if state.undefined.is_some() {
+            // Which contents a reader met is chance.
+            Arc::make_mut(&mut state.findings).retain(|(rule, _), _| *rule != Rule::Mem5);
+        }
         self.fill_behind_hangs(state);
         for rank in (0..self.config.ranks).map(Rank) {
             for at in 0..state.ranks[rank.at()].threads.len() {
@@ -172,7 +176,13 @@ impl Machine {
             let fresh: Vec<_> = queued
                 .filter_map(|op| match &op.work {
                     Work::Fresh(buffer) => Some(Arc::clone(buffer)),
-                    Work::Kernel { .. } | Work::Collective(_) | Work::Record(..) | Work::Wait(..) => None,
+                    Work::Kernel { .. }
+                    | Work::Copy { .. }
+                    | Work::Expect(_)
+                    | Work::Flag(..)
+                    | Work::Collective(_)
+                    | Work::Record(..)
+                    | Work::Wait(..) => None,
                 })
                 .collect();
             for buffer in fresh {
@@ -187,7 +197,7 @@ impl Machine {
         let ranks: Vec<RankOutcome> =
             (0..self.config.ranks).map(|rank| self.rank_outcome(state, Rank(rank))).collect();
         let errors: Vec<Vec<CallError>> = state.ranks.iter().map(|rank| rank.errors.clone()).collect();
-        let corrupt = state.ranks.iter().any(|rank| rank.corrupt);
+        let corrupt = state.undefined.is_none() && state.ranks.iter().any(|rank| rank.corrupt);
         let data = if state.undefined.is_some() { Data::Undefined } else { self.data(state) };
         let worst = ranks.iter().map(|rank| match rank {
             RankOutcome::Finishes => Class::Finishes,
@@ -223,6 +233,9 @@ impl Machine {
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
                 Work::Kernel { name, .. } => self.name(*name).to_string(),
+                Work::Copy { to, .. } => format!("copy to {}", self.buffer_name(to)),
+                Work::Expect(expected) => format!("expect in {}", self.buffer_name(&expected.buffer)),
+                Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
                 Work::Fresh(buffer) => self.buffer_name(buffer),
                 Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
             };

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
+use super::cell::Cell;
 use super::state::{Hashes, Ran, RankState, State, Status, hash_of};
 use super::{Machine, locked};
 use crate::clock::{Actor, Clock};
@@ -79,20 +80,8 @@ impl Machine {
         }
         let clock = |clock: &mut Clock| *clock = clock.renumbered(&actors);
         let shared = state.shared_mut();
-        for key in shared.keys.values_mut() {
-            if let Some(entry) = &mut key.entry {
-                clock(&mut entry.set);
-            }
-            if let Some(first) = &mut key.first {
-                clock(first);
-            }
-        }
-        for flag in shared.flags.values_mut() {
-            if let Some(last) = &mut flag.last {
-                clock(last);
-            }
-            flag.first.values_mut().for_each(clock);
-        }
+        shared.keys.values_mut().flat_map(Cell::clocks_mut).for_each(clock);
+        shared.flags.values_mut().flat_map(Cell::clocks_mut).for_each(clock);
         for rows in shared.touches.values_mut() {
             for row in rows {
                 row.actor = Actor(actors[row.actor.0 as usize]);

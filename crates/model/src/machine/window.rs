@@ -331,6 +331,9 @@ impl Machine {
     /// The window in which a buffer starts: greatest start, then the last inserted; one look at its end.
     pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<Found<'a>> {
         let view = &rank.views[find(&rank.views, &comm)?].1;
+        if buffer.through.is_some() {
+            return None;
+        }
         let mut best: Option<&Window> = None;
         for window in &view.windows {
             let starts = window.live
@@ -416,6 +419,9 @@ impl Machine {
             | Work::Collective(_)
             | Work::Record(..)
             | Work::Wait(..)
+            | Work::Copy { .. }
+            | Work::Expect(_)
+            | Work::Flag(..)
             | Work::Fresh(_) => None,
         });
         if !done || queued.is_some() {

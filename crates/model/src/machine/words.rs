@@ -20,16 +20,20 @@ impl Machine {
             Value::Int(number) => number.to_string(),
             Value::Token(token) | Value::Stream(token) | Value::Event(token) => self.name(*token).to_string(),
             Value::Comm(comm) => self.comm_name(*comm).to_string(),
-            Value::Buffer(buffer) => match buffer.block {
-                Some(_) => self.name(buffer.name).to_string(),
-                None => self.memory_name(buffer.memory),
+            Value::Buffer(buffer) => match buffer.through {
+                Some(mapping) => format!("r{}.{}", mapping.of.0, self.buffer_name(buffer)),
+                None => self.buffer_name(buffer),
             },
             Value::Window(comm, nth) => format!("{}#{nth}", self.comm_name(*comm)),
+            Value::Handle(of, whole) => format!("handle of r{}.{}", of.0, self.memory_name(whole.memory)),
             Value::Thread(thread) => format!("thread {thread}"),
             Value::Trimmed(segments) => format!("{} segments", segments.len()),
             Value::Address(Address::Memory(address, 0)) => format!("&{}", self.memory_name(address.0)),
             Value::Address(Address::Memory(address, offset)) => {
                 format!("&{}+{offset}", self.memory_name(address.0))
+            }
+            Value::Address(Address::Mapping(mapping, offset)) => {
+                format!("&mapping {} of rank {}+{offset}", mapping.nth, mapping.of.0)
             }
             Value::Address(Address::Comm(comm)) => format!("&{}", self.comm_name(*comm)),
             Value::Tuple(parts) => {
