@@ -3,12 +3,14 @@
 //! A fragment is four small numbers, so that a failing program shrinks by dropping fragments and lowering
 //! numbers. Not here: what is compared.
 
+mod peers;
+
 use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
-    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, MapOrder, MemoryKind, Operand,
-    Question, Rank, ReduceOp, Release, SizeClasses, TieBreak, Verb, WindowFlags,
+    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, FlagAct, MapOrder, MemoryKind,
+    Operand, Question, Rank, ReduceOp, Release, SizeClasses, Test, TieBreak, Verb, WindowFlags,
 };
 
 use crate::script::{Item, Script};
@@ -17,7 +19,7 @@ use crate::script::{Item, Script};
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = 45;
+pub const KINDS: u8 = peers::FIRST + peers::KINDS;
 
 const MIB: u64 = 1 << 20;
 
@@ -33,6 +35,7 @@ struct Builder {
     windows: Vec<Vec<Operand>>,
     second: Vec<bool>,
     fresh: u32,
+    peers: peers::Peers,
 }
 
 /// The program of these fragments on 2 or 3 ranks, and how it is run.
@@ -49,6 +52,7 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
         windows: vec![Vec::new(); ranks as usize],
         second: vec![false; ranks as usize],
         fresh: 0,
+        peers: peers::Peers::default(),
     };
     let mut config = Config::new(ranks);
     b.set_up(fragments);
@@ -75,8 +79,17 @@ pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
             Item::Do(Verb::CommSplit { name, .. }) => {
                 *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all) });
             }
+            // Memory of another rank is memory of one of them.
+            Item::Do(verb @ (Verb::IpcOpen { .. } | Verb::Exchange { .. } | Verb::Expect { .. })) => {
+                let (slots, label) = (verb.slots(), script.name("left out"));
+                *item = match slots {
+                    0 => Item::Do(Verb::Step { label }),
+                    // Something that produces as many slots, and no memory.
+                    _ => Item::Nulls(slots),
+                };
+            }
             Item::Do(Verb::Collect(call)) => Arc::make_mut(call).kind = CollectiveKind::AllReduce,
-            Item::Do(_) | Item::If(..) => {}
+            Item::Do(_) | Item::If(..) | Item::Nulls(_) => {}
         }
     }
     script.ranks = vec![threads; ranks as usize];
@@ -130,6 +143,7 @@ impl Builder {
             let b = if memory { self.memory(rank, "b", 4 * MIB, MemoryKind::Nccl) } else { Operand::Null };
             self.b.push(b);
         }
+        self.set_up_peers(fragments);
         for fragment in fragments {
             let (kind, p, q, _) = *fragment;
             let rank = u32::from(p) % self.ranks;
@@ -342,6 +356,7 @@ impl Builder {
                 self.script.ask(rank, 1, question, vec![Verb::Exit { code }]);
             }
             38..=42 => self.beside(kind % KINDS, rank, q, s),
+            kind @ peers::FIRST.. => self.peers(kind, rank, thread, (q, s)),
             43 => self.pool_of_two(rank, q, s),
             44 => self.free_that_waits(rank, q, s),
             35 | 36 => self.two_threads_meet(kind % KINDS == 35, rank),
@@ -351,9 +366,13 @@ impl Builder {
                 let other = (rank + 1) % self.ranks;
                 if s % 2 == 0 {
                     let flag = self.script.name("signal");
-                    self.script.push(rank, 0, Verb::FlagWrite { flag, value: 1 });
-                    self.script.push(rank, 0, Verb::FlagWrite { flag, value: i64::from(q % 3) });
-                    self.script.push(other, 0, Verb::FlagWait { flag, value: 1 });
+                    for (by, act) in [
+                        (rank, FlagAct::Write(1)),
+                        (rank, FlagAct::Write(i64::from(q % 3))),
+                        (other, FlagAct::Wait(Test::Equal, 1)),
+                    ] {
+                        self.script.push(by, 0, Verb::Flag { flag, act, stream: None });
+                    }
                     return;
                 }
                 self.script.push(rank, 0, Verb::StoreSet { key, value: Operand::Int(1) });
@@ -492,8 +511,11 @@ impl Builder {
             0 => Verb::StoreSet { key, value: Operand::Int(value) },
             1 => Verb::StoreGet { key },
             2 => Verb::StoreDelete { key },
-            3 => Verb::FlagWrite { flag, value },
-            4 => Verb::FlagWait { flag, value: value - i64::from(s.is_multiple_of(3)) },
+            3 => Verb::Flag { flag, act: FlagAct::Write(value), stream: None },
+            4 => {
+                let act = FlagAct::Wait(Test::Equal, value - i64::from(s.is_multiple_of(3)));
+                Verb::Flag { flag, act, stream: None }
+            }
             _ => {
                 let options = [self.script.name("no"), self.script.name("yes")].into();
                 let question = Question::Choose { name: self.script.name("choice"), options };
@@ -510,7 +532,8 @@ impl Builder {
         if matches!(verb, Verb::StoreGet { .. }) {
             // What was read decides what is written, so that outcomes tell orders apart.
             let seen = Question::Equal(got, Operand::Int(1));
-            let mark = Verb::FlagWrite { flag: self.script.name("saw"), value: i64::from(rank) };
+            let act = FlagAct::Write(i64::from(rank));
+            let mark = Verb::Flag { flag: self.script.name("saw"), act, stream: None };
             let list = self.script.name("seen");
             self.script.ask(rank, thread, seen, vec![mark, Verb::ListPush { list, value: Operand::Int(1) }]);
             self.script.ask(rank, thread, Question::ListLen { list }, vec![Verb::Exit { code: key }]);

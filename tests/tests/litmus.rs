@@ -145,9 +145,9 @@ fn a_poll_after_the_synchronize_sees_the_end() {
 fn a_second_round_on_a_flag_may_overwrite_the_first() {
     let mut s = Script::new(2);
     let flag = s.name("ready");
-    s.push(0, 0, Verb::FlagWrite { flag, value: 1 });
-    s.push(0, 0, Verb::FlagWrite { flag, value: 0 });
-    s.push(1, 0, Verb::FlagWait { flag, value: 1 });
+    for (rank, act) in [(0, FlagAct::Write(1)), (0, FlagAct::Write(0)), (1, FlagAct::Wait(Test::Equal, 1))] {
+        s.push(rank, 0, Verb::Flag { flag, act, stream: None });
+    }
     decides(s, Config::new(2), &["finishes", "host hang FLAG-1"], 5);
 }
 

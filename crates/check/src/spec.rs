@@ -14,6 +14,7 @@ mod evaluation;
 #[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 mod file;
 mod host;
+mod ipc;
 mod load;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod memory;

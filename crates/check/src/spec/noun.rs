@@ -27,6 +27,7 @@ pub(crate) enum Noun {
     Buffer(Operand, Option<u64>),
     Segment(Operand),
     Window(Operand),
+    Handle(Operand),
     Thread(Operand),
     /// Something that came out of a map, a list or the store.
     Slot(Operand),
@@ -36,6 +37,8 @@ pub(crate) enum Noun {
     Event(Token),
     Mutex(Token),
     Store,
+    /// What `r.ipc` is.
+    Ipc,
     Flag(Token),
     Map(Token, MapOrder),
     List(Token),
@@ -49,13 +52,14 @@ impl Noun {
             | Self::Buffer(of, _)
             | Self::Segment(of)
             | Self::Window(of)
+            | Self::Handle(of)
             | Self::Thread(of)
             | Self::Slot(of)
             | Self::Truth(of)
             | Self::Address(of) => Some(of.clone()),
             Self::Stream(name) => Some(Operand::Stream(*name)),
             Self::Event(name) => Some(Operand::Event(*name)),
-            Self::Mutex(_) | Self::Store | Self::Flag(_) | Self::Map(..) | Self::List(_) => None,
+            Self::Mutex(_) | Self::Store | Self::Ipc | Self::Flag(_) | Self::Map(..) | Self::List(_) => None,
         }
     }
 
@@ -66,6 +70,7 @@ impl Noun {
             | Self::Buffer(..)
             | Self::Segment(_)
             | Self::Window(_)
+            | Self::Handle(_)
             | Self::Thread(_)
             | Self::Slot(_)
             | Self::Truth(_)
@@ -74,6 +79,7 @@ impl Noun {
             | Self::Event(_)
             | Self::Mutex(_)
             | Self::Store
+            | Self::Ipc
             | Self::Flag(_)
             | Self::Map(..)
             | Self::List(_) => true,
@@ -87,6 +93,7 @@ impl Noun {
             Self::Buffer(..) => heap.alloc(BufferValue(self)),
             Self::Segment(_) => heap.alloc(SegmentValue(self)),
             Self::Window(_) => heap.alloc(WindowValue(self)),
+            Self::Handle(_) => heap.alloc(HandleValue(self)),
             Self::Thread(_) => heap.alloc(ThreadValue(self)),
             Self::Slot(_) => heap.alloc(SlotValue(self)),
             Self::Truth(_) => heap.alloc(TruthValue(self)),
@@ -95,6 +102,7 @@ impl Noun {
             Self::Event(_) => heap.alloc(EventValue(self)),
             Self::Mutex(_) => heap.alloc(MutexValue(self)),
             Self::Store => heap.alloc(StoreValue(self)),
+            Self::Ipc => heap.alloc(IpcValue(self)),
             Self::Flag(_) => heap.alloc(FlagValue(self)),
             Self::Map(..) => heap.alloc(MapValue(self)),
             Self::List(_) => heap.alloc(ListValue(self)),
@@ -109,7 +117,7 @@ impl Noun {
             };
         }
         first!(BufferValue CommValue SegmentValue WindowValue SlotValue AddressValue TruthValue ThreadValue
-            StreamValue EventValue MutexValue StoreValue FlagValue MapValue ListValue);
+            StreamValue EventValue MutexValue StoreValue IpcValue HandleValue FlagValue MapValue ListValue);
         None
     }
 }
@@ -293,6 +301,7 @@ nouns! {
     BufferValue "buffer" crate::spec::memory::buffer_and_address_methods;
     SegmentValue "segment" crate::spec::memory::segment_methods;
     WindowValue "window" crate::spec::memory::nothing;
+    HandleValue "handle" crate::spec::memory::nothing;
     ThreadValue "thread" crate::spec::host::thread_methods;
     SlotValue "slot" crate::spec::memory::slot_methods;
     TruthValue "truth slot" crate::spec::memory::nothing;
@@ -301,6 +310,7 @@ nouns! {
     EventValue "event" crate::spec::host::event_methods;
     MutexValue "mutex" crate::spec::host::mutex_methods;
     StoreValue "store" crate::spec::host::store_methods;
+    IpcValue "ipc" crate::spec::ipc::ipc_methods;
     FlagValue "flag" crate::spec::host::flag_methods;
     MapValue "map" crate::spec::container::map_methods;
     ListValue "list" crate::spec::container::list_methods;
@@ -319,6 +329,7 @@ fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
         | Noun::Buffer(_, None)
         | Noun::Segment(_)
         | Noun::Window(_)
+        | Noun::Handle(_)
         | Noun::Thread(_)
         | Noun::Slot(_)
         | Noun::Truth(_)
@@ -327,6 +338,7 @@ fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
         | Noun::Event(_)
         | Noun::Mutex(_)
         | Noun::Store
+        | Noun::Ipc
         | Noun::Flag(_)
         | Noun::Map(..) => Err(wrong(
             format!("the length of a {name} is not known while the program is recorded"),

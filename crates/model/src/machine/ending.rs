@@ -114,7 +114,7 @@ impl Machine {
         }
     }
 
-    fn work_name(&self, work: &Work) -> String {
+    pub(crate) fn work_name(&self, work: &Work) -> String {
         match work {
             Work::Collective(launch) => self.call_name(launch),
             Work::Kernel { name, .. } => format!("kernel {}", self.name(*name)),

@@ -184,6 +184,14 @@ impl Tables {
             Operand::Segment(of) => buffer_of(of)
                 .and_then(|buffer| self.memory.get(&buffer.memory))
                 .map_or(Value::Null, |memory| Value::Buffer(Arc::clone(&memory.whole))),
+            Operand::At { of, like } => match (buffer_of(of), buffer_of(like)) {
+                (Some(of), Some(like)) => {
+                    let mut there = Buffer::clone(&of);
+                    (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
+                    Value::Buffer(Arc::new(there))
+                }
+                _ => Value::Null,
+            },
             Operand::Address(of) => match self.value(source, of) {
                 Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.base, buffer.offset_bytes)),
                 Value::Comm(comm) => Value::Address(Address::Comm(comm)),

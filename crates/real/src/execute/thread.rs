@@ -365,9 +365,14 @@ impl Thread<'_, '_> {
             | Verb::AllAgree { .. }
             | Verb::StoreSet { .. }
             | Verb::StoreGet { .. }
-            | Verb::StoreDelete { .. }
-            | Verb::FlagWrite { .. }
-            | Verb::FlagWait { .. } => self.meet_hosts(verb),
+            | Verb::StoreDelete { .. } => self.meet_hosts(verb),
+            Verb::Expect { .. } => nothing,
+            Verb::Flag { .. }
+            | Verb::Copy { .. }
+            | Verb::IpcExport { .. }
+            | Verb::IpcOpen { .. }
+            | Verb::IpcClose { .. }
+            | Verb::Exchange { .. } => Err(Stop::Failed("not there yet".to_owned())),
             Verb::Lock { mutex } => {
                 let words = self.words(verb);
                 let mut tables = self.wait_inside(&words, |tables| !tables.mutexes.contains_key(mutex))?;
@@ -520,10 +525,6 @@ impl Thread<'_, '_> {
                 return Ok(Some(Value::from_store(&host.store_get(&name(key))?)));
             } else if let Verb::StoreDelete { key } = verb {
                 host.store_delete(&name(key))?;
-            } else if let Verb::FlagWrite { flag, value } = verb {
-                host.flag_write(&name(flag), *value)?;
-            } else if let Verb::FlagWait { flag, value } = verb {
-                host.flag_wait(&name(flag), *value)?;
             }
             Ok(None)
         })
