@@ -142,11 +142,11 @@ impl Mock {
                 None
             }
             Step::FlagWrite(flag, value) => {
-                self.host.flag_write(flag, *value)?;
+                self.work_on(flag, FlagAct::Write(*value))?;
                 None
             }
             Step::FlagWait(flag, value) => {
-                self.host.flag_wait(flag, *value)?;
+                self.work_on(flag, FlagAct::Wait(Test::Equal, *value))?;
                 None
             }
             Step::Turn => {

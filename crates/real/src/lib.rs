@@ -28,6 +28,7 @@ pub mod execute;
 pub mod ffi;
 pub mod flag;
 pub mod group;
+pub mod ipc;
 pub mod job;
 pub mod kernel;
 pub mod launch;

@@ -301,12 +301,18 @@ impl Host for Line {
         self.ask_done(Request::StoreDelete { key: key.to_owned() })
     }
 
-    fn flag_write(&self, flag: &str, value: i64) -> Result<(), Error> {
-        self.ask_done(Request::FlagWrite { flag: flag.to_owned(), value })
+    fn gather(&self, members: &[Rank], nth: u32, brought: Value) -> Result<Vec<Value>, Error> {
+        let answer = self.ask(Request::Gather { members: members.to_vec(), nth, brought })?;
+        if let Answer::Gathered(all) = answer { Ok(all) } else { Err(unfit(&answer)) }
     }
 
-    fn flag_wait(&self, flag: &str, value: i64) -> Result<(), Error> {
-        self.ask_done(Request::FlagWait { flag: flag.to_owned(), value })
+    fn word(&self, flag: &str) -> Result<Place, Error> {
+        let answer = self.ask(Request::Word { flag: flag.to_owned() })?;
+        if let Answer::Word(place) = answer { Ok(place) } else { Err(unfit(&answer)) }
+    }
+
+    fn rest(&self) -> Result<(), Error> {
+        self.ask_done(Request::Rest)
     }
 
     fn turn(&self, at: At) -> Result<(), Error> {
