@@ -11,7 +11,7 @@ use rankcheck_model::{Dtype, Rank};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::flag::Place;
+use crate::flag::WordPlace;
 
 /// One run of one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -291,7 +291,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// If the connection to the others is gone, or there are too many flags.
-    fn word(&self, flag: &str) -> Result<Place, Error>;
+    fn word(&self, flag: &str) -> Result<WordPlace, Error>;
     /// Waits until no other rank works on memory of this one any more: all have come here or reported.
     ///
     /// # Errors

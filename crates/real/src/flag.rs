@@ -20,16 +20,11 @@ const PAGE_BYTES: usize = 4096;
 
 /// Where a flag lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Place {
+pub struct WordPlace {
     /// The file that all processes of the case map.
     pub file: PathBuf,
     /// The word in it.
     pub nth: u32,
-}
-
-impl Place {
-    /// Words of a file.
-    pub const WORDS: u32 = 1024;
 }
 
 /// What a try to work on a flag came to.

@@ -16,6 +16,7 @@ use rankcheck_model::Rank;
 use serde_json::Value;
 
 use crate::Error;
+use crate::flag::WordPlace;
 use crate::case::{At, Case, CommTicket, Host, Inspect, RankReport, Vote};
 use crate::ffi::process;
 use crate::wire::{self, Answer, FromWorker, Hello, Reader, Request, Role, TOKEN, ToWorker, Writer};
@@ -306,7 +307,7 @@ impl Host for Line {
         if let Answer::Gathered(all) = answer { Ok(all) } else { Err(unfit(&answer)) }
     }
 
-    fn word(&self, flag: &str) -> Result<Place, Error> {
+    fn word(&self, flag: &str) -> Result<WordPlace, Error> {
         let answer = self.ask(Request::Word { flag: flag.to_owned() })?;
         if let Answer::Word(place) = answer { Ok(place) } else { Err(unfit(&answer)) }
     }

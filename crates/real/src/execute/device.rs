@@ -123,9 +123,15 @@ impl RankDevice {
     pub fn clean(&mut self) -> Result<(), Error> {
         let Some(tables) = self.left.take() else { return Ok(()) };
         self.shared.inspect.reset();
-        let Tables { comms, memory, streams, events, marks, sums, .. } = tables;
+        let Tables { comms, memory, mappings, words, streams, events, marks, sums, .. } = tables;
         let mut result = end_comms(comms);
         let mut note = |done: Result<(), Error>| result = result.clone().and(done);
+        for mapping in mappings.into_iter().flat_map(|row| row.open) {
+            note(mapping.end());
+        }
+        if let Some(words) = words.and_then(Arc::into_inner) {
+            note(words.end());
+        }
         for row in memory.into_values() {
             if let Some(physical) = row.physical {
                 note(physical.end());

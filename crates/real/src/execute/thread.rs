@@ -367,12 +367,17 @@ impl Thread<'_, '_> {
             | Verb::StoreGet { .. }
             | Verb::StoreDelete { .. } => self.meet_hosts(verb),
             Verb::Expect { .. } => nothing,
-            Verb::Flag { .. }
-            | Verb::Copy { .. }
-            | Verb::IpcExport { .. }
-            | Verb::IpcOpen { .. }
-            | Verb::IpcClose { .. }
-            | Verb::Exchange { .. } => Err(Stop::Failed("not there yet".to_owned())),
+            Verb::Flag { flag, act, stream } => self.flag(verb, *flag, *act, *stream).and(nothing),
+            Verb::Copy { to, from, stream } => self.copy(verb, (to, from), *stream).and(nothing),
+            Verb::IpcExport { buffer } => self.export(verb, buffer).map(Some),
+            Verb::IpcOpen { handle } => self.open(verb, handle).map(Some),
+            Verb::IpcClose { mapping } => self.close(verb, mapping).and(nothing),
+            Verb::Exchange { members, name, buffer } => {
+                // The one operation that produces several slots.
+                let produced = self.exchange(verb, members, *name, buffer)?;
+                self.run.tables().produce(self.number, produced);
+                nothing
+            }
             Verb::Lock { mutex } => {
                 let words = self.words(verb);
                 let mut tables = self.wait_inside(&words, |tables| !tables.mutexes.contains_key(mutex))?;

@@ -12,7 +12,7 @@ use rankcheck_model::Rank;
 use serde_json::Value;
 
 use crate::case::{At, CommTicket, Comms, Vote};
-use crate::flag::Place;
+use crate::flag::WordPlace;
 use crate::wire::{Answer, Request};
 
 /// Who waits for an answer.
@@ -172,7 +172,7 @@ impl<'a> Exchange<'a> {
                     self.flags.len() - 1
                 });
                 let nth = u32::try_from(nth).expect("few flags");
-                self.done(asker, Answer::Word(Place { file: self.words.0.clone(), nth }))
+                self.done(asker, Answer::Word(WordPlace { file: self.words.0.clone(), nth }))
             }
             Request::UniqueId { ticket, own: Some(own) } => {
                 self.unique_ids.insert(ticket, own.clone());

@@ -14,6 +14,7 @@ use rankcheck_model::{
 };
 
 use crate::Error;
+use crate::flag::WordPlace;
 use crate::case::{At, Case, CommTicket, Comms, Ended, Forced, Host, Pick, RankReport, SegmentName, Vote};
 use crate::execute::{RankDevice, execute};
 use crate::ffi::Libraries;
@@ -249,7 +250,7 @@ impl Host for Alone {
         Ok(vec![brought])
     }
 
-    fn word(&self, flag: &str) -> Result<Place, Error> {
+    fn word(&self, flag: &str) -> Result<WordPlace, Error> {
         Err(Error::Malformed { what: format!("nobody else looks at {flag}") })
     }
 
