@@ -42,9 +42,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, FlagAct, MapOrder, MemoryKind, Operand, Place,
-    PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch, Symmetry, TieBreak,
-    Test, Token, Verb, WindowFlags,
+    Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, FlagAct, MapOrder, MemoryKind,
+    Operand, Place, PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch,
+    Symmetry, Test, TieBreak, Token, Verb, WindowFlags,
 };
 
 use crate::explore::{Bounds, explore};

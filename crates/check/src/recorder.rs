@@ -182,7 +182,9 @@ fn names_ranks(verb: &Verb, ranks: u32) -> bool {
     };
     // Memory of another rank is memory of one of them.
     let reaches = matches!(verb, Verb::IpcOpen { .. } | Verb::Exchange { .. } | Verb::Expect { .. });
-    reaches || matches!(verb, Verb::CommSplit { .. }) || matches!(verb, Verb::Collect(call) if numbered(call.kind))
+    reaches
+        || matches!(verb, Verb::CommSplit { .. })
+        || matches!(verb, Verb::Collect(call) if numbered(call.kind))
 }
 
 impl Recorder {

@@ -63,9 +63,9 @@ impl Words {
                 true
             }
             FlagAct::Wait(..) => act.possible(word.load(Ordering::SeqCst).into()),
-            FlagAct::Swap { from, to } => word
-                .compare_exchange(bits(from), bits(to), Ordering::SeqCst, Ordering::SeqCst)
-                .is_ok(),
+            FlagAct::Swap { from, to } => {
+                word.compare_exchange(bits(from), bits(to), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            }
         };
         if done { Tried::Done } else { Tried::NotYet }
     }

@@ -16,9 +16,9 @@ use rankcheck_model::Rank;
 use serde_json::Value;
 
 use crate::Error;
-use crate::flag::WordPlace;
 use crate::case::{At, Case, CommTicket, Host, Inspect, RankReport, Vote};
 use crate::ffi::process;
+use crate::flag::WordPlace;
 use crate::wire::{self, Answer, FromWorker, Hello, Reader, Request, Role, TOKEN, ToWorker, Writer};
 
 /// How long a worker tries again to reach its coordinator, which listens before it starts any. One that is not

@@ -44,7 +44,8 @@ impl Builder {
 
     /// Memory of a rank as another one, or itself, sees it.
     fn seen(&self, of: u32, by: u32) -> Operand {
-        if of == by { &self.peers.mine[of as usize] } else { &self.peers.maps[by as usize][of as usize] }.clone()
+        if of == by { &self.peers.mine[of as usize] } else { &self.peers.maps[by as usize][of as usize] }
+            .clone()
     }
 
     fn stream_of(&self, s: u8) -> Token {
@@ -133,8 +134,11 @@ impl Builder {
                     let put = q.is_multiple_of(2);
                     let (to, src) = if put { (&theirs, &mine) } else { (&mine, &theirs) };
                     let at = u64::from(s.is_multiple_of(3) && by == rank);
-                    let verb =
-                        Verb::Copy { to: half(to, at), from: half(src, 1 - at), stream: self.stream_of(q / 2) };
+                    let verb = Verb::Copy {
+                        to: half(to, at),
+                        from: half(src, 1 - at),
+                        stream: self.stream_of(q / 2),
+                    };
                     self.script.push(by, 0, verb);
                 }
             }
@@ -214,7 +218,8 @@ impl Builder {
         let kernel = self.script.name("produce");
         self.script.push(rank, 0, Verb::Kernel { name: kernel, reads: [].into(), writes, stream });
         self.flag(rank, 0, "full", FlagAct::Swap { from: 0, to: 1 }, on);
-        let waits = if s.is_multiple_of(2) { FlagAct::Wait(Test::AtLeast, 1) } else { FlagAct::Wait(Test::Equal, 1) };
+        let waits =
+            if s.is_multiple_of(2) { FlagAct::Wait(Test::AtLeast, 1) } else { FlagAct::Wait(Test::Equal, 1) };
         if q % 4 != 1 {
             self.flag(other, 0, "full", waits, if s % 4 < 3 { on } else { None });
         }

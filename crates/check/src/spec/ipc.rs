@@ -57,11 +57,7 @@ pub(crate) fn at<'v>(mapping: Value<'v>, like: Value<'v>, heap: Heap<'v>) -> sta
 }
 
 /// The mappings that an exchange gives, one for each member.
-pub(crate) fn mappings<'v>(
-    eval: &Evaluator<'v, '_, '_>,
-    first: Slot,
-    members: usize,
-) -> Vec<Value<'v>> {
+pub(crate) fn mappings<'v>(eval: &Evaluator<'v, '_, '_>, first: Slot, members: usize) -> Vec<Value<'v>> {
     (first.index..)
         .take(members)
         .map(|index| Noun::Buffer(Operand::Slot(Slot { index, ..first }), None).alloc(eval.heap()))

@@ -74,10 +74,7 @@ fn known_rank(eval: &Evaluator<'_, '_, '_>, argument: &str, value: Value<'_>) ->
     let number: Option<i64> = starlark::values::UnpackValue::unpack_value(value)?;
     let Some(number) = number else { return Err(expected(argument, "a rank number", value)) };
     u32::try_from(number).ok().filter(|rank| *rank < ranks).map(Rank).ok_or_else(|| {
-        wrong(
-            format!("there is no rank {number}"),
-            format!("this check runs {ranks} ranks, numbered from 0"),
-        )
+        wrong(format!("there is no rank {number}"), format!("this check runs {ranks} ranks, numbered from 0"))
     })
 }
 

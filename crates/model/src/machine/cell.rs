@@ -5,11 +5,20 @@
 //! Not here: what the words are for ([`super::store`], [`super::flag`]).
 
 use crate::clock::Clock;
+use crate::fault::OpRef;
+
+/// One write of a word.
+#[derive(Debug, Clone)]
+pub(crate) struct Written<V> {
+    pub(crate) value: V,
+    pub(crate) by: Clock,
+    pub(crate) op: OpRef,
+}
 
 /// The writes of a word, in the order of this run. Before the first it has its default value.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell<V> {
-    writes: Vec<(V, Clock)>,
+    pub(crate) writes: Vec<Written<V>>,
 }
 
 impl<V> Default for Cell<V> {
@@ -20,27 +29,18 @@ impl<V> Default for Cell<V> {
 
 impl<V: Default> Cell<V> {
     /// The last write.
-    pub(crate) fn last(&self) -> Option<&(V, Clock)> {
+    pub(crate) fn last(&self) -> Option<&Written<V>> {
         self.writes.last()
-    }
-
-    /// One more write.
-    pub(crate) fn write(&mut self, value: V, by: Clock) {
-        self.writes.push((value, by));
     }
 
     /// The first write that could have let a reader go on who knows what `reader` knows.
     pub(crate) fn enabling(&self, reader: &Clock, passes: impl Fn(&V) -> bool) -> Option<&Clock> {
-        let known = |(_, by): &(V, Clock)| reader.after(by.actor(), by.epoch());
+        let known = |write: &Written<V>| reader.after(write.by.actor(), write.by.epoch());
         let from = self.writes.iter().rposition(known);
         if from.is_none() && passes(&V::default()) {
             return None;
         }
-        self.writes[from.unwrap_or(0)..].iter().find(|(value, _)| passes(value)).map(|(_, by)| by)
-    }
-
-    /// The clocks of all writes, to renumber them.
-    pub(crate) fn clocks_mut(&mut self) -> impl Iterator<Item = &mut Clock> {
-        self.writes.iter_mut().map(|(_, by)| by)
+        let since = &self.writes[from.unwrap_or(0)..];
+        since.iter().find(|write| passes(&write.value)).map(|write| &write.by)
     }
 }

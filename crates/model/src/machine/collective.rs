@@ -832,14 +832,19 @@ impl Machine {
     fn intended(&self, state: &State, members: &[Member]) -> Vec<(Range, Content, Rank)> {
         let part = members[0].launch.part_bytes();
         let mut out = Vec::with_capacity(members.len());
-        let source =
-            |m: &Member, at: u64, len: u64| self.read(state, m.launch.send.home(m.rank), &Range::of(&m.launch.send).sub(at, len));
+        let source = |m: &Member, at: u64, len: u64| {
+            self.read(state, m.launch.send.home(m.rank), &Range::of(&m.launch.send).sub(at, len))
+        };
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce => {
                 let inputs: Vec<Content> = members.iter().map(|m| source(m, 0, part)).collect();
                 let reduced = self.reduce(members, &inputs);
                 for m in members {
-                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced.clone(), m.launch.recv.home(m.rank)));
+                    out.push((
+                        Range::of(&m.launch.recv).sub(0, part),
+                        reduced.clone(),
+                        m.launch.recv.home(m.rank),
+                    ));
                 }
             }
             CollectiveKind::AllGather => {
@@ -847,7 +852,11 @@ impl Machine {
                 for m in members {
                     for (nth, input) in inputs.iter().enumerate() {
                         let at = nth as u64 * part;
-                        out.push((Range::of(&m.launch.recv).sub(at, part), input.clone(), m.launch.recv.home(m.rank)));
+                        out.push((
+                            Range::of(&m.launch.recv).sub(at, part),
+                            input.clone(),
+                            m.launch.recv.home(m.rank),
+                        ));
                     }
                 }
             }
@@ -863,7 +872,11 @@ impl Machine {
                 let root = &members[(root as usize).min(members.len() - 1)];
                 let input = source(root, 0, part);
                 for m in members {
-                    out.push((Range::of(&m.launch.recv).sub(0, part), input.clone(), m.launch.recv.home(m.rank)));
+                    out.push((
+                        Range::of(&m.launch.recv).sub(0, part),
+                        input.clone(),
+                        m.launch.recv.home(m.rank),
+                    ));
                 }
             }
         }

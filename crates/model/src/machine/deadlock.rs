@@ -13,7 +13,7 @@ use super::state::{Meeting, State, Status, Work, find};
 use super::thread::Next;
 use super::value::{Owner, Value};
 use crate::fault::{About, OpRef, Rule};
-use crate::program::{Operand, Verb};
+use crate::program::{End, Op, Operand, Verb};
 use crate::rank::{Rank, Token};
 
 /// A blocked actor.
@@ -242,7 +242,9 @@ impl Machine {
                 _ => (Vec::new(), None),
             },
             Verb::Synchronize { what } => (self.synchronize_waits_for(state, nodes, rank, what), None),
-            Verb::Flag { flag, .. } => self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread)),
+            Verb::Flag { flag, .. } => {
+                self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread))
+            }
             Verb::StoreGet { .. } => {
                 let me = Who::Thread(rank, thread);
                 let others: Vec<usize> = nodes
@@ -259,7 +261,8 @@ impl Machine {
         }
     }
 
-    /// Whoever has the flag before it on a stream; else anybody who still runs might work on it.
+    /// Whoever has an act on the flag on a stream, or ahead of it in what is known of its program; else anybody
+    /// whose program is not known to its end.
     fn flag_waits_for(
         &self,
         state: &State,
@@ -269,18 +272,37 @@ impl Machine {
         me: Who,
     ) -> (Vec<usize>, Option<Rank>) {
         let queued = |node: &Node| match node.who {
-            Who::Stream(r, at) => state.ranks[r.at()].streams[at].1.queue.iter().any(|op| {
-                matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())
-            }),
+            Who::Stream(r, at) => state.ranks[r.at()].streams[at]
+                .1
+                .queue
+                .iter()
+                .any(|op| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())),
             Who::Thread(..) => false,
         };
         let among = |matches: &dyn Fn(&Node) -> bool| -> Vec<usize> {
             let of = |(_, node): &(usize, &Node)| node.who != me && matches(node);
             nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
         };
-        let mut others = among(&queued);
+        let works = |op: &Op| matches!(&op.verb, Verb::Flag { flag: of, act, .. } if *of == flag && act.writes().is_some());
+        let ahead = |node: &Node| match node.who {
+            Who::Thread(r, thread) => {
+                let t = &state.ranks[r.at()].threads[thread as usize];
+                t.stretch.ops[t.next as usize..].iter().any(works)
+            }
+            Who::Stream(..) => false,
+        };
+        let unknown = |node: &Node| match node.who {
+            Who::Thread(r, thread) => {
+                let t = &state.ranks[r.at()].threads[thread as usize];
+                let spawns =
+                    t.stretch.ops[t.next as usize..].iter().any(|op| matches!(op.verb, Verb::Spawn { .. }));
+                spawns || t.stretch.end != End::Return
+            }
+            Who::Stream(..) => false,
+        };
+        let mut others = among(&|node| queued(node) || ahead(node));
         if others.is_empty() {
-            others = among(&|node| matches!(node.who, Who::Thread(..)));
+            others = among(&unknown);
         }
         let never = others.is_empty().then(|| self.other_rank(rank));
         (others, never)
@@ -352,9 +374,7 @@ impl Machine {
                 });
                 (targets, None)
             }
-            Work::Flag(flag, _) => {
-                self.flag_waits_for(state, nodes, rank, *flag, Who::Stream(rank, stream))
-            }
+            Work::Flag(flag, _) => self.flag_waits_for(state, nodes, rank, *flag, Who::Stream(rank, stream)),
             Work::Kernel { .. } | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_) => {
                 (Vec::new(), None)
             }
@@ -370,7 +390,14 @@ impl Machine {
             .iter()
             .filter(|n| component.contains(n) && **n != first)
             .min_by_key(|n| (nodes[**n].op.rank == node.op.rank, nodes[**n].op));
+        let written = match (node.rule, about) {
+            (Rule::Flag1, About::Named(flag)) => {
+                state.shared.flags.get(&flag).and_then(|flag| flag.last()).map(|write| write.op)
+            }
+            _ => None,
+        };
         let other = match (partner, node.never) {
+            (None, Some(_)) if written.is_some() => written,
             (Some(partner), _) => Some(nodes[*partner].op),
             (None, Some(rank)) => self.last_op(state, rank),
             (None, None) => None,
@@ -390,6 +417,10 @@ impl Machine {
                         rank.0,
                         self.at(&last)
                     ));
+                }
+                (Some(_), Some(last)) if written.is_some() => {
+                    let last = format!("rank {} was the last to write it ({})", last.rank.0, self.at(&last));
+                    text.push_str(&format!(", and nobody writes it again: {last}"));
                 }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(

@@ -43,7 +43,9 @@ impl Machine {
         let stretch = Arc::clone(&state.ranks[rank.at()].threads[thread as usize].stretch);
         let (name, operand) = match state.ranks[rank.at()].threads[thread as usize].next_in(&stretch) {
             Next::Op(crate::program::Op { verb: Verb::Exchange { name, buffer, .. }, .. }) => (*name, buffer),
-            Next::Op(_) | Next::Ask(..) | Next::Return => unreachable!("a member of an exchange stands at it"),
+            Next::Op(_) | Next::Ask(..) | Next::Return => {
+                unreachable!("a member of an exchange stands at it")
+            }
         };
         let buffer = self.given(state, rank, thread, operand, op);
         let shareable = |buffer: &Buffer| {
@@ -57,7 +59,13 @@ impl Machine {
         Brought { rank, thread, name, buffer: kept.map(Arc::new), op }
     }
 
-    pub(crate) fn exchange_meet(&self, state: &mut State, members: &Arc<[Rank]>, nth: u32, here: &[(Rank, u32)]) {
+    pub(crate) fn exchange_meet(
+        &self,
+        state: &mut State,
+        members: &Arc<[Rank]>,
+        nth: u32,
+        here: &[(Rank, u32)],
+    ) {
         let brought: Vec<Brought> =
             here.iter().map(|(rank, thread)| self.brought(state, *rank, *thread)).collect();
         let fails = brought.iter().any(|b| b.buffer.is_none()) | self.judge_exchange(state, &brought, nth);

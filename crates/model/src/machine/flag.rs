@@ -5,6 +5,7 @@
 //! Not here: the store ([`super::store`]).
 
 use super::Machine;
+use super::cell::Written;
 use super::contention::{Object, ObjectKind, Touch};
 use super::state::{State, StreamOp, Work};
 use crate::clock::Clock;
@@ -20,18 +21,18 @@ pub(crate) fn touch_of(act: FlagAct) -> Touch {
 impl Machine {
     /// Whether a flag allows an act now.
     pub(crate) fn flag_allows(state: &State, flag: Token, act: FlagAct) -> bool {
-        let word = state.shared.flags.get(&flag).and_then(|flag| flag.last()).map_or(0, |(value, _)| *value);
+        let word = state.shared.flags.get(&flag).and_then(|flag| flag.last()).map_or(0, |write| write.value);
         act.possible(word)
     }
 
     /// A flag that allows it is worked on, by whoever has this clock.
-    pub(crate) fn act(&self, state: &mut State, flag: Token, act: FlagAct, clock: &mut Clock) {
+    pub(crate) fn act(&self, state: &mut State, (flag, act): (Token, FlagAct), clock: &mut Clock, op: OpRef) {
         let object = Object::named(ObjectKind::Flag, flag);
         if !matches!(act, FlagAct::Write(_))
             && let Some(cell) = state.shared.flags.get(&flag)
         {
             let after = if self.orders_by_sight(object) {
-                cell.last().map(|(_, by)| by)
+                cell.last().map(|write| &write.by)
             } else {
                 cell.enabling(clock, |word| act.possible(*word))
             };
@@ -41,7 +42,8 @@ impl Machine {
         }
         self.touch_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
-            state.shared_mut().flags.entry(flag).or_default().write(value, clock.clone());
+            let write = Written { value, by: clock.clone(), op };
+            state.shared_mut().flags.entry(flag).or_default().writes.push(write);
         }
     }
 
@@ -59,7 +61,7 @@ impl Machine {
             self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
             self.enqueue(state, rank, stream, StreamOp { work: Work::Flag(flag, act), issue: clock, op });
         } else {
-            self.act(state, flag, act, &mut clock);
+            self.act(state, (flag, act), &mut clock, op);
             state.rank_mut(rank).threads[thread as usize].clock = clock;
         }
         self.done(state, rank, thread, &[]);

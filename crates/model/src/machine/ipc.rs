@@ -253,7 +253,8 @@ impl Machine {
         let mut ops = vec![op];
         ops.extend(closed);
         self.find(state, Rule::Ipc4, About::Memory(through.of, buffer.memory), &ops, past, || {
-            let closed = closed.map_or_else(String::new, |closed| format!(", closed at {}", self.at(&closed)));
+            let closed =
+                closed.map_or_else(String::new, |closed| format!(", closed at {}", self.at(&closed)));
             format!(
                 "rank {} uses its mapping of {} of rank {} ({}){closed}",
                 rank.0,

@@ -197,6 +197,9 @@ impl Machine {
             Self::undefine(state, op);
         }
         if let Some(other) = race {
+            let held = (self.config.explain == super::Explain::Yes)
+                .then(|| self.show(&self.held_in(state, rank, buffer)))
+                .unwrap_or_default();
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
                 let (name, first, second) = (self.buffer_name(buffer), self.at(&other), self.at(&op));
                 if (op.rank, other.rank) == (home, home) {
@@ -207,7 +210,7 @@ impl Machine {
                 }
                 format!(
                     "nothing orders the accesses to {name} of rank {} by rank {} at {first} and by rank {} at \
-                     {second}",
+                     {second}: it may hold {held} already",
                     home.0, other.rank.0, op.rank.0
                 )
             });
@@ -237,9 +240,8 @@ impl Machine {
         let home = buffer.home(rank);
         let range = (buffer.offset_bytes, buffer.len_bytes);
         let accesses = state.ranks[home.at()].memory.get(&buffer.memory).map(|memory| &memory.accesses);
-        let writes = |a: &&Accessed| {
-            a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range)
-        };
+        let writes =
+            |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
         let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
         let mut ops = vec![op];
         ops.extend(writer);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHasher;
 
-use super::cell::Cell;
+use super::cell::{Cell, Written};
 use super::contention::Touches;
 use super::ipc::Mapping;
 use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
@@ -555,12 +555,12 @@ impl Hash for Shared {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for (token, key) in &self.keys {
             token.hash(state);
-            if let Some((Some(value), set)) = key.last() {
-                (value, set).hash(state);
+            if let Some(Written { value: Some(value), by, .. }) = key.last() {
+                (value, by).hash(state);
             }
         }
         for (token, flag) in &self.flags {
-            (token, flag.last()).hash(state);
+            (token, flag.last().map(|write| (write.value, &write.by))).hash(state);
         }
         self.comm_order.hash(state);
     }

@@ -7,9 +7,9 @@
 )]
 
 use super::Machine;
+use super::cell::Written;
 use super::contention::{Object, ObjectKind, Touch, touch};
 use super::state::State;
-use super::value::Value;
 use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
 use crate::program::Verb;
@@ -27,18 +27,22 @@ impl Machine {
                 let value = Self::value(state, rank, value);
                 self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
                 let clock = clock(state);
-                state.shared_mut().keys.entry(*key).or_default().write(Some(value), clock);
+                let write = Written { value: Some(value), by: clock, op };
+                state.shared_mut().keys.entry(*key).or_default().writes.push(write);
                 self.done(state, rank, thread, &[]);
             }
             Verb::StoreDelete { key } => {
                 self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
                 let clock = clock(state);
-                state.shared_mut().keys.entry(*key).or_default().write(None, clock);
+                let write = Written { value: None, by: clock, op };
+                state.shared_mut().keys.entry(*key).or_default().writes.push(write);
                 self.done(state, rank, thread, &[]);
             }
             Verb::StoreGet { key } => {
                 let row = &state.shared.keys[key];
-                let Some((Some(value), set)) = row.last() else { unreachable!("polled before it runs") };
+                let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
+                    unreachable!("polled before it runs")
+                };
                 let value = value.clone();
                 let after = if self.orders_by_sight(Object::named(ObjectKind::StoreKey, *key)) {
                     Some(set.clone())
@@ -57,8 +61,7 @@ impl Machine {
 
     /// Whether the key is there.
     pub(crate) fn key_is_set(state: &State, key: Token) -> bool {
-        let last = state.shared.keys.get(&key).and_then(|key| key.last());
-        last.is_some_and(|(value, _): &(Option<Value>, Clock)| value.is_some())
+        state.shared.keys.get(&key).and_then(|key| key.last()).is_some_and(|write| write.value.is_some())
     }
 
     /// Whether a blocking read is ordered after the write it saw: on contended objects, where orders are

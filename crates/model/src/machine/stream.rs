@@ -113,14 +113,7 @@ impl Machine {
         self.done(state, rank, thread, &[]);
     }
 
-    fn launch(
-        &self,
-        state: &mut State,
-        (rank, thread): (Rank, u32),
-        stream: Token,
-        work: Work,
-        op: OpRef,
-    ) {
+    fn launch(&self, state: &mut State, (rank, thread): (Rank, u32), stream: Token, work: Work, op: OpRef) {
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
         self.enqueue(state, rank, stream, StreamOp { work, issue, op });
@@ -259,11 +252,7 @@ impl Machine {
         match r.streams[stream].1.queue.front().map(|op| &op.work) {
             None | Some(Work::Collective(_)) => false,
             Some(
-                Work::Kernel { .. }
-                | Work::Copy { .. }
-                | Work::Expect(_)
-                | Work::Record(..)
-                | Work::Fresh(_),
+                Work::Kernel { .. } | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
             ) => true,
             Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
             Some(Work::Wait(event, nth)) => {
@@ -289,9 +278,6 @@ impl Machine {
                 for buffer in &reads {
                     self.access(state, rank, stream, buffer, Access::Read, head.op);
                 }
-                for buffer in &writes {
-                    self.access(state, rank, stream, buffer, Access::Write, head.op);
-                }
                 let inputs: Vec<Content> =
                     reads.iter().map(|buffer| self.held_in(state, rank, buffer)).collect();
                 let term = {
@@ -301,13 +287,14 @@ impl Machine {
                 };
                 for buffer in &writes {
                     self.fill(state, rank, buffer, Content::Whole(term));
+                    self.access(state, rank, stream, buffer, Access::Write, head.op);
                 }
             }
             Work::Copy { to, from } => {
                 self.access(state, rank, stream, &from, Access::Read, head.op);
-                self.access(state, rank, stream, &to, Access::Write, head.op);
                 let content = self.held_in(state, rank, &from);
                 self.fill(state, rank, &to, content);
+                self.access(state, rank, stream, &to, Access::Write, head.op);
             }
             Work::Expect(expectation) => {
                 self.access(state, rank, stream, &expectation.buffer, Access::Read, head.op);
@@ -315,7 +302,7 @@ impl Machine {
             }
             Work::Flag(flag, act) => {
                 let mut clock = r.streams[stream].1.clock.clone();
-                self.act(state, flag, act, &mut clock);
+                self.act(state, (flag, act), &mut clock, head.op);
                 state.rank_mut(rank).streams[stream].1.clock = clock;
             }
             Work::Record(event, nth) => {

@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use super::cell::Cell;
 use super::state::{Hashes, Ran, RankState, State, Status, hash_of};
 use super::{Machine, locked};
 use crate::clock::{Actor, Clock};
@@ -80,8 +79,14 @@ impl Machine {
         }
         let clock = |clock: &mut Clock| *clock = clock.renumbered(&actors);
         let shared = state.shared_mut();
-        shared.keys.values_mut().flat_map(Cell::clocks_mut).for_each(clock);
-        shared.flags.values_mut().flat_map(Cell::clocks_mut).for_each(clock);
+        for write in shared.keys.values_mut().flat_map(|cell| &mut cell.writes) {
+            clock(&mut write.by);
+            write.op = op_ref(&write.op, to);
+        }
+        for write in shared.flags.values_mut().flat_map(|cell| &mut cell.writes) {
+            clock(&mut write.by);
+            write.op = op_ref(&write.op, to);
+        }
         for rows in shared.touches.values_mut() {
             for row in rows {
                 row.actor = Actor(actors[row.actor.0 as usize]);

@@ -154,14 +154,16 @@ impl Machine {
                 }
                 _ => Value::Null,
             },
-            Operand::At { of, like } => match (Self::value(state, rank, of), Self::value(state, rank, like)) {
-                (Value::Buffer(of), Value::Buffer(like)) => {
-                    let mut there = Buffer::clone(&of);
-                    (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
-                    Value::Buffer(Arc::new(there))
+            Operand::At { of, like } => {
+                match (Self::value(state, rank, of), Self::value(state, rank, like)) {
+                    (Value::Buffer(of), Value::Buffer(like)) => {
+                        let mut there = Buffer::clone(&of);
+                        (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
+                        Value::Buffer(Arc::new(there))
+                    }
+                    _ => Value::Null,
                 }
-                _ => Value::Null,
-            },
+            }
             Operand::Address(of) => match Self::value(state, rank, of) {
                 Value::Buffer(buffer) => Value::Address(match buffer.through {
                     Some(mapping) => Address::Mapping(mapping, buffer.offset_bytes),
@@ -347,9 +349,9 @@ impl Machine {
             }
             Verb::Lock { mutex } => self.lock(state, rank, thread, *mutex),
             Verb::Unlock { mutex } => self.unlock(state, rank, thread, *mutex, op),
-            Verb::StoreSet { .. }
-            | Verb::StoreGet { .. }
-            | Verb::StoreDelete { .. } => self.run_store(state, rank, thread, verb, op),
+            Verb::StoreSet { .. } | Verb::StoreGet { .. } | Verb::StoreDelete { .. } => {
+                self.run_store(state, rank, thread, verb, op)
+            }
             Verb::Flag { flag, act, stream } => {
                 self.run_flag(state, (rank, thread), (*flag, *act), *stream, op);
             }

@@ -37,11 +37,17 @@ impl Thread<'_, '_> {
             *count - 1
         };
         let value = self.value(buffer);
-        let own = if let Value::Buffer(own) = &value { Some(own).filter(|own| self.shareable(own)) } else { None };
+        let own =
+            if let Value::Buffer(own) = &value { Some(own).filter(|own| self.shareable(own)) } else { None };
         let mut whole = None;
         let mut brought = None;
         if let Some(own) = own {
-            let row = self.run.tables().memory.get(&own.memory).map(|row| (Arc::clone(&row.whole), row.asked_bytes));
+            let row = self
+                .run
+                .tables()
+                .memory
+                .get(&own.memory)
+                .map(|row| (Arc::clone(&row.whole), row.asked_bytes));
             if let (Some((all, asked_bytes)), Some(lent)) = (row, self.lend(&text, buffer)?) {
                 brought = Some(Brought { len_bytes: all.len_bytes, lent });
                 whole = Some(Buffer { block: None, len_bytes: asked_bytes, ..Buffer::clone(&all) });

@@ -91,8 +91,7 @@ impl Thread<'_, '_> {
             tables.mappings.push(MappingRow { of, name, handle, open: Vec::new() });
             tables.mappings.len() - 1
         });
-        let memory =
-            Made { owner: Owner::Peer(lent.rank), nth: u32::try_from(at).expect("few mappings") };
+        let memory = Made { owner: Owner::Peer(lent.rank), nth: u32::try_from(at).expect("few mappings") };
         let base = Base { first: memory, address: mapping.address() };
         tables.mappings[at].open.push(mapping);
         Ok(Value::Buffer(Arc::new(Buffer {

@@ -206,8 +206,7 @@ impl Thread<'_, '_> {
         let whole =
             Buffer { block, memory: made, base, offset_bytes: 0, len_bytes, name, grew: block.is_some() };
         let whole = Arc::new(whole);
-        let row =
-            MemoryRow { whole: Arc::clone(&whole), asked_bytes: len_bytes, physical: Some(physical) };
+        let row = MemoryRow { whole: Arc::clone(&whole), asked_bytes: len_bytes, physical: Some(physical) };
         tables.memory.insert(made, row);
         self.run.shared.aside.fill_bytes(&whole.range(), POISON_BYTE)?;
         self.run.shared.settle()?;

@@ -29,7 +29,9 @@ pub(crate) fn value(tables: &Tables, source: &dyn Source, of: &Value) -> String 
         Value::Buffer(buffer) => match buffer.block {
             Some(_) => source.token(buffer.name).to_string(),
             None => match buffer.memory.owner {
-                Owner::Peer(rank) => format!("r{}.{}", rank.0, tables.mappings[buffer.memory.nth as usize].name),
+                Owner::Peer(rank) => {
+                    format!("r{}.{}", rank.0, tables.mappings[buffer.memory.nth as usize].name)
+                }
                 Owner::Pool(_) | Owner::Program(_) => memory(source, buffer.memory),
             },
         },

@@ -131,9 +131,7 @@ impl Registered {
     pub(crate) fn end(self) -> Result<(), Error> {
         let this = ManuallyDrop::new(self);
         // SAFETY: the memory was registered by `register`; the owner is consumed, so this happens once.
-        check("cuMemHostUnregister", unsafe {
-            sys::cuMemHostUnregister(this.host.as_ptr().cast::<c_void>())
-        })
+        check("cuMemHostUnregister", unsafe { sys::cuMemHostUnregister(this.host.as_ptr().cast::<c_void>()) })
     }
 }
 

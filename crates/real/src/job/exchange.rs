@@ -299,9 +299,7 @@ impl<'a> Exchange<'a> {
             Request::UniqueId { ticket, .. } => self.unique_ids.get(ticket).cloned().map(Answer::UniqueId),
             Request::StoreGet { key } => self.store.get(key).cloned().map(Answer::Value),
             Request::Rest => {
-                let rests = |rank: &Rank| {
-                    self.resting.contains(rank) || self.gone.contains(rank)
-                };
+                let rests = |rank: &Rank| self.resting.contains(rank) || self.gone.contains(rank);
                 let ranks = (0..).map(Rank).take(self.workers.len());
                 ranks.into_iter().all(|rank| rests(&rank)).then_some(Answer::Done)
             }

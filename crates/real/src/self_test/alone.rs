@@ -14,10 +14,10 @@ use rankcheck_model::{
 };
 
 use crate::Error;
-use crate::flag::WordPlace;
 use crate::case::{At, Case, CommTicket, Comms, Ended, Forced, Host, Pick, RankReport, SegmentName, Vote};
 use crate::execute::{RankDevice, execute};
 use crate::ffi::Libraries;
+use crate::flag::WordPlace;
 
 const MIB: u64 = 1 << 20;
 const SIDE: Entry = Entry(1);
@@ -246,7 +246,12 @@ impl Host for Alone {
         Ok(())
     }
 
-    fn gather(&self, _: &[Rank], _: u32, brought: serde_json::Value) -> Result<Vec<serde_json::Value>, Error> {
+    fn gather(
+        &self,
+        _: &[Rank],
+        _: u32,
+        brought: serde_json::Value,
+    ) -> Result<Vec<serde_json::Value>, Error> {
         Ok(vec![brought])
     }
 
