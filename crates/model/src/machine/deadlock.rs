@@ -151,7 +151,12 @@ impl Machine {
                     (rule, Some(About::Comm(*comm)))
                 }
                 Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
-                Meeting::Exchange(..) => (Rule::Exchange1, Some(About::Hosts)),
+                Meeting::Exchange(..) => match t.next_in(&t.stretch) {
+                    Next::Op(Op { verb: Verb::Exchange { name, .. }, .. }) => {
+                        (Rule::Exchange1, Some(About::Named(*name)))
+                    }
+                    _ => unreachable!("who waits in an exchange stands at it"),
+                },
             };
         }
         let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
@@ -463,7 +468,7 @@ impl Machine {
             (Rule::Comm1, _) => format!("in the set-up of {object}"),
             (Rule::Host1, _) => format!("in {object}"),
             (Rule::Store1, _) => format!("for key {object}"),
-            (Rule::Exchange1, _) => "in the exchange".to_owned(),
+            (Rule::Exchange1, _) => format!("in the exchange for {object}"),
             (Rule::Flag1, Who::Thread(..)) => format!("on flag {object}"),
             (Rule::Flag1, Who::Stream(..)) => format!("on the GPU for flag {object}"),
             (Rule::Mutex1, _) => format!("for lock {object}"),

@@ -48,7 +48,7 @@ impl Machine {
             }
         };
         let buffer = self.given(state, rank, thread, operand, op);
-        let shareable = |buffer: &Buffer| {
+        let shareable = |buffer: &Arc<Buffer>| {
             let memory = state.ranks[rank.at()].memory.get(&buffer.memory);
             buffer.through.is_none() && memory.is_some_and(|memory| memory.kind == MemoryKind::Cuda)
         };
@@ -56,7 +56,7 @@ impl Machine {
         if let (Some(buffer), None) = (&buffer, &kept) {
             self.find_unshareable(state, (rank, thread), buffer, op);
         }
-        Brought { rank, thread, name, buffer: kept.map(Arc::new), op }
+        Brought { rank, thread, name, buffer: kept, op }
     }
 
     pub(crate) fn exchange_meet(

@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 
 use super::cell::{Cell, Written};
 use super::contention::Touches;
@@ -18,7 +19,8 @@ use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::program::{
-    Answer, Collective, CollectiveKind, FlagAct, MemoryKind, SizeClasses, Stretch, TieBreak, WindowFlags,
+    Answer, Collective, CollectiveKind, Declared, Dtype, FlagAct, MemoryKind, ReduceOp, SizeClasses, Stretch,
+    TieBreak, WindowFlags,
 };
 use crate::rank::{Entry, Rank, Token};
 use crate::term::{Content, Term};
@@ -175,10 +177,28 @@ impl Hash for ThreadState {
     }
 }
 
+/// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) kind: CollectiveKind,
+    pub(crate) count: u64,
+    pub(crate) dtype: Dtype,
+    pub(crate) op: ReduceOp,
+    pub(crate) stream: Token,
+    pub(crate) declared: Declared,
+}
+
+impl From<&Collective> for Call {
+    fn from(call: &Collective) -> Self {
+        let Collective { kind, count, dtype, op, stream, declared, .. } = *call;
+        Self { kind, count, dtype, op, stream, declared }
+    }
+}
+
 /// A collective as one rank launched it.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    pub(crate) call: Arc<Collective>,
+    pub(crate) call: Call,
     pub(crate) comm: CommId,
     /// Position among the launches of the communicator on this rank.
     pub(crate) nth: u32,
@@ -186,8 +206,8 @@ pub(crate) struct Launch {
     pub(crate) written: u32,
     /// Position among all launches of this rank.
     pub(crate) issue: u32,
-    pub(crate) send: Buffer,
-    pub(crate) recv: Buffer,
+    pub(crate) send: Arc<Buffer>,
+    pub(crate) recv: Arc<Buffer>,
     /// Window number and offset in it.
     pub(crate) send_window: Option<(u32, u64)>,
     pub(crate) recv_window: Option<(u32, u64)>,
@@ -222,8 +242,8 @@ pub(crate) enum Work {
         writes: Vec<Buffer>,
     },
     Copy {
-        to: Buffer,
-        from: Buffer,
+        to: Arc<Buffer>,
+        from: Arc<Buffer>,
     },
     Expect(Arc<Expectation>),
     Flag(Token, FlagAct),
@@ -238,7 +258,7 @@ pub(crate) enum Work {
 /// What the author says a buffer holds: what a kernel of a rank wrote.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Expectation {
-    pub(crate) buffer: Buffer,
+    pub(crate) buffer: Arc<Buffer>,
     pub(crate) kernel: Token,
     pub(crate) by: Rank,
 }
@@ -349,7 +369,7 @@ pub(crate) struct Block {
 pub(crate) struct Segment {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) small: bool,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: SmallVec<[Block; 2]>,
 }
 
 /// A caching pool of a rank.

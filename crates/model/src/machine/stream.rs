@@ -12,7 +12,7 @@ use super::poll::{PickOf, Picks, Poll};
 use super::state::{Access, Event, Expectation, RankState, State, Stream, StreamOp, Work, find, whole};
 use super::value::{Buffer, Value};
 use super::{Machine, Mode, locked};
-use crate::clock::{Actor, Clock};
+use crate::clock::Clock;
 use crate::fault::OpRef;
 use crate::program::{Answer, Operand};
 use crate::rank::{Rank, Token};
@@ -56,8 +56,7 @@ impl Machine {
             return;
         }
         let nth = u32::try_from(r.streams.len()).expect("few streams a rank");
-        let width = (self.config.ranks * self.config.actors_per_rank) as usize;
-        let clock = Clock::new(Actor(0), width).child(self.stream_actor(rank, nth));
+        let clock = self.nothing.child(self.stream_actor(rank, nth));
         let queue = std::collections::VecDeque::from([op]);
         state.rank_mut(rank).streams.push((stream, Stream { queue, hung: false, clock }));
     }
@@ -74,7 +73,8 @@ impl Machine {
         op: OpRef,
     ) {
         let mut buffers = |operands: &[Operand]| -> Option<Vec<Buffer>> {
-            operands.iter().map(|operand| self.given(state, rank, thread, operand, op)).collect()
+            let given = |operand| self.given(state, rank, thread, operand, op).map(Arc::unwrap_or_clone);
+            operands.iter().map(given).collect()
         };
         if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
             self.launch(state, (rank, thread), stream, Work::Kernel { name, reads, writes }, op);
@@ -92,7 +92,7 @@ impl Machine {
     ) {
         let given = (self.given(state, rank, thread, to, op), self.given(state, rank, thread, from, op));
         if let (Some(to), Some(from)) = given {
-            let to = self.long_enough(state, rank, thread, (&to, from.len_bytes), op);
+            let to = self.long_enough(state, rank, thread, (to, from.len_bytes), op);
             self.launch(state, (rank, thread), stream, Work::Copy { to, from }, op);
         }
         self.done(state, rank, thread, &[]);
