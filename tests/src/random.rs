@@ -4,13 +4,15 @@
 //! numbers. Not here: what is compared.
 
 mod graph;
+mod peers;
 
 use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
-    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, InFlight, MapOrder, MemoryKind,
-    Operand, Question, Rank, ReduceOp, Release, Resources, SizeClasses, TieBreak, Token, Verb, WindowFlags,
+    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, FlagAct, InFlight, MapOrder,
+    MemoryKind, Operand, Question, Rank, ReduceOp, Release, Resources, SizeClasses, Test, TieBreak, Token,
+    Verb, WindowFlags,
 };
 
 use crate::script::{Item, Script};
@@ -21,7 +23,10 @@ mod p2p;
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = 56;
+pub const KINDS: u8 = peers::FIRST + peers::KINDS;
+
+/// Kinds whose rules few others break: drawn more often, so that every rule is broken now and then.
+pub const RARE: [u8; 5] = [16, 17, 34, peers::FIRST + 2, peers::FIRST + 5];
 
 const MIB: u64 = 1 << 20;
 
@@ -39,6 +44,7 @@ struct Builder {
     windows: Vec<Vec<Operand>>,
     second: Vec<bool>,
     fresh: u32,
+    peers: peers::Peers,
 }
 
 /// The program of these fragments on 2 or 3 ranks, and how it is run.
@@ -55,6 +61,7 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
         windows: vec![Vec::new(); ranks as usize],
         second: vec![false; ranks as usize],
         fresh: 0,
+        peers: peers::Peers::default(),
     };
     let mut config = Config::new(ranks);
     b.set_up(fragments);
@@ -84,10 +91,19 @@ pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
             Item::Do(Verb::CommSplit { name, .. }) => {
                 *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all) });
             }
+            // Memory of another rank is memory of one of them.
+            Item::Do(verb @ (Verb::IpcOpen { .. } | Verb::Exchange { .. } | Verb::Expect { .. })) => {
+                let (slots, label) = (verb.slots(), script.name("left out"));
+                *item = match slots {
+                    0 => Item::Do(Verb::Step { label }),
+                    // Something that produces as many slots, and no memory.
+                    _ => Item::Nulls(slots),
+                };
+            }
             Item::Do(Verb::Collect(call)) => Arc::make_mut(call).kind = CollectiveKind::AllReduce,
             // A transfer names a rank.
             Item::Do(Verb::Transfer(_)) => *item = Item::Do(Verb::Step { label: Token(0) }),
-            Item::Do(_) | Item::If(..) => {}
+            Item::Do(_) | Item::If(..) | Item::Nulls(_) => {}
         }
     }
     script.ranks = vec![threads; ranks as usize];
@@ -142,10 +158,12 @@ impl Builder {
             let b = if memory { self.memory(rank, "b", 4 * MIB, MemoryKind::Nccl) } else { Operand::Null };
             self.b.push(b);
         }
+        self.set_up_peers(fragments);
         for fragment in fragments {
             let (kind, p, q, _) = *fragment;
             let rank = u32::from(p) % self.ranks;
-            let threaded = matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=44 | 50 | 55) || q % 8 == 7;
+            let threaded =
+                matches!(kind % KINDS, 16 | 17 | 26 | 28 | 30 | 31 | 35..=44 | 50 | 55) || q % 8 == 7;
             if threaded && !self.second[rank as usize] {
                 self.second[rank as usize] = true;
                 self.script.thread(rank);
@@ -362,6 +380,7 @@ impl Builder {
             }
             45..=52 => self.transfers(kind % KINDS, rank, thread, (q, s)),
             38..=42 => self.beside(kind % KINDS, rank, q, s),
+            kind @ peers::FIRST.. => self.peers(kind, rank, thread, (q, s)),
             43 => self.pool_of_two(rank, q, s),
             44 => self.free_that_waits(rank, q, s),
             35 | 36 => self.two_threads_meet(kind % KINDS == 35, rank),
@@ -371,9 +390,13 @@ impl Builder {
                 let other = (rank + 1) % self.ranks;
                 if s % 2 == 0 {
                     let flag = self.script.name("signal");
-                    self.script.push(rank, 0, Verb::FlagWrite { flag, value: 1 });
-                    self.script.push(rank, 0, Verb::FlagWrite { flag, value: i64::from(q % 3) });
-                    self.script.push(other, 0, Verb::FlagWait { flag, value: 1 });
+                    for (by, act) in [
+                        (rank, FlagAct::Write(1)),
+                        (rank, FlagAct::Write(i64::from(q % 3))),
+                        (other, FlagAct::Wait(Test::Equal, 1)),
+                    ] {
+                        self.script.push(by, 0, Verb::Flag { flag, act, stream: None });
+                    }
                     return;
                 }
                 self.script.push(rank, 0, Verb::StoreSet { key, value: Operand::Int(1) });
@@ -516,8 +539,11 @@ impl Builder {
             0 => Verb::StoreSet { key, value: Operand::Int(value) },
             1 => Verb::StoreGet { key },
             2 => Verb::StoreDelete { key },
-            3 => Verb::FlagWrite { flag, value },
-            4 => Verb::FlagWait { flag, value: value - i64::from(s.is_multiple_of(3)) },
+            3 => Verb::Flag { flag, act: FlagAct::Write(value), stream: None },
+            4 => {
+                let act = FlagAct::Wait(Test::Equal, value - i64::from(s.is_multiple_of(3)));
+                Verb::Flag { flag, act, stream: None }
+            }
             _ => {
                 let options = [self.script.name("no"), self.script.name("yes")].into();
                 let question = Question::Choose { name: self.script.name("choice"), options };
@@ -534,7 +560,8 @@ impl Builder {
         if matches!(verb, Verb::StoreGet { .. }) {
             // What was read decides what is written, so that outcomes tell orders apart.
             let seen = Question::Equal(got, Operand::Int(1));
-            let mark = Verb::FlagWrite { flag: self.script.name("saw"), value: i64::from(rank) };
+            let act = FlagAct::Write(i64::from(rank));
+            let mark = Verb::Flag { flag: self.script.name("saw"), act, stream: None };
             let list = self.script.name("seen");
             self.script.ask(rank, thread, seen, vec![mark, Verb::ListPush { list, value: Operand::Int(1) }]);
             self.script.ask(rank, thread, Question::ListLen { list }, vec![Verb::Exit { code: key }]);

@@ -14,6 +14,8 @@ pub enum Item {
     Do(Verb),
     /// A question; the operations run only if the answer is not 0. They may produce no slots.
     If(Question, Vec<Verb>),
+    /// So many slots that hold null.
+    Nulls(u32),
 }
 
 /// A program: for each rank the threads' items. Thread 0 starts by itself, thread n is entry n of its rank.
@@ -77,6 +79,7 @@ impl Item {
         match self {
             Self::Do(verb) => verb.slots(),
             Self::If(..) => 0,
+            Self::Nulls(slots) => *slots,
         }
     }
 }
@@ -92,6 +95,11 @@ impl Source for Script {
             let place = PlaceId(file * 1_000_000 + entry.0 * 10_000 + u32::try_from(line).expect("short"));
             match item {
                 Item::Do(verb) => ops.push(Op { verb: verb.clone(), place }),
+                Item::Nulls(slots) => {
+                    let (map, null) = (self.name("empty"), Operand::Null);
+                    let verb = Verb::MapGet { map, key: null.clone(), default: null };
+                    ops.extend((0..*slots).map(|_| Op { verb: verb.clone(), place }));
+                }
                 Item::If(question, then) => match given.next() {
                     None => {
                         return Ok(Arc::new(Stretch { ops, end: End::Ask(question.clone(), place) }));

@@ -8,7 +8,7 @@ use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, Tes
 use rankcheck::explore::{Bounds, Exploration, explore};
 use rankcheck::naive;
 use rankcheck_model::{Machine, ObjectKind, Outcome, Rank, Rule, Source};
-use rankcheck_tests::random::{Fragment, KINDS, interchangeable, program};
+use rankcheck_tests::random::{Fragment, KINDS, RARE, interchangeable, program};
 
 /// `RANKCHECK_PROGRAMS` asks for more, for example every night.
 fn programs() -> usize {
@@ -16,7 +16,8 @@ fn programs() -> usize {
 }
 
 fn fragments() -> impl Strategy<Value = (u32, Vec<Fragment>)> {
-    let fragment = (0..KINDS, any::<u8>(), any::<u8>(), any::<u8>());
+    let kind = prop_oneof![4 => 0..KINDS, 1 => proptest::sample::select(&RARE[..])];
+    let fragment = (kind, any::<u8>(), any::<u8>(), any::<u8>());
     (2_u32..=3, proptest::collection::vec(fragment, 1..5))
 }
 

@@ -145,9 +145,9 @@ fn a_poll_after_the_synchronize_sees_the_end() {
 fn a_second_round_on_a_flag_may_overwrite_the_first() {
     let mut s = Script::new(2);
     let flag = s.name("ready");
-    s.push(0, 0, Verb::FlagWrite { flag, value: 1 });
-    s.push(0, 0, Verb::FlagWrite { flag, value: 0 });
-    s.push(1, 0, Verb::FlagWait { flag, value: 1 });
+    for (rank, act) in [(0, FlagAct::Write(1)), (0, FlagAct::Write(0)), (1, FlagAct::Wait(Test::Equal, 1))] {
+        s.push(rank, 0, Verb::Flag { flag, act, stream: None });
+    }
     decides(s, Config::new(2), &["finishes", "host hang FLAG-1"], 5);
 }
 
@@ -316,4 +316,69 @@ fn a_free_races_with_a_kernel_that_comes_through_a_window() {
         s.push(r, 0, call);
     }
     decides(s, Config::new(2), &["undefined MEM-1 WIN-11 WIN-2"], 1);
+}
+
+/// Two ranks, each with a flag act on a stream: (rank, act).
+fn on_streams(acts: &[(u32, FlagAct)]) -> Script {
+    let mut s = Script::new(2);
+    let (flag, stream) = (s.name("word"), s.name("s"));
+    for (rank, act) in acts {
+        s.push(*rank, 0, Verb::Flag { flag, act: *act, stream: Some(stream) });
+    }
+    s
+}
+
+/// A pair of swaps hands a word back and forth: every order is there, so nothing is a choice.
+#[test]
+fn swaps_that_take_turns_are_one_state() {
+    let rounds = [(0, FlagAct::Swap { from: 0, to: 1 }), (1, FlagAct::Swap { from: 1, to: 0 })].repeat(5);
+    let (reduced, naive) = both(on_streams(&rounds), Config::new(2));
+    assert_eq!(reduced.states, 1);
+    assert_eq!(reduced.outcomes.keys().collect::<Vec<_>>(), naive.outcomes.keys().collect::<Vec<_>>());
+    assert!(reduced.broken.is_empty());
+}
+
+/// A signal on a stream that is overwritten: the other stream looks before, or hangs.
+#[test]
+fn a_signal_on_a_stream_is_lost_or_seen() {
+    let acts = [(0, FlagAct::Write(1)), (0, FlagAct::Write(0)), (1, FlagAct::Wait(Test::Equal, 1))];
+    let (reduced, naive) = both(on_streams(&acts), Config::new(2));
+    assert_eq!(reduced.outcomes.keys().collect::<Vec<_>>(), naive.outcomes.keys().collect::<Vec<_>>());
+    let classes: BTreeSet<Class> = reduced.outcomes.keys().map(|outcome| outcome.class).collect();
+    assert_eq!(classes, BTreeSet::from([Class::Finishes, Class::GpuHang]));
+    assert_eq!(reduced.broken.keys().collect::<Vec<_>>(), [&Rule::Flag1]);
+}
+
+/// What a rank reads through a mapping that its owner writes again, unless something orders the two.
+#[test]
+fn accesses_through_a_mapping_race_with_the_owners() {
+    for ordered in [false, true] {
+        let mut s = Script::new(2);
+        let (name, stream, done) = (s.name("x"), s.name("default"), s.name("done"));
+        for r in 0..2 {
+            let verb = Verb::MemAlloc { name, len_bytes: 4096, memory: MemoryKind::Cuda };
+            let x = s.push(r, 0, verb);
+            let Operand::Slot(first) =
+                s.push(r, 0, Verb::Exchange { members: all(2), name, buffer: x.clone() })
+            else {
+                unreachable!("an exchange produces slots")
+            };
+            let peer = Operand::Slot(Slot { index: first.index + 1 - r, ..first });
+            let (kernel, act) = (s.name("use"), FlagAct::Wait(Test::Equal, 1));
+            if r == 0 {
+                if ordered {
+                    s.push(r, 0, Verb::Flag { flag: done, act, stream: Some(stream) });
+                }
+                s.push(r, 0, Verb::Kernel { name: kernel, reads: [].into(), writes: [x].into(), stream });
+            } else {
+                s.push(r, 0, Verb::Kernel { name: kernel, reads: [peer].into(), writes: [].into(), stream });
+                s.push(r, 0, Verb::Flag { flag: done, act: FlagAct::Write(1), stream: Some(stream) });
+            }
+        }
+        let (reduced, naive) = both(s, Config::new(2));
+        assert_eq!(reduced.states, 1);
+        assert_eq!(reduced.outcomes.keys().collect::<Vec<_>>(), naive.outcomes.keys().collect::<Vec<_>>());
+        let broken: Vec<Rule> = reduced.broken.keys().copied().collect();
+        assert_eq!(broken, if ordered { vec![] } else { vec![Rule::Mem2] });
+    }
 }

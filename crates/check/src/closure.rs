@@ -42,9 +42,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, MapOrder, MemoryKind, Operand, Place,
-    PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch, Symmetry, TieBreak,
-    Token, Verb, WindowFlags,
+    Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, FlagAct, MapOrder, MemoryKind,
+    Operand, Place, PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch,
+    Symmetry, Test, TieBreak, Token, Verb, WindowFlags,
 };
 
 use crate::explore::{Bounds, explore};
@@ -355,13 +355,14 @@ impl RankProgram {
     /// Writes a flag.
     #[track_caller]
     pub fn flag_write(&mut self, flag: Flag, value: i64) {
-        self.record(Verb::FlagWrite { flag: flag.0, value });
+        self.record(Verb::Flag { flag: flag.0, act: FlagAct::Write(value), stream: None });
     }
 
     /// Waits until a flag has this value.
     #[track_caller]
     pub fn flag_wait(&mut self, flag: Flag, value: i64) {
-        self.record(Verb::FlagWait { flag: flag.0, value });
+        let act = FlagAct::Wait(Test::Equal, value);
+        self.record(Verb::Flag { flag: flag.0, act, stream: None });
     }
 
     /// A barrier of all ranks.

@@ -102,6 +102,12 @@ pub fn replay(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> 
                 };
                 steps.push(Step { rank: *rank, thread: *thread, op, text, picked: false });
             }
+            Choice::Stream(rank, stream) if reduced => {
+                if let Some((op, name)) = machine.head(&state, *rank, *stream) {
+                    let text = format!("{name} goes first");
+                    steps.push(Step { rank: *rank, thread: op.thread, op, text, picked: false });
+                }
+            }
             Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => {}
         }
         machine.take(&mut state, choice);
@@ -111,11 +117,20 @@ pub fn replay(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> 
     }
     // A trace that ends before the run does shows nothing.
     let open = if reduced { machine.choices(&state) } else { Vec::new() };
-    if let Some(Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = open.first() {
+    let stands = match open.first() {
+        Some(Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) => {
+            Some((rank, machine.next_name(&state, *rank, *thread)))
+        }
+        Some(Choice::Stream(rank, stream)) => {
+            machine.head(&state, *rank, *stream).map(|(_, name)| (rank, name))
+        }
+        Some(Choice::Transfer(_) | Choice::Meet(_)) | None => None,
+    };
+    if let Some((rank, at)) = stands {
         return Err(ReplayError::Misfit {
             nth: choices.len() + 1,
             recorded: "the end of the trace".to_owned(),
-            possible: format!("rank {} stands at {}", rank.0, machine.next_name(&state, *rank, *thread)),
+            possible: format!("rank {} stands at {at}", rank.0),
         });
     }
     machine.log_blocked(&state);

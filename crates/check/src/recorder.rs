@@ -180,7 +180,10 @@ fn names_ranks(verb: &Verb, ranks: u32) -> bool {
         CollectiveKind::Broadcast { .. } | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => true,
         CollectiveKind::AllReduce => false,
     };
-    matches!(verb, Verb::CommSplit { .. } | Verb::Transfer(_))
+    // Memory of another rank is memory of one of them.
+    let reaches = matches!(verb, Verb::IpcOpen { .. } | Verb::Exchange { .. } | Verb::Expect { .. });
+    reaches
+        || matches!(verb, Verb::CommSplit { .. } | Verb::Transfer(_))
         || matches!(verb, Verb::Collect(call) if numbered(call.kind))
 }
 

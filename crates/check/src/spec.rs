@@ -15,6 +15,7 @@ mod evaluation;
 mod file;
 mod graph;
 mod host;
+mod ipc;
 mod load;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod memory;

@@ -45,8 +45,11 @@ pub struct Trace {
 pub struct Chosen {
     /// Rank.
     pub rank: u32,
-    /// Host thread.
+    /// Host thread; of a turn of a stream, the one that launched the operation.
     pub thread: u32,
+    /// The stream whose turn it is; absent where it is a host thread's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<String>,
     /// The operation or question, in words.
     pub at: String,
     /// `file:line` in the spec.
@@ -107,12 +110,24 @@ fn describe(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) 
     let (rank, thread, picks) = match choice {
         Choice::Pick(rank, thread, picks) => (*rank, *thread, Some(picks.clone())),
         Choice::Thread(rank, thread) => (*rank, *thread, None),
-        Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => return None,
+        Choice::Stream(rank, stream) => {
+            let (op, words) = machine.head(state, *rank, *stream)?;
+            return Some(Chosen {
+                rank: rank.0,
+                thread: op.thread.0,
+                stream: Some(machine.stream_name(state, *rank, *stream).to_string()),
+                at: words,
+                place: place(machine, &op),
+                picks: None,
+            });
+        }
+        Choice::Transfer(_) | Choice::Meet(_) => return None,
     };
     let op = machine.next_op(state, rank, thread);
     Some(Chosen {
         rank: rank.0,
         thread: thread.0,
+        stream: None,
         at: machine.next_name(state, rank, thread),
         place: place(machine, &op),
         picks,
@@ -142,19 +157,23 @@ pub fn aligned(
     let mut aligned = Vec::new();
     for (nth, chosen) in choices.iter().enumerate() {
         let (rank, thread) = (Rank(chosen.rank), Thread(chosen.thread));
-        let choice = match &chosen.picks {
-            Some(picks) => Choice::Pick(rank, thread, picks.clone()),
-            None => Choice::Thread(rank, thread),
+        let known = rank.0 < config.ranks;
+        let stream = chosen.stream.as_ref().filter(|_| known);
+        let stream = stream.map(|name| machine.stream_named(&state, rank, name).unwrap_or(u32::MAX));
+        let choice = match (&chosen.picks, stream) {
+            (Some(picks), _) => Choice::Pick(rank, thread, picks.clone()),
+            (None, Some(stream)) => Choice::Stream(rank, stream),
+            (None, None) => Choice::Thread(rank, thread),
         };
         // Places move when a spec is edited; what is done there tells whether it is still the same choice.
-        let now = (rank.0 < config.ranks).then(|| describe_safely(&machine, &state, &choice)).flatten();
+        let now = known.then(|| describe_safely(&machine, &state, &choice)).flatten();
         let fits = now.as_ref().is_some_and(|now| now.at == chosen.at) && machine.possible(&state, &choice);
         if !fits {
             return Err(ReplayError::Misfit {
                 nth: nth + 1,
                 recorded: format!("rank {} thread {}: {} ({})", rank.0, thread.0, chosen.at, chosen.place),
                 possible: now.map_or_else(
-                    || "that thread does not exist here".to_owned(),
+                    || "that thread or stream does not exist here".to_owned(),
                     |now| format!("rank {} stands at {} ({})", rank.0, now.at, now.place),
                 ),
             });
@@ -167,6 +186,12 @@ pub fn aligned(
 }
 
 fn describe_safely(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) -> Option<Chosen> {
-    let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
-    (thread.at() < state.rank(*rank).threads.len()).then(|| describe(machine, state, choice)).flatten()
+    let exists = match choice {
+        Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => {
+            thread.at() < state.rank(*rank).threads.len()
+        }
+        Choice::Stream(..) => true,
+        Choice::Transfer(_) | Choice::Meet(_) => false,
+    };
+    exists.then(|| describe(machine, state, choice)).flatten()
 }

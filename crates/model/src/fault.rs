@@ -58,6 +58,10 @@ rules! {
     Win12 = "WIN-12", "a collective does not run on a window whose memory was replaced";
     P2p3 = "P2P-3", "ranks that use a pair for the first time do not wait for one another in a circle";
     Host1 = "HOST-1", "every member enters a host barrier or agreement";
+    Exchange1 = "EXCHANGE-1", "every member enters each exchange";
+    Exchange2 = "EXCHANGE-2", "the n-th exchange of these ranks is for the same thing on every rank";
+    Exchange3 = "EXCHANGE-3", "the allocations of one exchange have one size";
+    Exchange4 = "EXCHANGE-4", "the buffers of one exchange lie at one offset in their allocations";
     Store1 = "STORE-1", "a key that is awaited is set";
     Store2 = "STORE-2", "reads, sets and deletes of one key are ordered";
     Flag1 = "FLAG-1", "a value that is awaited on a flag is there when somebody looks";
@@ -82,6 +86,11 @@ rules! {
     Mem2 = "MEM-2", "two accesses to the same bytes, one a write, are ordered";
     Mem3 = "MEM-3", "memory is freed once";
     Mem4 = "MEM-4", "a buffer that an operation is given exists and is long enough";
+    Mem5 = "MEM-5", "a reader finds what it expects";
+    Ipc1 = "IPC-1", "cudaMalloc memory is exported, and other ranks open it";
+    Ipc2 = "IPC-2", "a handle is opened while its memory lives";
+    Ipc3 = "IPC-3", "memory is freed after every peer has closed it";
+    Ipc4 = "IPC-4", "a mapping is used while it is open, and closed once for each open";
     List1 = "LIST-1", "an index into a list is smaller than its length";
 }
 

@@ -7,14 +7,18 @@
 //! Not here: who explores the choices, and what was expected.
 
 mod advance;
+mod cell;
 mod collective;
 mod comm;
 pub(crate) mod contention;
 mod deadlock;
 mod ending;
+mod exchange;
+mod flag;
 mod graph;
 mod group;
 mod host;
+mod ipc;
 mod map;
 mod memory;
 mod mutex;
@@ -44,7 +48,7 @@ pub use ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
 pub use poll::{FaultOf, Faults, PickOf};
 pub use state::{CallError, Costs, Handshake, Link, Meeting, Path, RankState, State, Status, ThreadState};
-pub use value::{CommId, MemoryId, Owner, Value};
+pub use value::{CommId, MappingId, MemoryId, Owner, Value};
 pub use window::bytes;
 
 use crate::clock::{Actor, Clock};

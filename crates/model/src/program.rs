@@ -63,6 +63,13 @@ pub enum Operand {
     Segment(Arc<Operand>),
     /// The address of a buffer, segment, communicator: an opaque value with equality.
     Address(Arc<Operand>),
+    /// The bytes of a mapping of a peer's allocation at which a buffer of this rank lies in its own.
+    At {
+        /// The mapping, or a buffer.
+        of: Arc<Operand>,
+        /// The buffer of this rank.
+        like: Arc<Operand>,
+    },
     /// Several values as one, for keys.
     Tuple(Arc<[Operand]>),
     /// A stream of this rank, by name.
@@ -330,6 +337,65 @@ pub enum CaptureMode {
     Relaxed,
 }
 
+/// What is compared with an awaited value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Test {
+    /// The word is the value.
+    Equal,
+    /// The word is the value or more.
+    AtLeast,
+}
+
+/// What is done to a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FlagAct {
+    /// The word becomes this.
+    Write(i64),
+    /// Blocks until the word passes the test against this.
+    Wait(Test, i64),
+    /// Blocks until the word is `from`, and makes it `to` in the same instant.
+    Swap {
+        /// The awaited value.
+        from: i64,
+        /// What takes its place.
+        to: i64,
+    },
+}
+
+impl FlagAct {
+    /// Whether it can happen while the word has this value.
+    #[must_use]
+    pub fn possible(self, word: i64) -> bool {
+        match self {
+            Self::Write(_) => true,
+            Self::Wait(Test::Equal, value) | Self::Swap { from: value, .. } => word == value,
+            Self::Wait(Test::AtLeast, value) => word >= value,
+        }
+    }
+
+    /// What the word is afterwards, if it changes.
+    #[must_use]
+    pub fn writes(self) -> Option<i64> {
+        match self {
+            Self::Write(value) | Self::Swap { to: value, .. } => Some(value),
+            Self::Wait(..) => None,
+        }
+    }
+
+    /// The call in a spec: `write(1)`.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Self::Write(value) => format!("write({value})"),
+            Self::Wait(Test::Equal, value) => format!("wait({value})"),
+            Self::Wait(Test::AtLeast, value) => format!("wait(at_least = {value})"),
+            Self::Swap { from, to } => format!("swap({from}, {to})"),
+        }
+    }
+}
+
 /// In which order a map is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum MapOrder {
@@ -456,6 +522,26 @@ pub enum Verb {
         /// Stream it is launched on.
         stream: Token,
     },
+    /// `cudaMemcpyAsync` between device memory of this rank and mappings of peers.
+    Copy {
+        /// Where to; at least as long.
+        to: Operand,
+        /// Where from; as much as it is long.
+        from: Operand,
+        /// Stream it is launched on.
+        stream: Token,
+    },
+    /// Declares what a buffer holds when a stream gets here: what a kernel of a rank wrote.
+    Expect {
+        /// The buffer.
+        buffer: Operand,
+        /// The kernel's name.
+        kernel: Token,
+        /// The rank that ran it.
+        by: Rank,
+        /// The stream.
+        stream: Token,
+    },
     /// `cudaEventRecord`.
     EventRecord {
         /// The event.
@@ -578,6 +664,33 @@ pub enum Verb {
         memory: MemoryKind,
     },
 
+    // -- memory of other ranks
+    /// `cudaIpcGetMemHandle`. Produces a handle of the allocation in which the buffer lies (null if it failed).
+    IpcExport {
+        /// The buffer.
+        buffer: Operand,
+    },
+    /// `cudaIpcOpenMemHandle`. Produces the mapping of the whole allocation (null if it failed).
+    IpcOpen {
+        /// What [`Verb::IpcExport`] produced on another rank.
+        handle: Operand,
+    },
+    /// `cudaIpcCloseMemHandle`.
+    IpcClose {
+        /// What [`Verb::IpcOpen`] produced.
+        mapping: Operand,
+    },
+    /// An exchange of shareable handles, matched by order only. Produces, for each member in order, the mapping
+    /// of its allocation; for this rank its own (null if it failed).
+    Exchange {
+        /// World ranks that take part.
+        members: Arc<[Rank]>,
+        /// What it is for, as the author says; it matches nothing.
+        name: Token,
+        /// The buffer whose allocation this rank shares.
+        buffer: Operand,
+    },
+
     // -- host synchronization
     /// A barrier of host processes.
     Barrier {
@@ -618,19 +731,15 @@ pub enum Verb {
         /// The key.
         key: Token,
     },
-    /// Writes a flag, a word that all ranks see.
-    FlagWrite {
+    /// Works on a flag, a word that all ranks see: on the host thread, or on a stream of this rank
+    /// (`cuStreamWriteValue32`, `cuStreamWaitValue32`, an atomic of a kernel).
+    Flag {
         /// The flag.
         flag: Token,
-        /// The new value.
-        value: i64,
-    },
-    /// Blocks the host thread until the flag equals the value.
-    FlagWait {
-        /// The flag.
-        flag: Token,
-        /// The awaited value.
-        value: i64,
+        /// What is done.
+        act: FlagAct,
+        /// The stream; none for the host thread.
+        stream: Option<Token>,
     },
 
     // -- maps and lists of a rank
@@ -726,6 +835,14 @@ impl Verb {
             }
             Self::Overlap { .. } => "overlap".to_owned(),
             Self::Kernel { name: kernel, .. } => format!("kernel {}", name(kernel)),
+            Self::Copy { to, from, .. } => format!("copy {} to {}", of(from), of(to)),
+            Self::Expect { buffer, kernel, by, .. } => {
+                format!("expect {} of rank {} in {}", name(kernel), by.0, of(buffer))
+            }
+            Self::IpcExport { buffer } => format!("ipc.export({})", of(buffer)),
+            Self::IpcOpen { handle } => format!("ipc.open({})", of(handle)),
+            Self::IpcClose { mapping } => format!("ipc.close({})", of(mapping)),
+            Self::Exchange { name: what, buffer, .. } => format!("exchange {} ({})", name(what), of(buffer)),
             Self::EventRecord { event, stream } => format!("{}.record({})", name(event), name(stream)),
             Self::StreamWait { stream, event } => format!("{}.wait({})", name(stream), name(event)),
             Self::Synchronize { what } => format!("{}.synchronize", of(what)),
@@ -749,8 +866,7 @@ impl Verb {
             Self::StoreSet { key, value } => format!("store.set({}, {})", name(key), of(value)),
             Self::StoreGet { key } => format!("store.get({})", name(key)),
             Self::StoreDelete { key } => format!("store.delete({})", name(key)),
-            Self::FlagWrite { flag, value } => format!("{}.write({value})", name(flag)),
-            Self::FlagWait { flag, value } => format!("{}.wait({value})", name(flag)),
+            Self::Flag { flag, act, .. } => format!("{}.{}", name(flag), act.words()),
             Self::MapPut { map, key, .. } => format!("{}.put({})", name(map), of(key)),
             Self::MapPop { map, key } => format!("{}.pop({})", name(map), of(key)),
             Self::MapGet { map, key, .. } => format!("{}.get({})", name(map), of(key)),
@@ -767,6 +883,7 @@ impl Verb {
     #[must_use]
     pub fn slots(&self) -> u32 {
         match self {
+            Self::Exchange { members, .. } => u32::try_from(members.len()).expect("few ranks"),
             Self::Spawn { .. }
             | Self::CommInit { .. }
             | Self::CommSplit { .. }
@@ -776,6 +893,8 @@ impl Verb {
             | Self::Trim { .. }
             | Self::MemAlloc { .. }
             | Self::AllAgree { .. }
+            | Self::IpcExport { .. }
+            | Self::IpcOpen { .. }
             | Self::StoreGet { .. }
             | Self::MapPop { .. }
             | Self::MapGet { .. }
@@ -795,6 +914,9 @@ impl Verb {
             | Self::Transfer(_)
             | Self::Overlap { .. }
             | Self::Kernel { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. }
+            | Self::IpcClose { .. }
             | Self::EventRecord { .. }
             | Self::StreamWait { .. }
             | Self::Synchronize { .. }
@@ -812,8 +934,7 @@ impl Verb {
             | Self::Unlock { .. }
             | Self::StoreSet { .. }
             | Self::StoreDelete { .. }
-            | Self::FlagWrite { .. }
-            | Self::FlagWait { .. }
+            | Self::Flag { .. }
             | Self::MapPut { .. }
             | Self::MapClear { .. }
             | Self::ListPush { .. }

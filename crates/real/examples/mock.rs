@@ -11,9 +11,10 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rankcheck_model::{Dtype, Rank};
+use rankcheck_model::{Dtype, FlagAct, Rank, Test};
 use rankcheck_real::case::{At, CallFailed, Case, Comms, Ended, Forced, Host, Inspect, RankReport, Vote};
 use rankcheck_real::ffi::process;
+use rankcheck_real::flag::{Tried, Words};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
 use rankcheck_real::launch::Launch;
 use rankcheck_real::worker::{self, Inspection, WorkerConfig};
@@ -106,6 +107,16 @@ impl Mock {
         }
     }
 
+    /// The word is one for all processes, without a device as well.
+    fn work_on(&self, flag: &str, act: FlagAct) -> Result<(), rankcheck_real::Error> {
+        let place = self.host.word(flag)?;
+        let words = Words::open(&place.file)?;
+        while words.attempt(place.nth, act) == Tried::NotYet {
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        words.end()
+    }
+
     fn step(
         &self,
         at: At,
@@ -142,11 +153,11 @@ impl Mock {
                 None
             }
             Step::FlagWrite(flag, value) => {
-                self.host.flag_write(flag, *value)?;
+                self.work_on(flag, FlagAct::Write(*value))?;
                 None
             }
             Step::FlagWait(flag, value) => {
-                self.host.flag_wait(flag, *value)?;
+                self.work_on(flag, FlagAct::Wait(Test::Equal, *value))?;
                 None
             }
             Step::Turn => {

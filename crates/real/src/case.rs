@@ -11,6 +11,7 @@ use rankcheck_model::{Dtype, Rank};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::flag::WordPlace;
 
 /// One run of one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -281,16 +282,26 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// If the connection to the others is gone.
     fn store_delete(&self, key: &str) -> Result<(), Error>;
-    /// Writes a flag.
+    /// The n-th exchange of these ranks: returns what each of them brought, in their order.
     ///
     /// # Errors
     /// If the connection to the others is gone.
-    fn flag_write(&self, flag: &str, value: i64) -> Result<(), Error>;
-    /// Waits until a flag has a value.
+    fn gather(
+        &self,
+        members: &[Rank],
+        nth: u32,
+        brought: serde_json::Value,
+    ) -> Result<Vec<serde_json::Value>, Error>;
+    /// Where a flag lies, the same on every rank of this host.
+    ///
+    /// # Errors
+    /// If the connection to the others is gone, or there are too many flags.
+    fn word(&self, flag: &str) -> Result<WordPlace, Error>;
+    /// Waits until no other rank works on memory of this one any more: all have come here or reported.
     ///
     /// # Errors
     /// If the connection to the others is gone.
-    fn flag_wait(&self, flag: &str, value: i64) -> Result<(), Error>;
+    fn rest(&self) -> Result<(), Error>;
     /// Waits until all turns before this one are over.
     ///
     /// # Errors

@@ -14,8 +14,11 @@
 mod comm;
 mod contents;
 mod device;
+mod exchange;
+mod flag;
 mod graph;
 mod inspect;
+mod ipc;
 mod luck;
 mod map;
 mod memory;
@@ -37,7 +40,7 @@ pub use self::inspect::Inspect;
 use self::contents::Contents;
 use self::device::{STAGING_BYTES, Shared, locked};
 use self::luck::Luck;
-use self::tables::{Tables, ThreadRow};
+use self::tables::{Lends, Tables, ThreadRow};
 use self::thread::{Run, Stop};
 use self::value::{Buffer, Value};
 use crate::Error;
@@ -119,6 +122,10 @@ fn finish(run: &Run<'_>) -> Result<Vec<Held>, Stop> {
     let ended = shared.inspect.report().ended;
     if !matches!(ended, Ended::Finishes | Ended::Dead { .. }) {
         return Err(Stop::Others);
+    }
+    if run.tables().lends == Lends::Memory {
+        // Other ranks may still work on memory of this one.
+        run.host.rest()?;
     }
     let tables = run.tables();
     let mut held = Vec::new();

@@ -1,46 +1,110 @@
-//! A flag: one word between the threads of one process. A waiter sees the value that is there when it looks.
+//! Flags: words of 32 bits that processes of one host share, worked on by host threads and by streams.
 //!
-//! Not here: flags in device memory, which streams write and await.
+//! A waiter sees the value that is there when it looks. On a stream a swap is a wait and then a write, which is
+//! the same where only one waits for the value. Not here: which flag is which word ([`crate::job`]).
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, PoisonError};
+
+use rankcheck_model::{FlagAct, Test};
+use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::ffi::cuda::Device;
+use crate::ffi::words::{Registered, Shared};
+use crate::stream::Stream;
 
-/// The flag, 0 at first.
-#[derive(Debug, Default)]
-pub struct Flag {
-    word: Mutex<i64>,
-    changed: Condvar,
+/// Bytes of a page of words.
+const PAGE_BYTES: usize = 4096;
+
+/// Where a flag lies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WordPlace {
+    /// The file that all processes of the case map.
+    pub file: PathBuf,
+    /// The word in it.
+    pub nth: u32,
 }
 
-impl Flag {
-    /// A flag of value 0.
-    #[must_use]
-    pub fn new() -> Self {
-        Self::default()
-    }
+/// What a try to work on a flag came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tried {
+    /// It is done.
+    Done,
+    /// The word has another value.
+    NotYet,
+}
 
-    /// Writes the word.
-    pub fn write(&self, value: i64) {
-        *self.lock() = value;
-        self.changed.notify_all();
-    }
+/// The words of a case, all 0 at first.
+#[derive(Debug)]
+pub struct Words {
+    registered: Mutex<Option<Registered>>,
+    shared: Shared,
+}
 
-    /// Waits until the word equals `value`. A value that was overwritten before this thread looked is lost.
+impl Words {
+    /// Maps the file.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] when it does not come within `timeout`.
-    pub fn wait(&self, value: i64, timeout: Duration) -> Result<(), Error> {
-        let wait = self.changed.wait_timeout_while(self.lock(), timeout, |word| *word != value);
-        let (word, _) = wait.unwrap_or_else(PoisonError::into_inner);
-        let missed = || Error::TimedOut { what: format!("value {value} of the flag"), after: timeout };
-        if *word == value { Ok(()) } else { Err(missed()) }
+    /// [`Error::File`].
+    pub fn open(file: &Path) -> Result<Self, Error> {
+        Ok(Self { registered: Mutex::default(), shared: Shared::open(file, PAGE_BYTES)? })
     }
 
-    /// A word is never half written, so a thread that panicked left it whole.
-    fn lock(&self) -> MutexGuard<'_, i64> {
-        self.word.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Works on a word, if it has a value that allows it.
+    #[must_use]
+    pub fn attempt(&self, nth: u32, act: FlagAct) -> Tried {
+        let word = self.shared.word(nth as usize);
+        let bits = |value: i64| u32::try_from(value).unwrap_or(u32::MAX);
+        let done = match act {
+            FlagAct::Write(value) => {
+                word.store(bits(value), Ordering::SeqCst);
+                true
+            }
+            FlagAct::Wait(..) => act.possible(word.load(Ordering::SeqCst).into()),
+            FlagAct::Swap { from, to } => {
+                word.compare_exchange(bits(from), bits(to), Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            }
+        };
+        if done { Tried::Done } else { Tried::NotYet }
+    }
+
+    /// The same on a stream (`cuStreamWriteValue32`, `cuStreamWaitValue32`).
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn launch(&self, device: &Device, nth: u32, act: FlagAct, stream: &Stream) -> Result<(), Error> {
+        let address = self.address(device)? + u64::from(nth) * 4;
+        let bits = |value: i64| u32::try_from(value).unwrap_or(u32::MAX);
+        match act {
+            FlagAct::Write(value) => stream.owner.write_word(address, bits(value)),
+            FlagAct::Wait(test, value) => stream.owner.wait_word(address, test, bits(value)),
+            FlagAct::Swap { from, to } => {
+                stream.owner.wait_word(address, Test::Equal, bits(from))?;
+                stream.owner.write_word(address, bits(to))
+            }
+        }
+    }
+
+    /// Where streams find the words; the driver learns of them at the first use.
+    fn address(&self, device: &Device) -> Result<u64, Error> {
+        let mut registered = self.registered.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = &*registered {
+            return Ok(known.address());
+        }
+        let new = Registered::register(device, &self.shared)?;
+        Ok(registered.insert(new).address())
+    }
+
+    /// Gives the page back. No stream may work on it any more.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`] or [`Error::File`].
+    pub fn end(self) -> Result<(), Error> {
+        let registered = self.registered.into_inner().unwrap_or_else(PoisonError::into_inner);
+        registered.map_or(Ok(()), Registered::end)?;
+        self.shared.end()
     }
 }
 
@@ -49,20 +113,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wait_sees_a_write() {
-        let flag = Flag::new();
-        std::thread::scope(|scope| {
-            let waiter = scope.spawn(|| flag.wait(1, Duration::from_secs(60)));
-            flag.write(1);
-            assert_eq!(waiter.join().expect("the waiter does not panic"), Ok(()));
-        });
-    }
-
-    #[test]
-    fn an_overwritten_value_is_lost() {
-        let flag = Flag::new();
-        flag.write(1);
-        flag.write(0);
-        assert!(matches!(flag.wait(1, Duration::ZERO), Err(Error::TimedOut { .. })));
+    fn two_mappings_are_one_word() {
+        let file = std::env::temp_dir().join(format!("rankcheck-flag-{}", std::process::id()));
+        let (mine, yours) = (Words::open(&file), Words::open(&file));
+        std::fs::remove_file(&file).expect("it was made above");
+        let (mine, yours) = (mine.expect("a page"), yours.expect("the same page"));
+        assert_eq!(yours.attempt(3, FlagAct::Wait(Test::Equal, 1)), Tried::NotYet);
+        assert_eq!(mine.attempt(3, FlagAct::Write(1)), Tried::Done);
+        assert_eq!(yours.attempt(3, FlagAct::Wait(Test::AtLeast, 1)), Tried::Done);
+        assert_eq!(yours.attempt(3, FlagAct::Swap { from: 0, to: 2 }), Tried::NotYet);
+        assert_eq!(yours.attempt(3, FlagAct::Swap { from: 1, to: 2 }), Tried::Done);
+        assert_eq!(mine.attempt(3, FlagAct::Wait(Test::Equal, 2)), Tried::Done);
+        assert_eq!(mine.end().and(yours.end()), Ok(()));
     }
 }

@@ -29,6 +29,7 @@ pub mod ffi;
 pub mod flag;
 pub mod graph;
 pub mod group;
+pub mod ipc;
 pub mod job;
 pub mod kernel;
 pub mod launch;

@@ -16,9 +16,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::case::{At, Case, CommTicket, RankReport, Vote};
+use crate::flag::WordPlace;
 
 /// Changes whenever a message changes; the sides must agree on it.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// The environment variable through which a worker gets the secret of its job. An argument could be read by
 /// every user of the machine.
@@ -114,8 +115,9 @@ pub(crate) enum Request {
     StoreSet { key: String, value: serde_json::Value },
     StoreGet { key: String },
     StoreDelete { key: String },
-    FlagWrite { flag: String, value: i64 },
-    FlagWait { flag: String, value: i64 },
+    Gather { members: Vec<Rank>, nth: u32, brought: serde_json::Value },
+    Word { flag: String },
+    Rest,
     Turn { at: At },
     TurnOver { at: At },
 }
@@ -128,6 +130,8 @@ pub(crate) enum Answer {
     Comm(CommTicket),
     UniqueId(Vec<u8>),
     Agreed(Vote),
+    Gathered(Vec<serde_json::Value>),
+    Word(WordPlace),
     Value(serde_json::Value),
 }
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::case::{At, Case, CommTicket, Host, Inspect, RankReport, Vote};
 use crate::ffi::process;
+use crate::flag::WordPlace;
 use crate::wire::{self, Answer, FromWorker, Hello, Reader, Request, Role, TOKEN, ToWorker, Writer};
 
 /// How long a worker tries again to reach its coordinator, which listens before it starts any. One that is not
@@ -301,12 +302,18 @@ impl Host for Line {
         self.ask_done(Request::StoreDelete { key: key.to_owned() })
     }
 
-    fn flag_write(&self, flag: &str, value: i64) -> Result<(), Error> {
-        self.ask_done(Request::FlagWrite { flag: flag.to_owned(), value })
+    fn gather(&self, members: &[Rank], nth: u32, brought: Value) -> Result<Vec<Value>, Error> {
+        let answer = self.ask(Request::Gather { members: members.to_vec(), nth, brought })?;
+        if let Answer::Gathered(all) = answer { Ok(all) } else { Err(unfit(&answer)) }
     }
 
-    fn flag_wait(&self, flag: &str, value: i64) -> Result<(), Error> {
-        self.ask_done(Request::FlagWait { flag: flag.to_owned(), value })
+    fn word(&self, flag: &str) -> Result<WordPlace, Error> {
+        let answer = self.ask(Request::Word { flag: flag.to_owned() })?;
+        if let Answer::Word(place) = answer { Ok(place) } else { Err(unfit(&answer)) }
+    }
+
+    fn rest(&self) -> Result<(), Error> {
+        self.ask_done(Request::Rest)
     }
 
     fn turn(&self, at: At) -> Result<(), Error> {

@@ -2,13 +2,14 @@
 //!
 //! Not here: maps and lists (`container.rs`), barriers (`rank.rs`).
 
-use rankcheck_model::{Operand, Question, Token, Verb};
+use rankcheck_model::{FlagAct, Operand, Question, Test, Token, Verb};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::values::Value;
 use starlark::values::none::NoneType;
 
+use crate::spec::error::wrong;
 use crate::spec::evaluation::{
     Evaluation, ask_bool, call, expected, finally, operand, record, record_slot, stream,
 };
@@ -134,19 +135,70 @@ pub(crate) fn store_methods(builder: &mut MethodsBuilder) {
     }
 }
 
+/// Flags are words of 32 bits, so that streams can work on them.
+fn word(value: i64) -> starlark::Result<i64> {
+    match u32::try_from(value) {
+        Ok(_) => Ok(value),
+        Err(_) => Err(wrong(
+            format!("a flag cannot hold {value}"),
+            format!("a flag is a word of 32 bits: give a number from 0 to {}", u32::MAX),
+        )),
+    }
+}
+
+/// On the host thread where no stream is given.
+fn act<'v>(
+    eval: &Evaluator<'v, '_, '_>,
+    flag: Value<'v>,
+    act: FlagAct,
+    stream: Option<Value<'v>>,
+) -> starlark::Result<NoneType> {
+    let stream = match stream {
+        Some(stream) if !stream.is_none() => Some(self::stream(eval, Some(stream))?),
+        _ => None,
+    };
+    record(eval, Verb::Flag { flag: named(flag)?, act, stream })?;
+    Ok(NoneType)
+}
+
 #[starlark_module]
 pub(crate) fn flag_methods(builder: &mut MethodsBuilder) {
     fn write<'v>(
         this: Value<'v>,
         value: i64,
+        stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        record(eval, Verb::FlagWrite { flag: named(this)?, value })?;
-        Ok(NoneType)
+        act(eval, this, FlagAct::Write(word(value)?), stream)
     }
 
-    fn wait<'v>(this: Value<'v>, value: i64, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::FlagWait { flag: named(this)?, value })?;
-        Ok(NoneType)
+    fn wait<'v>(
+        this: Value<'v>,
+        value: Option<i64>,
+        at_least: Option<i64>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let waits = match (value, at_least) {
+            (Some(value), None) => FlagAct::Wait(Test::Equal, word(value)?),
+            (None, Some(value)) => FlagAct::Wait(Test::AtLeast, word(value)?),
+            (None, None) | (Some(_), Some(_)) => {
+                return Err(wrong(
+                    "a flag is awaited for one value",
+                    "write f.wait(1) for that value, f.wait(at_least = 1) for it or more",
+                ));
+            }
+        };
+        act(eval, this, waits, stream)
+    }
+
+    fn swap<'v>(
+        this: Value<'v>,
+        old: i64,
+        new: i64,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        act(eval, this, FlagAct::Swap { from: word(old)?, to: word(new)? }, stream)
     }
 }

@@ -81,6 +81,7 @@ fn segment_of(of: &Operand) -> Operand {
         | Operand::Segment(_)
         | Operand::Address(_)
         | Operand::Tuple(_)
+        | Operand::At { .. }
         | Operand::Stream(_)
         | Operand::Event(_)
         | Operand::Device => Operand::Segment(of.clone().into()),
@@ -178,6 +179,10 @@ pub(crate) fn buffer_methods(builder: &mut MethodsBuilder) {
         };
         record(eval, Verb::Free { buffer: memory("buffer", this)?.0, after })?;
         Ok(NoneType)
+    }
+
+    fn at<'v>(this: Value<'v>, buffer: Value<'v>, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        crate::spec::ipc::at(this, buffer, heap)
     }
 
     #[starlark(attribute)]

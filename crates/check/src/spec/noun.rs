@@ -27,6 +27,7 @@ pub(crate) enum Noun {
     Buffer(Operand, Option<u64>),
     Segment(Operand),
     Window(Operand),
+    Handle(Operand),
     Thread(Operand),
     /// Something that came out of a map, a list or the store.
     Slot(Operand),
@@ -36,6 +37,8 @@ pub(crate) enum Noun {
     Event(Token),
     Mutex(Token),
     Store,
+    /// What `r.ipc` is.
+    Ipc,
     Flag(Token),
     Graph(Token),
     Map(Token, MapOrder),
@@ -52,6 +55,7 @@ impl Noun {
             | Self::Buffer(of, _)
             | Self::Segment(of)
             | Self::Window(of)
+            | Self::Handle(of)
             | Self::Thread(of)
             | Self::Slot(of)
             | Self::Truth(of)
@@ -60,6 +64,7 @@ impl Noun {
             Self::Event(name) => Some(Operand::Event(*name)),
             Self::Mutex(_)
             | Self::Store
+            | Self::Ipc
             | Self::Flag(_)
             | Self::Graph(_)
             | Self::Map(..)
@@ -75,6 +80,7 @@ impl Noun {
             | Self::Buffer(..)
             | Self::Segment(_)
             | Self::Window(_)
+            | Self::Handle(_)
             | Self::Thread(_)
             | Self::Slot(_)
             | Self::Truth(_)
@@ -83,6 +89,7 @@ impl Noun {
             | Self::Event(_)
             | Self::Mutex(_)
             | Self::Store
+            | Self::Ipc
             | Self::Flag(_)
             | Self::Graph(_)
             | Self::Map(..)
@@ -98,6 +105,7 @@ impl Noun {
             Self::Buffer(..) => heap.alloc(BufferValue(self)),
             Self::Segment(_) => heap.alloc(SegmentValue(self)),
             Self::Window(_) => heap.alloc(WindowValue(self)),
+            Self::Handle(_) => heap.alloc(HandleValue(self)),
             Self::Thread(_) => heap.alloc(ThreadValue(self)),
             Self::Slot(_) => heap.alloc(SlotValue(self)),
             Self::Truth(_) => heap.alloc(TruthValue(self)),
@@ -106,6 +114,7 @@ impl Noun {
             Self::Event(_) => heap.alloc(EventValue(self)),
             Self::Mutex(_) => heap.alloc(MutexValue(self)),
             Self::Store => heap.alloc(StoreValue(self)),
+            Self::Ipc => heap.alloc(IpcValue(self)),
             Self::Flag(_) => heap.alloc(FlagValue(self)),
             Self::Graph(_) => heap.alloc(GraphValue(self)),
             Self::Map(..) => heap.alloc(MapValue(self)),
@@ -122,7 +131,8 @@ impl Noun {
             };
         }
         first!(BufferValue CommValue SegmentValue WindowValue SlotValue AddressValue TruthValue ThreadValue
-            StreamValue EventValue MutexValue StoreValue FlagValue GraphValue MapValue ListValue OperationValue);
+            StreamValue EventValue MutexValue StoreValue IpcValue HandleValue FlagValue GraphValue MapValue ListValue
+            OperationValue);
         None
     }
 }
@@ -306,6 +316,7 @@ nouns! {
     BufferValue "buffer" crate::spec::memory::buffer_and_address_methods;
     SegmentValue "segment" crate::spec::memory::segment_methods;
     WindowValue "window" crate::spec::memory::nothing;
+    HandleValue "handle" crate::spec::memory::nothing;
     ThreadValue "thread" crate::spec::host::thread_methods;
     SlotValue "slot" crate::spec::memory::slot_methods;
     TruthValue "truth slot" crate::spec::memory::nothing;
@@ -314,6 +325,7 @@ nouns! {
     EventValue "event" crate::spec::host::event_methods;
     MutexValue "mutex" crate::spec::host::mutex_methods;
     StoreValue "store" crate::spec::host::store_methods;
+    IpcValue "ipc" crate::spec::ipc::ipc_methods;
     FlagValue "flag" crate::spec::host::flag_methods;
     GraphValue "graph" crate::spec::graph::graph_methods;
     MapValue "map" crate::spec::container::map_methods;
@@ -334,6 +346,7 @@ fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
         | Noun::Buffer(_, None)
         | Noun::Segment(_)
         | Noun::Window(_)
+        | Noun::Handle(_)
         | Noun::Thread(_)
         | Noun::Slot(_)
         | Noun::Truth(_)
@@ -342,6 +355,7 @@ fn length(noun: &Noun, name: &'static str) -> starlark::Result<i32> {
         | Noun::Event(_)
         | Noun::Mutex(_)
         | Noun::Store
+        | Noun::Ipc
         | Noun::Flag(_)
         | Noun::Operation(_)
         | Noun::Graph(_)

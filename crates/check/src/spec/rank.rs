@@ -24,6 +24,7 @@ use crate::spec::evaluation::{
     Datum, Evaluation, Start, ask, ask_bool, call, expected, finally, natural, operand, raise, record,
     record_slot, stream,
 };
+use crate::spec::ipc::mappings;
 use crate::spec::memory::PoolValue;
 use crate::spec::noun::Noun;
 
@@ -67,6 +68,16 @@ fn token(eval: &Evaluator<'_, '_, '_>, text: &str) -> starlark::Result<rankcheck
     Evaluation::of(eval).map(|evaluation| evaluation.token(text))
 }
 
+/// The number of a rank of this check.
+fn known_rank(eval: &Evaluator<'_, '_, '_>, argument: &str, value: Value<'_>) -> starlark::Result<Rank> {
+    let ranks = Evaluation::of(eval)?.recorder.ranks;
+    let number: Option<i64> = starlark::values::UnpackValue::unpack_value(value)?;
+    let Some(number) = number else { return Err(expected(argument, "a rank number", value)) };
+    u32::try_from(number).ok().filter(|rank| *rank < ranks).map(Rank).ok_or_else(|| {
+        wrong(format!("there is no rank {number}"), format!("this check runs {ranks} ranks, numbered from 0"))
+    })
+}
+
 /// World ranks that take part; nothing given means all.
 fn members(eval: &Evaluator<'_, '_, '_>, ranks: Option<Value<'_>>) -> starlark::Result<Arc<[Rank]>> {
     let recorder = &Evaluation::of(eval)?.recorder;
@@ -78,18 +89,11 @@ fn members(eval: &Evaluator<'_, '_, '_>, ranks: Option<Value<'_>>) -> starlark::
     let mut seen = BTreeSet::new();
     let mut list = Vec::new();
     for value in given.items {
-        let number: Option<i64> = starlark::values::UnpackValue::unpack_value(value)?;
-        let Some(number) = number else { return Err(expected("ranks", "a list of rank numbers", value)) };
-        let rank = u32::try_from(number).ok().filter(|rank| *rank < recorder.ranks).ok_or_else(|| {
-            wrong(
-                format!("there is no rank {number}"),
-                format!("this check runs {} ranks, numbered from 0", recorder.ranks),
-            )
-        })?;
+        let rank = known_rank(eval, "ranks", value)?;
         if !seen.insert(rank) {
-            return Err(wrong(format!("rank {rank} is listed twice"), "list every member once"));
+            return Err(wrong(format!("rank {} is listed twice", rank.0), "list every member once"));
         }
-        list.push(Rank(rank));
+        list.push(rank);
     }
     if list.is_empty() {
         return Err(wrong("`ranks` is empty", "list at least one rank"));
@@ -122,6 +126,12 @@ fn identity(builder: &mut MethodsBuilder) {
     fn store<'v>(this: &RankValue, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
         let _ = this;
         Ok(Noun::Store.alloc(heap))
+    }
+
+    #[starlark(attribute)]
+    fn ipc<'v>(this: &RankValue, heap: Heap<'v>) -> starlark::Result<Value<'v>> {
+        let _ = this;
+        Ok(Noun::Ipc.alloc(heap))
     }
 }
 
@@ -321,6 +331,42 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         record(eval, Verb::Overlap { one, other })?;
         Ok(NoneType)
     }
+
+    fn copy<'v>(
+        #[starlark(this)] _this: &RankValue,
+        dst: Value<'v>,
+        src: Value<'v>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let ((to, room), (from, len)) = (memory("dst", dst)?, memory("src", src)?);
+        if let (Some(room), Some(len)) = (room, len)
+            && room < len
+        {
+            return Err(wrong(
+                format!("a copy of {len} bytes into {room}"),
+                "a copy takes all of `src`: cut it, src[0:n]",
+            ));
+        }
+        let stream = self::stream(eval, stream)?;
+        record(eval, Verb::Copy { to, from, stream })?;
+        Ok(NoneType)
+    }
+
+    fn expect<'v>(
+        #[starlark(this)] _this: &RankValue,
+        buffer: Value<'v>,
+        kernel: &str,
+        rank: Value<'v>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let (buffer, _) = memory("buffer", buffer)?;
+        let by = known_rank(eval, "rank", rank)?;
+        let (kernel, stream) = (token(eval, kernel)?, self::stream(eval, stream)?);
+        record(eval, Verb::Expect { buffer, kernel, by, stream })?;
+        Ok(NoneType)
+    }
 }
 
 #[starlark_module]
@@ -356,6 +402,20 @@ fn together(builder: &mut MethodsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let (members, value) = (members(eval, ranks)?, operand(eval, ok)?);
         Ok(Noun::Truth(record_slot(eval, Verb::AllAgree { members, value })?).alloc(eval.heap()))
+    }
+
+    fn exchange<'v>(
+        #[starlark(this)] _this: &RankValue,
+        name: &str,
+        buffer: Value<'v>,
+        ranks: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Vec<Value<'v>>> {
+        let (name, members) = (token(eval, name)?, members(eval, ranks)?);
+        let (buffer, _) = memory("buffer", buffer)?;
+        let count = members.len();
+        let first = record(eval, Verb::Exchange { members, name, buffer })?;
+        Ok(mappings(eval, first.expect("an exchange has members"), count))
     }
 
     fn group<'v>(

@@ -11,12 +11,13 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 
 use super::contention::{Object, ObjectKind, Touch, clashes};
+use super::flag::touch_of;
 use super::poll::Poll;
 use super::state::{Link, Meeting, Path, State, Status, Work};
 use super::thread::Next;
 use super::value::CommId;
 use super::{Choice, Config, Machine, Mode};
-use crate::program::Verb;
+use crate::program::{Op, Verb};
 use crate::rank::{Rank, Thread};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
@@ -41,7 +42,7 @@ struct Worklist {
     arrived: FxHashMap<Meeting, usize>,
     /// Members at whose stream heads the next collective of a communicator stands.
     ready: FxHashMap<CommId, Ready>,
-    /// Threads that wait for a store key or a flag.
+    /// Threads that wait for a store key or a flag, and streams that wait for a flag.
     watching: Vec<Actor>,
 }
 
@@ -94,6 +95,12 @@ impl Worklist {
             if !r.streams[stream].1.queue.is_empty() {
                 self.push(Actor::Stream(rank, index(stream)));
             }
+        }
+    }
+
+    fn wake_watchers(&mut self) {
+        for watcher in std::mem::take(&mut self.watching) {
+            self.push(watcher);
         }
     }
 
@@ -194,9 +201,7 @@ impl Machine {
             self.run_thread(state, rank, thread);
             progressed = true;
             if shared {
-                for watcher in std::mem::take(&mut work.watching) {
-                    work.push(watcher);
-                }
+                work.wake_watchers();
             }
             if let Status::Waiting(m) = &state.ranks[rank.at()].threads[thread as usize].status {
                 meeting = Some(m.clone());
@@ -293,9 +298,19 @@ impl Machine {
     fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
         let at = stream as usize;
         let mut progressed = false;
-        while !state.ranks[rank.at()].streams[at].1.hung && self.head_ready(state, rank, at) {
+        while !state.ranks[rank.at()].streams[at].1.hung
+            && !self.head_is_turn(state, rank, at)
+            && self.head_ready(state, rank, at)
+        {
+            let flag = Self::flag_at_head(state, rank, at);
             self.run_head(state, rank, at);
             progressed = true;
+            if flag.is_some_and(|(_, act)| act.writes().is_some()) {
+                work.wake_watchers();
+            }
+        }
+        if Self::flag_at_head(state, rank, at).is_some() {
+            work.watching.push(Actor::Stream(rank, stream));
         }
         if progressed {
             work.push_rank(state, rank);
@@ -337,13 +352,15 @@ impl Machine {
     fn watches(&self, state: &State, rank: Rank, thread: u32) -> bool {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         matches!(t.next_in(&t.stretch),
-            Next::Op(op) if matches!(op.verb, Verb::StoreGet { .. } | Verb::FlagWait { .. }))
+            Next::Op(op) if matches!(op.verb, Verb::StoreGet { .. } | Verb::Flag { stream: None, .. }))
     }
 
     fn mutates_shared(&self, state: &State, rank: Rank, thread: u32) -> bool {
         let t = &state.ranks[rank.at()].threads[thread as usize];
-        matches!(t.next_in(&t.stretch), Next::Op(op) if matches!(op.verb,
-            Verb::StoreSet { .. } | Verb::StoreDelete { .. } | Verb::FlagWrite { .. }))
+        matches!(t.next_in(&t.stretch), Next::Op(op) if match op.verb {
+            Verb::Flag { act, stream: None, .. } => act.writes().is_some(),
+            _ => matches!(op.verb, Verb::StoreSet { .. } | Verb::StoreDelete { .. }),
+        })
     }
 
     /// The choices at quiescence: luck's picks of one thread, alone; if there are none, every enabled
@@ -370,6 +387,13 @@ impl Machine {
         if self.config.contended.is_empty() {
             return turns;
         }
+        for rank in (0..self.config.ranks).map(Rank) {
+            for at in 0..state.ranks[rank.at()].streams.len() {
+                if self.turn_of_stream(state, rank, at) {
+                    turns.push(Choice::Stream(rank, index(at)));
+                }
+            }
+        }
         // Complete meetings are left only if they are contended. A turn of a thread that waits is its return.
         for meeting in self.complete_meetings(state) {
             let first = self.invited(&meeting)[0];
@@ -383,6 +407,13 @@ impl Machine {
     #[must_use]
     pub fn is_turn(&self, state: &State, rank: Rank, thread: Thread) -> bool {
         self.contended(state, rank, thread.0)
+    }
+
+    /// Whether the head of a stream can run, and its place in the order is a choice.
+    fn turn_of_stream(&self, state: &State, rank: Rank, stream: usize) -> bool {
+        !state.ranks[rank.at()].streams[stream].1.hung
+            && self.head_is_turn(state, rank, stream)
+            && self.head_ready(state, rank, stream)
     }
 
     fn picks(&self, state: &State, rank: Rank, thread: u32) -> impl Iterator<Item = Choice> + use<> {
@@ -453,7 +484,11 @@ impl Machine {
                 matches!(self.poll(state, *rank, thread.0), Poll::Pick(..))
                     && self.expand(state, *rank, thread.0).contains(picks)
             }
-            Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => false,
+            Choice::Stream(rank, stream) => {
+                let at = *stream as usize;
+                at < state.ranks[rank.at()].streams.len() && self.turn_of_stream(state, *rank, at)
+            }
+            Choice::Transfer(_) | Choice::Meet(_) => false,
         }
     }
 
@@ -479,10 +514,8 @@ impl Machine {
                         let comm = launch.comm;
                         self.run_collective(state, comm);
                     }
-                    Work::Exchange(_) => unreachable!("a transfer is a step of its link"),
-                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => {
-                        self.run_head(state, *rank, at)
-                    }
+                    Work::Transfers(_) => unreachable!("a transfer is a step of its link"),
+                    _ => self.run_head(state, *rank, at),
                 }
             }
         }
@@ -508,12 +541,17 @@ impl Machine {
             if t.status != Status::Ready || self.poll(state, rank, thread) != Poll::Wait {
                 continue;
             }
+            let blocked_touch = match t.next_in(&t.stretch) {
+                Next::Op(Op { verb: Verb::Flag { act, .. }, .. }) => touch_of(*act),
+                _ => Touch::Read,
+            };
             self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
                 let (touches, touch) = match object.kind {
                     ObjectKind::Stream if object == Object::DEVICE => {
                         (&state.ranks[rank.at()].touches, Touch::Mutate)
                     }
-                    ObjectKind::StoreKey | ObjectKind::Flag => (&state.shared.touches, Touch::Read),
+                    ObjectKind::StoreKey => (&state.shared.touches, Touch::Read),
+                    ObjectKind::Flag => (&state.shared.touches, blocked_touch),
                     ObjectKind::Stream
                     | ObjectKind::Event
                     | ObjectKind::Map
@@ -532,6 +570,18 @@ impl Machine {
                     self.contend(object);
                 }
             });
+        }
+        for rank in (0..self.config.ranks).map(Rank) {
+            for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
+                let Some((flag, act)) = Self::flag_at_head(state, rank, at) else { continue };
+                let object = Object::named(ObjectKind::Flag, flag);
+                let mut clock = stream.clock.clone();
+                clock.join(&stream.queue.front().expect("it has a head").issue);
+                let rows = state.shared.touches.get(&object);
+                if rows.is_some_and(|rows| clashes(rows, touch_of(act), &clock)) {
+                    self.contend(object);
+                }
+            }
         }
     }
 }

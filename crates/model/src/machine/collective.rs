@@ -174,7 +174,11 @@ impl Machine {
             return None;
         };
         self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
-        self.judge_freed(state, rank, thread, &buffer, op);
+        if buffer.through.is_some() {
+            self.judge_closed(state, rank, &buffer, op, Self::past(state, rank, thread));
+        } else {
+            self.judge_freed(state, rank, thread, &buffer, op);
+        }
         Some(buffer)
     }
 
@@ -382,7 +386,8 @@ impl Machine {
         let mut inputs = Vec::with_capacity(members.len());
         for member in &members {
             self.run_member(state, member, &order);
-            inputs.push(self.read(state, member.rank, &Range::of(&member.launch.send).sub(0, part)));
+            let send = &member.launch.send;
+            inputs.push(self.read(state, send.home(member.rank), &Range::of(send).sub(0, part)));
         }
         let ran = |state: &State, m: &Member| {
             let began = state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
@@ -831,42 +836,51 @@ impl Machine {
     }
 
     /// What the program meant: the contents of each member's output, from the buffers that members passed.
-    fn intended(
-        &self,
-        state: &State,
-        members: &[Member],
-        inputs: &[Content],
-    ) -> Vec<(Range, Content, Rank)> {
+    fn intended(&self, state: &State, members: &[Member], inputs: &[Content]) -> Vec<(Range, Content, Rank)> {
         let part = members[0].launch.part_bytes();
         let mut out = Vec::with_capacity(members.len());
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce => {
                 let reduced = self.reduce(members, inputs);
                 for m in members {
-                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced.clone(), m.rank));
+                    out.push((
+                        Range::of(&m.launch.recv).sub(0, part),
+                        reduced.clone(),
+                        m.launch.recv.home(m.rank),
+                    ));
                 }
             }
             CollectiveKind::AllGather => {
                 for m in members {
                     for (nth, input) in inputs.iter().enumerate() {
                         let at = nth as u64 * part;
-                        out.push((Range::of(&m.launch.recv).sub(at, part), input.clone(), m.rank));
+                        out.push((
+                            Range::of(&m.launch.recv).sub(at, part),
+                            input.clone(),
+                            m.launch.recv.home(m.rank),
+                        ));
                     }
                 }
             }
             CollectiveKind::ReduceScatter => {
                 for (nth, m) in members.iter().enumerate() {
                     let part_of = |m: &Member| Range::of(&m.launch.send).sub(nth as u64 * part, part);
-                    let inputs: Vec<Content> =
-                        members.iter().map(|m| self.read(state, m.rank, &part_of(m))).collect();
+                    let inputs: Vec<Content> = members
+                        .iter()
+                        .map(|m| self.read(state, m.launch.send.home(m.rank), &part_of(m)))
+                        .collect();
                     let reduced = self.reduce(members, &inputs);
-                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced, m.rank));
+                    out.push((Range::of(&m.launch.recv).sub(0, part), reduced, m.launch.recv.home(m.rank)));
                 }
             }
             CollectiveKind::Broadcast { root } => {
                 let input = &inputs[(root as usize).min(members.len() - 1)];
                 for m in members {
-                    out.push((Range::of(&m.launch.recv).sub(0, part), input.clone(), m.rank));
+                    out.push((
+                        Range::of(&m.launch.recv).sub(0, part),
+                        input.clone(),
+                        m.launch.recv.home(m.rank),
+                    ));
                 }
             }
         }
@@ -950,7 +964,11 @@ impl Machine {
             }
             CollectiveKind::AllGather => {
                 for (nth, by) in members.iter().enumerate() {
-                    let content = self.read(state, by.rank, &Range::of(&by.launch.send).sub(0, part));
+                    let content = self.read(
+                        state,
+                        by.launch.send.home(by.rank),
+                        &Range::of(&by.launch.send).sub(0, part),
+                    );
                     for p in members {
                         let Some((memory, at)) = self.through(state, by, p, false) else { continue };
                         let offset_bytes = at + nth as u64 * part;

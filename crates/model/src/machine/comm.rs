@@ -201,7 +201,9 @@ impl Machine {
     /// Who has to come to a meeting.
     pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
         match meeting {
-            Meeting::Init(_, _, members) | Meeting::Host(members, _) => Arc::clone(members),
+            Meeting::Init(_, _, members) | Meeting::Host(members, _) | Meeting::Exchange(members, _) => {
+                Arc::clone(members)
+            }
             Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
             Meeting::Link(link, _) => Arc::from([link.from, link.to]),
         }
@@ -264,6 +266,10 @@ impl Machine {
                         }
                     }
                 }
+            }
+            Meeting::Exchange(members, nth) => {
+                self.order_all(state, &here);
+                self.exchange_meet(state, members, *nth, &here);
             }
             Meeting::Host(..) => {
                 self.order_all(state, &here);

@@ -13,7 +13,7 @@ use super::state::{Meeting, State, Status, Work, find};
 use super::thread::Next;
 use super::value::{Owner, Value};
 use crate::fault::{About, OpRef, Rule};
-use crate::program::{Operand, Verb};
+use crate::program::{End, Op, Operand, Verb};
 use crate::rank::{Rank, Token};
 
 /// A blocked actor.
@@ -93,14 +93,13 @@ impl Machine {
                 let Some(head) = stream.queue.front() else { continue };
                 let (rule, about, op) = match &head.work {
                     Work::Collective(launch) => (Rule::Coll1, Some(About::Comm(launch.comm)), head.op),
-                    Work::Exchange(exchange) => {
+                    Work::Transfers(exchange) => {
                         let half = self.open_half(state, rank, exchange);
                         let link = half.link(exchange.comm, rank);
                         (Rule::P2p2, Some(About::Pair(link.comm, link.from, link.to)), half.op)
                     }
-                    Work::Kernel { .. } | Work::Record(..) | Work::Wait(..) | Work::Fresh(_) => {
-                        (Rule::Coll1, None, head.op)
-                    }
+                    Work::Flag(flag, _) => (Rule::Flag1, Some(About::Named(*flag)), head.op),
+                    _ => (Rule::Coll1, None, head.op),
                 };
                 nodes.push(Node {
                     who: Who::Stream(rank, at),
@@ -170,6 +169,12 @@ impl Machine {
                 }
                 Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
                 Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
+                Meeting::Exchange(..) => match t.next_in(&t.stretch) {
+                    Next::Op(Op { verb: Verb::Exchange { name, .. }, .. }) => {
+                        (Rule::Exchange1, Some(About::Named(*name)))
+                    }
+                    _ => unreachable!("who waits in an exchange stands at it"),
+                },
             };
         }
         let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
@@ -185,7 +190,7 @@ impl Machine {
                 _ => (Rule::Coll1, None),
             },
             Verb::StoreGet { key } => (Rule::Store1, Some(About::Named(*key))),
-            Verb::FlagWait { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
+            Verb::Flag { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
             _ => (Rule::Coll1, None),
         }
     }
@@ -272,7 +277,10 @@ impl Machine {
                 let never = others.is_empty().then_some(rank);
                 (others, never)
             }
-            Verb::StoreGet { .. } | Verb::FlagWait { .. } => {
+            Verb::Flag { flag, .. } => {
+                self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread))
+            }
+            Verb::StoreGet { .. } => {
                 let me = Who::Thread(rank, thread);
                 let others: Vec<usize> = nodes
                     .iter()
@@ -286,6 +294,53 @@ impl Machine {
             }
             _ => (Vec::new(), None),
         }
+    }
+
+    /// Whoever has an act on the flag on a stream, or ahead of it in what is known of its program; else anybody
+    /// whose program is not known to its end.
+    fn flag_waits_for(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        flag: Token,
+        me: Who,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let queued = |node: &Node| match node.who {
+            Who::Stream(r, at) => state.ranks[r.at()].streams[at]
+                .1
+                .queue
+                .iter()
+                .any(|op| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())),
+            Who::Thread(..) => false,
+        };
+        let among = |matches: &dyn Fn(&Node) -> bool| -> Vec<usize> {
+            let of = |(_, node): &(usize, &Node)| node.who != me && matches(node);
+            nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
+        };
+        let works = |op: &Op| matches!(&op.verb, Verb::Flag { flag: of, act, .. } if *of == flag && act.writes().is_some());
+        let ahead = |node: &Node| match node.who {
+            Who::Thread(r, thread) => {
+                let t = &state.ranks[r.at()].threads[thread as usize];
+                t.stretch.ops[t.next as usize..].iter().any(works)
+            }
+            Who::Stream(..) => false,
+        };
+        let unknown = |node: &Node| match node.who {
+            Who::Thread(r, thread) => {
+                let t = &state.ranks[r.at()].threads[thread as usize];
+                let spawns =
+                    t.stretch.ops[t.next as usize..].iter().any(|op| matches!(op.verb, Verb::Spawn { .. }));
+                spawns || t.stretch.end != End::Return
+            }
+            Who::Stream(..) => false,
+        };
+        let mut others = among(&|node| queued(node) || ahead(node));
+        if others.is_empty() {
+            others = among(&unknown);
+        }
+        let never = others.is_empty().then(|| self.other_rank(rank));
+        (others, never)
     }
 
     fn other_rank(&self, rank: Rank) -> Rank {
@@ -332,14 +387,14 @@ impl Machine {
                 });
                 Self::waits_for_launches(nodes, partners)
             }
-            Work::Exchange(exchange) => {
+            Work::Transfers(exchange) => {
                 if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
                     return (first, None);
                 }
                 let partners = self.open_halves(state, rank, exchange).map(|half| {
                     let link = half.link(exchange.comm, rank);
                     let other = |work: &Work| {
-                        matches!(work, Work::Exchange(e) if e.comm == link.comm && e.transfers.iter().any(
+                        matches!(work, Work::Transfers(e) if e.comm == link.comm && e.transfers.iter().any(
                             |t| t.way != half.way && t.link(link.comm, half.peer) == link))
                     };
                     (half.peer, Self::holding(state, nodes, half.peer, other))
@@ -355,7 +410,10 @@ impl Machine {
                 });
                 (targets, None)
             }
-            Work::Kernel { .. } | Work::Record(..) | Work::Fresh(_) => (Vec::new(), None),
+            Work::Flag(flag, _) => self.flag_waits_for(state, nodes, rank, *flag, Who::Stream(rank, stream)),
+            Work::Kernel { .. } | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_) => {
+                (Vec::new(), None)
+            }
         }
     }
 
@@ -414,7 +472,14 @@ impl Machine {
             self.report_captured(state, node, graph, launch);
             return;
         }
+        let written = match (node.rule, about) {
+            (Rule::Flag1, About::Named(flag)) => {
+                state.shared.flags.get(&flag).and_then(|flag| flag.last()).map(|write| write.op)
+            }
+            _ => None,
+        };
         let other = match (partner, node.never) {
+            (None, Some(_)) if written.is_some() => written,
             (Some(partner), _) => Some(nodes[*partner].op),
             (None, Some(rank)) => self.last_op(state, rank),
             (None, None) => None,
@@ -434,6 +499,10 @@ impl Machine {
                         rank.0,
                         self.at(&last)
                     ));
+                }
+                (Some(_), Some(last)) if written.is_some() => {
+                    let last = format!("rank {} was the last to write it ({})", last.rank.0, self.at(&last));
+                    text.push_str(&format!(", and nobody writes it again: {last}"));
                 }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(
@@ -496,7 +565,9 @@ impl Machine {
             (Rule::Comm1, _) => format!("in the set-up of {object}"),
             (Rule::Host1, _) => format!("in {object}"),
             (Rule::Store1, _) => format!("for key {object}"),
-            (Rule::Flag1, _) => format!("on flag {object}"),
+            (Rule::Exchange1, _) => format!("in the exchange for {object}"),
+            (Rule::Flag1, Who::Thread(..)) => format!("on flag {object}"),
+            (Rule::Flag1, Who::Stream(..)) => format!("on the GPU for flag {object}"),
             (Rule::Mutex1, _) => format!("for lock {object}"),
             (Rule::P2p3, _) => format!("in the first use of {object}"),
             (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),

@@ -119,11 +119,14 @@ impl Machine {
         }
     }
 
-    fn work_name(&self, state: &State, rank: Rank, work: &Work) -> String {
+    pub(crate) fn work_name(&self, state: &State, rank: Rank, work: &Work) -> String {
         match work {
             Work::Collective(launch) => self.call_name(launch),
-            Work::Exchange(exchange) => self.exchange_name(state, rank, exchange),
+            Work::Transfers(exchange) => self.transfers_name(state, rank, exchange),
             Work::Kernel { name, .. } => format!("kernel {}", self.name(*name)),
+            Work::Copy { to, .. } => format!("the copy to {}", self.buffer_name(to)),
+            Work::Expect(expected) => format!("the expectation in {}", self.buffer_name(&expected.buffer)),
+            Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
             Work::Fresh(buffer) => format!("the first contents of {}", self.buffer_name(buffer)),
             Work::Record(event, _) => format!("the record of {}", self.name(*event)),
             Work::Wait(event, _) => format!("the wait for {}", self.name(*event)),

@@ -14,7 +14,7 @@ use std::sync::{Arc, PoisonError};
 
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
-use super::state::{Exchange, GroupCall, Launch, RankState, State, StreamOp, Use, Work, find};
+use super::state::{GroupCall, Launch, RankState, State, StreamOp, Transfers, Use, Work, find};
 use super::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::RegistrationInCapture;
@@ -145,16 +145,6 @@ fn merge(into: &mut Reach, from: &Reach) {
 /// The graph into which a stream records.
 fn recording(rank: &RankState, stream: Token) -> Option<usize> {
     rank.graphs.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
-}
-
-fn touched(work: &Work) -> Vec<&Buffer> {
-    match work {
-        Work::Kernel { reads, writes, .. } => reads.iter().chain(writes).collect(),
-        Work::Collective(launch) => vec![&launch.send, &launch.recv],
-        Work::Exchange(exchange) => exchange.transfers.iter().map(|transfer| &transfer.buffer).collect(),
-        Work::Fresh(buffer) => vec![buffer],
-        Work::Record(..) | Work::Wait(..) => Vec::new(),
-    }
 }
 
 impl Machine {
@@ -308,12 +298,17 @@ impl Machine {
                 // NCCL has numbered what it could not launch.
                 Self::undefine(state, op.op);
             }
-            Work::Exchange(exchange) => {
-                let call = self.exchange_name(state, rank, exchange);
+            Work::Transfers(exchange) => {
+                let call = self.transfers_name(state, rank, exchange);
                 self.fail(state, rank, thread, call, UNHANDLED);
                 Self::undefine(state, op.op);
             }
-            Work::Fresh(_) | Work::Record(..) | Work::Wait(..) => {}
+            Work::Copy { .. } => self.fail(state, rank, thread, "copy".to_owned(), code),
+            Work::Flag(flag, act) => {
+                self.fail(state, rank, thread, format!("{}.{}", self.name(*flag), act.words()), code);
+            }
+            // An expectation is no call.
+            Work::Expect(_) | Work::Fresh(_) | Work::Record(..) | Work::Wait(..) => {}
         }
         None
     }
@@ -325,9 +320,12 @@ impl Machine {
             return false;
         }
         match verb {
-            Verb::Kernel { stream, .. } | Verb::EventRecord { stream, .. } | Verb::Alloc { stream, .. } => {
-                recording(r, *stream).is_some()
-            }
+            Verb::Kernel { stream, .. }
+            | Verb::Copy { stream, .. }
+            | Verb::Expect { stream, .. }
+            | Verb::Flag { stream: Some(stream), .. }
+            | Verb::EventRecord { stream, .. }
+            | Verb::Alloc { stream, .. } => recording(r, *stream).is_some(),
             Verb::StreamWait { .. } => true,
             Verb::Collect(call) => recording(r, call.stream).is_some(),
             Verb::Transfer(call) => recording(r, call.stream).is_some(),
@@ -541,7 +539,11 @@ impl Machine {
                     if let Work::Collective(launch) = &node.work {
                         objects.push((Object::comm(launch.comm), Touch::Mutate));
                     }
-                    for buffer in touched(&node.work) {
+                    let buffers = match &node.work {
+                        Work::Fresh(buffer) => vec![&**buffer],
+                        work => work.buffers(),
+                    };
+                    for buffer in buffers {
                         objects.push((Object::memory(buffer.memory), Touch::Read));
                     }
                 }
@@ -706,7 +708,7 @@ impl Machine {
         enqueue(state, stream, Work::Wait(over, before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
-        let mut exchanges: Vec<(&Arc<Exchange>, Arc<Exchange>)> = Vec::new();
+        let mut exchanges: Vec<(&Arc<Transfers>, Arc<Transfers>)> = Vec::new();
         let runs_on = |of: Token| if of == graph.origin { stream } else { self.inner(name, of) };
         for node in graph.nodes.iter() {
             let on = runs_on(node.stream);
@@ -716,7 +718,11 @@ impl Machine {
                 (event, base + nth)
             };
             match &node.work {
-                Work::Kernel { .. } | Work::Fresh(_) => enqueue(state, on, node.work.clone(), node.op),
+                Work::Kernel { .. }
+                | Work::Copy { .. }
+                | Work::Expect(_)
+                | Work::Flag(..)
+                | Work::Fresh(_) => enqueue(state, on, node.work.clone(), node.op),
                 Work::Collective(captured) => {
                     let comm = captured.comm;
                     let before = *launched.entry(comm).or_insert_with(|| self.launched(state, rank, comm));
@@ -724,16 +730,16 @@ impl Machine {
                     self.issue_launch(state, rank, thread, (launch, on), Some(op));
                 }
                 // It was recorded on each of its streams, and is one launch.
-                Work::Exchange(captured) => {
+                Work::Transfers(captured) => {
                     let known = exchanges.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
                     let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
                         let (turn, issue) = self.take_turn(state, rank, captured.comm);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
-                        let issued = Exchange { turn, issue, streams, ..Exchange::clone(captured) };
+                        let issued = Transfers { turn, issue, streams, ..Transfers::clone(captured) };
                         exchanges.push((captured, Arc::new(issued)));
                         Arc::clone(&exchanges[exchanges.len() - 1].1)
                     });
-                    enqueue(state, on, Work::Exchange(issued), node.op);
+                    enqueue(state, on, Work::Transfers(issued), node.op);
                 }
                 Work::Record(event, nth) => {
                     let (event, nth) = instance(state, *event, *nth);
@@ -769,7 +775,7 @@ impl Machine {
         let fresh = |node: &&Node| matches!(node.work, Work::Fresh(_));
         let uses = graph.nodes.iter().filter(|node| !fresh(node));
         for node in uses.chain(graph.nodes.iter().filter(fresh)) {
-            for buffer in touched(&node.work) {
+            for buffer in node.work.buffers() {
                 self.judge_captured(state, rank, thread, (name, graph, buffer), [op, node.op]);
             }
             if let Work::Collective(launch) = &node.work {
@@ -786,6 +792,11 @@ impl Machine {
         (name, graph, buffer): (Token, &Graph, &Buffer),
         ops: [OpRef; 2],
     ) {
+        if buffer.through.is_some() {
+            let past = Self::past(state, rank, thread);
+            self.judge_closed(state, rank, buffer, ops[0], past);
+            return;
+        }
         let r = &state.ranks[rank.at()];
         let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
         let held = buffer.block.is_none_or(|block| r.live.contains(&block));

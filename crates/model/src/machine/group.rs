@@ -188,7 +188,7 @@ impl Machine {
             let launch = Launch { companions, ..launch };
             self.enqueue_launch(state, rank, thread, launch);
         }
-        self.exchange(state, rank, thread, &transfers);
+        self.launch_transfers(state, rank, thread, &transfers);
         state.rank_mut(rank).threads[thread as usize].group = Group::default();
         self.done(state, rank, thread, &[]);
     }

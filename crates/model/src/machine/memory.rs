@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use super::contention::{Object, Touch};
-use super::state::{Access, Accessed, Memory, State, whole};
+use super::state::{Access, Accessed, Expectation, Memory, State, whole};
 use super::value::{Buffer, MemoryId};
 use super::{Machine, locked};
 use crate::fault::{About, OpRef, Rule};
@@ -50,7 +50,7 @@ impl Machine {
         };
         let r = state.rank_mut(rank);
         r.memory.insert(buffer.memory, Arc::new(memory));
-        r.costs.reserved_bytes += buffer.len_bytes;
+        r.costs.reserved_bytes += buffer.memory_len_bytes;
         r.costs.reserved_bytes_max = r.costs.reserved_bytes_max.max(r.costs.reserved_bytes);
     }
 
@@ -129,6 +129,16 @@ impl Machine {
         memory.pieces = kept;
     }
 
+    /// What a buffer holds that a rank works on.
+    pub(crate) fn held_in(&self, state: &State, rank: Rank, buffer: &Buffer) -> Content {
+        self.read(state, buffer.home(rank), &Range::of(buffer))
+    }
+
+    /// Replaces what a buffer holds that a rank works on.
+    pub(crate) fn fill(&self, state: &mut State, rank: Rank, buffer: &Buffer, content: Content) {
+        self.write(state, buffer.home(rank), &Range::of(buffer), content);
+    }
+
     /// A stream of the rank accesses a buffer now.
     pub(crate) fn access(
         &self,
@@ -139,12 +149,15 @@ impl Machine {
         access: Access,
         op: OpRef,
     ) {
-        let r = state.rank_mut(rank);
-        let clock = r.streams[stream].1.clock.clone();
-        let Some(memory) = r.memory.get_mut(&buffer.memory) else { return };
+        let clock = state.ranks[rank.at()].streams[stream].1.clock.clone();
+        let home = buffer.home(rank);
+        self.judge_closed(state, rank, buffer, op, clock.past());
+        let Some(memory) = state.rank_mut(home).memory.get_mut(&buffer.memory) else { return };
         let memory = Arc::make_mut(memory);
         let range = (buffer.offset_bytes, buffer.len_bytes);
-        let released = memory.released.is_some();
+        // A mapping keeps the pages: whoever frees them while it is open is judged there.
+        let released = memory.released.is_some() && buffer.through.is_none();
+        let stale = memory.released.is_some_and(|(by, epoch)| clock.after(by, epoch));
         let mut race = None;
         let epoch = clock.epoch();
         memory.accesses.retain(|old| {
@@ -169,7 +182,10 @@ impl Machine {
             access,
             op,
         });
-        let about = About::Memory(rank, buffer.memory);
+        let about = About::Memory(home, buffer.memory);
+        if stale && buffer.through.is_some() {
+            state.rank_mut(rank).corrupt = true;
+        }
         if released {
             self.find(state, Rule::Mem1, about, &[op], clock.past(), || {
                 format!(
@@ -182,17 +198,71 @@ impl Machine {
             Self::undefine(state, op);
         }
         if let Some(other) = race {
+            let held = (self.config.explain == super::Explain::Yes)
+                .then(|| self.show(&self.held_in(state, rank, buffer)))
+                .unwrap_or_default();
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
+                let (name, first, second) = (self.buffer_name(buffer), self.at(&other), self.at(&op));
+                if (op.rank, other.rank) == (home, home) {
+                    return format!(
+                        "on rank {} nothing orders the accesses to {name} at {first} and at {second}",
+                        rank.0
+                    );
+                }
                 format!(
-                    "on rank {} nothing orders the accesses to {} at {} and at {}",
-                    rank.0,
-                    self.buffer_name(buffer),
-                    self.at(&other),
-                    self.at(&op)
+                    "nothing orders the accesses to {name} of rank {} by rank {} at {first} and by rank {} at \
+                     {second}: it may hold {held} already",
+                    home.0, other.rank.0, op.rank.0
                 )
             });
             Self::undefine(state, op);
         }
+    }
+
+    /// What a buffer holds against what the author says. Which of two unordered writes it sees is a race, and
+    /// judged as one: where nobody specifies what follows, nothing is found here ([`Machine::finish`]).
+    pub(crate) fn judge_expectation(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        expected: &Expectation,
+        (op, past): (OpRef, u64),
+    ) {
+        let buffer = &expected.buffer;
+        let content = self.held_in(state, rank, buffer);
+        let met = {
+            let mut terms = locked(&self.terms);
+            let term = whole(&mut terms, &content);
+            terms.written_by(term, expected.kernel, expected.by)
+        };
+        if met {
+            return;
+        }
+        let home = buffer.home(rank);
+        let range = (buffer.offset_bytes, buffer.len_bytes);
+        let accesses = state.ranks[home.at()].memory.get(&buffer.memory).map(|memory| &memory.accesses);
+        let writes =
+            |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
+        let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
+        let mut ops = vec![op];
+        ops.extend(writer);
+        state.rank_mut(rank).corrupt = true;
+        self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
+            let writer = writer.map_or_else(
+                || "as it was allocated".to_owned(),
+                |writer| format!("written by rank {} at {}", writer.rank.0, self.at(&writer)),
+            );
+            format!(
+                "rank {} expects what {} wrote on rank {} in {} of rank {} ({}) and finds {}, {writer}",
+                rank.0,
+                self.name(expected.kernel),
+                expected.by.0,
+                self.buffer_name(buffer),
+                home.0,
+                self.at(&op),
+                self.show(&content)
+            )
+        });
     }
 
     /// Physical memory goes back to the driver.
@@ -207,12 +277,14 @@ impl Machine {
             return;
         }
         let buffer = Arc::clone(&memory.buffer);
-        let running = memory.accesses.iter().find(|a| !clock.after(a.actor, a.epoch)).map(|a| a.op);
+        let mine = |actor| self.rank_of(actor) == rank;
+        let running = memory.accesses.iter().find(|a| mine(a.actor) && !clock.after(a.actor, a.epoch));
+        let running = running.map(|a| a.op);
         let queued = state.ranks[rank.at()]
             .streams
             .iter()
             .flat_map(|(_, stream)| &stream.queue)
-            .find(|queued| queued.work.touches(id))
+            .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
             .map(|queued| queued.op);
         if let Some(user) = running.or(queued) {
             self.find(state, Rule::Mem1, About::Memory(rank, id), &[op, user], past, || {
@@ -226,6 +298,7 @@ impl Machine {
             });
             Self::undefine(state, user);
         }
+        self.judge_mapped(state, rank, thread, id, op);
         let frees = || format!("rank {} frees {} ({})", rank.0, self.memory_name(id), self.at(&op));
         if let Some((comm, nth, registered)) = Self::covering(state, rank, id) {
             self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
@@ -240,9 +313,9 @@ impl Machine {
         }
         self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);
         let r = state.rank_mut(rank);
-        r.free_addresses.push((buffer.address, buffer.len_bytes));
+        r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
         r.free_addresses.sort_unstable();
-        r.costs.reserved_bytes -= buffer.len_bytes;
+        r.costs.reserved_bytes -= buffer.memory_len_bytes;
         let memory = r.memory.get_mut(&id).expect("looked up above");
         // Peers and stale windows still see the old pages.
         Arc::make_mut(memory).released = Some((clock.actor(), clock.epoch()));

@@ -147,6 +147,10 @@ impl Machine {
     pub fn finish(&self, state: &mut State) {
         self.find_deadlocks(state);
         self.judge_connections(state);
+        if state.undefined.is_some() {
+            // Which contents a reader met is chance.
+            Arc::make_mut(&mut state.findings).retain(|(rule, _), _| *rule != Rule::Mem5);
+        }
         self.fill_behind_hangs(state);
         for rank in (0..self.config.ranks).map(Rank) {
             for at in 0..state.ranks[rank.at()].threads.len() {
@@ -173,8 +177,11 @@ impl Machine {
                 .filter_map(|op| match &op.work {
                     Work::Fresh(buffer) => Some(Arc::clone(buffer)),
                     Work::Kernel { .. }
+                    | Work::Copy { .. }
+                    | Work::Expect(_)
+                    | Work::Flag(..)
                     | Work::Collective(_)
-                    | Work::Exchange(_)
+                    | Work::Transfers(_)
                     | Work::Record(..)
                     | Work::Wait(..) => None,
                 })
@@ -191,7 +198,7 @@ impl Machine {
         let ranks: Vec<RankOutcome> =
             (0..self.config.ranks).map(|rank| self.rank_outcome(state, Rank(rank))).collect();
         let errors: Vec<Vec<CallError>> = state.ranks.iter().map(|rank| rank.errors.clone()).collect();
-        let corrupt = state.ranks.iter().any(|rank| rank.corrupt);
+        let corrupt = state.undefined.is_none() && state.ranks.iter().any(|rank| rank.corrupt);
         let data = if state.undefined.is_some() { Data::Undefined } else { self.data(state) };
         let worst = ranks.iter().map(|rank| match rank {
             RankOutcome::Finishes => Class::Finishes,
@@ -227,8 +234,11 @@ impl Machine {
             let head = stream.queue.front().expect("not empty");
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
-                Work::Exchange(exchange) => self.exchange_name(state, rank, exchange),
+                Work::Transfers(exchange) => self.transfers_name(state, rank, exchange),
                 Work::Kernel { name, .. } => self.name(*name).to_string(),
+                Work::Copy { to, .. } => format!("copy to {}", self.buffer_name(to)),
+                Work::Expect(expected) => format!("expect in {}", self.buffer_name(&expected.buffer)),
+                Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
                 Work::Fresh(buffer) => self.buffer_name(buffer),
                 Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
             };

@@ -10,8 +10,8 @@ use super::contention::{Object, ObjectKind, Touch};
 use super::memory::overlap;
 use super::poll::{PickOf, Picks, Poll};
 use super::state::{
-    Access, Exchange, GroupCall, Handshake, Link, Meeting, Message, Progress, Ran, State, StreamOp, Transfer,
-    Work, find,
+    Access, GroupCall, Handshake, Link, Meeting, Message, Progress, Ran, State, StreamOp, Transfer,
+    Transfers, Work, find,
 };
 use super::value::{Buffer, CommId, Value};
 use super::window::INVALID_ARGUMENT;
@@ -94,7 +94,7 @@ impl Machine {
             self.arrive(state, rank, thread, Meeting::Link(link, handshake));
             return;
         }
-        self.exchange(state, rank, thread, &calls);
+        self.launch_transfers(state, rank, thread, &calls);
         self.done(state, rank, thread, &[]);
     }
 
@@ -136,7 +136,18 @@ impl Machine {
         };
         let (count, dtype) = (call.count, call.dtype);
         let buffer = self.long_enough(state, rank, thread, (buffer, count * dtype.len_bytes()), op);
-        Some((comm, Transfer { way: call.way, peer, buffer: Arc::unwrap_or_clone(buffer), count, dtype, window: None, op }))
+        Some((
+            comm,
+            Transfer {
+                way: call.way,
+                peer,
+                buffer: Arc::unwrap_or_clone(buffer),
+                count,
+                dtype,
+                window: None,
+                op,
+            },
+        ))
     }
 
     /// A rank that sends to itself receives in the same group; else the call or the group returns an error
@@ -299,7 +310,7 @@ impl Machine {
     }
 
     /// Launches transfers: one exchange for each communicator, in one order on all ranks.
-    pub(crate) fn exchange(
+    pub(crate) fn launch_transfers(
         &self,
         state: &mut State,
         rank: Rank,
@@ -336,10 +347,10 @@ impl Machine {
             // What is only recorded has no place in the order of launches.
             let recorded = streams.iter().any(|stream| self.records(state, rank, *stream).is_some());
             let (turn, issue) = if recorded { (0, 0) } else { self.take_turn(state, rank, comm) };
-            let exchange = Arc::new(Exchange { comm, turn, issue, streams, transfers });
+            let exchange = Arc::new(Transfers { comm, turn, issue, streams, transfers });
             let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
             for stream in &exchange.streams {
-                let work = Work::Exchange(Arc::clone(&exchange));
+                let work = Work::Transfers(Arc::clone(&exchange));
                 let op = StreamOp { work, issue: called.clone(), op: exchange.op(), replay: None };
                 self.enqueue(state, rank, *stream, op);
             }
@@ -372,13 +383,13 @@ impl Machine {
     }
 
     /// The exchange of a communicator that a rank is in, with the first of its streams.
-    fn running(&self, state: &State, rank: Rank, comm: CommId) -> Option<(usize, Arc<Exchange>)> {
+    fn running(&self, state: &State, rank: Rank, comm: CommId) -> Option<(usize, Arc<Transfers>)> {
         let r = &state.ranks[rank.at()];
         let head = |stream: Token| {
             let at = find(&r.streams, &stream)?;
             let stream = &r.streams[at].1;
             match stream.queue.front().map(|op| &op.work) {
-                Some(Work::Exchange(exchange)) if exchange.comm == comm && !stream.hung => {
+                Some(Work::Transfers(exchange)) if exchange.comm == comm && !stream.hung => {
                     Some((at, exchange))
                 }
                 _ => None,
@@ -410,7 +421,7 @@ impl Machine {
     /// The links on which a stream's head waits for something.
     pub(crate) fn open_links(&self, state: &State, rank: Rank, stream: usize) -> Vec<Link> {
         let head = state.ranks[rank.at()].streams[stream].1.queue.front();
-        let Some(Work::Exchange(exchange)) = head.map(|op| &op.work) else { return Vec::new() };
+        let Some(Work::Transfers(exchange)) = head.map(|op| &op.work) else { return Vec::new() };
         let mut links: Vec<Link> = exchange.transfers.iter().map(|t| t.link(exchange.comm, rank)).collect();
         links.sort_unstable();
         links.dedup();
@@ -651,7 +662,7 @@ impl Machine {
         &self,
         state: &State,
         rank: Rank,
-        exchange: &'a Exchange,
+        exchange: &'a Transfers,
     ) -> impl Iterator<Item = &'a Transfer> + use<'a> {
         let progress = self.turns(state, rank, exchange.comm).and_then(|turns| turns.progress.clone());
         let progress = progress.filter(|_| self.has_turn(state, rank, exchange.comm, exchange.turn));
@@ -660,12 +671,12 @@ impl Machine {
     }
 
     /// The first of them.
-    pub(crate) fn open_half<'a>(&self, state: &State, rank: Rank, exchange: &'a Exchange) -> &'a Transfer {
+    pub(crate) fn open_half<'a>(&self, state: &State, rank: Rank, exchange: &'a Transfers) -> &'a Transfer {
         self.open_halves(state, rank, exchange).next().expect("an exchange that is over leaves its streams")
     }
 
     /// The first call of an exchange that is not over, in the spec's own names.
-    pub(crate) fn exchange_name(&self, state: &State, rank: Rank, exchange: &Exchange) -> String {
+    pub(crate) fn transfers_name(&self, state: &State, rank: Rank, exchange: &Transfers) -> String {
         let half = self.open_half(state, rank, exchange);
         let members = self.members(exchange.comm);
         let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();

@@ -16,7 +16,7 @@ use super::state::{State, Status, find};
 use super::thread::Next;
 use super::value::Value;
 use super::{Machine, Mode, ObjectKind};
-use crate::program::{Operand, Question, Verb};
+use crate::program::{FlagAct, Operand, Question, Verb};
 use crate::rank::{Rank, Thread, Token};
 
 /// Which calls may fail, and how often in one run.
@@ -237,10 +237,8 @@ impl Machine {
                 Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
                 _ => Poll::Run,
             },
-            Verb::StoreGet { key } => when(state.shared.keys.get(key).is_some_and(|key| key.entry.is_some())),
-            Verb::FlagWait { flag, value } => {
-                when(state.shared.flags.get(flag).map_or(0, |flag| flag.value) == *value)
-            }
+            Verb::StoreGet { key } => when(Self::key_is_set(state, *key)),
+            Verb::Flag { flag, act, stream: None } => when(Self::flag_allows(state, *flag, *act)),
             Verb::Step { .. }
             | Verb::Spawn { .. }
             | Verb::Exit { .. }
@@ -267,7 +265,13 @@ impl Machine {
             | Verb::Unlock { .. }
             | Verb::StoreSet { .. }
             | Verb::StoreDelete { .. }
-            | Verb::FlagWrite { .. }
+            | Verb::Flag { .. }
+            | Verb::Copy { .. }
+            | Verb::Expect { .. }
+            | Verb::IpcExport { .. }
+            | Verb::IpcOpen { .. }
+            | Verb::IpcClose { .. }
+            | Verb::Exchange { .. }
             | Verb::MapPut { .. }
             | Verb::MapPop { .. }
             | Verb::MapGet { .. }
@@ -312,7 +316,8 @@ impl Machine {
                     | Verb::AllAgree { .. }
                     | Verb::StoreSet { .. }
                     | Verb::StoreDelete { .. }
-                    | Verb::FlagWrite { .. }
+                    | Verb::Exchange { .. }
+                    | Verb::Flag { act: FlagAct::Write(_) | FlagAct::Swap { .. }, stream: None, .. }
             )
     }
 
@@ -465,8 +470,33 @@ impl Machine {
             Verb::StoreSet { key, .. } | Verb::StoreGet { key } | Verb::StoreDelete { key } => {
                 each(Object::named(Kind::StoreKey, *key));
             }
-            Verb::FlagWrite { flag, .. } | Verb::FlagWait { flag, .. } => {
-                each(Object::named(Kind::Flag, *flag));
+            Verb::Flag { flag, stream: None, .. } => each(Object::named(Kind::Flag, *flag)),
+            Verb::Flag { stream: Some(stream), .. } => {
+                each(Object::named(Kind::Stream, *stream));
+                each(Object::DEVICE);
+            }
+            Verb::Copy { to, from, stream } => {
+                each(Object::named(Kind::Stream, *stream));
+                each(Object::DEVICE);
+                self.memory_object(state, rank, to, each);
+                self.memory_object(state, rank, from, each);
+            }
+            Verb::Expect { buffer, stream, .. } => {
+                each(Object::named(Kind::Stream, *stream));
+                each(Object::DEVICE);
+                self.memory_object(state, rank, buffer, each);
+            }
+            Verb::IpcExport { buffer } | Verb::IpcClose { mapping: buffer } => {
+                self.memory_object(state, rank, buffer, each);
+            }
+            Verb::IpcOpen { handle } => {
+                if let Value::Handle(_, whole) = Self::value(state, rank, handle) {
+                    each(Object::memory(whole.memory));
+                }
+            }
+            Verb::Exchange { buffer, .. } => {
+                each(Object::HOSTS);
+                self.memory_object(state, rank, buffer, each);
             }
             Verb::MapPut { map, .. }
             | Verb::MapPop { map, .. }

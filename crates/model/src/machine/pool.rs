@@ -374,6 +374,7 @@ impl Machine {
             len_bytes: *len_bytes,
             memory_len_bytes: whole.memory_len_bytes,
             name: *name,
+            through: None,
             grew,
         };
         let r = state.rank_mut(rank);
@@ -430,10 +431,10 @@ impl Machine {
             len_bytes: *len_bytes,
             memory_len_bytes: whole_len,
             name: *name,
+            through: None,
             grew: true,
         });
-        let whole = Buffer { len_bytes: whole_len, ..Buffer::clone(&buffer) };
-        self.create(state, rank, *memory, &Arc::new(whole));
+        self.create(state, rank, *memory, &buffer);
         self.fresh_contents(state, rank, &buffer);
         self.done(state, rank, thread, &[Value::Buffer(buffer)]);
     }
@@ -561,6 +562,7 @@ fn add_segment(
         len_bytes,
         memory_len_bytes: len_bytes,
         name,
+        through: None,
         grew: false,
     };
     let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };

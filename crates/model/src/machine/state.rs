@@ -11,15 +11,17 @@ use std::sync::Arc;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
+use super::cell::{Cell, Written};
 use super::contention::Touches;
 use super::graph::Graph;
+use super::ipc::Mapping;
 use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
 use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::program::{
-    Answer, Collective, CollectiveKind, Declared, Dtype, MemoryKind, ReduceOp, SizeClasses, Stretch, TieBreak,
-    Way, WindowFlags,
+    Answer, Collective, CollectiveKind, Declared, Dtype, FlagAct, MemoryKind, ReduceOp, SizeClasses, Stretch,
+    TieBreak, Way, WindowFlags,
 };
 use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
@@ -37,6 +39,8 @@ pub enum Meeting {
     Link(Link, Handshake),
     /// The n-th host barrier or agreement of these ranks.
     Host(Arc<[Rank]>, u32),
+    /// The n-th exchange of shareable handles of these ranks.
+    Exchange(Arc<[Rank]>, u32),
 }
 
 /// The way from one rank of a communicator to another.
@@ -282,7 +286,7 @@ pub(crate) struct Transfer {
 
 /// Transfers that one rank launches at once: those of a group on one communicator, or a single one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Exchange {
+pub(crate) struct Transfers {
     pub(crate) comm: CommId,
     /// Position among the launches of the communicator's family on this rank.
     pub(crate) turn: u32,
@@ -293,7 +297,7 @@ pub(crate) struct Exchange {
     pub(crate) transfers: Vec<Transfer>,
 }
 
-impl Exchange {
+impl Transfers {
     /// The call that stands for it.
     pub(crate) fn op(&self) -> OpRef {
         self.transfers[0].op
@@ -352,13 +356,27 @@ pub(crate) enum Work {
         reads: Vec<Buffer>,
         writes: Vec<Buffer>,
     },
+    Copy {
+        to: Arc<Buffer>,
+        from: Arc<Buffer>,
+    },
+    Expect(Arc<Expectation>),
+    Flag(Token, FlagAct),
     Collective(Arc<Launch>),
-    Exchange(Arc<Exchange>),
+    Transfers(Arc<Transfers>),
     Record(Token, u32),
     Wait(Token, u32),
     /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
     /// a block of a caching allocator fills it on its stream.
     Fresh(Arc<Buffer>),
+}
+
+/// What the author says a buffer holds: what a kernel of a rank wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Expectation {
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) kernel: Token,
+    pub(crate) by: Rank,
 }
 
 #[derive(Debug, Clone)]
@@ -537,6 +555,7 @@ pub(crate) struct Accessed {
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
     pub(crate) kind: MemoryKind,
+    /// All that was asked for.
     pub(crate) buffer: Arc<Buffer>,
     /// By whom and when it went back to the driver; the time is a function of positions, like accesses.
     pub(crate) released: Option<(crate::clock::Actor, u32)>,
@@ -608,6 +627,8 @@ pub struct RankState {
     pub(crate) overlaps: Vec<Declaration>,
     pub(crate) pools: Vec<(Token, Pool)>,
     pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>>,
+    /// Memory of other ranks that this one has or had open.
+    pub(crate) mappings: Vec<Mapping>,
     pub(crate) live: Arc<BTreeSet<BlockId>>,
     pub(crate) mutexes: Vec<(Token, Mutex)>,
     pub(crate) graphs: Vec<(Token, Graph)>,
@@ -617,6 +638,7 @@ pub struct RankState {
     pub(crate) made: Vec<(Token, u32)>,
     pub(crate) inits: Vec<(Token, u32)>,
     pub(crate) hosts: Vec<(Arc<[Rank]>, u32)>,
+    pub(crate) exchanges: Vec<(Arc<[Rank]>, u32)>,
     pub(crate) free_addresses: Vec<(AddressId, u64)>,
     pub(crate) address_order: Arc<[Value]>,
     pub(crate) hash_order: Arc<[Value]>,
@@ -640,12 +662,14 @@ impl Hash for RankState {
         self.overlaps.hash(state);
         self.pools.hash(state);
         self.memory.hash(state);
+        self.mappings.hash(state);
         self.live.hash(state);
         self.mutexes.hash(state);
         self.graphs.hash(state);
         self.maps.hash(state);
         self.lists.hash(state);
         self.hosts.hash(state);
+        self.exchanges.hash(state);
         self.free_addresses.hash(state);
         self.address_order.hash(state);
         self.hash_order.hash(state);
@@ -653,27 +677,6 @@ impl Hash for RankState {
         self.errors.hash(state);
         self.costs.hash(state);
     }
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct StoreEntry {
-    pub(crate) value: Value,
-    pub(crate) set: Clock,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Key {
-    pub(crate) entry: Option<StoreEntry>,
-    /// The first set ever: the least that a blocking read is ordered after.
-    pub(crate) first: Option<Clock>,
-}
-
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Flag {
-    pub(crate) value: i64,
-    pub(crate) last: Option<Clock>,
-    /// The first write of each value.
-    pub(crate) first: BTreeMap<i64, Clock>,
 }
 
 /// A launch that took part in a collective or a transfer that ran.
@@ -718,8 +721,9 @@ pub(crate) struct Executed {
 /// What all ranks share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared {
-    pub(crate) keys: BTreeMap<Token, Key>,
-    pub(crate) flags: BTreeMap<Token, Flag>,
+    /// Nothing where a key was deleted.
+    pub(crate) keys: BTreeMap<Token, Cell<Option<Value>>>,
+    pub(crate) flags: BTreeMap<Token, Cell<i64>>,
     /// The order of communicator hashes, as far as anybody looked.
     pub(crate) comm_order: Vec<CommId>,
     pub(crate) executed: Vec<Executed>,
@@ -734,15 +738,12 @@ impl Hash for Shared {
     fn hash<H: Hasher>(&self, state: &mut H) {
         for (token, key) in &self.keys {
             token.hash(state);
-            if let Some(entry) = &key.entry {
-                entry.value.hash(state);
-                entry.set.hash(state);
+            if let Some(Written { value: Some(value), by, .. }) = key.last() {
+                (value, by).hash(state);
             }
         }
         for (token, flag) in &self.flags {
-            token.hash(state);
-            flag.value.hash(state);
-            flag.last.hash(state);
+            (token, flag.last().map(|write| (write.value, &write.by))).hash(state);
         }
         self.comm_order.hash(state);
         self.in_flight.hash(state);

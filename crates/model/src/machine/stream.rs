@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
-use super::state::{Access, Event, RankState, State, Stream, StreamOp, Work, find, whole};
-use super::value::{Buffer, MemoryId, Value};
+use super::state::{Access, Event, Expectation, RankState, State, Stream, StreamOp, Work, find, whole};
+use super::value::{Buffer, Value};
 use super::{Machine, Mode, locked};
 use crate::clock::Clock;
 use crate::fault::OpRef;
@@ -18,18 +18,16 @@ use crate::program::{Answer, Operand};
 use crate::rank::{Rank, Token};
 use crate::term::{Content, TermNode};
 
-use super::memory::Range;
-
 impl Work {
-    /// Whether it reads or writes this memory.
-    pub(crate) fn touches(&self, memory: MemoryId) -> bool {
+    /// What it reads or writes.
+    pub(crate) fn buffers(&self) -> Vec<&Buffer> {
         match self {
-            Self::Kernel { reads, writes, .. } => {
-                reads.iter().chain(writes).any(|buffer| buffer.memory == memory)
-            }
-            Self::Collective(launch) => launch.send.memory == memory || launch.recv.memory == memory,
-            Self::Exchange(exchange) => exchange.transfers.iter().any(|t| t.buffer.memory == memory),
-            Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => false,
+            Self::Kernel { reads, writes, .. } => reads.iter().chain(writes).collect(),
+            Self::Copy { to, from } => vec![to, from],
+            Self::Expect(expectation) => vec![&expectation.buffer],
+            Self::Collective(launch) => vec![&launch.send, &launch.recv],
+            Self::Transfers(exchange) => exchange.transfers.iter().map(|transfer| &transfer.buffer).collect(),
+            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
         }
     }
 }
@@ -92,16 +90,46 @@ impl Machine {
             operands.iter().map(given).collect()
         };
         if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
-            self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-            let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-            self.enqueue(
-                state,
-                rank,
-                stream,
-                StreamOp { work: Work::Kernel { name, reads, writes }, issue, op, replay: None },
-            );
+            self.launch(state, (rank, thread), stream, Work::Kernel { name, reads, writes }, op);
         }
         self.done(state, rank, thread, &[]);
+    }
+
+    pub(crate) fn copy(
+        &self,
+        state: &mut State,
+        (rank, thread): (Rank, u32),
+        (to, from): (&Operand, &Operand),
+        stream: Token,
+        op: OpRef,
+    ) {
+        let given = (self.given(state, rank, thread, to, op), self.given(state, rank, thread, from, op));
+        if let (Some(to), Some(from)) = given {
+            let to = self.long_enough(state, rank, thread, (to, from.len_bytes), op);
+            self.launch(state, (rank, thread), stream, Work::Copy { to, from }, op);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    pub(crate) fn expect(
+        &self,
+        state: &mut State,
+        (rank, thread): (Rank, u32),
+        (buffer, kernel, by): (&Operand, Token, Rank),
+        stream: Token,
+        op: OpRef,
+    ) {
+        if let Some(buffer) = self.given(state, rank, thread, buffer, op) {
+            let work = Work::Expect(Arc::new(Expectation { buffer, kernel, by }));
+            self.launch(state, (rank, thread), stream, work, op);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn launch(&self, state: &mut State, (rank, thread): (Rank, u32), stream: Token, work: Work, op: OpRef) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay: None });
     }
 
     pub(crate) fn event_record(
@@ -257,8 +285,11 @@ impl Machine {
     pub(crate) fn head_ready(&self, state: &State, rank: Rank, stream: usize) -> bool {
         let r = &state.ranks[rank.at()];
         match r.streams[stream].1.queue.front().map(|op| &op.work) {
-            None | Some(Work::Collective(_) | Work::Exchange(_)) => false,
-            Some(Work::Kernel { .. } | Work::Record(..) | Work::Fresh(_)) => true,
+            None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
+            Some(
+                Work::Kernel { .. } | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
+            ) => true,
+            Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
             Some(Work::Wait(event, nth)) => {
                 *nth == 0 || event_of(r, *event).is_some_and(|event| event.complete.contains_key(nth))
             }
@@ -282,19 +313,32 @@ impl Machine {
                 for buffer in &reads {
                     self.access(state, rank, stream, buffer, Access::Read, head.op);
                 }
-                for buffer in &writes {
-                    self.access(state, rank, stream, buffer, Access::Write, head.op);
-                }
                 let inputs: Vec<Content> =
-                    reads.iter().map(|buffer| self.read(state, rank, &Range::of(buffer))).collect();
+                    reads.iter().map(|buffer| self.held_in(state, rank, buffer)).collect();
                 let term = {
                     let mut terms = locked(&self.terms);
                     let inputs = inputs.iter().map(|content| whole(&mut terms, content)).collect();
                     terms.intern(TermNode::Kernel(name, rank, inputs))
                 };
                 for buffer in &writes {
-                    self.write(state, rank, &Range::of(buffer), Content::Whole(term));
+                    self.fill(state, rank, buffer, Content::Whole(term));
+                    self.access(state, rank, stream, buffer, Access::Write, head.op);
                 }
+            }
+            Work::Copy { to, from } => {
+                self.access(state, rank, stream, &from, Access::Read, head.op);
+                let content = self.held_in(state, rank, &from);
+                self.fill(state, rank, &to, content);
+                self.access(state, rank, stream, &to, Access::Write, head.op);
+            }
+            Work::Expect(expectation) => {
+                self.access(state, rank, stream, &expectation.buffer, Access::Read, head.op);
+                self.judge_expectation(state, rank, &expectation, (head.op, head.issue.past()));
+            }
+            Work::Flag(flag, act) => {
+                let mut clock = r.streams[stream].1.clock.clone();
+                self.act(state, (flag, act), &mut clock, head.op);
+                state.rank_mut(rank).streams[stream].1.clock = clock;
             }
             Work::Record(event, nth) => {
                 let clock = r.streams[stream].1.clock.clone();
@@ -306,7 +350,7 @@ impl Machine {
                 }
             }
             Work::Fresh(_) => unreachable!("nothing that anybody could wait for"),
-            Work::Collective(_) | Work::Exchange(_) => {
+            Work::Collective(_) | Work::Transfers(_) => {
                 unreachable!("what communicates runs on several ranks")
             }
         }

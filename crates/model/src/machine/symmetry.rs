@@ -82,19 +82,13 @@ impl Machine {
         }
         let clock = |clock: &mut Clock| *clock = clock.renumbered(&actors);
         let shared = state.shared_mut();
-        for key in shared.keys.values_mut() {
-            if let Some(entry) = &mut key.entry {
-                clock(&mut entry.set);
-            }
-            if let Some(first) = &mut key.first {
-                clock(first);
-            }
+        for write in shared.keys.values_mut().flat_map(|cell| &mut cell.writes) {
+            clock(&mut write.by);
+            write.op = op_ref(&write.op, to);
         }
-        for flag in shared.flags.values_mut() {
-            if let Some(last) = &mut flag.last {
-                clock(last);
-            }
-            flag.first.values_mut().for_each(clock);
+        for write in shared.flags.values_mut().flat_map(|cell| &mut cell.writes) {
+            clock(&mut write.by);
+            write.op = op_ref(&write.op, to);
         }
         for rows in shared.touches.values_mut() {
             for row in rows {
@@ -136,9 +130,10 @@ impl Machine {
     ) -> bool {
         let alike = |clock: &Clock| clock.alike(actors);
         let threads = rank.threads.iter().all(|t| alike(&t.clock));
-        let streams = rank.streams.iter().all(|(_, stream)| {
-            alike(&stream.clock) && stream.queue.iter().all(|op| alike(&op.issue))
-        });
+        let streams = rank
+            .streams
+            .iter()
+            .all(|(_, stream)| alike(&stream.clock) && stream.queue.iter().all(|op| alike(&op.issue)));
         let events = rank.events.iter().all(|(_, event)| event.complete.values().all(alike));
         let mutexes = rank.mutexes.iter().all(|(_, mutex)| alike(&mutex.released));
         let pools = rank.pools.iter().all(|(_, pool)| alike(&pool.released));

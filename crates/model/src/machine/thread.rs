@@ -143,14 +143,32 @@ impl Machine {
                 _ => Value::Null,
             },
             Operand::Segment(of) => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => state.ranks[rank.at()]
-                    .memory
-                    .get(&buffer.memory)
-                    .map_or(Value::Null, |memory| Value::Buffer(Arc::clone(&memory.buffer))),
+                Value::Buffer(buffer) => {
+                    let memory = state.ranks[buffer.home(rank).at()].memory.get(&buffer.memory);
+                    memory.map_or(Value::Null, |memory| {
+                        let mut whole = Buffer::clone(&memory.buffer);
+                        whole.len_bytes = whole.memory_len_bytes;
+                        whole.through = buffer.through;
+                        Value::Buffer(Arc::new(whole))
+                    })
+                }
                 _ => Value::Null,
             },
+            Operand::At { of, like } => {
+                match (Self::value(state, rank, of), Self::value(state, rank, like)) {
+                    (Value::Buffer(of), Value::Buffer(like)) => {
+                        let mut there = Buffer::clone(&of);
+                        (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
+                        Value::Buffer(Arc::new(there))
+                    }
+                    _ => Value::Null,
+                }
+            }
             Operand::Address(of) => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.address, buffer.offset_bytes)),
+                Value::Buffer(buffer) => Value::Address(match buffer.through {
+                    Some(mapping) => Address::Mapping(mapping, buffer.offset_bytes),
+                    None => Address::Memory(buffer.address, buffer.offset_bytes),
+                }),
                 Value::Comm(comm) => Value::Address(Address::Comm(comm)),
                 _ => Value::Null,
             },
@@ -309,6 +327,12 @@ impl Machine {
             Verb::Kernel { name, reads, writes, stream } => {
                 self.kernel(state, rank, thread, *name, (reads, writes), *stream, op);
             }
+            Verb::Copy { to, from, stream } => {
+                self.copy(state, (rank, thread), (to, from), *stream, op);
+            }
+            Verb::Expect { buffer, kernel, by, stream } => {
+                self.expect(state, (rank, thread), (buffer, *kernel, *by), *stream, op);
+            }
             Verb::EventRecord { event, stream } => {
                 self.event_record(state, rank, thread, *event, *stream, op);
             }
@@ -332,11 +356,16 @@ impl Machine {
             }
             Verb::Lock { mutex } => self.lock(state, rank, thread, *mutex),
             Verb::Unlock { mutex } => self.unlock(state, rank, thread, *mutex, op),
-            Verb::StoreSet { .. }
-            | Verb::StoreGet { .. }
-            | Verb::StoreDelete { .. }
-            | Verb::FlagWrite { .. }
-            | Verb::FlagWait { .. } => self.run_store(state, rank, thread, verb, op),
+            Verb::StoreSet { .. } | Verb::StoreGet { .. } | Verb::StoreDelete { .. } => {
+                self.run_store(state, rank, thread, verb, op)
+            }
+            Verb::Flag { flag, act, stream } => {
+                self.run_flag(state, (rank, thread), (*flag, *act), *stream, op);
+            }
+            Verb::IpcExport { .. } | Verb::IpcOpen { .. } | Verb::IpcClose { .. } => {
+                self.run_ipc(state, rank, thread, verb, op);
+            }
+            Verb::Exchange { members, .. } => self.exchange(state, rank, thread, members),
             Verb::MapPut { .. }
             | Verb::MapPop { .. }
             | Verb::MapGet { .. }
@@ -453,7 +482,8 @@ impl Machine {
     pub(crate) fn same(a: &Value, b: &Value) -> bool {
         match (a, b) {
             (Value::Buffer(a), Value::Buffer(b)) => {
-                (a.memory, a.offset_bytes, a.block) == (b.memory, b.offset_bytes, b.block)
+                (a.memory, a.offset_bytes, a.block, a.through)
+                    == (b.memory, b.offset_bytes, b.block, b.through)
             }
             (a, b) => a == b,
         }

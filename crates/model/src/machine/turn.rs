@@ -24,8 +24,14 @@ impl Work {
     pub(crate) fn turn(&self) -> Option<(CommId, u32)> {
         match self {
             Self::Collective(launch) => Some((launch.comm, launch.turn)),
-            Self::Exchange(exchange) => Some((exchange.comm, exchange.turn)),
-            Self::Kernel { .. } | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => None,
+            Self::Transfers(exchange) => Some((exchange.comm, exchange.turn)),
+            Self::Kernel { .. }
+            | Self::Copy { .. }
+            | Self::Expect(_)
+            | Self::Flag(..)
+            | Self::Record(..)
+            | Self::Wait(..)
+            | Self::Fresh(_) => None,
         }
     }
 }

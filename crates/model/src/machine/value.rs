@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::rank::Token;
+use crate::rank::{Rank, Token};
 
 /// A communicator, the same on all its members. Resolved by [`Machine::comm`](super::Machine::comm).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +36,15 @@ pub struct AddressId(pub MemoryId);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockId(pub MemoryId);
 
+/// The n-th mapping of a rank, and the rank whose memory it maps. Never reused, not even after a close.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MappingId {
+    /// Whose memory.
+    pub of: Rank,
+    /// Position among the mappings of the rank that opened it.
+    pub nth: u32,
+}
+
 /// A range of memory that the program holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Buffer {
@@ -53,8 +62,18 @@ pub struct Buffer {
     pub memory_len_bytes: u64,
     /// Name in reports.
     pub name: Token,
+    /// The mapping through which it is reached, if it is memory of another rank.
+    pub through: Option<MappingId>,
     /// Whether the allocation took a new segment.
     pub grew: bool,
+}
+
+impl Buffer {
+    /// The rank whose memory it is, for a rank that holds it.
+    #[must_use]
+    pub fn home(&self, holder: Rank) -> Rank {
+        self.through.map_or(holder, |mapping| mapping.of)
+    }
 }
 
 /// An opaque address with equality.
@@ -62,6 +81,8 @@ pub struct Buffer {
 pub enum Address {
     /// In memory, at a byte offset.
     Memory(AddressId, u64),
+    /// In a mapping of a peer's memory, at a byte offset.
+    Mapping(MappingId, u64),
     /// Of a communicator.
     Comm(CommId),
 }
@@ -83,6 +104,8 @@ pub enum Value {
     Buffer(Arc<Buffer>),
     /// The n-th window of a communicator.
     Window(CommId, u32),
+    /// A handle of an allocation of a rank: which memory, and at which address.
+    Handle(Rank, Arc<Buffer>),
     /// A host thread of the rank.
     Thread(u32),
     /// The segments that a trim released.

@@ -331,6 +331,9 @@ impl Machine {
     /// The window in which a buffer starts: greatest start, then the last inserted; one look at its end.
     pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<Found<'a>> {
         let view = &rank.views[find(&rank.views, &comm)?].1;
+        if buffer.through.is_some() {
+            return None;
+        }
         let mut best: Option<&Window> = None;
         for window in &view.windows {
             let starts = window.live
@@ -412,14 +415,17 @@ impl Machine {
                 let uses = [launch.send_window, launch.recv_window];
                 uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
             }
-            Work::Exchange(exchange) if exchange.comm == comm => {
+            Work::Transfers(exchange) if exchange.comm == comm => {
                 exchange.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
             }
             Work::Kernel { .. }
             | Work::Collective(_)
-            | Work::Exchange(_)
+            | Work::Transfers(_)
             | Work::Record(..)
             | Work::Wait(..)
+            | Work::Copy { .. }
+            | Work::Expect(_)
+            | Work::Flag(..)
             | Work::Fresh(_) => None,
         });
         if !done || queued.is_some() {

@@ -1,6 +1,8 @@
 //! Operations and picks in the spec's own names, for lanes, sentences and traces.
 //! Not here: the layout of reports.
 
+use std::sync::Arc;
+
 use super::Machine;
 use super::poll::{FaultOf, PickOf};
 use super::state::State;
@@ -20,16 +22,20 @@ impl Machine {
             Value::Int(number) => number.to_string(),
             Value::Token(token) | Value::Stream(token) | Value::Event(token) => self.name(*token).to_string(),
             Value::Comm(comm) => self.comm_name(*comm).to_string(),
-            Value::Buffer(buffer) => match buffer.block {
-                Some(_) => self.name(buffer.name).to_string(),
-                None => self.memory_name(buffer.memory),
+            Value::Buffer(buffer) => match buffer.through {
+                Some(mapping) => format!("r{}.{}", mapping.of.0, self.buffer_name(buffer)),
+                None => self.buffer_name(buffer),
             },
             Value::Window(comm, nth) => format!("{}#{nth}", self.comm_name(*comm)),
+            Value::Handle(of, whole) => format!("handle of r{}.{}", of.0, self.memory_name(whole.memory)),
             Value::Thread(thread) => format!("thread {thread}"),
             Value::Trimmed(segments) => format!("{} segments", segments.len()),
             Value::Address(Address::Memory(address, 0)) => format!("&{}", self.memory_name(address.0)),
             Value::Address(Address::Memory(address, offset)) => {
                 format!("&{}+{offset}", self.memory_name(address.0))
+            }
+            Value::Address(Address::Mapping(mapping, offset)) => {
+                format!("&mapping {} of rank {}+{offset}", mapping.nth, mapping.of.0)
             }
             Value::Address(Address::Comm(comm)) => format!("&{}", self.comm_name(*comm)),
             Value::Tuple(parts) => {
@@ -65,6 +71,30 @@ impl Machine {
             Next::Ask(question, _) => self.question_name(state, rank, question),
             Next::Return => "the end".to_owned(),
         }
+    }
+
+    /// The operation at the head of a stream, and the same in words.
+    #[must_use]
+    pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {
+        let (name, stream) = state.ranks[rank.at()].streams.get(stream as usize)?;
+        let head = stream.queue.front()?;
+        Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name(*name))))
+    }
+
+    /// The number of a stream of a rank that was used under this name.
+    #[must_use]
+    pub fn stream_named(&self, state: &State, rank: Rank, name: &str) -> Option<u32> {
+        let at = state.ranks[rank.at()].streams.iter().position(|(token, _)| *self.name(*token) == *name);
+        at.map(|at| u32::try_from(at).expect("few streams a rank"))
+    }
+
+    /// The name of a stream of a rank.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    #[must_use]
+    pub fn stream_name(&self, state: &State, rank: Rank, stream: u32) -> Arc<str> {
+        self.name(state.ranks[rank.at()].streams[stream as usize].0)
     }
 
     /// A question in words.

@@ -123,7 +123,19 @@ impl RankDevice {
     pub fn clean(&mut self) -> Result<(), Error> {
         let Some(tables) = self.left.take() else { return Ok(()) };
         self.shared.inspect.reset();
-        let Tables { comms, memory, streams, events, marks, sums, graphs, captured_events, .. } = tables;
+        let Tables {
+            comms,
+            memory,
+            mappings,
+            words,
+            streams,
+            events,
+            marks,
+            sums,
+            graphs,
+            captured_events,
+            ..
+        } = tables;
         // NCCL destroys no communicator while a graph lives that captured it.
         let mut ended = Ok(());
         for graph in graphs.into_values() {
@@ -131,6 +143,12 @@ impl RankDevice {
         }
         let mut result = ended.and(end_comms(comms));
         let mut note = |done: Result<(), Error>| result = result.clone().and(done);
+        for mapping in mappings.into_iter().flat_map(|row| row.open) {
+            note(mapping.end());
+        }
+        if let Some(words) = words.and_then(Arc::into_inner) {
+            note(words.end());
+        }
         for row in memory.into_values() {
             if let Some(physical) = row.physical {
                 note(physical.end());

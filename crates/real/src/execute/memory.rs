@@ -217,7 +217,7 @@ impl Thread<'_, '_> {
         let whole =
             Buffer { block, memory: made, base, offset_bytes: 0, len_bytes, name, grew: block.is_some() };
         let whole = Arc::new(whole);
-        let row = MemoryRow { whole: Arc::clone(&whole), physical: Some(physical) };
+        let row = MemoryRow { whole: Arc::clone(&whole), asked_bytes: len_bytes, physical: Some(physical) };
         tables.memory.insert(made, row);
         self.run.shared.aside.fill_bytes(&whole.range(), POISON_BYTE)?;
         self.run.shared.settle()?;
@@ -238,7 +238,7 @@ impl Thread<'_, '_> {
             let alloc = || Memory::alloc(&self.device, len_bytes);
             let memory = match made.owner {
                 Owner::Pool(_) => alloc(),
-                Owner::Program(_) => self.unrelaxed(alloc),
+                Owner::Program(_) | Owner::Peer(_) => self.unrelaxed(alloc),
             };
             return memory.map(Physical::Ordinary);
         }
@@ -248,7 +248,7 @@ impl Thread<'_, '_> {
             let alloc = || Segment::alloc(&self.device, len_bytes);
             let segment = match made.owner {
                 Owner::Pool(_) => alloc(),
-                Owner::Program(_) => self.unrelaxed(alloc),
+                Owner::Program(_) | Owner::Peer(_) => self.unrelaxed(alloc),
             };
             return segment.map(Physical::Segment);
         }
@@ -272,9 +272,13 @@ impl Thread<'_, '_> {
         order: &[SegmentName],
         len_bytes: u64,
     ) -> Result<u64, Error> {
-        let (Owner::Pool(owner) | Owner::Program(owner)) = made.owner;
-        let owner = self.run.source.token(owner);
-        let position = order.iter().position(|name| *name.owner == *owner && name.nth == made.nth);
+        let position = match made.owner {
+            Owner::Pool(owner) | Owner::Program(owner) => {
+                let owner = self.run.source.token(owner);
+                order.iter().position(|name| *name.owner == *owner && name.nth == made.nth)
+            }
+            Owner::Peer(_) => None,
+        };
         match position {
             Some(position) if slots.take(position as u64, len_bytes) => Ok(position as u64),
             Some(_) | None => slots.take_above(order.len() as u64, len_bytes),
@@ -315,6 +319,9 @@ impl Thread<'_, '_> {
             let whole =
                 thread.make(&mut tables, (made, name, Some(made)), (whole_bytes, kind), Comeback::Luck)?;
             tables.made.insert(name, nth + 1);
+            if let Some(row) = tables.memory.get_mut(&made) {
+                row.asked_bytes = len_bytes;
+            }
             tables.live.insert(made);
             drop(tables);
             let buffer = Arc::new(Buffer { len_bytes, ..Buffer::clone(&whole) });
@@ -342,6 +349,8 @@ impl Thread<'_, '_> {
                 }
                 Ok(())
             }
+            // A mapping is closed, not freed.
+            Owner::Peer(_) => Ok(()),
             Owner::Program(_) => {
                 let ordinary = {
                     let tables = self.run.tables();

@@ -84,6 +84,25 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
+    pub(crate) fn copy(
+        &mut self,
+        verb: &Verb,
+        (to, from): (&Operand, &Operand),
+        stream: Token,
+    ) -> Result<(), Stop> {
+        let range = |operand: &Operand| {
+            self.run.tables().buffer(&*self.run.source, operand).map(|buffer| buffer.range())
+        };
+        let (Some(to), Some(from)) = (range(to), range(from)) else { return Ok(()) };
+        let (at, stream) = self.stream(stream)?;
+        let words = self.words(verb);
+        let result = self.inside(&words, WaitsFor::Hosts, |_| stream.copy(&from, &to));
+        if self.noted(&words, result)?.is_some() {
+            self.launched(at, self.at().index)?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn event_record(&mut self, verb: &Verb, event: Token, stream: Token) -> Result<(), Stop> {
         let (at, on) = self.stream(stream)?;
         let words = self.words(verb);
@@ -171,6 +190,7 @@ impl Thread<'_, '_> {
             | Value::Comm(_)
             | Value::Buffer(_)
             | Value::Window(..)
+            | Value::Handle(_)
             | Value::Thread(_)
             | Value::Trimmed(_)
             | Value::Address(_)

@@ -12,6 +12,8 @@ use super::graph::GraphRow;
 use super::value::{Address, Base, Buffer, Made, Value};
 use crate::comm::Comm;
 use crate::event::Event;
+use crate::flag::Words;
+use crate::ipc::{Handle, Mapping};
 use crate::memory::Memory;
 use crate::placement::Slots;
 use crate::pool::{self, Pool};
@@ -79,7 +81,27 @@ impl Physical {
 #[derive(Debug)]
 pub(crate) struct MemoryRow {
     pub(crate) whole: Arc<Buffer>,
+    /// Without what was added to make it whole pieces.
+    pub(crate) asked_bytes: u64,
     pub(crate) physical: Option<Physical>,
+}
+
+/// Memory of another rank.
+#[derive(Debug)]
+pub(crate) struct MappingRow {
+    pub(crate) of: Rank,
+    pub(crate) name: String,
+    pub(crate) handle: Handle,
+    /// One for each open that was not closed yet.
+    pub(crate) open: Vec<Mapping>,
+}
+
+/// Whether handles of a rank's memory were given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Lends {
+    #[default]
+    Nothing,
+    Memory,
 }
 
 /// A registration.
@@ -135,6 +157,11 @@ pub(crate) struct Tables {
     /// Blocks of pools that have not gone back yet, deferred ones included.
     pub(crate) blocks: BTreeMap<Made, pool::Block>,
     pub(crate) memory: BTreeMap<Made, MemoryRow>,
+    pub(crate) mappings: Vec<MappingRow>,
+    /// Whether some other rank may work on memory of this one.
+    pub(crate) lends: Lends,
+    /// The flags of the case, from the first use of one.
+    pub(crate) words: Option<Arc<Words>>,
     /// Allocations that the program has not freed.
     pub(crate) live: BTreeSet<Made>,
     pub(crate) maps: BTreeMap<Token, Vec<(Value, Value)>>,
@@ -143,6 +170,7 @@ pub(crate) struct Tables {
     pub(crate) made: BTreeMap<Token, u32>,
     pub(crate) inits: BTreeMap<Token, u32>,
     pub(crate) hosts: BTreeMap<Arc<[Rank]>, u32>,
+    pub(crate) exchanges: BTreeMap<Arc<[Rank]>, u32>,
     /// Addresses of released memory with its length, in the order of the memory that was first there.
     pub(crate) free_addresses: Vec<(Base, u64)>,
     pub(crate) address_order: Vec<Value>,
@@ -188,6 +216,14 @@ impl Tables {
             Operand::Segment(of) => buffer_of(of)
                 .and_then(|buffer| self.memory.get(&buffer.memory))
                 .map_or(Value::Null, |memory| Value::Buffer(Arc::clone(&memory.whole))),
+            Operand::At { of, like } => match (buffer_of(of), buffer_of(like)) {
+                (Some(of), Some(like)) => {
+                    let mut there = Buffer::clone(&of);
+                    (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
+                    Value::Buffer(Arc::new(there))
+                }
+                _ => Value::Null,
+            },
             Operand::Address(of) => match self.value(source, of) {
                 Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.base, buffer.offset_bytes)),
                 Value::Comm(comm) => Value::Address(Address::Comm(comm)),
@@ -196,6 +232,7 @@ impl Tables {
                 | Value::Int(_)
                 | Value::Name(_)
                 | Value::Window(..)
+                | Value::Handle(_)
                 | Value::Thread(_)
                 | Value::Trimmed(_)
                 | Value::Address(_)

@@ -378,9 +378,19 @@ impl Thread<'_, '_> {
             | Verb::AllAgree { .. }
             | Verb::StoreSet { .. }
             | Verb::StoreGet { .. }
-            | Verb::StoreDelete { .. }
-            | Verb::FlagWrite { .. }
-            | Verb::FlagWait { .. } => self.meet_hosts(verb),
+            | Verb::StoreDelete { .. } => self.meet_hosts(verb),
+            Verb::Expect { .. } => nothing,
+            Verb::Flag { flag, act, stream } => self.flag(verb, *flag, *act, *stream).and(nothing),
+            Verb::Copy { to, from, stream } => self.copy(verb, (to, from), *stream).and(nothing),
+            Verb::IpcExport { buffer } => self.export(verb, buffer).map(Some),
+            Verb::IpcOpen { handle } => self.open(verb, handle).map(Some),
+            Verb::IpcClose { mapping } => self.close(verb, mapping).and(nothing),
+            Verb::Exchange { members, name, buffer } => {
+                // The one operation that produces several slots.
+                let produced = self.exchange(verb, members, *name, buffer)?;
+                self.run.tables().produce(self.number, produced);
+                nothing
+            }
             Verb::Lock { mutex } => {
                 let words = self.words(verb);
                 let mut tables = self.wait_inside(&words, |tables| !tables.mutexes.contains_key(mutex))?;
@@ -533,10 +543,6 @@ impl Thread<'_, '_> {
                 return Ok(Some(Value::from_store(&host.store_get(&name(key))?)));
             } else if let Verb::StoreDelete { key } = verb {
                 host.store_delete(&name(key))?;
-            } else if let Verb::FlagWrite { flag, value } = verb {
-                host.flag_write(&name(flag), *value)?;
-            } else if let Verb::FlagWait { flag, value } = verb {
-                host.flag_wait(&name(flag), *value)?;
             }
             Ok(None)
         })

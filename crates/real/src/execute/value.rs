@@ -5,6 +5,7 @@
 use std::sync::Arc;
 
 use rankcheck_model::{Rank, Token};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::ffi::DeviceRange;
@@ -16,6 +17,8 @@ pub(crate) enum Owner {
     Pool(Token),
     /// The program, by the buffer's name.
     Program(Token),
+    /// Another rank: what is mapped here, by the number of the mapping.
+    Peer(Rank),
 }
 
 /// The n-th piece of memory, or the n-th block, of an owner. Never reused.
@@ -72,6 +75,18 @@ pub(crate) enum Address {
     Comm(usize),
 }
 
+/// A handle of memory of some rank, as it travels.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Lent {
+    pub(crate) rank: Rank,
+    /// The memory, in words.
+    pub(crate) name: String,
+    /// As much as its owner asked for.
+    pub(crate) len_bytes: u64,
+    /// What the driver made.
+    pub(crate) bytes: Vec<u8>,
+}
+
 /// What a slot holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
@@ -85,6 +100,7 @@ pub(crate) enum Value {
     Buffer(Arc<Buffer>),
     /// A window of a communicator, by its number there.
     Window(usize, usize),
+    Handle(Arc<Lent>),
     Thread(u32),
     Trimmed(Arc<[Arc<Buffer>]>),
     Address(Address),
@@ -117,6 +133,7 @@ impl Value {
             | Self::Comm(_)
             | Self::Buffer(_)
             | Self::Window(..)
+            | Self::Handle(_)
             | Self::Thread(_)
             | Self::Trimmed(_)
             | Self::Address(_)
@@ -140,6 +157,7 @@ impl Value {
             | Self::Name(_)
             | Self::Comm(_)
             | Self::Window(..)
+            | Self::Handle(_)
             | Self::Thread(_)
             | Self::Trimmed(_)
             | Self::Address(Address::Comm(_))
@@ -174,6 +192,7 @@ impl Value {
             | Self::Comm(_)
             | Self::Buffer(_)
             | Self::Window(..)
+            | Self::Handle(_)
             | Self::Thread(_)
             | Self::Trimmed(_)
             | Self::Address(Address::Comm(_))
@@ -193,6 +212,7 @@ impl Value {
             Self::Name(name) => json!(&**name),
             Self::Tuple(parts) => parts.iter().map(|part| part.to_store(rank, words)).collect(),
             Self::Foreign(text) => json!({ "foreign": &**text }),
+            Self::Handle(lent) => json!({ "handle": &**lent }),
             Self::Comm(_)
             | Self::Buffer(_)
             | Self::Window(..)
@@ -214,6 +234,10 @@ impl Value {
             serde_json::Value::String(name) => Self::Name(name.as_str().into()),
             serde_json::Value::Array(parts) => Self::Tuple(parts.iter().map(Self::from_store).collect()),
             serde_json::Value::Object(object) => {
+                let lent = object.get("handle").cloned().map(serde_json::from_value::<Lent>);
+                if let Some(Ok(lent)) = lent {
+                    return Self::Handle(Arc::new(lent));
+                }
                 let text = object.get("foreign").and_then(serde_json::Value::as_str).unwrap_or_default();
                 Self::Foreign(text.into())
             }
@@ -254,5 +278,8 @@ mod tests {
         let foreign = Value::from_store(&buffer(0, 64, 0).to_store(Rank(1), &words));
         assert_eq!(foreign, Value::Foreign("x of rank 1".into()));
         assert_eq!(Value::from_store(&foreign.to_store(Rank(0), &words)), foreign);
+        let lent = Lent { rank: Rank(1), name: "x".to_owned(), len_bytes: 8, bytes: vec![7; 64] };
+        let handle = Value::Handle(Arc::new(lent));
+        assert_eq!(Value::from_store(&handle.to_store(Rank(1), &words)), handle);
     }
 }

@@ -8,11 +8,12 @@ use super::tables::Tables;
 use super::value::{Address, Made, Owner, Value};
 
 /// Memory in words: `symm.S0` for the first segment of pool `symm`.
-fn memory(source: &dyn Source, made: Made) -> String {
+pub(crate) fn memory(source: &dyn Source, made: Made) -> String {
     match made.owner {
         Owner::Pool(pool) => format!("{}.S{}", source.token(pool), made.nth),
         Owner::Program(name) if made.nth == 0 => source.token(name).to_string(),
         Owner::Program(name) => format!("{}.{}", source.token(name), made.nth),
+        Owner::Peer(rank) => format!("mapping {} of rank {}", made.nth, rank.0),
     }
 }
 
@@ -27,9 +28,15 @@ pub(crate) fn value(tables: &Tables, source: &dyn Source, of: &Value) -> String 
         Value::Comm(comm) => tables.comms[*comm].name.to_string(),
         Value::Buffer(buffer) => match buffer.block {
             Some(_) => source.token(buffer.name).to_string(),
-            None => memory(source, buffer.memory),
+            None => match buffer.memory.owner {
+                Owner::Peer(rank) => {
+                    format!("r{}.{}", rank.0, tables.mappings[buffer.memory.nth as usize].name)
+                }
+                Owner::Pool(_) | Owner::Program(_) => memory(source, buffer.memory),
+            },
         },
         Value::Window(comm, nth) => format!("{}#{nth}", tables.comms[*comm].name),
+        Value::Handle(lent) => format!("handle of r{}.{}", lent.rank.0, lent.name),
         Value::Thread(thread) => format!("thread {thread}"),
         Value::Trimmed(segments) => format!("{} segments", segments.len()),
         Value::Address(Address::Memory(base, 0)) => format!("&{}", memory(source, base.first)),

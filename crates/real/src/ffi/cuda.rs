@@ -1,7 +1,7 @@
 //! Owners of what the CUDA driver hands out: a device's context, streams, events, ordinary memory.
 //!
-//! Not here: kernels, memory at a chosen address and what a machine has, graphs, which lie beside this file;
-//! IPC handles.
+//! Not here: kernels, memory at a chosen address, handles for other processes, shared words, graphs and what a
+//! machine has, which lie beside this file.
 
 use std::ffi::c_void;
 use std::marker::PhantomData;
@@ -12,13 +12,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use cudarc::driver::result::stream::StreamKind;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
-use rankcheck_model::CaptureMode;
+use rankcheck_model::{CaptureMode, Test};
 
 use super::{DeviceRange, Found, Libraries};
 use crate::Error;
 
 /// The calls of this module and of its neighbours, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 53] = [
+const SYMBOLS: [&str; 60] = [
     "cuInit",
     "cuDeviceGet",
     "cuDeviceGetCount",
@@ -72,6 +72,13 @@ const SYMBOLS: [&str; 53] = [
     "cuGraphLaunch",
     "cuGraphExecDestroy",
     "cuGraphDestroy",
+    "cuMemHostRegister_v2",
+    "cuMemHostUnregister",
+    "cuStreamWriteValue32_v2",
+    "cuStreamWaitValue32_v2",
+    "cuIpcGetMemHandle",
+    "cuIpcOpenMemHandle_v2",
+    "cuIpcCloseMemHandle",
 ];
 
 /// Looks for libcuda under the names that cudarc will try.
@@ -268,6 +275,24 @@ impl Stream {
         // SAFETY: both are device addresses, which the host does not read; the stream lives.
         let result = unsafe { sys::cuMemcpyDtoDAsync_v2(to.address(), from.address(), len, self.raw) };
         check("cuMemcpyDtoDAsync", result)
+    }
+
+    /// Everything before it on the stream is visible to whoever sees the word.
+    pub(crate) fn write_word(&self, address: u64, value: u32) -> Result<(), Error> {
+        // SAFETY: the address is that of a registered word; the stream lives. Without flags the write waits for
+        // what is before it to be visible.
+        check("cuStreamWriteValue32", unsafe { sys::cuStreamWriteValue32_v2(self.raw, address, value, 0) })
+    }
+
+    /// What is behind it on the stream waits until the word passes the test.
+    pub(crate) fn wait_word(&self, address: u64, test: Test, value: u32) -> Result<(), Error> {
+        let flags = match test {
+            Test::Equal => sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_EQ,
+            Test::AtLeast => sys::CUstreamWaitValue_flags::CU_STREAM_WAIT_VALUE_GEQ,
+        };
+        // SAFETY: the address is that of a registered word; the stream lives.
+        let result = unsafe { sys::cuStreamWaitValue32_v2(self.raw, address, value, flags as u32) };
+        check("cuStreamWaitValue32", result)
     }
 
     pub(crate) fn end(self) -> Result<(), Error> {

@@ -5,11 +5,14 @@
 //! Not here: how requests travel ([`crate::wire`]), and when waiting has been long enough ([`super::watch`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rankcheck_model::Rank;
 use serde_json::Value;
 
 use crate::case::{At, CommTicket, Comms, Vote};
+use crate::flag::WordPlace;
 use crate::wire::{Answer, Request};
 
 /// Who waits for an answer.
@@ -66,13 +69,37 @@ impl Tickets {
 enum Meeting {
     Init(String, u32, Vec<Rank>),
     Agree(Vec<Rank>, u32),
+    Gather(Vec<Rank>, u32),
 }
 
 impl Meeting {
     fn members(&self) -> &[Rank] {
         match self {
-            Self::Init(_, _, members) | Self::Agree(members, _) => members,
+            Self::Init(_, _, members) | Self::Agree(members, _) | Self::Gather(members, _) => members,
         }
+    }
+}
+
+/// The file in which the flags of a case lie: made by the first worker that maps it, and removed at the end.
+#[derive(Debug)]
+struct WordsFile(PathBuf);
+
+impl WordsFile {
+    fn new() -> Self {
+        static CASES: AtomicU64 = AtomicU64::new(0);
+        let nth = CASES.fetch_add(1, Ordering::Relaxed);
+        let name = format!("rankcheck-words-{}-{nth}", std::process::id());
+        // Where Linux keeps files in memory; the driver takes pages of other files too.
+        let memory = Path::new("/dev/shm");
+        let folder = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        Self(folder.join(name))
+    }
+}
+
+impl Drop for WordsFile {
+    fn drop(&mut self) {
+        // Most cases have no flags, and then nobody has made it.
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -83,12 +110,19 @@ pub(super) struct Exchange<'a> {
     comms: Comms,
     /// The workers of the ranks, by number.
     workers: &'a [u64],
-    here: BTreeMap<Meeting, Vec<(Asker, Vote)>>,
+    /// Who has come, and what they brought.
+    here: BTreeMap<Meeting, Vec<(Asker, Value)>>,
     /// Communicators of this case by members, in the order in which they were met for.
     met: BTreeMap<Vec<Rank>, Vec<u64>>,
     unique_ids: BTreeMap<u64, Vec<u8>>,
     store: BTreeMap<String, Value>,
-    flags: BTreeMap<String, i64>,
+    /// Flags, in the order of their words.
+    flags: Vec<String>,
+    words: WordsFile,
+    /// Ranks that have reported.
+    gone: BTreeSet<Rank>,
+    /// Ranks whose programs are over, and that wait for the others.
+    resting: BTreeSet<Rank>,
     turns: Vec<(At, Turn)>,
     /// Who waits for a value that is not there yet, oldest first.
     waiting: Vec<(Asker, Request)>,
@@ -110,7 +144,10 @@ impl<'a> Exchange<'a> {
             met: BTreeMap::new(),
             unique_ids: BTreeMap::new(),
             store: BTreeMap::new(),
-            flags: BTreeMap::new(),
+            flags: Vec::new(),
+            words: WordsFile::new(),
+            gone: BTreeSet::new(),
+            resting: BTreeSet::new(),
             turns: turns.iter().map(|at| (*at, Turn::ToCome)).collect(),
             waiting: Vec::new(),
         }
@@ -120,9 +157,23 @@ impl<'a> Exchange<'a> {
     pub(super) fn ask(&mut self, asker: Asker, request: Request) -> Vec<(Asker, Answer)> {
         match request {
             Request::Init { name, nth, members } => {
-                self.meet(Meeting::Init(name, nth, members), asker, Vote::Yes)
+                self.meet(Meeting::Init(name, nth, members), asker, Value::Null)
             }
-            Request::Agree { members, nth, vote } => self.meet(Meeting::Agree(members, nth), asker, vote),
+            Request::Agree { members, nth, vote } => {
+                self.meet(Meeting::Agree(members, nth), asker, Value::Bool(vote == Vote::Yes))
+            }
+            Request::Gather { members, nth, brought } => {
+                self.meet(Meeting::Gather(members, nth), asker, brought)
+            }
+            Request::Word { flag } => {
+                let known = self.flags.iter().position(|name| *name == flag);
+                let nth = known.unwrap_or_else(|| {
+                    self.flags.push(flag);
+                    self.flags.len() - 1
+                });
+                let nth = u32::try_from(nth).expect("few flags");
+                self.done(asker, Answer::Word(WordPlace { file: self.words.0.clone(), nth }))
+            }
             Request::UniqueId { ticket, own: Some(own) } => {
                 self.unique_ids.insert(ticket, own.clone());
                 self.done(asker, Answer::UniqueId(own))
@@ -135,10 +186,6 @@ impl<'a> Exchange<'a> {
                 self.store.remove(&key);
                 self.done(asker, Answer::Done)
             }
-            Request::FlagWrite { flag, value } => {
-                self.flags.insert(flag, value);
-                self.done(asker, Answer::Done)
-            }
             Request::TurnOver { at } => {
                 if let Some((_, turn)) = self.turns.iter_mut().find(|row| **row == (at, Turn::ToCome)) {
                     *turn = Turn::Over;
@@ -147,8 +194,11 @@ impl<'a> Exchange<'a> {
             }
             Request::UniqueId { own: None, .. }
             | Request::StoreGet { .. }
-            | Request::FlagWait { .. }
+            | Request::Rest
             | Request::Turn { .. } => {
+                if request == Request::Rest {
+                    self.resting.insert(asker.rank);
+                }
                 self.waiting.push((asker, request));
                 self.release()
             }
@@ -163,6 +213,7 @@ impl<'a> Exchange<'a> {
             }
         }
         self.waiting.retain(|(asker, _)| asker.rank != rank);
+        self.gone.insert(rank);
         self.release()
     }
 
@@ -188,10 +239,10 @@ impl<'a> Exchange<'a> {
         answers
     }
 
-    fn meet(&mut self, meeting: Meeting, asker: Asker, vote: Vote) -> Vec<(Asker, Answer)> {
+    fn meet(&mut self, meeting: Meeting, asker: Asker, brought: Value) -> Vec<(Asker, Answer)> {
         let members: BTreeSet<Rank> = meeting.members().iter().copied().collect();
         let here = self.here.entry(meeting.clone()).or_default();
-        here.push((asker, vote));
+        here.push((asker, brought));
         let present: BTreeSet<Rank> = here.iter().map(|(asker, _)| asker.rank).collect();
         if !members.is_subset(&present) {
             return Vec::new();
@@ -200,8 +251,13 @@ impl<'a> Exchange<'a> {
         let answer = match meeting {
             Meeting::Init(_, _, members) => Answer::Comm(self.ticket(members)),
             Meeting::Agree(..) => {
-                let all = here.iter().all(|(_, vote)| *vote == Vote::Yes);
+                let all = here.iter().all(|(_, vote)| *vote == Value::Bool(true));
                 Answer::Agreed(if all { Vote::Yes } else { Vote::No })
+            }
+            Meeting::Gather(members, _) => {
+                let of = |member: &Rank| here.iter().find(|(asker, _)| asker.rank == *member);
+                let brought = |member| of(member).map(|(_, brought)| brought.clone());
+                Answer::Gathered(members.iter().filter_map(brought).collect())
             }
         };
         here.into_iter().map(|(asker, _)| (asker, answer.clone())).collect()
@@ -242,9 +298,10 @@ impl<'a> Exchange<'a> {
         match request {
             Request::UniqueId { ticket, .. } => self.unique_ids.get(ticket).cloned().map(Answer::UniqueId),
             Request::StoreGet { key } => self.store.get(key).cloned().map(Answer::Value),
-            Request::FlagWait { flag, value } => {
-                let now = self.flags.get(flag).copied().unwrap_or(0);
-                (now == *value).then_some(Answer::Done)
+            Request::Rest => {
+                let rests = |rank: &Rank| self.resting.contains(rank) || self.gone.contains(rank);
+                let ranks = (0..).map(Rank).take(self.workers.len());
+                ranks.into_iter().all(|rank| rests(&rank)).then_some(Answer::Done)
             }
             Request::Turn { at } => {
                 let before = self.turns.iter().take_while(|row| **row != (*at, Turn::ToCome));
@@ -257,7 +314,8 @@ impl<'a> Exchange<'a> {
             | Request::Agree { .. }
             | Request::StoreSet { .. }
             | Request::StoreDelete { .. }
-            | Request::FlagWrite { .. }
+            | Request::Gather { .. }
+            | Request::Word { .. }
             | Request::TurnOver { .. } => unreachable!("they do not wait for a value"),
         }
     }
@@ -329,16 +387,16 @@ mod tests {
     }
 
     #[test]
-    fn a_flag_is_awaited_by_equality_and_a_key_until_it_is_there() {
+    fn a_flag_is_one_word_for_all_and_a_key_is_awaited_until_it_is_there() {
         let mut tickets = Tickets::default();
         let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
-        let wait = |value| Request::FlagWait { flag: "go".to_owned(), value };
-        let write = |value| Request::FlagWrite { flag: "go".to_owned(), value };
-        assert_eq!(exchange.ask(asker(0, 1), wait(0)), vec![(asker(0, 1), Answer::Done)]);
-        assert_eq!(exchange.ask(asker(0, 2), wait(2)), vec![]);
-        assert_eq!(exchange.ask(asker(1, 3), write(1)).len(), 1);
+        let mut word = |rank, id, flag: &str| {
+            let answers = exchange.ask(asker(rank, id), Request::Word { flag: flag.to_owned() });
+            let [(_, Answer::Word(place))] = answers.as_slice() else { panic!("{answers:?}") };
+            place.nth
+        };
+        assert_eq!([word(0, 1, "go"), word(1, 2, "stop"), word(1, 3, "go")], [0, 1, 0]);
         let done = |rank, id| (asker(rank, id), Answer::Done);
-        assert_eq!(exchange.ask(asker(1, 4), write(2)), vec![done(1, 4), done(0, 2)]);
 
         let get = || Request::StoreGet { key: "k".to_owned() };
         assert_eq!(exchange.ask(asker(0, 5), get()), vec![]);
@@ -348,6 +406,27 @@ mod tests {
         let delete = Request::StoreDelete { key: "k".to_owned() };
         assert_eq!(exchange.ask(asker(1, 7), delete), vec![done(1, 7)]);
         assert_eq!(exchange.ask(asker(0, 8), get()), vec![]);
+    }
+
+    #[test]
+    fn what_members_bring_is_gathered_in_their_order_and_ranks_rest_together() {
+        let mut tickets = Tickets::default();
+        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2, 3]);
+        let gather = |brought: i64| Request::Gather {
+            members: vec![Rank(1), Rank(0)],
+            nth: 0,
+            brought: Value::from(brought),
+        };
+        assert_eq!(exchange.ask(asker(0, 1), gather(10)), vec![]);
+        let all = Answer::Gathered(vec![Value::from(11), Value::from(10)]);
+        assert_eq!(
+            exchange.ask(asker(1, 2), gather(11)),
+            vec![(asker(0, 1), all.clone()), (asker(1, 2), all)]
+        );
+        assert_eq!(exchange.ask(asker(0, 3), Request::Rest), vec![]);
+        assert_eq!(exchange.leaves(Rank(2)), vec![]);
+        let done = |rank, id| (asker(rank, id), Answer::Done);
+        assert_eq!(exchange.ask(asker(1, 4), Request::Rest), vec![done(0, 3), done(1, 4)]);
     }
 
     #[test]

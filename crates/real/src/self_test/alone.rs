@@ -17,6 +17,7 @@ use crate::Error;
 use crate::case::{At, Case, CommTicket, Comms, Ended, Forced, Host, Pick, RankReport, SegmentName, Vote};
 use crate::execute::{RankDevice, execute};
 use crate::ffi::Libraries;
+use crate::flag::WordPlace;
 
 const MIB: u64 = 1 << 20;
 const SIDE: Entry = Entry(1);
@@ -245,12 +246,21 @@ impl Host for Alone {
         Ok(())
     }
 
-    fn flag_write(&self, _: &str, _: i64) -> Result<(), Error> {
-        Ok(())
+    fn gather(
+        &self,
+        _: &[Rank],
+        _: u32,
+        brought: serde_json::Value,
+    ) -> Result<Vec<serde_json::Value>, Error> {
+        Ok(vec![brought])
     }
 
-    fn flag_wait(&self, flag: &str, _: i64) -> Result<(), Error> {
-        Err(Error::Malformed { what: format!("nobody writes {flag}") })
+    fn word(&self, flag: &str) -> Result<WordPlace, Error> {
+        Err(Error::Malformed { what: format!("nobody else looks at {flag}") })
+    }
+
+    fn rest(&self) -> Result<(), Error> {
+        Ok(())
     }
 
     fn turn(&self, _: At) -> Result<(), Error> {

@@ -1,0 +1,304 @@
+//! Memory of other ranks: handles, the mappings that open them, and what a free leaves to a mapping.
+//!
+//! Accesses through a mapping are accesses of the owner's memory, with the clock of whoever makes them. A free
+//! while a mapping is open leaves the pages to the mapping (measured); whoever reads them reads what nobody
+//! writes any more. Not here: who carries handles between ranks ([`super::store`], [`super::exchange`]).
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use super::Machine;
+use super::contention::{Object, Touch};
+use super::state::State;
+use super::value::{Buffer, MappingId, MemoryId, Value};
+use crate::clock::{Actor, Clock};
+use crate::fault::{About, OpRef, Rule};
+use crate::program::{MemoryKind, Operand, Verb};
+use crate::rank::Rank;
+
+/// `cudaErrorInvalidValue`: what exporting memory of `ncclMemAlloc` returns (measured).
+pub(crate) const INVALID_VALUE: i32 = 1;
+/// `cudaErrorDeviceUninitialized`, "invalid device context": what opening a handle of one's own returns
+/// (measured: an error; which one is predicted).
+const INVALID_CONTEXT: i32 = 201;
+
+/// When an operation of a host thread happened.
+#[derive(Debug, Clone)]
+pub(crate) struct Moment {
+    pub(crate) actor: Actor,
+    pub(crate) epoch: u32,
+    pub(crate) op: OpRef,
+}
+
+impl Moment {
+    fn before(&self, clock: &Clock) -> bool {
+        clock.after(self.actor, self.epoch)
+    }
+}
+
+/// Memory of another rank that a rank has or had open.
+#[derive(Debug, Clone)]
+pub(crate) struct Mapping {
+    pub(crate) of: Rank,
+    pub(crate) memory: MemoryId,
+    /// Opens that were not closed yet.
+    pub(crate) count: u32,
+    /// Every open, and the close that was the last; functions of positions, like accesses.
+    pub(crate) opens: Vec<Moment>,
+    pub(crate) closed: Option<Moment>,
+}
+
+impl Hash for Mapping {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.of, self.memory, self.count).hash(state);
+    }
+}
+
+impl Machine {
+    pub(crate) fn run_ipc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+        match verb {
+            Verb::IpcExport { buffer } => self.export(state, rank, thread, buffer, op),
+            Verb::IpcOpen { handle } => self.open(state, rank, thread, handle, op),
+            Verb::IpcClose { mapping } => self.close(state, rank, thread, mapping, op),
+            _ => unreachable!("dispatched by verb"),
+        }
+    }
+
+    fn export(&self, state: &mut State, rank: Rank, thread: u32, buffer: &Operand, op: OpRef) {
+        let handle = self.given(state, rank, thread, buffer, op).and_then(|buffer| {
+            let memory = state.ranks[rank.at()].memory.get(&buffer.memory)?;
+            if memory.kind == MemoryKind::Cuda && buffer.through.is_none() {
+                let whole = Buffer { block: None, ..Buffer::clone(&memory.buffer) };
+                return Some(Value::Handle(rank, Arc::new(whole)));
+            }
+            self.find_unshareable(state, (rank, thread), &buffer, op);
+            None
+        });
+        if handle.is_none() {
+            self.fail(state, rank, thread, "ipc.export".to_owned(), INVALID_VALUE);
+        }
+        self.done(state, rank, thread, &[handle.unwrap_or(Value::Null)]);
+    }
+
+    /// Memory that no handle can be made of.
+    pub(crate) fn find_unshareable(
+        &self,
+        state: &mut State,
+        (rank, thread): (Rank, u32),
+        buffer: &Buffer,
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        self.find(state, Rule::Ipc1, About::Memory(buffer.home(rank), buffer.memory), &[op], past, || {
+            let why = if buffer.through.is_some() { "a mapping" } else { "not memory of cudaMalloc" };
+            format!("rank {} exports {} ({}), which is {why}", rank.0, self.buffer_name(buffer), self.at(&op))
+        });
+    }
+
+    fn open(&self, state: &mut State, rank: Rank, thread: u32, handle: &Operand, op: OpRef) {
+        let past = Self::past(state, rank, thread);
+        let mapped = match Self::value(state, rank, handle) {
+            Value::Handle(of, whole) if of != rank => {
+                Some(self.open_mapping(state, (rank, thread), of, &whole))
+            }
+            Value::Handle(_, whole) => {
+                self.find(state, Rule::Ipc1, About::Memory(rank, whole.memory), &[op], past, || {
+                    let name = self.memory_name(whole.memory);
+                    format!("rank {} opens its own handle of {name} ({})", rank.0, self.at(&op))
+                });
+                self.fail(state, rank, thread, "ipc.open".to_owned(), INVALID_CONTEXT);
+                None
+            }
+            _ => {
+                self.find(state, Rule::Ipc1, About::Rank(rank), &[op], past, || {
+                    format!("rank {} opens what is no handle ({})", rank.0, self.at(&op))
+                });
+                self.fail(state, rank, thread, "ipc.open".to_owned(), INVALID_VALUE);
+                None
+            }
+        };
+        self.done(state, rank, thread, &[mapped.unwrap_or(Value::Null)]);
+    }
+
+    fn moment(&self, state: &State, (rank, thread): (Rank, u32)) -> Moment {
+        let clock = &state.ranks[rank.at()].threads[thread as usize].clock;
+        Moment { actor: clock.actor(), epoch: clock.epoch(), op: self.op_ref(state, rank, thread) }
+    }
+
+    /// The mapping of a peer's allocation: the one that is open, or a new one.
+    pub(crate) fn open_mapping(
+        &self,
+        state: &mut State,
+        (rank, thread): (Rank, u32),
+        of: Rank,
+        whole: &Buffer,
+    ) -> Value {
+        self.touch(state, rank, thread, Object::memory(whole.memory), Touch::Mutate);
+        let moment = self.moment(state, (rank, thread));
+        let past = Self::past(state, rank, thread);
+        let released = state.ranks[of.at()].memory.get(&whole.memory).is_none_or(|m| m.released.is_some());
+        if released {
+            self.find_opened_late(state, of, whole.memory, &moment.op, past);
+        }
+        let mappings = &mut state.rank_mut(rank).mappings;
+        let open = mappings.iter().position(|m| (m.of, m.memory) == (of, whole.memory) && m.count > 0);
+        let at = open.unwrap_or_else(|| {
+            mappings.push(Mapping { of, memory: whole.memory, count: 0, opens: Vec::new(), closed: None });
+            mappings.len() - 1
+        });
+        mappings[at].count += 1;
+        mappings[at].opens.push(moment);
+        let nth = u32::try_from(at).expect("few mappings a rank");
+        Value::Buffer(Arc::new(Buffer { through: Some(MappingId { of, nth }), ..whole.clone() }))
+    }
+
+    fn find_opened_late(&self, state: &mut State, of: Rank, memory: MemoryId, open: &OpRef, past: u64) {
+        self.find(state, Rule::Ipc2, About::Memory(of, memory), &[*open], past, || {
+            format!(
+                "rank {} opens the handle of {} of rank {} ({}), and nothing keeps rank {} from freeing it before",
+                open.rank.0,
+                self.memory_name(memory),
+                of.0,
+                self.at(open),
+                of.0
+            )
+        });
+        Self::undefine(state, *open);
+    }
+
+    fn close(&self, state: &mut State, rank: Rank, thread: u32, mapping: &Operand, op: OpRef) {
+        let value = Self::value(state, rank, mapping);
+        let Value::Buffer(buffer) = value else {
+            self.find_not_open(state, (rank, thread), About::Rank(rank), "what is no mapping", op);
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        let about = About::Memory(buffer.home(rank), buffer.memory);
+        let Some(through) = buffer.through else {
+            self.find_not_open(state, (rank, thread), about, "its own memory", op);
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Mutate);
+        let moment = self.moment(state, (rank, thread));
+        let row = &mut state.rank_mut(rank).mappings[through.nth as usize];
+        if row.count == 0 {
+            self.find_not_open(state, (rank, thread), about, "a mapping that is closed", op);
+        } else {
+            row.count -= 1;
+            if row.count == 0 {
+                row.closed = Some(moment);
+                self.judge_uses(state, (rank, thread), &buffer, op);
+            }
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn find_not_open(
+        &self,
+        state: &mut State,
+        (rank, thread): (Rank, u32),
+        about: About,
+        what: &str,
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        self.fail(state, rank, thread, "ipc.close".to_owned(), INVALID_VALUE);
+        self.find(state, Rule::Ipc4, about, &[op], past, || {
+            format!("rank {} closes {what} ({})", rank.0, self.at(&op))
+        });
+    }
+
+    /// What the rank still does with memory of a peer when it closes its last mapping of it.
+    fn judge_uses(&self, state: &mut State, (rank, thread): (Rank, u32), mapping: &Buffer, op: OpRef) {
+        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let home = mapping.home(rank);
+        let running = state.ranks[home.at()].memory.get(&mapping.memory).and_then(|memory| {
+            let mine = |actor: Actor| self.rank_of(actor) == rank;
+            memory.accesses.iter().find(|a| mine(a.actor) && !clock.after(a.actor, a.epoch)).map(|a| a.op)
+        });
+        let queued = state.ranks[rank.at()]
+            .streams
+            .iter()
+            .flat_map(|(_, stream)| &stream.queue)
+            .find(|queued| queued.work.buffers().iter().any(|buffer| buffer.through == mapping.through))
+            .map(|queued| queued.op);
+        let Some(user) = running.or(queued) else { return };
+        self.find(state, Rule::Ipc4, About::Memory(home, mapping.memory), &[op, user], clock.past(), || {
+            format!(
+                "rank {} closes its mapping of {} of rank {} ({}) without waiting for the operation at {} that \
+                 uses it",
+                rank.0,
+                self.memory_name(mapping.memory),
+                home.0,
+                self.at(&op),
+                self.at(&user)
+            )
+        });
+        Self::undefine(state, user);
+    }
+
+    /// A mapping that is used must be open.
+    pub(crate) fn judge_closed(&self, state: &mut State, rank: Rank, buffer: &Buffer, op: OpRef, past: u64) {
+        let Some(through) = buffer.through else { return };
+        let row = &state.ranks[rank.at()].mappings[through.nth as usize];
+        if row.count > 0 {
+            return;
+        }
+        let closed = row.closed.as_ref().map(|closed| closed.op);
+        let mut ops = vec![op];
+        ops.extend(closed);
+        self.find(state, Rule::Ipc4, About::Memory(through.of, buffer.memory), &ops, past, || {
+            let closed =
+                closed.map_or_else(String::new, |closed| format!(", closed at {}", self.at(&closed)));
+            format!(
+                "rank {} uses its mapping of {} of rank {} ({}){closed}",
+                rank.0,
+                self.memory_name(buffer.memory),
+                through.of.0,
+                self.at(&op)
+            )
+        });
+        Self::undefine(state, op);
+    }
+
+    /// The mappings that peers have of memory that its owner frees.
+    pub(crate) fn judge_mapped(&self, state: &mut State, rank: Rank, thread: u32, id: MemoryId, op: OpRef) {
+        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let past = clock.past();
+        let mut late = Vec::new();
+        let mut open = None;
+        for mapping in state.ranks.iter().flat_map(|r| &r.mappings) {
+            if (mapping.of, mapping.memory) != (rank, id) {
+                continue;
+            }
+            late.extend(mapping.opens.iter().filter(|open| !open.before(&clock)).map(|open| open.op));
+            let closed = mapping.count == 0 && mapping.closed.as_ref().is_some_and(|c| c.before(&clock));
+            if !closed {
+                open = open.or_else(|| mapping.opens.iter().find(|open| open.before(&clock)).map(|o| o.op));
+            }
+        }
+        for opened in late {
+            self.find_opened_late(state, rank, id, &opened, past);
+        }
+        let Some(opened) = open else { return };
+        self.find(state, Rule::Ipc3, About::Memory(rank, id), &[op, opened], past, || {
+            format!(
+                "rank {} frees {} ({}) while rank {} has it open (opened at {}): the mapping keeps the old pages",
+                rank.0,
+                self.memory_name(id),
+                self.at(&op),
+                opened.rank.0,
+                self.at(&opened)
+            )
+        });
+    }
+
+    pub(crate) fn rank_of(&self, actor: Actor) -> Rank {
+        Rank(actor.0 / self.config.actors_per_rank)
+    }
+}

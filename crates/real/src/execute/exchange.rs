@@ -1,0 +1,82 @@
+//! The exchange of shareable handles of a program: what every member brings goes to all of them, and each opens
+//! the handles of the others.
+//!
+//! Members compare sizes and nothing else. Not here: handles that a program carries itself (`ipc.rs`).
+
+use std::sync::Arc;
+
+use rankcheck_model::{Operand, Rank, Token, Verb};
+use serde::{Deserialize, Serialize};
+
+use super::inspect::WaitsFor;
+use super::ipc::INVALID_VALUE;
+use super::thread::{Stop, Thread};
+use super::value::{Buffer, Lent, Value};
+
+/// What a member brings.
+#[derive(Debug, Serialize, Deserialize)]
+struct Brought {
+    /// Of the whole allocation.
+    len_bytes: u64,
+    lent: Lent,
+}
+
+impl Thread<'_, '_> {
+    pub(crate) fn exchange(
+        &mut self,
+        verb: &Verb,
+        members: &Arc<[Rank]>,
+        name: Token,
+        buffer: &Operand,
+    ) -> Result<Vec<Value>, Stop> {
+        let text = self.words(verb);
+        let nth = {
+            let mut tables = self.run.tables();
+            let count = tables.exchanges.entry(Arc::clone(members)).or_default();
+            *count += 1;
+            *count - 1
+        };
+        let value = self.value(buffer);
+        let own =
+            if let Value::Buffer(own) = &value { Some(own).filter(|own| self.shareable(own)) } else { None };
+        let mut whole = None;
+        let mut brought = None;
+        if let Some(own) = own {
+            let row = self
+                .run
+                .tables()
+                .memory
+                .get(&own.memory)
+                .map(|row| (Arc::clone(&row.whole), row.asked_bytes));
+            if let (Some((all, asked_bytes)), Some(lent)) = (row, self.lend(&text, buffer)?) {
+                brought = Some(Brought { len_bytes: all.len_bytes, lent });
+                whole = Some(Buffer { block: None, len_bytes: asked_bytes, ..Buffer::clone(&all) });
+            }
+        }
+        let sent = serde_json::to_value(&brought).map_err(|error| Stop::Failed(error.to_string()))?;
+        self.end_turn()?;
+        let host = &*self.run.host;
+        let all = self.inside(&text, WaitsFor::Hosts, |_| host.gather(members, nth, sent))?;
+        let all: Result<Vec<Option<Brought>>, _> = all.into_iter().map(serde_json::from_value).collect();
+        let all = all.map_err(|error| Stop::Failed(error.to_string()))?;
+        let call = format!("exchange {}", self.run.source.token(name));
+        let all: Option<Vec<Brought>> = all.into_iter().collect();
+        let (Some(all), Some(whole)) = (all, whole) else {
+            self.failed(call, INVALID_VALUE, None);
+            return Ok(vec![Value::Null; members.len()]);
+        };
+        if all.iter().any(|other| other.len_bytes != all[0].len_bytes) {
+            self.failed(call, INVALID_VALUE, Some("the sizes differ".to_owned()));
+            return Ok(vec![Value::Null; members.len()]);
+        }
+        let mut mapped = Vec::with_capacity(all.len());
+        for (member, other) in members.iter().zip(&all) {
+            mapped.push(if *member == self.run.rank {
+                Value::Buffer(Arc::new(whole.clone()))
+            } else {
+                self.map_lent(&text, &other.lent)?
+            });
+        }
+        Ok(mapped)
+    }
+}
