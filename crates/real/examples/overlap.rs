@@ -77,7 +77,8 @@ fn main() -> io::Result<ExitCode> {
 /// The best of some rounds, in milliseconds: on one communicator, on two.
 fn run(libraries: &Libraries, meeting: &Meeting, rank: u32) -> Result<(f32, f32), Error> {
     let device = Device::open(libraries, i32::try_from(rank).expect("two ranks"))?;
-    let comms = [comm(libraries, meeting, &device, (rank, 0))?, comm(libraries, meeting, &device, (rank, 1))?];
+    let comms =
+        [comm(libraries, meeting, &device, (rank, 0))?, comm(libraries, meeting, &device, (rank, 1))?];
     let bench = Bench {
         rank,
         streams: [Stream::create(&device)?, Stream::create(&device)?],
@@ -150,7 +151,10 @@ impl Bench {
                 std::thread::yield_now();
             }
         }
-        let ends = [self.marks[1].milliseconds_since(&self.marks[0])?, self.marks[2].milliseconds_since(&self.marks[0])?];
+        let ends = [
+            self.marks[1].milliseconds_since(&self.marks[0])?,
+            self.marks[2].milliseconds_since(&self.marks[0])?,
+        ];
         Ok(ends[0].max(ends[1]))
     }
 }
