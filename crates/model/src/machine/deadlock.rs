@@ -552,9 +552,7 @@ impl Machine {
     fn waiting_text(&self, node: &Node) -> String {
         let object = match node.about {
             Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
-            Some(About::Pair(comm, from, to)) => {
-                format!("{} from rank {} to rank {}", self.comm_name(comm), from.0, to.0)
-            }
+            Some(about @ About::Pair(..)) => self.about(about),
             Some(About::Window(comm, nth)) => format!("{} #{nth}", self.comm_name(comm)),
             Some(About::Named(token) | About::Of(_, token)) => self.name(token).to_string(),
             Some(About::Hosts) => "the host barrier".to_owned(),

@@ -304,7 +304,9 @@ impl Machine {
         match about {
             About::Comm(comm) => self.comm_name(comm).to_string(),
             About::Window(comm, nth) => format!("{} #{nth}", self.comm_name(comm)),
-            About::Pair(comm, from, to) => format!("{} {}>{}", self.comm_name(comm), from.0, to.0),
+            About::Pair(comm, from, to) => {
+                format!("{} from rank {} to rank {}", self.comm_name(comm), from.0, to.0)
+            }
             About::Memory(rank, memory) => format!("r{}.{}", rank.0, self.memory_name(memory)),
             About::Named(token) => self.name(token).to_string(),
             About::Of(rank, token) => format!("r{}.{}", rank.0, self.name(token)),

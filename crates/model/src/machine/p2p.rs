@@ -537,13 +537,11 @@ impl Machine {
         if (sent.count, sent.dtype) != (received.count, received.dtype) {
             self.find(state, Rule::P2p4, link.about(), &ops, past, || {
                 format!(
-                    "rank {} sends {} {} on {} ({}) and rank {} receives {} {} ({})",
-                    link.from.0,
+                    "on {} {} {} are sent ({}) and {} {} received ({})",
+                    self.about(link.about()),
                     sent.count,
                     sent.dtype.name(),
-                    self.comm_name(link.comm),
                     self.at(&ops[0]),
-                    link.to.0,
                     received.count,
                     received.dtype.name(),
                     self.at(&ops[1]),
@@ -560,12 +558,10 @@ impl Machine {
         self.find(state, Rule::P2p5, link.about(), &ops, past, || {
             let on = |half: &Transfer| if half.registered() { "registered" } else { "unregistered" };
             format!(
-                "rank {} sends {} memory on {} ({}) and rank {} receives into {} memory ({})",
-                link.from.0,
+                "on {} {} memory is sent ({}) and received into {} memory ({})",
+                self.about(link.about()),
                 on(sent),
-                self.comm_name(link.comm),
                 self.at(&ops[0]),
-                link.to.0,
                 on(received),
                 self.at(&ops[1]),
             )
