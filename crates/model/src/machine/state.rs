@@ -312,12 +312,14 @@ pub(crate) struct Leftover {
 }
 
 /// What one rank knows of a communicator.
-#[derive(Debug, Clone, Default, Hash)]
+#[derive(Debug, Clone, Hash)]
 pub(crate) struct View {
     /// Number of members.
     pub(crate) size: usize,
     /// Set-up events entered.
     pub(crate) setups: u32,
+    /// The communicator that was the first at its address.
+    pub(crate) address: CommId,
     pub(crate) connected: bool,
     pub(crate) destroyed: bool,
     pub(crate) launched: u32,
@@ -328,6 +330,21 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// A communicator that was just entered.
+    pub(crate) fn new(size: usize, address: CommId) -> Self {
+        Self {
+            size,
+            setups: 0,
+            address,
+            connected: false,
+            destroyed: false,
+            launched: 0,
+            executed: 0,
+            windows: Vec::new(),
+            leftover: Vec::new(),
+        }
+    }
+
     /// The window that the n-th set-up event made, registered still or not.
     pub(crate) fn window(&self, nth: u32) -> Option<&Window> {
         self.windows.iter().find(|window| window.nth == nth)
@@ -468,6 +485,10 @@ pub struct RankState {
     pub(crate) inits: Vec<(Token, u32)>,
     pub(crate) hosts: Vec<(Arc<[Rank]>, u32)>,
     pub(crate) free_addresses: Vec<(AddressId, u64)>,
+    /// Addresses of destroyed communicators.
+    pub(crate) free_comms: Vec<CommId>,
+    /// Which of them a thread gets back whose init or split is under way.
+    pub(crate) promised: Vec<(u32, CommId)>,
     pub(crate) address_order: Arc<[Value]>,
     pub(crate) hash_order: Arc<[Value]>,
     pub(crate) issued: u32,
@@ -495,6 +516,7 @@ impl Hash for RankState {
         self.lists.hash(state);
         self.hosts.hash(state);
         self.free_addresses.hash(state);
+        (&self.free_comms, &self.promised).hash(state);
         self.address_order.hash(state);
         self.hash_order.hash(state);
         self.corrupt.hash(state);

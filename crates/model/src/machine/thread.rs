@@ -151,7 +151,7 @@ impl Machine {
             },
             Operand::Address(of) => match Self::value(state, rank, of) {
                 Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.address, buffer.offset_bytes)),
-                Value::Comm(comm) => Value::Address(Address::Comm(comm)),
+                Value::Comm(comm) => Value::Address(Address::Comm(Self::comm_address(state, rank, comm))),
                 _ => Value::Null,
             },
             Operand::Tuple(parts) => {
