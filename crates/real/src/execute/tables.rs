@@ -276,7 +276,14 @@ mod tests {
     fn a_window_holds_what_starts_in_it() {
         let mut tables = Tables::default();
         let (name, kept) = ("tp".into(), Kept::Ours);
-        tables.comms.push(CommRow { name, address: 0, comm: None, kept, destroyed: false, windows: Vec::new() });
+        tables.comms.push(CommRow {
+            name,
+            address: 0,
+            comm: None,
+            kept,
+            destroyed: false,
+            windows: Vec::new(),
+        });
         assert!(!tables.has_window(0, &buffer(4096, 0, 8)));
     }
 }
