@@ -98,6 +98,12 @@ impl Comm {
         Ok(())
     }
 
+    /// The pointer value of the handle. A later communicator may get it once this one has ended.
+    #[must_use]
+    pub fn address(&self) -> usize {
+        self.owner.address()
+    }
+
     /// `ncclCommGetAsyncError`: what went wrong without a call that returned it.
     ///
     /// # Errors

@@ -483,20 +483,27 @@ impl Machine {
                 None => Kernels::Together,
             };
         }
-        let declared = differs(&|l| l.call.declared == Declared::Symmetric);
+        self.judge_declared(state, members);
+        Kernels::Together
+    }
+
+    /// Whether a collective that its author declared symmetric is.
+    fn judge_declared(&self, state: &mut State, members: &[Member]) {
+        let declared = members.iter().position(|m| m.launch.call.declared == Declared::Symmetric);
         if let Some(declared) = declared
-            && first.path == KernelPath::Ordinary
+            && members[0].launch.path == KernelPath::Ordinary
         {
             let launch = &members[declared].launch;
-            self.find(state, Rule::Win8, about, &[launch.op], past, || {
-                let why = match registered(launch) {
-                    (true, true) => format!(
+            let (comm, past) = (launch.comm, members[0].issue.past());
+            self.find(state, Rule::Win8, About::Comm(comm), &[launch.op], past, || {
+                let why = match (launch.send_window, launch.recv_window) {
+                    (Some(_), Some(_)) => format!(
                         "no symmetric kernel does a {} of {} ({})",
                         launch.call.kind.name(),
                         launch.call.dtype.name(),
                         launch.call.op.name()
                     ),
-                    (true, false) | (false, true) | (false, false) => format!(
+                    (Some(_), None) | (None, _) => format!(
                         "no rank's {} is registered with {}",
                         self.buffer_name(&launch.send),
                         self.comm_name(comm)
@@ -509,7 +516,6 @@ impl Machine {
                 )
             });
         }
-        Kernels::Together
     }
 
     /// Whether the collectives that meet stand at one place in the programs of all members: a group launches in

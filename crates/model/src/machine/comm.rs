@@ -11,15 +11,30 @@
 use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
-use super::poll::{FaultOf, Picks};
-use super::state::{CallError, GroupCall, Leftover, Link, Meeting, State, Status, Turns, View, find};
+use super::poll::{FaultOf, PickOf, Picks, Poll};
+use super::state::{
+    CallError, GroupCall, Leftover, Link, Meeting, RankState, State, Status, Turns, View, find,
+};
 use super::thread::Next;
-use super::value::{CommId, Value};
+use super::value::{Address, CommId, Value};
 use super::{CommInfo, Connections, Machine};
 use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
 use crate::program::{Operand, Resources, Verb, WindowFlags};
 use crate::rank::{Rank, Token};
+
+/// Whether a map or list of the rank holds the address of a communicator.
+fn remembers(rank: &RankState, comm: CommId) -> bool {
+    fn holds(value: &Value, comm: CommId) -> bool {
+        match value {
+            Value::Address(address) => *address == Address::Comm(comm),
+            Value::Tuple(parts) => parts.iter().any(|part| holds(part, comm)),
+            _ => false,
+        }
+    }
+    let keys = rank.maps.iter().flat_map(|(_, entries)| entries).flat_map(|(key, value)| [key, value]);
+    keys.chain(rank.lists.iter().flat_map(|(_, list)| list)).any(|value| holds(value, comm))
+}
 
 /// A set-up event, as a waiting thread entered it.
 pub(crate) enum Setup {
@@ -63,13 +78,15 @@ impl Machine {
             r.inits[row].1 += 1;
             r.inits[row].1 - 1
         };
-        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
-        if self.decide_fault(state, FaultOf::Init, &mut Picks { given: &given }) == Ok(true) {
+        let given = self.own_picks(state, rank, thread);
+        let mut picks = Picks { given: &given };
+        if self.decide_fault(state, FaultOf::Init, &mut picks) == Ok(true) {
             state.faults_used += 1;
             self.fail(state, rank, thread, format!("{}.init", self.name(name)), 1);
             self.done(state, rank, thread, &[Value::Null]);
             return;
         }
+        self.promise_address(state, rank, thread, &mut picks);
         self.arrive(state, rank, thread, Meeting::Init(name, nth, Arc::clone(members)));
     }
 
@@ -120,7 +137,39 @@ impl Machine {
             return;
         };
         self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        let given = self.own_picks(state, rank, thread);
+        self.promise_address(state, rank, thread, &mut Picks { given: &given });
         self.arrive_setup(state, rank, thread, comm);
+    }
+
+    /// The address of a communicator, by the first that was there.
+    pub(crate) fn comm_address(state: &State, rank: Rank, comm: CommId) -> CommId {
+        let views = &state.ranks[rank.at()].views;
+        find(views, &comm).map_or(comm, |at| views[at].1.address)
+    }
+
+    /// The address of a destroyed communicator that a new one gets back, if luck says so. One that no map or list
+    /// of the rank remembers cannot be told from a fresh one.
+    pub(crate) fn decide_comm_address(
+        rank: &RankState,
+        picks: &mut Picks<'_>,
+    ) -> Result<Option<CommId>, Poll> {
+        let back: Vec<CommId> =
+            rank.free_comms.iter().filter(|address| remembers(rank, **address)).copied().collect();
+        let options = u32::try_from(back.len()).expect("few communicators");
+        Ok(match picks.take(|| PickOf::AddressReuse, 0..=options)? {
+            0 => None,
+            nth => Some(back[nth as usize - 1]),
+        })
+    }
+
+    fn promise_address(&self, state: &mut State, rank: Rank, thread: u32, picks: &mut Picks<'_>) {
+        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
+        let r = state.rank_mut(rank);
+        if let Ok(Some(address)) = Self::decide_comm_address(r, picks) {
+            r.free_comms.retain(|free| *free != address);
+            r.promised.push((thread, address));
+        }
     }
 
     pub(crate) fn comm_destroy(
@@ -135,7 +184,11 @@ impl Machine {
             for memory in self.covered(state, rank, named, None) {
                 self.touch(state, rank, thread, Object::memory(memory), Touch::Read);
             }
-            self.view_mut(state, rank, comm).destroyed = true;
+            self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);
+            let view = self.view_mut(state, rank, comm);
+            view.destroyed = true;
+            let address = view.address;
+            state.rank_mut(rank).free_comms.push(address);
         }
         self.done(state, rank, thread, &[]);
     }
@@ -233,7 +286,7 @@ impl Machine {
                 let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
-                    self.enter(state, *rank, comm, comm);
+                    self.enter(state, *rank, *thread, (comm, comm));
                     if self.config.connections == Connections::Made {
                         let view = self.view_mut(state, *rank, comm);
                         view.connected = true;
@@ -278,10 +331,13 @@ impl Machine {
         }
     }
 
-    fn enter(&self, state: &mut State, rank: Rank, comm: CommId, family: CommId) {
+    /// A thread of the rank comes out of an init or split with a communicator of this family.
+    fn enter(&self, state: &mut State, rank: Rank, thread: u32, (comm, family): (CommId, CommId)) {
         let size = self.members(comm).len();
         let r = state.rank_mut(rank);
-        r.views.push((comm, View::new(size, family)));
+        let promised = r.promised.iter().position(|(to, _)| *to == thread);
+        let address = promised.map_or(comm, |at| r.promised.remove(at).1);
+        r.views.push((comm, View::new(size, family, address)));
         if family == comm {
             r.turns.push((comm, Turns::default()));
         }
@@ -379,7 +435,7 @@ impl Machine {
                 Resources::Own => child,
                 Resources::Shared => self.family(state, *rank, comm),
             };
-            self.enter(state, *rank, child, family);
+            self.enter(state, *rank, *thread, (child, family));
             self.done(state, *rank, *thread, &[Value::Comm(child)]);
         }
     }

@@ -227,9 +227,12 @@ impl Machine {
             Verb::Register { .. } => {
                 self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::Run)
             }
-            Verb::CommInit { .. } => {
-                self.decide_fault(state, FaultOf::Init, &mut picks).err().unwrap_or(Poll::Run)
-            }
+            Verb::CommInit { .. } => match self.decide_fault(state, FaultOf::Init, &mut picks) {
+                Ok(true) => Poll::Run,
+                Ok(false) => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::Run),
+                Err(poll) => poll,
+            },
+            Verb::CommSplit { .. } => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::Run),
             Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::Run),
             Verb::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
             Verb::Synchronize { what } => when(self.drained(state, rank, what)),
@@ -245,7 +248,6 @@ impl Machine {
             | Verb::Reach { .. }
             | Verb::Steady
             | Verb::Measure { .. }
-            | Verb::CommSplit { .. }
             | Verb::Deregister { .. }
             | Verb::GroupStart
             | Verb::Collect(_)
@@ -282,6 +284,19 @@ impl Machine {
             | Verb::ListPop { .. }
             | Verb::ListClear { .. } => Poll::Run,
         }
+    }
+
+    /// The picks of the thread's next operation, without the one that let the rank live.
+    pub(crate) fn own_picks(&self, state: &State, rank: Rank, thread: u32) -> Vec<u32> {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let mut picks = t.picks.clone();
+        if let Next::Op(op) = t.next_in(&t.stretch)
+            && self.may_die(state, rank, thread, &op.verb)
+            && !picks.is_empty()
+        {
+            picks.remove(0);
+        }
+        picks
     }
 
     /// Whether another fault is allowed in this run.
@@ -365,6 +380,9 @@ impl Machine {
             },
             Next::Op(op) => {
                 self.objects_of_graphs(state, rank, thread, &op.verb, each);
+                if let Verb::CommInit { .. } | Verb::CommSplit { .. } | Verb::CommDestroy { .. } = op.verb {
+                    each(Object::ADDRESSES);
+                }
                 self.objects_of_op(state, rank, thread, &op.verb, each);
             }
         }

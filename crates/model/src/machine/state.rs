@@ -463,6 +463,8 @@ pub(crate) struct View {
     pub(crate) family: CommId,
     /// Set-up events entered.
     pub(crate) setups: u32,
+    /// The communicator that was the first at its address.
+    pub(crate) address: CommId,
     pub(crate) connected: bool,
     pub(crate) destroyed: bool,
     /// Collectives launched.
@@ -477,11 +479,13 @@ pub(crate) struct View {
 }
 
 impl View {
-    pub(crate) fn new(size: usize, family: CommId) -> Self {
+    /// A communicator that was just entered.
+    pub(crate) fn new(size: usize, family: CommId, address: CommId) -> Self {
         Self {
             size,
             family,
             setups: 0,
+            address,
             connected: false,
             destroyed: false,
             launched: 0,
@@ -640,6 +644,10 @@ pub struct RankState {
     pub(crate) hosts: Vec<(Arc<[Rank]>, u32)>,
     pub(crate) exchanges: Vec<(Arc<[Rank]>, u32)>,
     pub(crate) free_addresses: Vec<(AddressId, u64)>,
+    /// Addresses of destroyed communicators.
+    pub(crate) free_comms: Vec<CommId>,
+    /// Which of them a thread gets back whose init or split is under way.
+    pub(crate) promised: Vec<(u32, CommId)>,
     pub(crate) address_order: Arc<[Value]>,
     pub(crate) hash_order: Arc<[Value]>,
     pub(crate) issued: u32,
@@ -671,6 +679,7 @@ impl Hash for RankState {
         self.hosts.hash(state);
         self.exchanges.hash(state);
         self.free_addresses.hash(state);
+        (&self.free_comms, &self.promised).hash(state);
         self.address_order.hash(state);
         self.hash_order.hash(state);
         self.corrupt.hash(state);

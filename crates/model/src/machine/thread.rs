@@ -169,7 +169,7 @@ impl Machine {
                     Some(mapping) => Address::Mapping(mapping, buffer.offset_bytes),
                     None => Address::Memory(buffer.address, buffer.offset_bytes),
                 }),
-                Value::Comm(comm) => Value::Address(Address::Comm(comm)),
+                Value::Comm(comm) => Value::Address(Address::Comm(Self::comm_address(state, rank, comm))),
                 _ => Value::Null,
             },
             Operand::Tuple(parts) => {

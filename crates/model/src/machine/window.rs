@@ -62,7 +62,7 @@ impl Machine {
         } else {
             costs.registrations_warm_up += 1;
         }
-        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
+        let given = self.own_picks(state, rank, thread);
         if self.decide_fault(state, FaultOf::Register, &mut Picks { given: &given }) == Ok(true) {
             state.faults_used += 1;
             self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), 1);

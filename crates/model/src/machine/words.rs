@@ -146,8 +146,8 @@ impl Machine {
             PickOf::AddressOrder => format!("the address is number {pick} of those compared"),
             PickOf::HashOrder => format!("the hash is number {pick} of those compared"),
             PickOf::CommOrder => format!("the communicator's hash is number {pick} of those compared"),
-            PickOf::AddressReuse if pick == 0 => "the new segment gets a fresh address".to_owned(),
-            PickOf::AddressReuse => "the new segment gets a freed address back".to_owned(),
+            PickOf::AddressReuse if pick == 0 => "what is new gets a fresh address".to_owned(),
+            PickOf::AddressReuse => "what is new gets a freed address back".to_owned(),
             PickOf::InFlight if pick == 0 => "NCCL holds no more of a send than was measured".to_owned(),
             PickOf::InFlight => "NCCL holds all of a send that was not measured to hang".to_owned(),
             PickOf::Havoc(pool) if pick == 0 => {

@@ -88,7 +88,8 @@ impl Thread<'_, '_> {
 
     fn entered(&self, name: Arc<str>, comm: Option<Arc<Comm>>, kept: Kept) -> Value {
         let mut tables = self.run.tables();
-        tables.comms.push(CommRow { name, comm, kept, destroyed: false, windows: Vec::new() });
+        let address = comm.as_ref().map_or(0, |comm| comm.address());
+        tables.comms.push(CommRow { name, address, comm, kept, destroyed: false, windows: Vec::new() });
         Value::Comm(tables.comms.len() - 1)
     }
 

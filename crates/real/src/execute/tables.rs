@@ -126,6 +126,8 @@ pub(crate) enum Kept {
 #[derive(Debug)]
 pub(crate) struct CommRow {
     pub(crate) name: Arc<str>,
+    /// Where the library keeps it; a later communicator may get the address of one that was destroyed.
+    pub(crate) address: usize,
     /// Nothing after it was destroyed for good.
     pub(crate) comm: Option<Arc<Comm>>,
     pub(crate) kept: Kept,
@@ -226,7 +228,7 @@ impl Tables {
             },
             Operand::Address(of) => match self.value(source, of) {
                 Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.base, buffer.offset_bytes)),
-                Value::Comm(comm) => Value::Address(Address::Comm(comm)),
+                Value::Comm(comm) => Value::Address(Address::Comm(self.comms[comm].address)),
                 Value::Null
                 | Value::Bool(_)
                 | Value::Int(_)
@@ -311,7 +313,14 @@ mod tests {
     fn a_window_holds_what_starts_in_it() {
         let mut tables = Tables::default();
         let (name, kept) = ("tp".into(), Kept::Ours);
-        tables.comms.push(CommRow { name, comm: None, kept, destroyed: false, windows: Vec::new() });
+        tables.comms.push(CommRow {
+            name,
+            address: 0,
+            comm: None,
+            kept,
+            destroyed: false,
+            windows: Vec::new(),
+        });
         assert!(!tables.has_window(0, &buffer(4096, 0, 8)));
     }
 }

@@ -71,7 +71,7 @@ impl Buffer {
 pub(crate) enum Address {
     /// In memory, at a byte offset.
     Memory(Base, u64),
-    /// Of a communicator, by its number on this rank.
+    /// Of a communicator.
     Comm(usize),
 }
 

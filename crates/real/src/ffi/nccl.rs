@@ -239,6 +239,10 @@ fn sharing() -> sys::ncclConfig_v22800 {
 }
 
 impl Comm {
+    pub(crate) fn address(&self) -> usize {
+        self.raw.as_ptr().addr()
+    }
+
     pub(crate) fn init_rank(_device: &Device, id: &UniqueId, rank: u32, size: u32) -> Result<Self, Error> {
         const CALL: &str = "ncclCommInitRank";
         outside_group(CALL)?;
