@@ -879,6 +879,43 @@ impl Verb {
         }
     }
 
+    /// The stream on which the operation launches something, if it does.
+    #[must_use]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few operations launch anything")]
+    pub fn stream(&self) -> Option<Token> {
+        match self {
+            Self::Collect(call) => Some(call.stream),
+            Self::Transfer(call) => Some(call.stream),
+            Self::Kernel { stream, .. }
+            | Self::Copy { stream, .. }
+            | Self::Expect { stream, .. }
+            | Self::EventRecord { stream, .. }
+            | Self::StreamWait { stream, .. } => Some(*stream),
+            Self::Flag { stream, .. } => *stream,
+            _ => None,
+        }
+    }
+
+    /// The memory that the operation works on, as far as it is named.
+    #[must_use]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few operations work on memory")]
+    pub fn buffers(&self) -> Vec<&Operand> {
+        match self {
+            Self::Collect(call) => vec![&call.send, &call.recv],
+            Self::Transfer(call) => vec![&call.buffer],
+            Self::Kernel { reads, writes, .. } => reads.iter().chain(writes.iter()).collect(),
+            Self::Copy { to, from, .. } => vec![to, from],
+            Self::Expect { buffer, .. }
+            | Self::IpcExport { buffer }
+            | Self::IpcClose { mapping: buffer }
+            | Self::Exchange { buffer, .. }
+            | Self::Register { memory: buffer, .. }
+            | Self::Free { buffer, .. }
+            | Self::Release { segment: buffer } => vec![buffer],
+            _ => Vec::new(),
+        }
+    }
+
     /// How many slots the operation produces.
     #[must_use]
     pub fn slots(&self) -> u32 {

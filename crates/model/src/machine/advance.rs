@@ -357,10 +357,11 @@ impl Machine {
 
     fn mutates_shared(&self, state: &State, rank: Rank, thread: u32) -> bool {
         let t = &state.ranks[rank.at()].threads[thread as usize];
-        matches!(t.next_in(&t.stretch), Next::Op(op) if match op.verb {
-            Verb::Flag { act, stream: None, .. } => act.writes().is_some(),
-            _ => matches!(op.verb, Verb::StoreSet { .. } | Verb::StoreDelete { .. }),
-        })
+        let Next::Op(op) = t.next_in(&t.stretch) else { return false };
+        if let Verb::Flag { act, stream: None, .. } = op.verb {
+            return act.writes().is_some();
+        }
+        matches!(op.verb, Verb::StoreSet { .. } | Verb::StoreDelete { .. })
     }
 
     /// The choices at quiescence: luck's picks of one thread, alone; if there are none, every enabled
@@ -515,7 +516,13 @@ impl Machine {
                         self.run_collective(state, comm);
                     }
                     Work::Transfers(_) => unreachable!("a transfer is a step of its link"),
-                    _ => self.run_head(state, *rank, at),
+                    Work::Kernel { .. }
+                    | Work::Copy { .. }
+                    | Work::Expect(_)
+                    | Work::Flag(..)
+                    | Work::Record(..)
+                    | Work::Wait(..)
+                    | Work::Fresh(_) => self.run_head(state, *rank, at),
                 }
             }
         }
@@ -541,10 +548,10 @@ impl Machine {
             if t.status != Status::Ready || self.poll(state, rank, thread) != Poll::Wait {
                 continue;
             }
-            let blocked_touch = match t.next_in(&t.stretch) {
-                Next::Op(Op { verb: Verb::Flag { act, .. }, .. }) => touch_of(*act),
-                _ => Touch::Read,
-            };
+            let mut blocked_touch = Touch::Read;
+            if let Next::Op(Op { verb: Verb::Flag { act, .. }, .. }) = t.next_in(&t.stretch) {
+                blocked_touch = touch_of(*act);
+            }
             self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
                 let (touches, touch) = match object.kind {
                     ObjectKind::Stream if object == Object::DEVICE => {

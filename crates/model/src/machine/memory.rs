@@ -198,9 +198,10 @@ impl Machine {
             Self::undefine(state, op);
         }
         if let Some(other) = race {
-            let held = (self.config.explain == super::Explain::Yes)
-                .then(|| self.show(&self.held_in(state, rank, buffer)))
-                .unwrap_or_default();
+            let held = match self.config.explain {
+                super::Explain::Yes => self.show(&self.held_in(state, rank, buffer)),
+                super::Explain::No => String::new(),
+            };
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
                 let (name, first, second) = (self.buffer_name(buffer), self.at(&other), self.at(&op));
                 if (op.rank, other.rank) == (home, home) {

@@ -409,6 +409,13 @@ impl Machine {
         each: &mut dyn FnMut(Object),
     ) {
         use ObjectKind as Kind;
+        if let Some(stream) = verb.stream() {
+            each(Object::named(Kind::Stream, stream));
+            each(Object::DEVICE);
+        }
+        for buffer in verb.buffers() {
+            self.memory_object(state, rank, buffer, each);
+        }
         match verb {
             Verb::CommSplit { comm, .. } => self.comm_object(state, rank, comm, each),
             Verb::CommDestroy { comm } => {
@@ -421,38 +428,15 @@ impl Machine {
                     .into_iter()
                     .for_each(|m| each(Object::memory(m)));
             }
-            Verb::Register { comm, memory, .. } => {
-                self.comm_object(state, rank, comm, each);
-                self.memory_object(state, rank, memory, each);
-            }
-            Verb::Collect(call) => {
-                self.comm_object(state, rank, &call.comm, each);
-                self.memory_object(state, rank, &call.send, each);
-                self.memory_object(state, rank, &call.recv, each);
-                each(Object::named(Kind::Stream, call.stream));
-                each(Object::DEVICE);
-            }
-            Verb::Transfer(call) => {
-                self.comm_object(state, rank, &call.comm, each);
-                self.memory_object(state, rank, &call.buffer, each);
-                each(Object::named(Kind::Stream, call.stream));
-                each(Object::DEVICE);
-            }
+            Verb::Register { comm, .. } => self.comm_object(state, rank, comm, each),
+            Verb::Collect(call) => self.comm_object(state, rank, &call.comm, each),
+            Verb::Transfer(call) => self.comm_object(state, rank, &call.comm, each),
             Verb::GroupEnd => {
                 for (object, _) in self.group_objects(state, rank, thread) {
                     each(object);
                 }
             }
-            Verb::Kernel { reads, writes, stream, .. } => {
-                each(Object::named(Kind::Stream, *stream));
-                each(Object::DEVICE);
-                for buffer in reads.iter().chain(writes.iter()) {
-                    self.memory_object(state, rank, buffer, each);
-                }
-            }
-            Verb::EventRecord { event, stream } | Verb::StreamWait { stream, event } => {
-                each(Object::named(Kind::Stream, *stream));
-                each(Object::DEVICE);
+            Verb::EventRecord { event, .. } | Verb::StreamWait { event, .. } => {
                 each(Object::named(Kind::Event, *event));
             }
             Verb::Synchronize { what } => match Self::value(state, rank, what) {
@@ -473,48 +457,21 @@ impl Machine {
                 {
                     each(Object::named(Kind::Pool, pool));
                 }
-                self.memory_object(state, rank, buffer, each);
                 each(Object::ADDRESSES);
                 each(Object::DEVICE);
             }
             Verb::CommInit { name, .. } => each(Object::named(Kind::Init, *name)),
-            Verb::Barrier { .. } | Verb::AllAgree { .. } => each(Object::HOSTS),
-            Verb::MemAlloc { .. } => each(Object::ADDRESSES),
-            Verb::Release { segment } => {
-                self.memory_object(state, rank, segment, each);
-                each(Object::ADDRESSES);
-            }
+            Verb::Barrier { .. } | Verb::AllAgree { .. } | Verb::Exchange { .. } => each(Object::HOSTS),
+            Verb::MemAlloc { .. } | Verb::Release { .. } => each(Object::ADDRESSES),
             Verb::Lock { mutex } | Verb::Unlock { mutex } => each(Object::named(Kind::Mutex, *mutex)),
             Verb::StoreSet { key, .. } | Verb::StoreGet { key } | Verb::StoreDelete { key } => {
                 each(Object::named(Kind::StoreKey, *key));
             }
             Verb::Flag { flag, stream: None, .. } => each(Object::named(Kind::Flag, *flag)),
-            Verb::Flag { stream: Some(stream), .. } => {
-                each(Object::named(Kind::Stream, *stream));
-                each(Object::DEVICE);
-            }
-            Verb::Copy { to, from, stream } => {
-                each(Object::named(Kind::Stream, *stream));
-                each(Object::DEVICE);
-                self.memory_object(state, rank, to, each);
-                self.memory_object(state, rank, from, each);
-            }
-            Verb::Expect { buffer, stream, .. } => {
-                each(Object::named(Kind::Stream, *stream));
-                each(Object::DEVICE);
-                self.memory_object(state, rank, buffer, each);
-            }
-            Verb::IpcExport { buffer } | Verb::IpcClose { mapping: buffer } => {
-                self.memory_object(state, rank, buffer, each);
-            }
             Verb::IpcOpen { handle } => {
                 if let Value::Handle(_, whole) = Self::value(state, rank, handle) {
                     each(Object::memory(whole.memory));
                 }
-            }
-            Verb::Exchange { buffer, .. } => {
-                each(Object::HOSTS);
-                self.memory_object(state, rank, buffer, each);
             }
             Verb::MapPut { map, .. }
             | Verb::MapPop { map, .. }
@@ -538,6 +495,12 @@ impl Machine {
             | Verb::GraphEnd { .. }
             | Verb::GraphReplay { .. }
             | Verb::GraphDestroy { .. }
+            | Verb::Flag { .. }
+            | Verb::Kernel { .. }
+            | Verb::Copy { .. }
+            | Verb::Expect { .. }
+            | Verb::IpcExport { .. }
+            | Verb::IpcClose { .. }
             | Verb::Pool { .. } => {}
         }
     }
