@@ -30,6 +30,14 @@ fn words(observation: &Observation) -> String {
     words.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
+/// What two observations of a program differ in; the ends of both say nothing where only data differ.
+fn difference(old: &Observation, new: &Observation) -> String {
+    match (words(old), words(new)) {
+        (there, here) if there == here => format!("{here} there and here, with other data or errors"),
+        (there, here) => format!("there {there}, here {here}"),
+    }
+}
+
 /// What differs between new observations and the kept ones of other machines, by the folder of the others.
 ///
 /// # Errors
@@ -46,7 +54,7 @@ pub fn changes(new: &[Observation], root: &Path) -> Result<BTreeMap<String, Vec<
             };
             let rows = changed.entry(old.folder()).or_default();
             if behaviours(new) != behaviours(&old) {
-                rows.push(format!("{}: there {}, here {}", old.title(), words(&old), words(new)));
+                rows.push(format!("{}: {}", old.title(), difference(&old, new)));
             }
         }
     }

@@ -83,7 +83,7 @@ pub fn plan<'a>(specs: &'a [Spec], wanted: &Wanted) -> Plan<'a> {
             }
             for ranks in &check.ranks {
                 if *ranks > wanted.ranks_at_most {
-                    let why = format!("{ranks} ranks of at most {}", wanted.ranks_at_most);
+                    let why = format!("{ranks} ranks are more than {}", wanted.ranks_at_most);
                     plan.left_out.push((format!("{name}, {ranks} ranks"), why));
                     continue;
                 }
