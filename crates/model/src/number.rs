@@ -93,6 +93,8 @@ impl<'a> Numbers<'a> {
                     other => unreachable!("no reduction is called {other}"),
                 })
             }
+            // What nobody wrote.
+            TermNode::Row(parts) if parts.is_empty() => None,
             TermNode::Row(parts) => {
                 let mut row = Vec::new();
                 for (part, len) in parts {
