@@ -93,6 +93,8 @@ impl<'a> Numbers<'a> {
                     other => unreachable!("no reduction is called {other}"),
                 })
             }
+            // What nobody wrote.
+            TermNode::Row(parts) if parts.is_empty() => None,
             TermNode::Row(parts) => {
                 // Where nothing was written yet, nothing is known.
                 if parts.iter().map(|(_, len)| len).sum::<u64>() < len_bytes {

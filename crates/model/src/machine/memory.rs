@@ -76,15 +76,24 @@ impl Machine {
         }
         let mut terms = locked(&self.terms);
         let mut parts = Vec::new();
+        let mut next = start;
         for (at, piece_len, content) in &memory.pieces {
             if !overlap((*at, *piece_len), (start, len)) {
                 continue;
             }
             let term = whole(&mut terms, content);
             let (from, to) = ((*at).max(start), (at + piece_len).min(start + len));
+            if from > next {
+                parts.push((terms.intern(nothing()), from - next));
+            }
+            next = to;
             let covered = from == *at && to == at + piece_len;
             let part = if covered { term } else { terms.intern(TermNode::Part(term, from - at, to - from)) };
             parts.push((part, to - from));
+        }
+        // What nobody has written since the memory was made is not known.
+        if next < start + len {
+            parts.push((terms.intern(nothing()), start + len - next));
         }
         Content::Whole(match parts.as_slice() {
             [(one, _)] => *one,

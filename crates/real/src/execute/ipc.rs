@@ -100,6 +100,7 @@ impl Thread<'_, '_> {
             base,
             offset_bytes: 0,
             len_bytes: lent.len_bytes,
+            // Never shown: a mapping goes by what its owner calls the memory.
             name: self.run.source.default_stream(),
             grew: false,
         })))
