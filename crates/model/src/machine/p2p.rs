@@ -13,7 +13,7 @@ use super::state::{
     Access, Exchange, GroupCall, Handshake, Link, Meeting, Message, Progress, Ran, State, StreamOp, Transfer,
     Work, find,
 };
-use super::value::{Buffer, CommId, Value};
+use super::value::{CommId, Value};
 use super::window::INVALID_ARGUMENT;
 use super::{InFlight, Machine};
 use crate::clock::Clock;
@@ -135,7 +135,7 @@ impl Machine {
             return None;
         };
         let (count, dtype) = (call.count, call.dtype);
-        let buffer = self.long_enough(state, rank, thread, (&buffer, count * dtype.len_bytes()), op);
+        let buffer = self.long_enough(state, rank, thread, (buffer, count * dtype.len_bytes()), op);
         Some((comm, Transfer { way: call.way, peer, buffer, count, dtype, window: None, op }))
     }
 
@@ -276,7 +276,6 @@ impl Machine {
         };
         let Some(peer) = self.members(comm).get(call.peer as usize).copied() else { return Poll::Run };
         let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref(state, rank, thread));
-        let buffer = Buffer::clone(&buffer);
         let transfer = Transfer { way, peer, buffer, count, dtype, window: None, op };
         let calls = [(comm, call.stream, Arc::new(transfer))];
         self.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::Run)

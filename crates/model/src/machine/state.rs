@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 
 use super::contention::Touches;
 use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
@@ -16,7 +17,8 @@ use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::program::{
-    Answer, Collective, CollectiveKind, Dtype, MemoryKind, SizeClasses, Stretch, TieBreak, Way, WindowFlags,
+    Answer, Collective, CollectiveKind, Declared, Dtype, MemoryKind, ReduceOp, SizeClasses, Stretch,
+    TieBreak, Way, WindowFlags,
 };
 use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
@@ -194,10 +196,28 @@ impl Hash for ThreadState {
     }
 }
 
+/// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) kind: CollectiveKind,
+    pub(crate) count: u64,
+    pub(crate) dtype: Dtype,
+    pub(crate) op: ReduceOp,
+    pub(crate) stream: Token,
+    pub(crate) declared: Declared,
+}
+
+impl From<&Collective> for Call {
+    fn from(call: &Collective) -> Self {
+        let Collective { kind, count, dtype, op, stream, declared, .. } = *call;
+        Self { kind, count, dtype, op, stream, declared }
+    }
+}
+
 /// A collective as one rank launched it.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    pub(crate) call: Arc<Collective>,
+    pub(crate) call: Call,
     pub(crate) comm: CommId,
     /// Position among the launches of the communicator on this rank.
     pub(crate) nth: u32,
@@ -207,8 +227,8 @@ pub(crate) struct Launch {
     pub(crate) turn: u32,
     /// Position among all launches of this rank.
     pub(crate) issue: u32,
-    pub(crate) send: Buffer,
-    pub(crate) recv: Buffer,
+    pub(crate) send: Arc<Buffer>,
+    pub(crate) recv: Arc<Buffer>,
     /// Window number and offset in it.
     pub(crate) send_window: Option<(u32, u64)>,
     pub(crate) recv_window: Option<(u32, u64)>,
@@ -240,7 +260,7 @@ pub(crate) struct Transfer {
     pub(crate) way: Way,
     /// World rank at the other end.
     pub(crate) peer: Rank,
-    pub(crate) buffer: Buffer,
+    pub(crate) buffer: Arc<Buffer>,
     pub(crate) count: u64,
     pub(crate) dtype: Dtype,
     /// The window of the communicator in which the buffer starts, if the transfer is large enough to go through
@@ -457,7 +477,7 @@ pub(crate) struct Block {
 pub(crate) struct Segment {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) small: bool,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: SmallVec<[Block; 2]>,
 }
 
 /// A caching pool of a rank.
