@@ -360,6 +360,22 @@ impl Machine {
         }
     }
 
+    fn launch_objects(
+        &self,
+        state: &State,
+        rank: Rank,
+        (comm, stream): (&Operand, Token),
+        buffers: &[&Operand],
+        each: &mut dyn FnMut(Object),
+    ) {
+        self.comm_object(state, rank, comm, each);
+        for buffer in buffers {
+            self.memory_object(state, rank, buffer, each);
+        }
+        each(Object::named(ObjectKind::Stream, stream));
+        each(Object::DEVICE);
+    }
+
     fn objects_of_op(
         &self,
         state: &State,
@@ -386,17 +402,11 @@ impl Machine {
                 self.memory_object(state, rank, memory, each);
             }
             Verb::Collect(call) => {
-                self.comm_object(state, rank, &call.comm, each);
-                self.memory_object(state, rank, &call.send, each);
-                self.memory_object(state, rank, &call.recv, each);
-                each(Object::named(Kind::Stream, call.stream));
-                each(Object::DEVICE);
+                let buffers = [&call.send, &call.recv];
+                self.launch_objects(state, rank, (&call.comm, call.stream), &buffers, each);
             }
             Verb::Transfer(call) => {
-                self.comm_object(state, rank, &call.comm, each);
-                self.memory_object(state, rank, &call.buffer, each);
-                each(Object::named(Kind::Stream, call.stream));
-                each(Object::DEVICE);
+                self.launch_objects(state, rank, (&call.comm, call.stream), &[&call.buffer], each);
             }
             Verb::GroupEnd => {
                 for (object, _) in self.group_objects(state, rank, thread) {
