@@ -130,7 +130,7 @@ impl Builder {
             let stream = if q % 4 < 2 { "default" } else { "side" };
             let part = slice(&a, 2 * MIB, 2 * MIB);
             let call = Verb::Collect(Arc::new(self.reduce(&comm, &part, 1 << 18, stream)));
-            let first = r == rank || (r == other && s % 3 == 0);
+            let first = r == rank || (r == other && s.is_multiple_of(3));
             let mut after = Some(call);
             if !first {
                 self.script.push(r, 0, after.take().expect("just made"));
