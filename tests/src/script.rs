@@ -133,4 +133,9 @@ impl Source for Script {
     fn symmetry(&self) -> Symmetry {
         if self.interchangeable { Symmetry::Interchangeable } else { Symmetry::Distinct }
     }
+
+    fn declares_overlap(&self) -> bool {
+        let declares = |item: &Item| matches!(item, Item::Do(Verb::Overlap { .. }));
+        self.ranks.iter().flatten().flatten().any(declares)
+    }
 }

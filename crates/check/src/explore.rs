@@ -357,7 +357,6 @@ pub fn explore(
                 return Ok(collector.exploration(&machine));
             }
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
-            Some(Interruption::Overlaps) => config.overlaps = true,
             Some(Interruption::Contended(objects)) => config.contended.extend(objects),
         }
         if let Some(time) = bounds.time

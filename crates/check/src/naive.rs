@@ -58,7 +58,6 @@ pub fn explore(
                 return Ok(collector.exploration(&machine));
             }
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
-            Some(Interruption::Overlaps) => config.overlaps = true,
             Some(Interruption::Contended(_)) => unreachable!("the naive semantics knows no contention"),
         }
     }

@@ -121,8 +121,6 @@ pub struct Config {
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
     /// Host threads and streams that a rank may have.
     pub actors_per_rank: u32,
-    /// Whether the program declares overlaps: what they are judged by is kept.
-    pub overlaps: bool,
     /// Operations after which a run without choices is given up.
     pub steps_at_most: u64,
 }
@@ -144,7 +142,6 @@ impl Config {
             declared_commuting: BTreeSet::new(),
             left_out: BTreeSet::new(),
             actors_per_rank: 2,
-            overlaps: false,
             steps_at_most: 1_000_000_000,
         }
     }
@@ -185,8 +182,6 @@ pub enum Interruption {
     Contended(BTreeSet<Object>),
     /// A rank has more threads and streams than clocks have room for: start again with this many.
     Actors(u32),
-    /// The program declares overlaps: start again, and keep the launches that they are judged by.
-    Overlaps,
     /// The program cannot be evaluated.
     Source(SourceError),
     /// One run without choices did not end within the bound on steps.
@@ -197,7 +192,6 @@ pub enum Interruption {
 struct Pending {
     contended: BTreeSet<Object>,
     actors: Option<u32>,
-    overlaps: bool,
     source: Option<SourceError>,
     steps: Option<u64>,
 }
@@ -305,9 +299,6 @@ impl Machine {
         }
         if let Some(actors) = pending.actors {
             return Some(Interruption::Actors(actors));
-        }
-        if pending.overlaps {
-            return Some(Interruption::Overlaps);
         }
         Some(Interruption::Contended(pending.contended.clone()))
     }

@@ -1120,6 +1120,11 @@ pub trait Source: Send + Sync {
 
     /// Whether ranks are interchangeable, as far as evaluated so far.
     fn symmetry(&self) -> Symmetry;
+
+    /// Whether some rank may come by a [`Verb::Overlap`]. The answer is one for the whole program.
+    fn declares_overlap(&self) -> bool {
+        false
+    }
 }
 
 /// The program could not be evaluated: a bad spec, never a finding.

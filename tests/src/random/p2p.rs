@@ -73,7 +73,7 @@ impl Builder {
         match q % 8 {
             0 | 5 => sent.count /= 2,
             1 | 6 => received.dtype = Dtype::I32,
-            2 => sent.peer = self.ranks + u32::from(s % 3),
+            2 | 7 => sent.peer = self.ranks + u32::from(s % 3),
             3 => received.peer = other,
             4 => received.stream = self.script.name("side"),
             _ => {}

@@ -140,6 +140,10 @@ impl Source for Distinct {
     fn symmetry(&self) -> Symmetry {
         Symmetry::Distinct
     }
+
+    fn declares_overlap(&self) -> bool {
+        self.0.declares_overlap()
+    }
 }
 
 /// Predicts what the ranks of a program do.

@@ -173,7 +173,7 @@ impl Recording {
         })
     }
 
-    /// The element types of all collectives.
+    /// The element types of all collectives and transfers.
     pub(crate) fn dtypes(&self) -> Vec<Dtype> {
         let mut all = self.dtypes.clone();
         all.sort_unstable();
@@ -183,9 +183,13 @@ impl Recording {
 }
 
 fn dtypes(verbs: &[Verb]) -> impl Iterator<Item = Dtype> {
-    verbs.iter().filter_map(|verb| match verb {
-        Verb::Collect(call) => Some(call.dtype),
-        Verb::Transfer(call) => Some(call.dtype),
-        _ => None,
+    verbs.iter().filter_map(|verb| {
+        if let Verb::Collect(call) = verb {
+            Some(call.dtype)
+        } else if let Verb::Transfer(call) = verb {
+            Some(call.dtype)
+        } else {
+            None
+        }
     })
 }

@@ -298,7 +298,10 @@ fn prediction(out: &mut String, checked: &Checked, explained: &Explanation) {
         let label = if nth == 0 { "predicts" } else { "" };
         let unverified = if run.platform.observed() { "" } else { " (unverified)" };
         // Outcomes of interchangeable ranks are known up to their numbers; the run that is shown has them.
-        let told = if nth == 0 { Some(&explained.replay.outcome) } else { predicted(run).first().copied() };
+        let told = match nth {
+            0 if run.predicted.is_none() => Some(&explained.replay.outcome),
+            _ => predicted(run).first().copied(),
+        };
         let mut text = told.map_or_else(String::new, ends);
         let others: BTreeSet<&str> = predicted(run).iter().map(|outcome| outcome.class.name()).collect();
         let others: Vec<&str> =

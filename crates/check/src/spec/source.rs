@@ -29,6 +29,8 @@ pub struct SpecSource {
     entries: Arc<Entries>,
     memo: Memo,
     texts: Arc<Texts>,
+    /// Whether the files call `r.overlap` anywhere.
+    declares_overlap: bool,
     /// Where the check stands: the place of errors that have none of their own.
     check: Place,
 }
@@ -56,7 +58,9 @@ impl SpecSource {
             Assumption::Named(text) => Some(text.clone()),
             Assumption::Coresident(_) => None,
         });
+        let declares_overlap = texts.values().any(|text| text.original.contains(".overlap("));
         Self {
+            declares_overlap,
             program: program.clone(),
             ranks,
             params: params.iter().map(|(name, param)| (name.clone(), datum(param))).collect(),
@@ -162,5 +166,9 @@ impl Source for SpecSource {
 
     fn symmetry(&self) -> Symmetry {
         self.names.symmetry()
+    }
+
+    fn declares_overlap(&self) -> bool {
+        self.declares_overlap
     }
 }

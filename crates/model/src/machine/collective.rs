@@ -389,11 +389,13 @@ impl Machine {
             let send = &member.launch.send;
             inputs.push(self.read(state, send.home(member.rank), &Range::of(send).sub(0, part)));
         }
-        let ran = |state: &State, m: &Member| {
-            let began = state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
-            Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
-        };
-        self.ran(state, comm, |state| members.iter().map(|m| ran(state, m)).collect());
+        if self.keeps_runs() {
+            let ran = members.iter().map(|m| {
+                let began = state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
+                Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
+            });
+            self.ran(state, comm, ran.collect());
+        }
         // Whose parameters would count where they differ? No member is the first among equals.
         if kernels == Kernels::Together {
             self.judge_windows(state, comm, &members);

@@ -13,10 +13,6 @@ use crate::rank::{Rank, Thread};
 
 impl Machine {
     pub(crate) fn overlap(&self, state: &mut State, rank: Rank, thread: u32, of: [Operation; 2], op: OpRef) {
-        if !self.config.overlaps {
-            self.interrupt(|pending| pending.overlaps = true);
-            return;
-        }
         let r = state.rank_mut(rank);
         let named = of.map(|operation| {
             let thread = r.threads.iter().position(|t| t.entry == operation.entry);

@@ -13,7 +13,7 @@ use super::state::{
     Access, GroupCall, Handshake, Link, Meeting, Message, Progress, Ran, State, StreamOp, Transfer,
     Transfers, Work, find,
 };
-use super::value::{Buffer, CommId, Value};
+use super::value::{CommId, Value};
 use super::window::INVALID_ARGUMENT;
 use super::{InFlight, Machine};
 use crate::clock::Clock;
@@ -136,18 +136,7 @@ impl Machine {
         };
         let (count, dtype) = (call.count, call.dtype);
         let buffer = self.long_enough(state, rank, thread, (buffer, count * dtype.len_bytes()), op);
-        Some((
-            comm,
-            Transfer {
-                way: call.way,
-                peer,
-                buffer: Arc::unwrap_or_clone(buffer),
-                count,
-                dtype,
-                window: None,
-                op,
-            },
-        ))
+        Some((comm, Transfer { way: call.way, peer, buffer, count, dtype, window: None, op }))
     }
 
     /// A rank that sends to itself receives in the same group; else the call or the group returns an error
@@ -287,7 +276,6 @@ impl Machine {
         };
         let Some(peer) = self.members(comm).get(call.peer as usize).copied() else { return Poll::Run };
         let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref(state, rank, thread));
-        let buffer = Buffer::clone(&buffer);
         let transfer = Transfer { way, peer, buffer, count, dtype, window: None, op };
         let calls = [(comm, call.stream, Arc::new(transfer))];
         self.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::Run)
@@ -578,9 +566,9 @@ impl Machine {
     }
 
     fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Transfer) {
-        if link.from != link.to {
-            let received = |state: &State| self.ran_half(state, link.to, link.comm, received);
-            self.ran(state, link.comm, |state| [sent, received(state)].into());
+        if link.from != link.to && self.keeps_runs() {
+            let received = self.ran_half(state, link.to, link.comm, received);
+            self.ran(state, link.comm, [sent, received].into());
         }
     }
 

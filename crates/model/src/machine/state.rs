@@ -275,7 +275,7 @@ pub(crate) struct Transfer {
     pub(crate) way: Way,
     /// World rank at the other end.
     pub(crate) peer: Rank,
-    pub(crate) buffer: Buffer,
+    pub(crate) buffer: Arc<Buffer>,
     pub(crate) count: u64,
     pub(crate) dtype: Dtype,
     /// The window of the communicator in which the buffer starts, if the transfer is large enough to go through

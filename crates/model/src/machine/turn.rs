@@ -96,20 +96,29 @@ impl Machine {
         std::iter::once(Object::comm(comm)).chain(parent)
     }
 
+    /// Whether anything is asked of collectives that ran: a large job with one communicator pays nothing for it.
+    pub(crate) fn keeps_runs(&self) -> bool {
+        self.source.declares_overlap() || self.several_comms()
+    }
+
+    fn several_comms(&self) -> bool {
+        self.comms.read().unwrap_or_else(std::sync::PoisonError::into_inner).0.len() > 1
+    }
+
     /// Notes a collective or a transfer that runs now. Two communicators that share ranks must launch in one
     /// order everywhere, unless kernels co-reside.
-    pub(crate) fn ran(&self, state: &mut State, comm: CommId, members: impl FnOnce(&State) -> Arc<[Ran]>) {
-        let several = self.comms.read().unwrap_or_else(std::sync::PoisonError::into_inner).0.len() > 1;
-        if !several && !self.config.overlaps {
-            return;
-        }
-        let members = members(state);
-        let clash = self.launch_clash(state, comm, &members);
+    pub(crate) fn ran(&self, state: &mut State, comm: CommId, members: Arc<[Ran]>) {
+        let several = self.several_comms();
+        let clash = if several { self.launch_clash(state, comm, &members) } else { None };
         let past = members[0].called.past();
         let mut executed = std::mem::take(&mut state.shared_mut().executed);
         executed.push(Executed { comm, members });
         if executed.len() > FORGET_BEYOND {
-            executed.retain(|earlier| !self.known_to_all(state, earlier));
+            if several {
+                executed.retain(|earlier| !self.known_to_all(state, earlier));
+            } else {
+                executed.remove(0);
+            }
         }
         state.shared_mut().executed = executed;
         self.judge_overlaps(state);
