@@ -21,8 +21,7 @@ use crate::rank::{Rank, Thread};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
-static TURN_X: std::sync::LazyLock<u32> =
-    std::sync::LazyLock::new(|| std::env::var("TURN").map_or(16, |v| v.parse().expect("n")));
+const TURN: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Actor {
@@ -176,7 +175,7 @@ impl Machine {
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
         let mut meeting = None;
-        for _ in 0..*TURN_X {
+        for _ in 0..TURN {
             if self.interrupted() || self.contended(state, rank, thread) {
                 break;
             }
