@@ -3,7 +3,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rankcheck::explore::{Bounds, explore};
 use rankcheck::naive;
@@ -133,16 +133,45 @@ impl Source for Evaluated {
 
 fn all_reduces(ranks: u32, count: u32) {
     let source: Arc<dyn Source> = Arc::new(Evaluated::new(program(ranks, count, 0, false), ranks));
-    let started = Instant::now();
-    let run = explore(&source, Config::new(ranks), &Bounds::default()).expect("a script evaluates");
-    let elapsed = started.elapsed();
+    let mut states = 0;
+    let times = Times::of(|| {
+        let run = explore(&source, Config::new(ranks), &Bounds::default()).expect("a script evaluates");
+        states = run.states;
+    });
     let operations = f64::from(ranks) * f64::from(count);
     println!(
-        "{ranks} ranks x {count} all_reduces: {elapsed:?}, {:.2} M operations/s, {} state, peak {} MiB",
-        operations / elapsed.as_secs_f64() / 1e6,
-        run.states,
+        "{ranks} ranks x {count} all_reduces: {times}, {:.2} M operations/s, {states} state, peak {} MiB",
+        operations / times.median.as_secs_f64() / 1e6,
         peak_mib()
     );
+}
+
+/// What one thing took, done several times: machines are not equally fast all the time.
+struct Times {
+    least: Duration,
+    median: Duration,
+    most: Duration,
+}
+
+impl Times {
+    fn of(mut what: impl FnMut()) -> Self {
+        let mut taken: Vec<Duration> = (0..5)
+            .map(|_| {
+                let started = Instant::now();
+                what();
+                started.elapsed()
+            })
+            .collect();
+        taken.sort_unstable();
+        Self { least: taken[0], median: taken[2], most: taken[4] }
+    }
+}
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { least, median, most } = self;
+        write!(f, "{median:.2?} ({least:.2?} to {most:.2?})")
+    }
 }
 
 /// Peak resident memory of this process, from the kernel.
@@ -156,17 +185,19 @@ fn peak_mib() -> u64 {
 fn pool_history() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/pool_history.star");
     let spec = rankcheck::spec::load(&path).expect("the benchmark's spec is good");
-    let started = Instant::now();
-    let checked = verify(&spec, &spec.checks[0], &Options::default()).expect("it evaluates");
+    let mut checked = None;
+    let times = Times::of(|| {
+        checked = Some(verify(&spec, &spec.checks[0], &Options::default()).expect("it evaluates"));
+    });
+    let checked = checked.expect("verified five times");
     let run = checked.run();
-    let elapsed = started.elapsed();
     println!(
-        "8 ranks, 20 pool operations each, all reuse answers, every single fault: {} in {elapsed:?}, {} states, \
-         {} executions, {:.2} M states/s",
+        "8 ranks, 20 pool operations each, all reuse answers, every single fault: {} in {times}, {} states, \
+         {} executions, {:.3} M states/s",
         run.verdict.word(),
         run.exploration.states,
         run.exploration.executions,
-        run.exploration.states as f64 / elapsed.as_secs_f64() / 1e6
+        run.exploration.states as f64 / times.median.as_secs_f64() / 1e6
     );
 }
 

@@ -133,26 +133,11 @@ impl Clock {
     /// If there is none: a rendezvous has members.
     #[must_use]
     pub fn union<'a>(clocks: impl IntoIterator<Item = &'a Self>) -> Knowledge {
-        let mut clocks = clocks.into_iter();
-        let first = clocks.next().expect("a rendezvous has members");
-        let mut counts = first.base.counts.clone();
-        let mut seen: Vec<&Arc<Base>> = vec![&first.base];
-        let raise = |counts: &mut Vec<u32>, actor: Actor, own: u32| {
-            let slot = &mut counts[actor.0 as usize];
-            *slot = (*slot).max(own);
-        };
-        raise(&mut counts, first.actor, first.own);
+        let mut gathered = Gathered::default();
         for clock in clocks {
-            // After a collective the members share few bases; a linear look among the last is enough.
-            if !seen.iter().rev().take(4).any(|base| Arc::ptr_eq(base, &clock.base)) {
-                for (mine, theirs) in counts.iter_mut().zip(&clock.base.counts) {
-                    *mine = (*mine).max(*theirs);
-                }
-                seen.push(&clock.base);
-            }
-            raise(&mut counts, clock.actor, clock.own);
+            gathered.add(clock);
         }
-        Knowledge(Base::new(counts))
+        gathered.knowledge()
     }
 
     /// Learns what a rendezvous knows; cheap when the knowledge includes the own past.
@@ -162,13 +147,19 @@ impl Clock {
         self.base = Arc::clone(&knowledge.0);
     }
 
+    /// Whether actors may be renumbered without changing what is known of them: what everybody knows of
+    /// everybody alike looks the same under all numbers.
+    #[must_use]
+    pub fn alike(&self, to: &[u32]) -> bool {
+        to.iter().zip(&self.base.counts).all(|(new, count)| self.base.counts[*new as usize] == *count)
+    }
+
     /// The same clock after actors were renumbered: `to[old] = new`.
     #[must_use]
     pub fn renumbered(&self, to: &[u32]) -> Self {
         let (actor, own) = (Actor(to[self.actor.0 as usize]), self.own);
         let old = &self.base.counts;
-        // What everybody knows of everybody alike looks the same under all numbers.
-        if to.iter().zip(old).all(|(new, count)| old[*new as usize] == *count) {
+        if self.alike(to) {
             return Self { base: Arc::clone(&self.base), own, actor };
         }
         let mut counts = vec![0; old.len()];
@@ -182,3 +173,40 @@ impl Clock {
 /// The joint knowledge of the members of a rendezvous.
 #[derive(Debug, Clone)]
 pub struct Knowledge(Arc<Base>);
+
+/// Joint knowledge as it comes together, member by member.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    counts: Vec<u32>,
+    /// The bases that came last. After a collective its members share few, so a look among them is enough.
+    seen: [Option<Arc<Base>>; 4],
+    next: usize,
+}
+
+impl Gathered {
+    /// One more member.
+    pub fn add(&mut self, clock: &Clock) {
+        if !self.seen.iter().flatten().any(|base| Arc::ptr_eq(base, &clock.base)) {
+            if self.counts.is_empty() {
+                self.counts.clone_from(&clock.base.counts);
+            }
+            for (mine, theirs) in self.counts.iter_mut().zip(&clock.base.counts) {
+                *mine = (*mine).max(*theirs);
+            }
+            self.seen[self.next] = Some(Arc::clone(&clock.base));
+            self.next = (self.next + 1) % self.seen.len();
+        }
+        let slot = &mut self.counts[clock.actor.0 as usize];
+        *slot = (*slot).max(clock.own);
+    }
+
+    /// What they know together.
+    ///
+    /// # Panics
+    /// If nobody was added: a rendezvous has members.
+    #[must_use]
+    pub fn knowledge(self) -> Knowledge {
+        assert!(!self.counts.is_empty(), "a rendezvous has members");
+        Knowledge(Base::new(self.counts))
+    }
+}

@@ -191,6 +191,8 @@ pub struct Machine {
     measured: Mutex<BTreeMap<Token, i64>>,
     log: Mutex<Vec<Logged>>,
     steps: AtomicU64,
+    /// A clock that knows nothing; shared, because it is as wide as the job.
+    nothing: Clock,
 }
 
 /// An operation or question of a run, in words; kept only with [`Explain::Yes`].
@@ -215,6 +217,7 @@ impl Machine {
     /// A machine for a program.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, config: Config) -> Self {
+        let width = (config.ranks * config.actors_per_rank) as usize;
         Self {
             source,
             config,
@@ -227,6 +230,7 @@ impl Machine {
             measured: Mutex::default(),
             log: Mutex::default(),
             steps: AtomicU64::new(0),
+            nothing: Clock::new(Actor(0), width),
         }
     }
 
@@ -234,7 +238,6 @@ impl Machine {
     #[must_use]
     pub fn init(&self) -> State {
         let ranks = self.config.ranks as usize;
-        let width = ranks * self.config.actors_per_rank as usize;
         let empty = Stretch { ops: Vec::new(), end: crate::program::End::Return };
         let empty = Arc::new(empty);
         let mut state = State {
@@ -250,9 +253,8 @@ impl Machine {
             original: (0..self.config.ranks).map(Rank).collect(),
             steps: 0,
         };
-        let nothing = Clock::new(Actor(0), width);
         for rank in (0..self.config.ranks).map(Rank) {
-            let clock = nothing.child(self.thread_actor(rank, 0));
+            let clock = self.nothing.child(self.thread_actor(rank, 0));
             let thread = self.thread(rank, Entry(0), clock, Arc::clone(&empty));
             state.rank_mut(rank).threads.push(thread);
         }

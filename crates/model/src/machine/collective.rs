@@ -10,12 +10,16 @@ use std::sync::{Arc, PoisonError};
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
 use super::state::{
+<<<<<<< HEAD
     Access, Connection, Executed, GroupCall, Launch, Meeting, Ran, Recorded, State, StreamOp, Work, whole,
+=======
+    Access, Call, Connection, Executed, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, find, whole,
+>>>>>>> main
 };
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::window::INVALID_ARGUMENT;
 use super::{Explain, Machine, locked};
-use crate::clock::Clock;
+use crate::clock::{Clock, Gathered, Knowledge};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::{KernelPath, PathQuery};
 use crate::program::{Collective, CollectiveKind, Declared, Operand, WindowFlags};
@@ -25,12 +29,19 @@ use crate::term::{Content, Term, TermNode};
 /// Collectives kept for [`Rule::Coll4`] before those that everything is ordered after are forgotten.
 const FORGET_BEYOND: usize = 64;
 
-/// A member of a running collective.
+/// A member of a running collective, with what stood at the head of its stream.
 struct Member {
     rank: Rank,
     stream: usize,
     launch: Arc<Launch>,
     issue: Clock,
+    op: OpRef,
+}
+
+/// What members know of each other after a collective.
+enum Order {
+    AllToAll(Knowledge),
+    FromRoot(Clock),
 }
 
 /// How the kernels of a collective's members fit together.
@@ -46,7 +57,7 @@ enum Kernels {
 
 impl Launch {
     /// Bytes that a rank's input and output need.
-    fn needs(call: &Collective, members: usize) -> (u64, u64) {
+    fn needs(call: &Call, members: usize) -> (u64, u64) {
         let part = call.count * call.dtype.len_bytes();
         let all = part * members as u64;
         match call.kind {
@@ -96,26 +107,29 @@ impl Machine {
             self.done(state, rank, thread, &[]);
             return;
         };
-        let (Some(send), Some(recv)) = (
-            self.given(state, rank, thread, &call.send, op),
-            self.given(state, rank, thread, &call.recv, op),
-        ) else {
+        let send = self.given(state, rank, thread, &call.send, op);
+        let recv = match &send {
+            Some(send) if call.recv == call.send => Some(Arc::clone(send)),
+            _ => self.given(state, rank, thread, &call.recv, op),
+        };
+        let (Some(send), Some(recv)) = (send, recv) else {
             self.fail(state, rank, thread, format!("{}.{}", self.comm_name(comm), call.kind.name()), 4);
             self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
             self.done(state, rank, thread, &[]);
             return;
         };
+        let call = Call::from(&**call);
         let (send_bytes, recv_bytes) =
-            Launch::needs(call, self.view(state, rank, comm).map_or(0, |view| view.size));
-        let send = self.long_enough(state, rank, thread, (&send, send_bytes), op);
-        let recv = self.long_enough(state, rank, thread, (&recv, recv_bytes), op);
+            Launch::needs(&call, self.view(state, rank, comm).map_or(0, |view| view.size));
+        let send = self.long_enough(state, rank, thread, (send, send_bytes), op);
+        let recv = self.long_enough(state, rank, thread, (recv, recv_bytes), op);
         // Without elements the call is dropped on this rank alone (`enqueue.cc:3024`).
         if call.count == 0 {
             self.done(state, rank, thread, &[]);
             return;
         }
         let launch = Launch {
-            call: Arc::clone(call),
+            call,
             comm,
             nth: 0,
             written: 0,
@@ -156,9 +170,9 @@ impl Machine {
         thread: u32,
         operand: &Operand,
         op: OpRef,
-    ) -> Option<Buffer> {
-        let past = Self::past(state, rank, thread);
+    ) -> Option<Arc<Buffer>> {
         let Value::Buffer(buffer) = Self::value(state, rank, operand) else {
+            let past = Self::past(state, rank, thread);
             self.find(state, Rule::Mem4, About::Rank(rank), &[op], past, || {
                 format!("rank {} passes a null buffer ({})", rank.0, self.at(&op))
             });
@@ -166,14 +180,14 @@ impl Machine {
         };
         self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
         self.judge_freed(state, rank, thread, &buffer, op);
-        Some(Buffer::clone(&buffer))
+        Some(buffer)
     }
 
     /// Memory that is used must not have been freed.
     pub(crate) fn judge_freed(&self, state: &mut State, rank: Rank, thread: u32, buffer: &Buffer, op: OpRef) {
-        let past = Self::past(state, rank, thread);
         let r = &state.ranks[rank.at()];
         let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
+        let past = Self::past(state, rank, thread);
         if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
             self.find(state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
@@ -193,27 +207,26 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         thread: u32,
-        (buffer, needed): (&Buffer, u64),
+        (mut buffer, needed): (Arc<Buffer>, u64),
         op: OpRef,
-    ) -> Buffer {
-        let mut cut = buffer.clone();
+    ) -> Arc<Buffer> {
         if buffer.len_bytes < needed {
             let past = Self::past(state, rank, thread);
             self.find(state, Rule::Mem4, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
                     "rank {} passes {} of {} where {} are needed ({})",
                     rank.0,
-                    self.buffer_name(buffer),
+                    self.buffer_name(&buffer),
                     super::window::bytes(buffer.len_bytes),
                     super::window::bytes(needed),
                     self.at(&op)
                 )
             });
             Self::undefine(state, op);
-        } else {
-            cut.len_bytes = needed;
+        } else if buffer.len_bytes > needed {
+            Arc::make_mut(&mut buffer).len_bytes = needed;
         }
-        cut
+        buffer
     }
 
     /// The launch as it would be made now: windows are looked up at the call, or at the end of the group.
@@ -281,6 +294,9 @@ impl Machine {
 
     /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.
     fn judge_windows_of(&self, state: &mut State, rank: Rank, thread: u32, launch: &Launch) {
+        if (launch.send_window, launch.recv_window) == (None, None) {
+            return;
+        }
         let past = Self::past(state, rank, thread);
         let members = self.view(state, rank, launch.comm).expect("a launch has a view").size;
         let (send_bytes, recv_bytes) = Launch::needs(&launch.call, members);
@@ -345,37 +361,40 @@ impl Machine {
     pub(crate) fn run_collective(&self, state: &mut State, comm: CommId) {
         state.steps += 1;
         let ranks = self.members(comm);
+        // A large job does not fit a cache, so each member is looked at as seldom as possible.
         let mut members: Vec<Member> = Vec::with_capacity(ranks.len());
+        let mut together = Gathered::default();
         for rank in ranks.iter() {
             let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
-            let head = state.ranks[rank.at()].streams[stream].1.queue.front().expect("ready");
-            let Work::Collective(launch) = &head.work else { unreachable!("ready") };
-            members.push(Member {
-                rank: *rank,
-                stream,
-                launch: Arc::clone(launch),
-                issue: head.issue.clone(),
-            });
+            let s = &mut state.rank_mut(*rank).streams[stream].1;
+            s.clock.tick();
+            let StreamOp { work, issue, op } = s.queue.pop_front().expect("ready");
+            together.add(&s.clock);
+            together.add(&issue);
+            let Work::Collective(launch) = work else { unreachable!("ready") };
+            members.push(Member { rank: *rank, stream, launch, issue, op });
         }
         let kernels = self.judge_kernels(state, comm, &members);
         if kernels == Kernels::Apart {
-            for member in &members {
-                state.rank_mut(member.rank).streams[member.stream].1.hung = true;
+            for Member { rank, stream, launch, issue, op } in members {
+                let s = &mut state.rank_mut(rank).streams[stream].1;
+                s.queue.push_front(StreamOp { work: Work::Collective(launch), issue, op });
+                s.hung = true;
             }
             return;
         }
-        self.order(state, &members);
+        let order = Self::order(state, &members, together);
+        let part = members[0].launch.part_bytes();
+        let mut inputs = Vec::with_capacity(members.len());
         for member in &members {
-            state.rank_mut(member.rank).streams[member.stream].1.queue.pop_front();
-            self.view_mut(state, member.rank, comm).executed += 1;
-            self.use_windows(state, member);
-            self.access_buffers(state, member);
+            self.run_member(state, member, &order);
+            inputs.push(self.read(state, member.rank, &Range::of(&member.launch.send).sub(0, part)));
         }
         self.judge_launch_order(state, comm, &members);
         // Whose parameters would count where they differ? No member is the first among equals.
         if kernels == Kernels::Together {
             self.judge_windows(state, comm, &members);
-            self.move_data(state, &members);
+            self.move_data(state, &members, &inputs);
         }
     }
 
@@ -560,48 +579,47 @@ impl Machine {
     }
 
     /// Happens-before: all to all where every rank needs every other; else from the root only.
-    fn order(&self, state: &mut State, members: &[Member]) {
-        let ticked = members.iter().map(|member| {
-            let clock = &mut state.rank_mut(member.rank).streams[member.stream].1.clock;
-            clock.tick();
-            clock.clone()
-        });
-        let streams: Vec<Clock> = ticked.collect();
+    fn order(state: &State, members: &[Member], together: Gathered) -> Order {
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => {
-                let knowledge = Clock::union(streams.iter().chain(members.iter().map(|m| &m.issue)));
-                for member in members {
-                    state.rank_mut(member.rank).streams[member.stream].1.clock.learn(&knowledge);
-                }
+                Order::AllToAll(together.knowledge())
             }
             CollectiveKind::Broadcast { root } => {
-                let root = (root as usize).min(members.len() - 1);
-                let mut source = streams[root].clone();
-                source.join(&members[root].issue);
-                for member in members {
-                    let stream = &mut state.rank_mut(member.rank).streams[member.stream].1;
-                    stream.clock.join(&member.issue);
-                    stream.clock.join(&source);
-                }
+                let root = &members[(root as usize).min(members.len() - 1)];
+                let mut source = state.ranks[root.rank.at()].streams[root.stream].1.clock.clone();
+                source.join(&root.issue);
+                Order::FromRoot(source)
             }
         }
     }
 
-    fn use_windows(&self, state: &mut State, member: &Member) {
-        let clock = &state.ranks[member.rank.at()].streams[member.stream].1.clock;
+    /// The collective is over on this member.
+    fn run_member(&self, state: &mut State, member: &Member, order: &Order) {
+        let r = state.rank_mut(member.rank);
+        let clock = &mut r.streams[member.stream].1.clock;
+        match order {
+            Order::AllToAll(knowledge) => clock.learn(knowledge),
+            Order::FromRoot(source) => {
+                clock.join(&member.issue);
+                clock.join(source);
+            }
+        }
         let used = (clock.actor(), clock.epoch());
+        let at = find(&r.views, &member.launch.comm).expect("a launch has a view");
+        let view = &mut r.views[at].1;
+        view.executed += 1;
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
-            let view = self.view_mut(state, member.rank, member.launch.comm);
             if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth) {
                 window.uses.retain(|(actor, _)| *actor != used.0);
                 window.uses.push(used);
             }
         }
+        self.access_buffers(state, member);
     }
 
     fn access_buffers(&self, state: &mut State, member: &Member) {
         let launch = &member.launch;
-        let in_place = launch.send == launch.recv;
+        let in_place = Arc::ptr_eq(&launch.send, &launch.recv) || launch.send == launch.recv;
         if !in_place {
             self.access(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
         }
@@ -800,8 +818,8 @@ impl Machine {
     }
 
     /// What every member's buffers hold afterwards.
-    fn move_data(&self, state: &mut State, members: &[Member]) {
-        let intended = self.intended(state, members);
+    fn move_data(&self, state: &mut State, members: &[Member], inputs: &[Content]) {
+        let intended = self.intended(state, members, inputs);
         let through = match members[0].launch.path {
             KernelPath::Ordinary => false,
             // Small kernels copy through NCCL's own slots, but find their own buffer through the window.
@@ -895,21 +913,22 @@ impl Machine {
     }
 
     /// What the program meant: the contents of each member's output, from the buffers that members passed.
-    fn intended(&self, state: &State, members: &[Member]) -> Vec<(Range, Content, Rank)> {
+    fn intended(
+        &self,
+        state: &State,
+        members: &[Member],
+        inputs: &[Content],
+    ) -> Vec<(Range, Content, Rank)> {
         let part = members[0].launch.part_bytes();
         let mut out = Vec::with_capacity(members.len());
-        let source =
-            |m: &Member, at: u64, len: u64| self.read(state, m.rank, &Range::of(&m.launch.send).sub(at, len));
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce => {
-                let inputs: Vec<Content> = members.iter().map(|m| source(m, 0, part)).collect();
-                let reduced = self.reduce(members, &inputs);
+                let reduced = self.reduce(members, inputs);
                 for m in members {
                     out.push((Range::of(&m.launch.recv).sub(0, part), reduced.clone(), m.rank));
                 }
             }
             CollectiveKind::AllGather => {
-                let inputs: Vec<Content> = members.iter().map(|m| source(m, 0, part)).collect();
                 for m in members {
                     for (nth, input) in inputs.iter().enumerate() {
                         let at = nth as u64 * part;
@@ -919,15 +938,15 @@ impl Machine {
             }
             CollectiveKind::ReduceScatter => {
                 for (nth, m) in members.iter().enumerate() {
-                    let at = nth as u64 * part;
-                    let inputs: Vec<Content> = members.iter().map(|m| source(m, at, part)).collect();
+                    let part_of = |m: &Member| Range::of(&m.launch.send).sub(nth as u64 * part, part);
+                    let inputs: Vec<Content> =
+                        members.iter().map(|m| self.read(state, m.rank, &part_of(m))).collect();
                     let reduced = self.reduce(members, &inputs);
                     out.push((Range::of(&m.launch.recv).sub(0, part), reduced, m.rank));
                 }
             }
             CollectiveKind::Broadcast { root } => {
-                let root = &members[(root as usize).min(members.len() - 1)];
-                let input = source(root, 0, part);
+                let input = &inputs[(root as usize).min(members.len() - 1)];
                 for m in members {
                     out.push((Range::of(&m.launch.recv).sub(0, part), input.clone(), m.rank));
                 }

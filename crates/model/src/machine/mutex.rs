@@ -4,18 +4,15 @@
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
 use super::state::{Mutex, State, find};
-use crate::clock::{Actor, Clock};
 use crate::fault::{About, OpRef, Rule};
 use crate::rank::{Rank, Token};
 
 impl Machine {
     pub(crate) fn lock(&self, state: &mut State, rank: Rank, thread: u32, mutex: Token) {
         self.touch(state, rank, thread, Object::named(ObjectKind::Mutex, mutex), Touch::Mutate);
-        let width = (self.config.ranks * self.config.actors_per_rank) as usize;
         let r = state.rank_mut(rank);
         let at = find(&r.mutexes, &mutex).unwrap_or_else(|| {
-            let released = Clock::new(Actor(0), width);
-            r.mutexes.push((mutex, Mutex { holder: None, released }));
+            r.mutexes.push((mutex, Mutex { holder: None, released: self.nothing.clone() }));
             r.mutexes.len() - 1
         });
         r.mutexes[at].1.holder = Some(thread);

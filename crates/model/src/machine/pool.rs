@@ -12,6 +12,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use smallvec::{SmallVec, smallvec};
+
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
 use super::map::place;
@@ -19,7 +21,7 @@ use super::poll::{FaultOf, PickOf, Picks, Poll};
 use super::state::{Block, Pool, RankState, Segment, State, StreamOp, Use, Work, find};
 use super::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use super::window::GRANULARITY_BYTES;
-use crate::clock::{Actor, Clock};
+use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
 use crate::program::{MemoryKind, Operand, Release, SizeClasses, TieBreak, Verb};
 use crate::rank::{Rank, Token};
@@ -97,10 +99,10 @@ fn give_back(pool: &mut Pool, id: BlockId) {
 }
 
 /// The smallest free blocks that are long enough, by segment and position.
-fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> Vec<(usize, usize)> {
+fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> SmallVec<[(usize, usize); 8]> {
     let (block_bytes, small, _) = classed(pool.classes, len_bytes);
     let mut best = u64::MAX;
-    let mut fits = Vec::new();
+    let mut fits = SmallVec::new();
     for (s, segment) in pool.segments.iter().enumerate().filter(|(_, segment)| segment.small == small) {
         for (b, block) in segment.blocks.iter().enumerate() {
             let fit = block.held == Use::Free && block.stream == stream && block.len_bytes >= block_bytes;
@@ -123,7 +125,6 @@ fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
 
 impl Machine {
     fn declared(&self) -> Pool {
-        let width = (self.config.ranks * self.config.actors_per_rank) as usize;
         Pool {
             classes: SizeClasses::Exact,
             tie: TieBreak::Counter,
@@ -133,7 +134,7 @@ impl Machine {
             blocks_made: 0,
             deferred: Vec::new(),
             holder: None,
-            released: Clock::new(Actor(0), width),
+            released: self.nothing.clone(),
         }
     }
 
@@ -215,7 +216,7 @@ impl Machine {
                 let address = |(s, _): &(usize, usize)| {
                     Value::Address(Address::Memory(pool.segments[*s].buffer.address, 0))
                 };
-                let addresses: Vec<Value> = fits.iter().map(address).collect();
+                let addresses: SmallVec<[Value; 8]> = fits.iter().map(address).collect();
                 for address in &addresses {
                     place(&mut order, address, picks, || PickOf::AddressOrder)?;
                 }
@@ -564,7 +565,7 @@ fn add_segment(
     };
     let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };
     let segments = Arc::make_mut(&mut pool.segments);
-    segments.push(Segment { buffer: Arc::new(buffer), small, blocks: vec![whole] });
+    segments.push(Segment { buffer: Arc::new(buffer), small, blocks: smallvec![whole] });
     pool.segments_made += 1;
     segments.len() - 1
 }

@@ -9,6 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::FxHasher;
+use smallvec::SmallVec;
 
 use super::contention::Touches;
 use super::graph::Graph;
@@ -17,7 +18,8 @@ use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::program::{
-    Answer, Collective, CollectiveKind, MemoryKind, SizeClasses, Stretch, TieBreak, WindowFlags,
+    Answer, Collective, CollectiveKind, Declared, Dtype, MemoryKind, ReduceOp, SizeClasses, Stretch, TieBreak,
+    WindowFlags,
 };
 use crate::rank::{Entry, Rank, Token};
 use crate::term::{Content, Term};
@@ -172,18 +174,37 @@ impl Hash for ThreadState {
     }
 }
 
+<<<<<<< HEAD
 /// Whether the program runs a launch itself or a replay does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Recorded {
     No,
     /// By the graph of this name.
     By(Token),
+=======
+/// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) kind: CollectiveKind,
+    pub(crate) count: u64,
+    pub(crate) dtype: Dtype,
+    pub(crate) op: ReduceOp,
+    pub(crate) stream: Token,
+    pub(crate) declared: Declared,
+}
+
+impl From<&Collective> for Call {
+    fn from(call: &Collective) -> Self {
+        let Collective { kind, count, dtype, op, stream, declared, .. } = *call;
+        Self { kind, count, dtype, op, stream, declared }
+    }
+>>>>>>> main
 }
 
 /// A collective as one rank launched it.
 #[derive(Debug, Clone)]
 pub(crate) struct Launch {
-    pub(crate) call: Arc<Collective>,
+    pub(crate) call: Call,
     pub(crate) comm: CommId,
     /// Position among the launches of the communicator on this rank.
     pub(crate) nth: u32,
@@ -191,8 +212,8 @@ pub(crate) struct Launch {
     pub(crate) written: u32,
     /// Position among all launches of this rank.
     pub(crate) issue: u32,
-    pub(crate) send: Buffer,
-    pub(crate) recv: Buffer,
+    pub(crate) send: Arc<Buffer>,
+    pub(crate) recv: Arc<Buffer>,
     /// Window number and offset in it.
     pub(crate) send_window: Option<(u32, u64)>,
     pub(crate) recv_window: Option<(u32, u64)>,
@@ -369,7 +390,7 @@ pub(crate) struct Block {
 pub(crate) struct Segment {
     pub(crate) buffer: Arc<Buffer>,
     pub(crate) small: bool,
-    pub(crate) blocks: Vec<Block>,
+    pub(crate) blocks: SmallVec<[Block; 2]>,
 }
 
 /// A caching pool of a rank.

@@ -5,12 +5,14 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use std::sync::Arc;
+
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
 use super::state::{Access, Event, RankState, State, Stream, StreamOp, Work, find, whole};
 use super::value::{Buffer, MemoryId, Value};
 use super::{Machine, Mode, locked};
-use crate::clock::{Actor, Clock};
+use crate::clock::Clock;
 use crate::fault::OpRef;
 use crate::program::{Answer, Operand};
 use crate::rank::{Rank, Token};
@@ -68,8 +70,7 @@ impl Machine {
             return;
         }
         let nth = u32::try_from(r.streams.len()).expect("few streams a rank");
-        let width = (self.config.ranks * self.config.actors_per_rank) as usize;
-        let clock = Clock::new(Actor(0), width).child(self.stream_actor(rank, nth));
+        let clock = self.nothing.child(self.stream_actor(rank, nth));
         let queue = std::collections::VecDeque::from([op]);
         state.rank_mut(rank).streams.push((stream, Stream { queue, hung: false, clock }));
     }
@@ -86,7 +87,8 @@ impl Machine {
         op: OpRef,
     ) {
         let mut buffers = |operands: &[Operand]| -> Option<Vec<Buffer>> {
-            operands.iter().map(|operand| self.given(state, rank, thread, operand, op)).collect()
+            let given = |operand| self.given(state, rank, thread, operand, op).map(Arc::unwrap_or_clone);
+            operands.iter().map(given).collect()
         };
         if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
             self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);

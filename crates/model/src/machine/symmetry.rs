@@ -71,7 +71,10 @@ impl Machine {
             .collect();
         let mut memo: FxHashMap<Term, Term> = FxHashMap::default();
         let (ranks, hashes) = (state.ranks.clone(), state.hashes.clone());
-        for (new, (mut moved, hashes)) in to.iter().zip(ranks.into_iter().zip(hashes)) {
+        for (old, (new, (mut moved, hashes))) in to.iter().zip(ranks.into_iter().zip(hashes)).enumerate() {
+            if new.at() == old && self.knows_no_others(&moved, to, &actors, &mut memo) {
+                continue;
+            }
             self.renumber_rank(Arc::make_mut(&mut moved), to, &actors, &mut memo);
             state.ranks[new.at()] = moved;
             // What a rank looks like on its own does not depend on its number.
@@ -121,6 +124,36 @@ impl Machine {
             original[new.at()] = state.original[rank];
         }
         state.original = original.into();
+    }
+
+    /// Whether a rank that keeps its number looks the same after others changed theirs: what it knows of them,
+    /// and what its memory holds of them, is alike for all.
+    fn knows_no_others(
+        &self,
+        rank: &RankState,
+        to: &[Rank],
+        actors: &[u32],
+        memo: &mut FxHashMap<Term, Term>,
+    ) -> bool {
+        let alike = |clock: &Clock| clock.alike(actors);
+        let threads = rank.threads.iter().all(|t| alike(&t.clock));
+        let streams = rank.streams.iter().all(|(_, stream)| {
+            alike(&stream.clock) && stream.queue.iter().all(|op| alike(&op.issue))
+        });
+        let events = rank.events.iter().all(|(_, event)| event.complete.values().all(alike));
+        let mutexes = rank.mutexes.iter().all(|(_, mutex)| alike(&mutex.released));
+        let pools = rank.pools.iter().all(|(_, pool)| alike(&pool.released));
+        if !(threads && streams && events && mutexes && pools) {
+            return false;
+        }
+        let mut terms = locked(&self.terms);
+        rank.memory.values().all(|memory| {
+            memory.accesses.iter().all(|access| actors[access.actor.0 as usize] == access.actor.0)
+                && memory.pieces.iter().all(|(.., content)| match content {
+                    Content::Whole(term) => terms.renumbered(*term, to, memo) == *term,
+                    Content::Shares(_) => false,
+                })
+        })
     }
 
     fn renumber_rank(
