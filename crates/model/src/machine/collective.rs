@@ -10,11 +10,8 @@ use std::sync::{Arc, PoisonError};
 use super::contention::{Object, ObjectKind, Touch};
 use super::memory::Range;
 use super::state::{
-<<<<<<< HEAD
-    Access, Connection, Executed, GroupCall, Launch, Meeting, Ran, Recorded, State, StreamOp, Work, whole,
-=======
-    Access, Call, Connection, Executed, GroupCall, Launch, Meeting, Ran, State, StreamOp, Work, find, whole,
->>>>>>> main
+    Access, Call, Connection, Executed, GroupCall, Launch, Meeting, Ran, Recorded, State, StreamOp, Work,
+    find, whole,
 };
 use super::value::{Buffer, CommId, MemoryId, Value};
 use super::window::INVALID_ARGUMENT;
@@ -36,6 +33,7 @@ struct Member {
     launch: Arc<Launch>,
     issue: Clock,
     op: OpRef,
+    replay: Option<OpRef>,
 }
 
 /// What members know of each other after a collective.
@@ -368,17 +366,17 @@ impl Machine {
             let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
             let s = &mut state.rank_mut(*rank).streams[stream].1;
             s.clock.tick();
-            let StreamOp { work, issue, op } = s.queue.pop_front().expect("ready");
+            let StreamOp { work, issue, op, replay } = s.queue.pop_front().expect("ready");
             together.add(&s.clock);
             together.add(&issue);
             let Work::Collective(launch) = work else { unreachable!("ready") };
-            members.push(Member { rank: *rank, stream, launch, issue, op });
+            members.push(Member { rank: *rank, stream, launch, issue, op, replay });
         }
         let kernels = self.judge_kernels(state, comm, &members);
         if kernels == Kernels::Apart {
-            for Member { rank, stream, launch, issue, op } in members {
+            for Member { rank, stream, launch, issue, op, replay } in members {
                 let s = &mut state.rank_mut(rank).streams[stream].1;
-                s.queue.push_front(StreamOp { work: Work::Collective(launch), issue, op });
+                s.queue.push_front(StreamOp { work: Work::Collective(launch), issue, op, replay });
                 s.hung = true;
             }
             return;
@@ -913,12 +911,7 @@ impl Machine {
     }
 
     /// What the program meant: the contents of each member's output, from the buffers that members passed.
-    fn intended(
-        &self,
-        state: &State,
-        members: &[Member],
-        inputs: &[Content],
-    ) -> Vec<(Range, Content, Rank)> {
+    fn intended(&self, state: &State, members: &[Member], inputs: &[Content]) -> Vec<(Range, Content, Rank)> {
         let part = members[0].launch.part_bytes();
         let mut out = Vec::with_capacity(members.len());
         match members[0].launch.call.kind {

@@ -18,8 +18,8 @@ use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::program::{
-    Answer, Collective, CollectiveKind, Declared, Dtype, MemoryKind, ReduceOp, SizeClasses, Stretch, TieBreak,
-    WindowFlags,
+    Answer, Collective, CollectiveKind, Declared, Dtype, MemoryKind, ReduceOp, SizeClasses, Stretch,
+    TieBreak, WindowFlags,
 };
 use crate::rank::{Entry, Rank, Token};
 use crate::term::{Content, Term};
@@ -174,14 +174,14 @@ impl Hash for ThreadState {
     }
 }
 
-<<<<<<< HEAD
 /// Whether the program runs a launch itself or a replay does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Recorded {
     No,
     /// By the graph of this name.
     By(Token),
-=======
+}
+
 /// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
@@ -198,7 +198,6 @@ impl From<&Collective> for Call {
         let Collective { kind, count, dtype, op, stream, declared, .. } = *call;
         Self { kind, count, dtype, op, stream, declared }
     }
->>>>>>> main
 }
 
 /// A collective as one rank launched it.

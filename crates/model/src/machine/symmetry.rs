@@ -137,9 +137,10 @@ impl Machine {
     ) -> bool {
         let alike = |clock: &Clock| clock.alike(actors);
         let threads = rank.threads.iter().all(|t| alike(&t.clock));
-        let streams = rank.streams.iter().all(|(_, stream)| {
-            alike(&stream.clock) && stream.queue.iter().all(|op| alike(&op.issue))
-        });
+        let streams = rank
+            .streams
+            .iter()
+            .all(|(_, stream)| alike(&stream.clock) && stream.queue.iter().all(|op| alike(&op.issue)));
         let events = rank.events.iter().all(|(_, event)| event.complete.values().all(alike));
         let mutexes = rank.mutexes.iter().all(|(_, mutex)| alike(&mutex.released));
         let pools = rank.pools.iter().all(|(_, pool)| alike(&pool.released));
