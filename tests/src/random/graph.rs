@@ -93,7 +93,7 @@ impl Builder {
             5 => {
                 self.script.push(rank, thread, Verb::Trim { pool, release: Release::Now });
             }
-            6 if s.is_multiple_of(3) => {
+            6 if s.is_multiple_of(2) => {
                 self.script.push(rank, thread, Verb::Free { buffer: a, after: None });
             }
             7 if s.is_multiple_of(2) => {
@@ -116,31 +116,31 @@ impl Builder {
         for r in 0..self.ranks {
             let at = r as usize;
             let (comm, a) = (self.comms[at].clone(), self.a[at].clone());
-            if s.is_multiple_of(2) || q % 5 == 1 {
+            if s.is_multiple_of(2) || q % 6 == 1 || q % 6 == 5 {
                 self.register(r, 0, a.clone(), WindowFlags::CollSymmetric);
             }
             self.begin(r, 0, graph, None);
             let call = Arc::new(self.reduce(&comm, &a, 1 << 20, "default"));
-            if q % 5 == 4 {
+            if q % 6 == 4 {
                 self.register(r, 0, self.b[at].clone(), WindowFlags::CollSymmetric);
             }
             self.script.push(r, 0, Verb::Collect(Arc::clone(&call)));
             self.script.push(r, 0, Verb::GraphEnd { graph });
             let odd = r == rank;
-            if let (1, true, Some(window)) = (q % 5, odd, self.windows[at].last().cloned()) {
+            if let (1 | 5, true, Some(window)) = (q % 6, odd, self.windows[at].last().cloned()) {
                 self.script.push(r, 0, Verb::Deregister { comm: comm.clone(), window });
             }
-            if q % 5 == 2 && odd {
+            if q % 6 == 2 && odd {
                 self.script.push(r, 0, Verb::Collect(call));
             } else {
                 let stream = self.script.name(if s % 4 < 2 { "default" } else { "side" });
                 self.script.push(r, 0, Verb::GraphReplay { graph, stream });
             }
-            if q % 5 == 3 && odd {
+            if q % 6 == 3 && odd {
                 let thread = u32::from(self.second[at]);
                 self.script.push(r, thread, Verb::GraphDestroy { graph });
                 self.script.push(r, 0, Verb::CommDestroy { comm });
-            } else if q.is_multiple_of(5) && odd {
+            } else if q.is_multiple_of(6) && odd {
                 self.script.push(r, 0, Verb::CommDestroy { comm });
             }
         }

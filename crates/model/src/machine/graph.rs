@@ -816,8 +816,12 @@ impl Machine {
                 (false, Some(_)) => "another buffer lies there now",
                 (false, None) => "the next allocation may get it",
             };
+            let whole = match buffer.memory.owner {
+                Owner::Pool(_) => format!(" of {}", self.memory_name(buffer.memory)),
+                Owner::Program(_) => String::new(),
+            };
             format!(
-                "rank {} replays {} ({}), which captured {} ({}) that is freed since: {now}",
+                "rank {} replays {} ({}), which captured {}{whole} ({}) that is freed since: {now}",
                 rank.0,
                 self.name(name),
                 self.at(&ops[0]),
