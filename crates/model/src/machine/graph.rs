@@ -165,10 +165,9 @@ impl Machine {
             return None;
         }
         match verb {
-            Verb::Register { .. } => match self.config.platform.registration_in_capture() {
-                RegistrationInCapture::Refused => by_mode(UNHANDLED),
-                RegistrationInCapture::Done => None,
-            },
+            Verb::Register { .. } => {
+                self.registers_in_capture(state, rank, thread).map(|graph| (graph, UNHANDLED))
+            }
             Verb::MemAlloc { memory: MemoryKind::Cuda, .. } => by_mode(UNSUPPORTED),
             Verb::Free { buffer, .. } => match Self::value(state, rank, buffer) {
                 Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
@@ -186,6 +185,14 @@ impl Machine {
                 _ => Some((position(&Graph::records)?, UNSUPPORTED)),
             },
             _ => None,
+        }
+    }
+
+    /// The graph whose capture makes a registration of this thread fail.
+    pub(crate) fn registers_in_capture(&self, state: &State, rank: Rank, thread: u32) -> Option<usize> {
+        match self.config.platform.registration_in_capture() {
+            RegistrationInCapture::Refused => self.forbidden_query(state, rank, thread),
+            RegistrationInCapture::Done => None,
         }
     }
 
@@ -208,6 +215,28 @@ impl Machine {
         (at, call): (usize, &str),
         op: OpRef,
     ) {
+        self.judge_in_capture(state, rank, thread, (at, call), op);
+        Self::invalidate(state, rank, thread, at);
+    }
+
+    /// A capture is lost, and so is every other that forbids the call.
+    pub(crate) fn invalidate(state: &mut State, rank: Rank, thread: u32, at: usize) {
+        let begin = state.ranks[rank.at()].graphs[at].1.begin;
+        for (_, graph) in &mut state.rank_mut(rank).graphs {
+            if graph.stage == Stage::Recording && (graph.forbids(thread) || graph.begin == begin) {
+                graph.stage = Stage::Invalid;
+            }
+        }
+    }
+
+    fn judge_in_capture(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (at, call): (usize, &str),
+        op: OpRef,
+    ) {
         let past = Self::past(state, rank, thread);
         let r = &state.ranks[rank.at()];
         let (name, begin, origin) = (r.graphs[at].0, r.graphs[at].1.begin, r.graphs[at].1.origin);
@@ -222,11 +251,6 @@ impl Machine {
                 self.at(&begin),
             )
         });
-        for (_, graph) in &mut state.rank_mut(rank).graphs {
-            if graph.stage == Stage::Recording && (graph.forbids(thread) || graph.begin == begin) {
-                graph.stage = Stage::Invalid;
-            }
-        }
     }
 
     /// Runs a verb that a capture forbids, if one does.
@@ -237,6 +261,11 @@ impl Machine {
         }
         let Some((at, code)) = forbidden else { return false };
         let call = self.op_name(state, rank, verb);
+        if matches!(verb, Verb::Register { .. }) {
+            // NCCL meets the other ranks before it asks the driver (measured).
+            self.judge_in_capture(state, rank, thread, (at, &call), op);
+            return false;
+        }
         self.refuse_in_capture(state, rank, thread, (at, &call), op);
         self.fail(state, rank, thread, self.call_of(state, rank, verb), code);
         let nulls = vec![Value::Null; verb.slots() as usize];

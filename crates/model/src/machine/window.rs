@@ -195,6 +195,9 @@ impl Machine {
         if self.deduplicated_apart(state, comm, nth, here, &entered) {
             return;
         }
+        if self.refused_in_captures(state, comm, here, &entered) {
+            return;
+        }
         self.judge_flags(state, comm, nth, here, &entered);
         let failed = self.judge_sizes(state, comm, nth, here, &entered);
         for ((rank, thread), (buffer, flags, op)) in here.iter().zip(&entered) {
@@ -259,6 +262,33 @@ impl Machine {
         });
         for (rank, thread) in here {
             state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+        }
+        true
+    }
+
+    /// Ranks whose captures forbid the registration get an error, and lose what they record.
+    fn refused_in_captures(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) -> bool {
+        let capturing = |(rank, thread): &(Rank, u32)| self.registers_in_capture(state, *rank, *thread);
+        let capturing: Vec<Option<usize>> = here.iter().map(capturing).collect();
+        if capturing.iter().all(Option::is_none) {
+            return false;
+        }
+        if let Some(other) = capturing.iter().position(Option::is_none) {
+            // It waits for a part of the registration that the others have left.
+            Self::undefine(state, entered[other].2);
+        }
+        for ((rank, thread), graph) in here.iter().zip(capturing) {
+            if let Some(graph) = graph {
+                Self::invalidate(state, *rank, *thread, graph);
+            }
+            self.fail(state, *rank, *thread, format!("{}.register", self.comm_name(comm)), 1);
+            self.set_up_done(state, *rank, *thread, comm, Value::Null);
         }
         true
     }
