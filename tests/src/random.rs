@@ -19,7 +19,7 @@ use crate::script::{Item, Script};
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = 48;
+pub const KINDS: u8 = 49;
 
 const MIB: u64 = 1 << 20;
 
@@ -119,8 +119,9 @@ impl Builder {
     /// Makes only what the fragments need: each operation multiplies the interleavings.
     fn set_up(&mut self, fragments: &[Fragment]) {
         let uses = |kinds: &[u8]| fragments.iter().any(|f| kinds.contains(&(f.0 % KINDS)));
-        let comm =
-            uses(&[5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37, 38, 39, 40, 41, 42, 46]);
+        let comm = uses(&[
+            5, 6, 7, 13, 14, 19, 20, 21, 22, 23, 24, 25, 27, 29, 31, 32, 37, 38, 39, 40, 41, 42, 46, 48,
+        ]);
         let memory = comm || uses(&[9, 11, 26, 30, 44, 45, 47]);
         for rank in 0..self.ranks {
             let tp = if comm { self.init(rank, "tp") } else { Operand::Null };
@@ -273,7 +274,7 @@ impl Builder {
                 }
             }
             45 => self.graph(rank, thread, q, s),
-            46 => self.graph_of_all(rank, q, s),
+            46 | 48 => self.graph_of_all(rank, q, s),
             47 => self.graph_of_two(rank, q, s),
             22 => self.offsets(rank, q),
             23 => self.stale(q),
