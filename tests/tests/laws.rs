@@ -12,7 +12,7 @@ use rankcheck_tests::random::{Fragment, KINDS, RARE, interchangeable, program};
 
 /// `RANKCHECK_PROGRAMS` asks for more, for example every night.
 fn programs() -> usize {
-    std::env::var("RANKCHECK_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(2_000)
+    std::env::var("RANKCHECK_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(3_000)
 }
 
 fn fragments() -> impl Strategy<Value = (u32, Vec<Fragment>)> {
