@@ -144,7 +144,7 @@ fn what_is_not_run_is_told_and_why() {
     assert_eq!((device.cases, summary.not_run.len()), (0, 3));
     assert!(summary.text().contains("the time is up"), "{}", summary.text());
     let one = plan(&specs, &wanted("WIN-2", 1));
-    assert!(one.items.is_empty() && one.left_out[0].1.contains("at most 1"), "{:?}", one.left_out);
+    assert!(one.items.is_empty() && one.left_out[0].1.contains("more than 1"), "{:?}", one.left_out);
 }
 
 #[test]
