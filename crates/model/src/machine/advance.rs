@@ -314,7 +314,7 @@ impl Machine {
         if progressed {
             work.push_rank(state, rank);
         }
-        self.advance_exchange(state, work, rank, at);
+        self.advance_transfers(state, work, rank, at);
         let s = &state.ranks[rank.at()].streams[at].1;
         let Some(Work::Collective(launch)) = s.queue.front().map(|op| &op.work) else { return };
         let comm = launch.comm;
@@ -337,8 +337,8 @@ impl Machine {
         }
     }
 
-    /// Transfers what the exchange at the head of a stream can.
-    fn advance_exchange(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: usize) {
+    /// Transfers what the launch at the head of a stream can.
+    fn advance_transfers(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: usize) {
         for link in self.open_links(state, rank, stream) {
             while self.transferable(state, link) {
                 self.run_transfer(state, link);

@@ -93,9 +93,9 @@ impl Machine {
                 let Some(head) = stream.queue.front() else { continue };
                 let (rule, about, op) = match &head.work {
                     Work::Collective(launch) => (Rule::Coll1, Some(About::Comm(launch.comm)), head.op),
-                    Work::Transfers(exchange) => {
-                        let half = self.open_half(state, rank, exchange);
-                        let link = half.link(exchange.comm, rank);
+                    Work::Transfers(launch) => {
+                        let half = self.open_half(state, rank, launch);
+                        let link = half.link(launch.comm, rank);
                         (Rule::P2p2, Some(About::Pair(link.comm, link.from, link.to)), half.op)
                     }
                     Work::Flag(flag, _) => (Rule::Flag1, Some(About::Named(*flag)), head.op),
@@ -387,12 +387,12 @@ impl Machine {
                 });
                 Self::waits_for_launches(nodes, partners)
             }
-            Work::Transfers(exchange) => {
+            Work::Transfers(launch) => {
                 if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
                     return (first, None);
                 }
-                let partners = self.open_halves(state, rank, exchange).map(|half| {
-                    let link = half.link(exchange.comm, rank);
+                let partners = self.open_halves(state, rank, launch).map(|half| {
+                    let link = half.link(launch.comm, rank);
                     let other = |work: &Work| {
                         matches!(work, Work::Transfers(e) if e.comm == link.comm && e.transfers.iter().any(
                             |t| t.way != half.way && t.link(link.comm, half.peer) == link))

@@ -122,7 +122,7 @@ impl Machine {
     pub(crate) fn work_name(&self, state: &State, rank: Rank, work: &Work) -> String {
         match work {
             Work::Collective(launch) => self.call_name(launch),
-            Work::Transfers(exchange) => self.transfers_name(state, rank, exchange),
+            Work::Transfers(launch) => self.transfers_name(state, rank, launch),
             Work::Kernel { name, .. } => format!("kernel {}", self.name(*name)),
             Work::Copy { to, .. } => format!("the copy to {}", self.buffer_name(to)),
             Work::Expect(expected) => format!("the expectation in {}", self.buffer_name(&expected.buffer)),

@@ -331,8 +331,8 @@ impl Machine {
                 // NCCL has numbered what it could not launch.
                 Self::undefine(state, op.op);
             }
-            Work::Transfers(exchange) => {
-                let call = self.transfers_name(state, rank, exchange);
+            Work::Transfers(launch) => {
+                let call = self.transfers_name(state, rank, launch);
                 self.fail(state, rank, thread, call, UNHANDLED);
                 Self::undefine(state, op.op);
             }
@@ -741,7 +741,7 @@ impl Machine {
         enqueue(state, stream, Work::Wait(over, before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
-        let mut exchanges: Vec<(&Arc<Transfers>, Arc<Transfers>)> = Vec::new();
+        let mut launches: Vec<(&Arc<Transfers>, Arc<Transfers>)> = Vec::new();
         let runs_on = |of: Token| if of == graph.origin { stream } else { self.inner(name, of) };
         for node in graph.nodes.iter() {
             let on = runs_on(node.stream);
@@ -764,13 +764,13 @@ impl Machine {
                 }
                 // It was recorded on each of its streams, and is one launch.
                 Work::Transfers(captured) => {
-                    let known = exchanges.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
+                    let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
                     let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
                         let (turn, issue) = self.take_turn(state, rank, captured.comm);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
                         let issued = Transfers { turn, issue, streams, ..Transfers::clone(captured) };
-                        exchanges.push((captured, Arc::new(issued)));
-                        Arc::clone(&exchanges[exchanges.len() - 1].1)
+                        launches.push((captured, Arc::new(issued)));
+                        Arc::clone(&launches[launches.len() - 1].1)
                     });
                     enqueue(state, on, Work::Transfers(issued), node.op);
                 }

@@ -234,7 +234,7 @@ impl Machine {
             let head = stream.queue.front().expect("not empty");
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
-                Work::Transfers(exchange) => self.transfers_name(state, rank, exchange),
+                Work::Transfers(launch) => self.transfers_name(state, rank, launch),
                 Work::Kernel { name, .. } => self.name(*name).to_string(),
                 Work::Copy { to, .. } => format!("copy to {}", self.buffer_name(to)),
                 Work::Expect(expected) => format!("expect in {}", self.buffer_name(&expected.buffer)),

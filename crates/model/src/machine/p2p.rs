@@ -1,7 +1,7 @@
-//! Point-to-point: what one rank launches as one exchange, first use of links, and transfers that run.
+//! Point-to-point: what one rank launches at once, first use of links, and transfers that run.
 //!
 //! Sends and receives of a link meet in the order of their launches; neither length nor type is exchanged. All
-//! transfers of an exchange progress together, and it is over when each of them is. Source:
+//! transfers of a launch progress together, and it is over when each of them is. Source:
 //! `specs/rules/p2p.md`. Not here: which launch has its turn ([`super::turn`]).
 
 use std::sync::Arc;
@@ -297,7 +297,7 @@ impl Machine {
         }
     }
 
-    /// Launches transfers: one exchange for each communicator, in one order on all ranks.
+    /// Launches transfers: once for each communicator, in one order on all ranks.
     pub(crate) fn launch_transfers(
         &self,
         state: &mut State,
@@ -335,17 +335,17 @@ impl Machine {
             // What is only recorded has no place in the order of launches.
             let recorded = streams.iter().any(|stream| self.records(state, rank, *stream).is_some());
             let (turn, issue) = if recorded { (0, 0) } else { self.take_turn(state, rank, comm) };
-            let exchange = Arc::new(Transfers { comm, turn, issue, streams, transfers });
+            let launch = Arc::new(Transfers { comm, turn, issue, streams, transfers });
             let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-            for stream in &exchange.streams {
-                let work = Work::Transfers(Arc::clone(&exchange));
-                let op = StreamOp { work, issue: called.clone(), op: exchange.op(), replay: None };
+            for stream in &launch.streams {
+                let work = Work::Transfers(Arc::clone(&launch));
+                let op = StreamOp { work, issue: called.clone(), op: launch.op(), replay: None };
                 self.enqueue(state, rank, *stream, op);
             }
         }
     }
 
-    /// Transfers of one exchange run at the same time: what one of them receives into, no other may use.
+    /// Transfers of one launch run at the same time: what one of them receives into, no other may use.
     fn judge_collisions(&self, state: &mut State, rank: Rank, thread: u32, transfers: &[Transfer]) {
         let range = |transfer: &Transfer| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
         for (at, one) in transfers.iter().enumerate() {
@@ -370,47 +370,45 @@ impl Machine {
         }
     }
 
-    /// The exchange of a communicator that a rank is in, with the first of its streams.
+    /// The launch of a communicator that a rank is in, with the first of its streams.
     fn running(&self, state: &State, rank: Rank, comm: CommId) -> Option<(usize, Arc<Transfers>)> {
         let r = &state.ranks[rank.at()];
         let head = |stream: Token| {
             let at = find(&r.streams, &stream)?;
             let stream = &r.streams[at].1;
             match stream.queue.front().map(|op| &op.work) {
-                Some(Work::Transfers(exchange)) if exchange.comm == comm && !stream.hung => {
-                    Some((at, exchange))
-                }
+                Some(Work::Transfers(launch)) if launch.comm == comm && !stream.hung => Some((at, launch)),
                 _ => None,
             }
         };
-        let (_, exchange) = r.streams.iter().find_map(|(name, _)| {
-            head(*name).filter(|(_, exchange)| self.has_turn(state, rank, comm, exchange.turn))
+        let (_, launch) = r.streams.iter().find_map(|(name, _)| {
+            head(*name).filter(|(_, launch)| self.has_turn(state, rank, comm, launch.turn))
         })?;
         let everywhere =
-            exchange.streams.iter().all(|name| head(*name).is_some_and(|(_, e)| e.turn == exchange.turn));
-        let (first, _) = head(exchange.streams[0])?;
-        everywhere.then(|| (first, Arc::clone(exchange)))
+            launch.streams.iter().all(|name| head(*name).is_some_and(|(_, e)| e.turn == launch.turn));
+        let (first, _) = head(launch.streams[0])?;
+        everywhere.then(|| (first, Arc::clone(launch)))
     }
 
-    /// The half of a link that is next on one of its ends, if the rank is in the exchange that it is in.
+    /// The half of a link that is next on one of its ends, if the rank is in the launch that it is in.
     fn half(&self, state: &State, link: Link, way: Way) -> Option<(usize, Transfer)> {
         let (rank, peer) = match way {
             Way::Send => (link.from, link.to),
             Way::Recv => (link.to, link.from),
         };
-        let (_, exchange) = self.running(state, rank, link.comm)?;
+        let (_, launch) = self.running(state, rank, link.comm)?;
         let progress = self.turns(state, rank, link.comm)?.progress.as_ref();
         let over = |at: usize| progress.is_some_and(|progress| progress.over[at]);
         let next =
             |(at, transfer): &(usize, &Transfer)| !over(*at) && transfer.way == way && transfer.peer == peer;
-        exchange.transfers.iter().enumerate().find(next).map(|(at, transfer)| (at, transfer.clone()))
+        launch.transfers.iter().enumerate().find(next).map(|(at, transfer)| (at, transfer.clone()))
     }
 
     /// The links on which a stream's head waits for something.
     pub(crate) fn open_links(&self, state: &State, rank: Rank, stream: usize) -> Vec<Link> {
         let head = state.ranks[rank.at()].streams[stream].1.queue.front();
-        let Some(Work::Transfers(exchange)) = head.map(|op| &op.work) else { return Vec::new() };
-        let mut links: Vec<Link> = exchange.transfers.iter().map(|t| t.link(exchange.comm, rank)).collect();
+        let Some(Work::Transfers(launch)) = head.map(|op| &op.work) else { return Vec::new() };
+        let mut links: Vec<Link> = launch.transfers.iter().map(|t| t.link(launch.comm, rank)).collect();
         links.sort_unstable();
         links.dedup();
         links
@@ -472,7 +470,7 @@ impl Machine {
         }
         let content = self.give(state, link, &sent);
         self.end_half(state, link.from, link.comm, at, None);
-        // A rank that sends to itself may have ended its exchange only now, with its receive.
+        // A rank that sends to itself may have ended its launch only now, with its receive.
         self.land(state, link, &sent, (to_at, &received), (content, told));
     }
 
@@ -557,12 +555,12 @@ impl Machine {
         if sent.registered() { Halves::Apart } else { Halves::Stale }
     }
 
-    /// A half that runs now, with the exchange that it belongs to.
+    /// A half that runs now, with the launch that it belongs to.
     fn ran_half(&self, state: &State, rank: Rank, comm: CommId, half: &Transfer) -> Ran {
-        let (stream, exchange) = self.running(state, rank, comm).expect("it has begun");
+        let (stream, launch) = self.running(state, rank, comm).expect("it has begun");
         let stream = &state.ranks[rank.at()].streams[stream].1;
         let called = stream.queue.front().expect("it stands there").issue.clone();
-        Ran { rank, issue: exchange.issue, called, began: stream.clock.clone(), op: half.op }
+        Ran { rank, issue: launch.issue, called, began: stream.clock.clone(), op: half.op }
     }
 
     fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Transfer) {
@@ -572,32 +570,32 @@ impl Machine {
         }
     }
 
-    /// The exchange that a rank is in begins, if it has not; gives what its receivers learn.
+    /// The launch that a rank is in begins, if it has not; gives what its receivers learn.
     fn begin(&self, state: &mut State, rank: Rank, comm: CommId) -> Clock {
         let turns = self.turns(state, rank, comm).expect("it was launched");
         if let Some(progress) = &turns.progress {
             return progress.told.clone();
         }
-        let (first, exchange) = self.running(state, rank, comm).expect("something can be transferred");
+        let (first, launch) = self.running(state, rank, comm).expect("something can be transferred");
         let r = state.rank_mut(rank);
         let mut clock = r.streams[first].1.clock.clone();
         clock.join(&r.streams[first].1.queue.front().expect("it stands there").issue);
-        for name in &exchange.streams[1..] {
+        for name in &launch.streams[1..] {
             let at = find(&r.streams, name).expect("it stands there");
             clock.join(&r.streams[at].1.clock);
         }
         let before = clock.clone();
         clock.tick();
         // Whoever receives knows that this send is over, and of its companions nothing.
-        let told = if exchange.transfers.len() == 1 { clock.clone() } else { before };
+        let told = if launch.transfers.len() == 1 { clock.clone() } else { before };
         r.streams[first].1.clock = clock;
-        let over = vec![false; exchange.transfers.len()];
+        let over = vec![false; launch.transfers.len()];
         let progress = Progress { over, told: told.clone(), heard: None };
         self.turns_mut(state, rank, comm).progress = Some(progress);
         told
     }
 
-    /// A half is over; with the last of them the exchange is.
+    /// A half is over; with the last of them the launch is.
     fn end_half(&self, state: &mut State, rank: Rank, comm: CommId, at: usize, told: Option<&Clock>) {
         let turns = self.turns_mut(state, rank, comm);
         let progress = turns.progress.as_mut().expect("it has begun");
@@ -612,7 +610,7 @@ impl Machine {
             return;
         }
         let heard = progress.heard.take();
-        let (first, exchange) = self.running(state, rank, comm).expect("it has begun");
+        let (first, launch) = self.running(state, rank, comm).expect("it has begun");
         let turns = self.turns_mut(state, rank, comm);
         turns.progress = None;
         turns.over += 1;
@@ -621,7 +619,7 @@ impl Machine {
             r.streams[first].1.clock.join(&heard);
         }
         let clock = r.streams[first].1.clock.clone();
-        for name in &exchange.streams {
+        for name in &launch.streams {
             let at = find(&r.streams, name).expect("it stands there");
             let stream = &mut r.streams[at].1;
             stream.queue.pop_front();
@@ -631,40 +629,40 @@ impl Machine {
         }
     }
 
-    /// The exchange that a rank is in never ends.
+    /// The launch that a rank is in never ends.
     fn hang(&self, state: &mut State, rank: Rank, comm: CommId) {
-        let Some((_, exchange)) = self.running(state, rank, comm) else { return };
+        let Some((_, launch)) = self.running(state, rank, comm) else { return };
         let r = state.rank_mut(rank);
-        for name in &exchange.streams {
+        for name in &launch.streams {
             let at = find(&r.streams, name).expect("it stands there");
             r.streams[at].1.hung = true;
         }
     }
 
-    /// The halves of an exchange that are not over.
+    /// The halves of a launch that are not over.
     pub(crate) fn open_halves<'a>(
         &self,
         state: &State,
         rank: Rank,
-        exchange: &'a Transfers,
+        launch: &'a Transfers,
     ) -> impl Iterator<Item = &'a Transfer> + use<'a> {
-        let progress = self.turns(state, rank, exchange.comm).and_then(|turns| turns.progress.clone());
-        let progress = progress.filter(|_| self.has_turn(state, rank, exchange.comm, exchange.turn));
-        let over = progress.map_or_else(|| vec![false; exchange.transfers.len()], |progress| progress.over);
-        exchange.transfers.iter().zip(over).filter(|(_, over)| !over).map(|(transfer, _)| transfer)
+        let progress = self.turns(state, rank, launch.comm).and_then(|turns| turns.progress.clone());
+        let progress = progress.filter(|_| self.has_turn(state, rank, launch.comm, launch.turn));
+        let over = progress.map_or_else(|| vec![false; launch.transfers.len()], |progress| progress.over);
+        launch.transfers.iter().zip(over).filter(|(_, over)| !over).map(|(transfer, _)| transfer)
     }
 
     /// The first of them.
-    pub(crate) fn open_half<'a>(&self, state: &State, rank: Rank, exchange: &'a Transfers) -> &'a Transfer {
-        self.open_halves(state, rank, exchange).next().expect("an exchange that is over leaves its streams")
+    pub(crate) fn open_half<'a>(&self, state: &State, rank: Rank, launch: &'a Transfers) -> &'a Transfer {
+        self.open_halves(state, rank, launch).next().expect("a launch that is over leaves its streams")
     }
 
-    /// The first call of an exchange that is not over, in the spec's own names.
-    pub(crate) fn transfers_name(&self, state: &State, rank: Rank, exchange: &Transfers) -> String {
-        let half = self.open_half(state, rank, exchange);
-        let members = self.members(exchange.comm);
+    /// The first call of a launch that is not over, in the spec's own names.
+    pub(crate) fn transfers_name(&self, state: &State, rank: Rank, launch: &Transfers) -> String {
+        let half = self.open_half(state, rank, launch);
+        let members = self.members(launch.comm);
         let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();
-        let (comm, buffer) = (self.comm_name(exchange.comm), self.buffer_name(&half.buffer));
+        let (comm, buffer) = (self.comm_name(launch.comm), self.buffer_name(&half.buffer));
         format!("{comm}.{}({buffer}, {peer})", half.way.name())
     }
 }

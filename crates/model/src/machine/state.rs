@@ -304,7 +304,7 @@ impl Transfers {
     }
 }
 
-/// How far the exchange has come whose turn it is.
+/// How far the launch of transfers has come whose turn it is.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Progress {
     /// Of each transfer.

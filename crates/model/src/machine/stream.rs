@@ -26,9 +26,7 @@ impl Work {
             Self::Copy { to, from } => vec![to, from],
             Self::Expect(expectation) => vec![&expectation.buffer],
             Self::Collective(launch) => vec![&launch.send, &launch.recv],
-            Self::Transfers(exchange) => {
-                exchange.transfers.iter().map(|transfer| &*transfer.buffer).collect()
-            }
+            Self::Transfers(launch) => launch.transfers.iter().map(|transfer| &*transfer.buffer).collect(),
             Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
         }
     }

@@ -24,7 +24,7 @@ impl Work {
     pub(crate) fn turn(&self) -> Option<(CommId, u32)> {
         match self {
             Self::Collective(launch) => Some((launch.comm, launch.turn)),
-            Self::Transfers(exchange) => Some((exchange.comm, exchange.turn)),
+            Self::Transfers(launch) => Some((launch.comm, launch.turn)),
             Self::Kernel { .. }
             | Self::Copy { .. }
             | Self::Expect(_)

@@ -445,8 +445,8 @@ impl Machine {
                 let uses = [launch.send_window, launch.recv_window];
                 uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
             }
-            Work::Transfers(exchange) if exchange.comm == comm => {
-                exchange.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
+            Work::Transfers(launch) if launch.comm == comm => {
+                launch.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
             }
             Work::Kernel { .. }
             | Work::Collective(_)
