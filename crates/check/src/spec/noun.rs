@@ -75,27 +75,7 @@ impl Noun {
 
     /// Whether the noun is known while a program is recorded: named things are, results are not.
     fn known(&self) -> bool {
-        match self {
-            Self::Comm(_)
-            | Self::Buffer(..)
-            | Self::Segment(_)
-            | Self::Window(_)
-            | Self::Handle(_)
-            | Self::Thread(_)
-            | Self::Slot(_)
-            | Self::Truth(_)
-            | Self::Address(_) => false,
-            Self::Stream(_)
-            | Self::Event(_)
-            | Self::Mutex(_)
-            | Self::Store
-            | Self::Ipc
-            | Self::Flag(_)
-            | Self::Graph(_)
-            | Self::Map(..)
-            | Self::List(_)
-            | Self::Operation(_) => true,
-        }
+        matches!(self.operand(), None | Some(Operand::Stream(_) | Operand::Event(_)))
     }
 
     /// Allocates the Starlark value.

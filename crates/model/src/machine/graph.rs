@@ -229,6 +229,7 @@ impl Machine {
         }
     }
 
+    /// A call that the capture of a graph forbids.
     fn judge_in_capture(
         &self,
         state: &mut State,
