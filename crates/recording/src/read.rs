@@ -438,8 +438,7 @@ impl Thread {
 
     fn shape(&self, bytes: &mut Bytes<'_>) -> Result<Shape, String> {
         let number = bytes.varint()?;
-        let Some((name, keys, instant)) =
-            usize::try_from(number).ok().and_then(|number| self.signatures.get(number))
+        let Some(signature) = usize::try_from(number).ok().and_then(|number| self.signatures.get(number))
         else {
             return Err(format!("signature {number}, which was not defined"));
         };
