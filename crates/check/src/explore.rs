@@ -344,12 +344,8 @@ pub fn explore(
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     if threads > 1 && bounds.states > ALONE_STATES {
-        let first = explore_alone(
-            source,
-            config.clone(),
-            &Bounds { states: ALONE_STATES, ..bounds.clone() },
-            started,
-        )?;
+        let first =
+            alone(source, config.clone(), &Bounds { states: ALONE_STATES, ..bounds.clone() }, started)?;
         if first.bound != Some(BoundHit::States(ALONE_STATES)) {
             return Ok(first);
         }
@@ -362,7 +358,19 @@ pub fn explore(
             }
         }
     }
-    explore_alone(source, config, bounds, started)
+    alone(source, config, bounds, started)
+}
+
+/// The same with one thread, so that the witness of every outcome is always the same too.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn explore_alone(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+) -> Result<Exploration, SourceError> {
+    alone(source, config, bounds, Instant::now())
 }
 
 /// A search from the beginning to the end, or to what interrupts it.
@@ -401,7 +409,7 @@ impl Pass {
 }
 
 /// Explores with one thread, again from the start whenever something turned out to be contended.
-fn explore_alone(
+fn alone(
     source: &Arc<dyn Source>,
     config: Config,
     bounds: &Bounds,
