@@ -2,8 +2,12 @@
 //!
 //! Reading order: [`world`] (which process is which rank, which communicator is which).
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
-#![forbid(unsafe_code)]
 
+pub mod divergence;
+pub mod judge;
+pub mod lower;
+mod memory;
+mod vendor;
 pub mod world;
 
 use std::path::PathBuf;
@@ -80,6 +84,9 @@ pub enum RecordedError {
         /// The number of the call.
         call: u64,
     },
+    /// More operations than can be numbered.
+    #[error("this run has more than 4,294,967,295 calls that are judged")]
+    TooMany,
     /// Two processes joined a communicator with the same rank.
     #[error("{first} and {second} both joined communicator {id} as rank {rank}")]
     SamePlace {

@@ -21,7 +21,7 @@ use self::call::Kind;
 use super::RecordedError;
 use super::memory::Memory;
 use super::vendor;
-use super::world::{CommId, LocalComm, Member, World};
+use super::world::{CommId, Member, World};
 use crate::recorder::Names;
 
 /// Where an operation was called.
@@ -87,6 +87,9 @@ pub struct RankProgram {
     pub calls: u64,
     /// Streams that something was launched on.
     pub streams: usize,
+    /// What the slots of communicators hold.
+    pub comms: FxHashMap<Slot, CommId>,
+    next_number: u32,
 }
 
 /// What becomes of an operation's result.
@@ -135,6 +138,8 @@ pub(super) struct Lowering<'a> {
     world: &'a World,
     member: &'a Member,
     names: &'a Names,
+    /// Members by rank in the communicator, by communicator.
+    members: &'a [Vec<Option<Rank>>],
     /// Members as the model numbers them, by communicator.
     orders: &'a [Vec<Rank>],
     ops: Vec<Op>,
@@ -159,14 +164,15 @@ pub(super) struct Lowering<'a> {
 
 /// The programs of all ranks.
 pub(super) fn lower_all(world: &World, names: &Names) -> Result<Vec<RankProgram>, RecordedError> {
-    let orders = orders(world);
+    let members = members(world);
+    let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
     let mut base = 0_u32;
     for rank in (0..world.ranks).map(Rank) {
         let program = match world.member(rank) {
             Some(member) => {
                 let mut process = Process::open(&member.path)?;
-                let mut lowering = Lowering::new(world, member, names, &orders, base);
+                let mut lowering = Lowering::new(world, member, names, (&members, &orders), base);
                 while let Some(event) = process.next_event()? {
                     lowering.event(&process, event);
                 }
@@ -182,12 +188,31 @@ pub(super) fn lower_all(world: &World, names: &Names) -> Result<Vec<RankProgram>
     Ok(programs)
 }
 
-/// Members of each communicator in the model's order: of an init by rank in it, of a split by rank in the
-/// parent, without those that were not recorded.
-fn orders(world: &World) -> Vec<Vec<Rank>> {
+/// Members of each communicator by rank in it. Of a communicator that spans the world, who did not come is known
+/// too.
+fn members(world: &World) -> Vec<Vec<Option<Rank>>> {
+    let of = |comm: &super::world::Comm| {
+        let mut members = comm.members.clone();
+        if comm.parent.is_none() && members.len() == world.ranks as usize {
+            let came: FxHashSet<Rank> = members.iter().flatten().copied().collect();
+            let mut absent = world.members.iter().map(|m| m.rank).filter(|rank| !came.contains(rank));
+            if absent.clone().count() == members.len() - came.len() {
+                for member in members.iter_mut().filter(|member| member.is_none()) {
+                    *member = absent.next();
+                }
+            }
+        }
+        members
+    };
+    world.comms.iter().map(of).collect()
+}
+
+/// The same in the model's order: of an init by rank in it, of a split by rank in the parent; without those that
+/// were not recorded.
+fn orders(world: &World, members: &[Vec<Option<Rank>>]) -> Vec<Vec<Rank>> {
     let mut orders: Vec<Vec<Rank>> = Vec::with_capacity(world.comms.len());
-    for comm in &world.comms {
-        let mut members: Vec<Rank> = comm.members.iter().flatten().copied().collect();
+    for (comm, members) in world.comms.iter().zip(members) {
+        let mut members: Vec<Rank> = members.iter().flatten().copied().collect();
         if let (Some(parent), false) = (comm.parent, comm.name.ends_with("shrunk")) {
             let of = &orders[parent.0 as usize];
             members.sort_by_key(|rank| of.iter().position(|other| other == rank));
@@ -214,6 +239,8 @@ impl RankProgram {
             lost: 0,
             calls: 0,
             streams: 0,
+            comms: FxHashMap::default(),
+            next_number: 0,
         }
     }
 
@@ -235,10 +262,11 @@ impl<'a> Lowering<'a> {
         world: &'a World,
         member: &'a Member,
         names: &'a Names,
-        orders: &'a [Vec<Rank>],
+        (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
         base: u32,
     ) -> Self {
         Self {
+            members,
             world,
             member,
             names,
@@ -465,6 +493,7 @@ impl<'a> Lowering<'a> {
             Bind::Nothing => {}
             Bind::Comm(comm) => {
                 self.of_comm.insert(comm, Operand::Slot(slot));
+                self.program.comms.insert(slot, comm);
             }
             Bind::Window(address) => {
                 self.windows.insert(address, Operand::Slot(slot));
@@ -485,7 +514,6 @@ impl<'a> Lowering<'a> {
     /// The calls that never returned, and the end.
     fn finish(mut self, process: &Process) -> RankProgram {
         self.program.threads = self.threads.values().filter(|thread| thread.calls > 0).count();
-        self.program.lost += u64::from(false);
         let exited = matches!(self.program.ending, Ending::Exit(_));
         let mut open: Vec<(u32, Open)> = Vec::new();
         for (thread, state) in &mut self.threads {

@@ -23,8 +23,8 @@ pub(crate) struct Region {
 
 /// Where an address lies.
 pub(crate) enum Place {
-    /// So many bytes into an allocation.
-    In(Operand, u64),
+    /// So many bytes into an allocation, and so many bytes before its end.
+    In(Operand, u64, u64),
     /// In nothing that was seen allocated, or beyond its end.
     Unknown,
 }
@@ -91,7 +91,7 @@ impl Memory {
         if offset + len_bytes > region.len_bytes && self.regions.contains_key(&end) {
             return Place::Unknown;
         }
-        Place::In(region.operand.clone(), offset)
+        Place::In(region.operand.clone(), offset, region.len_bytes - offset)
     }
 
     /// How long the allocation is that begins at an address, and what it is called.

@@ -494,6 +494,9 @@ fn root<'a>(
         }
     }
     let ranks = size.map_or(0, |(ranks, _)| ranks) as usize;
+    if ranks <= RANKS_MAX as usize {
+        members.resize(members.len().max(ranks), None);
+    }
     let whole = members.len() == ranks && members.iter().all(Option::is_some);
     Ok(Comm {
         name,
