@@ -7,6 +7,7 @@ pub mod divergence;
 pub mod judge;
 pub mod lower;
 mod memory;
+pub mod report;
 mod vendor;
 pub mod world;
 
@@ -115,4 +116,10 @@ pub enum RecordedError {
         /// What it says.
         second_ranks: u32,
     },
+}
+
+/// Whether a path is a directory that holds a recording.
+#[must_use]
+pub fn is_recording(path: &std::path::Path) -> bool {
+    path.is_dir() && world::files(path).is_ok()
 }

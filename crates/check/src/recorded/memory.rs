@@ -14,8 +14,6 @@ const GRANULARITY_BYTES: u64 = 2 << 20;
 pub(crate) struct Region {
     pub(crate) operand: Operand,
     pub(crate) len_bytes: u64,
-    /// Its name in reports.
-    pub(crate) name: Token,
     /// The name of the first allocation that had its address.
     first: Token,
     freed: bool,
@@ -65,7 +63,7 @@ impl Memory {
             self.regions.remove(&start);
         }
         let first = back.unwrap_or(name);
-        self.regions.insert(address, Region { operand, len_bytes, name, first, freed: false });
+        self.regions.insert(address, Region { operand, len_bytes, first, freed: false });
         pick
     }
 
@@ -92,12 +90,6 @@ impl Memory {
             return Place::Unknown;
         }
         Place::In(region.operand.clone(), offset, region.len_bytes - offset)
-    }
-
-    /// How long the allocation is that begins at an address, and what it is called.
-    pub(crate) fn at(&self, address: u64) -> Option<&Region> {
-        let (start, region) = self.regions.range(..=address).next_back()?;
-        (address - start < region.len_bytes).then_some(region)
     }
 
     fn overlapping(&self, address: u64, end: u64) -> impl Iterator<Item = u64> {
