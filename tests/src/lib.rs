@@ -5,5 +5,6 @@
 
 pub mod device;
 pub mod random;
+pub mod recording;
 pub mod repository;
 pub mod script;

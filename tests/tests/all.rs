@@ -12,5 +12,6 @@ mod litmus;
 mod named;
 mod observed;
 mod recorded;
+mod runs;
 mod specs;
 mod tidy;
