@@ -1,9 +1,11 @@
 //! Recorded runs: what the processes of a real run called, judged by the same rules as a spec.
 //!
-//! Reading order: [`world`] (which process is which rank, which communicator is which).
+//! Reading order: [`world`] (which process is which rank, which communicator is which), [`tape`]
+//! (the calls of one process in a row).
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 #![forbid(unsafe_code)]
 
+pub mod tape;
 pub mod world;
 
 use std::path::PathBuf;
