@@ -1,10 +1,11 @@
 //! Recorded runs: what the processes of a real run called, judged by the same rules as a spec.
 //!
 //! Reading order: [`world`] (which process is which rank, which communicator is which), [`tape`]
-//! (the calls of one process in a row).
+//! (the calls of one process in a row), [`fold`] (iterations that repeat are judged once).
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 #![forbid(unsafe_code)]
 
+pub mod fold;
 pub mod tape;
 pub mod world;
 

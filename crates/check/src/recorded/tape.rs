@@ -8,6 +8,7 @@
 //! how often somebody looks is luck.
 //! Not here: what the calls mean.
 
+use std::ops::Range;
 use std::path::Path;
 
 use rankcheck_recording::{Cut, Event, Header, Process, ReadError, Shape, ShapeId, Value};
@@ -61,6 +62,13 @@ pub enum Word {
         /// What.
         call: ShapeId,
     },
+    /// Something was noted later than it happened, and stands where it happened. No number counts it.
+    Noted {
+        /// The host thread.
+        thread: u32,
+        /// What, without when.
+        call: ShapeId,
+    },
     /// Events of the thread are missing here.
     Lost {
         /// The host thread.
@@ -72,6 +80,8 @@ pub enum Word {
     Folded {
         /// How many calls and notes.
         calls: u64,
+        /// How many things that were noted later.
+        noted: u64,
     },
 }
 
@@ -81,8 +91,23 @@ impl Word {
     pub fn calls(self) -> u64 {
         match self {
             Self::Call { .. } | Self::Enter { .. } | Self::Never { .. } | Self::Note { .. } => 1,
-            Self::Leave { .. } | Self::Lost { .. } => 0,
-            Self::Folded { calls } => calls,
+            Self::Leave { .. } | Self::Noted { .. } | Self::Lost { .. } => 0,
+            Self::Folded { calls, .. } => calls,
+        }
+    }
+
+    /// How many things that were noted later it stands for.
+    #[must_use]
+    pub fn noted(self) -> u64 {
+        match self {
+            Self::Noted { .. } => 1,
+            Self::Folded { noted, .. } => noted,
+            Self::Call { .. }
+            | Self::Enter { .. }
+            | Self::Leave { .. }
+            | Self::Never { .. }
+            | Self::Note { .. }
+            | Self::Lost { .. } => 0,
         }
     }
 
@@ -94,7 +119,8 @@ impl Word {
             | Self::Enter { call, .. }
             | Self::Leave { call, .. }
             | Self::Never { call, .. }
-            | Self::Note { call, .. } => Some(call),
+            | Self::Note { call, .. }
+            | Self::Noted { call, .. } => Some(call),
             Self::Lost { .. } | Self::Folded { .. } => None,
         }
     }
@@ -109,8 +135,8 @@ pub struct Tape {
     pub words: Vec<WordId>,
     /// Where threads end without having ended.
     pub cuts: Vec<Cut>,
-    /// Polls that were left out.
-    pub polls: u64,
+    /// Of each call that was left out: how many calls before it were not.
+    left_out: Vec<u32>,
     dictionary: Vec<Word>,
     numbers: FxHashMap<Word, WordId>,
     shapes: Vec<Shape>,
@@ -129,10 +155,14 @@ impl Tape {
             reading.event(event, &process);
         }
         reading.end(&process);
-        let Reading { words, dictionary, numbers, polls, local, .. } = reading;
+        let local = std::mem::take(&mut reading.local);
         let cuts = process.cuts().to_vec();
-        let (header, shapes) = process.into_parts();
-        Ok((Self { header, words, cuts, polls, dictionary, numbers, shapes }, local))
+        let (header, mut shapes) = process.into_parts();
+        reading.sort_in(&mut shapes);
+        let left_out = reading.leave_out();
+        let Reading { mut words, dictionary, numbers, .. } = reading;
+        words.shrink_to_fit();
+        Ok((Self { header, words, cuts, left_out, dictionary, numbers, shapes }, local))
     }
 
     /// A word.
@@ -161,22 +191,69 @@ impl Tape {
         &self.shapes[shape.0 as usize]
     }
 
-    /// The words with the number of the call that each begins (for [`Word::Leave`] and [`Word::Lost`]: of the
-    /// next). Numbers count calls and notes from 0; what was folded is counted.
-    pub fn numbered(&self) -> impl Iterator<Item = (u64, Word)> + '_ {
-        let mut number = 0;
-        self.words.iter().map(move |&word| {
+    /// The number that the recorder gave to a call: on the tape, calls that were left out have none.
+    pub(super) fn recorded_number(&self, kept: u64) -> u64 {
+        kept + self.left_out.partition_point(|&before| u64::from(before) <= kept) as u64
+    }
+
+    /// How many polls were left out.
+    #[must_use]
+    pub fn left_out(&self) -> usize {
+        self.left_out.len()
+    }
+
+    /// What was folded, by the numbers of the recording.
+    #[must_use]
+    pub fn gaps(&self) -> Gaps {
+        let mut gaps = Gaps::default();
+        let (mut calls, mut noted) = (0, 0);
+        for &word in &self.words {
             let word = self.word(word);
-            let this = number;
-            number += word.calls();
-            (this, word)
-        })
+            let (from, noted_from) = (calls, noted);
+            calls += word.calls();
+            noted += word.noted();
+            if let Word::Folded { .. } = word {
+                gaps.calls.push(self.recorded_number(from)..self.recorded_number(calls));
+                gaps.noted.push(noted_from..noted);
+            }
+        }
+        gaps
     }
 
     /// The number of a word; it may be new.
     pub(super) fn intern(&mut self, word: Word) -> WordId {
         intern(word, &mut self.dictionary, &mut self.numbers)
     }
+}
+
+/// Which calls of a process were folded away, and need not be looked at again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// Numbers of calls and notes: counted from 0 in the order of the recording, polls included.
+    calls: Vec<Range<u64>>,
+    /// Numbers of what was noted later, counted from 0 in the order in which it happened.
+    noted: Vec<Range<u64>>,
+}
+
+impl Gaps {
+    /// Whether a call or note was folded away. Calls are counted from 0 in the order of the recording, polls
+    /// and all notes included. Nothing that was entered before a gap returns in it.
+    #[must_use]
+    pub fn has_call(&self, number: u64) -> bool {
+        has(&self.calls, number)
+    }
+
+    /// Whether a note that says when it happened (`at`) was folded away. These are counted from 0 in the order
+    /// of what they say.
+    #[must_use]
+    pub fn has_noted(&self, number: u64) -> bool {
+        has(&self.noted, number)
+    }
+}
+
+fn has(ranges: &[Range<u64>], number: u64) -> bool {
+    let after = ranges.partition_point(|range| range.start <= number);
+    ranges[..after].last().is_some_and(|range| number < range.end)
 }
 
 fn intern(word: Word, dictionary: &mut Vec<Word>, numbers: &mut FxHashMap<Word, WordId>) -> WordId {
@@ -193,9 +270,20 @@ enum Class {
     Listened,
     /// Asks whether something is done, and does not wait.
     Poll,
-    /// Noted, not called.
-    Instant,
+    /// Noted, and says when it happened: nanoseconds since the process began.
+    Late(u64),
     Other,
+}
+
+fn class(shape: &Shape) -> Class {
+    match &*shape.name {
+        name if Local::listens(name) => Class::Listened,
+        "cudaEventQuery" | "cudaStreamQuery" => Class::Poll,
+        _ => match shape.get("at").and_then(Value::number) {
+            Some(at) if shape.instant => Class::Late(at),
+            _ => Class::Other,
+        },
+    }
 }
 
 /// A call that was entered.
@@ -221,19 +309,26 @@ struct OfThread {
     acts: bool,
 }
 
-/// Place on the tape of a call that has not returned, and of a call that is left out.
+/// On the tape while it is read: a call that has not returned.
 const PENDING: WordId = WordId(u32::MAX);
+/// On the tape while it is read: a call that is left out.
+const LEFT_OUT: WordId = WordId(u32::MAX - 1);
 
 #[derive(Debug, Default)]
 struct Reading {
     words: Vec<WordId>,
+    /// By word: when it was entered.
+    times: Vec<u64>,
     dictionary: Vec<Word>,
     numbers: FxHashMap<Word, WordId>,
+    /// By shape.
     classes: Vec<Class>,
     /// Few; the numbers come from the file, so they are no indices.
     threads: Vec<(u32, OfThread)>,
+    /// Of the next call or note.
     number: u64,
-    polls: u64,
+    /// What was noted later than it happened: when, by which thread, what.
+    late: Vec<(u64, u32, ShapeId)>,
     local: Local,
 }
 
@@ -242,15 +337,13 @@ impl Reading {
         intern(word, &mut self.dictionary, &mut self.numbers)
     }
 
+    fn push(&mut self, word: WordId, time: u64) {
+        self.words.push(word);
+        self.times.push(time);
+    }
+
     fn class(&mut self, call: ShapeId, process: &Process) -> Class {
-        for shape in &process.shapes()[self.classes.len()..] {
-            self.classes.push(match &*shape.name {
-                name if Local::listens(name) => Class::Listened,
-                "cudaEventQuery" | "cudaStreamQuery" => Class::Poll,
-                _ if shape.instant => Class::Instant,
-                _ => Class::Other,
-            });
-        }
+        self.classes.extend(process.shapes()[self.classes.len()..].iter().map(class));
         self.classes[call.0 as usize]
     }
 
@@ -265,11 +358,12 @@ impl Reading {
 
     fn event(&mut self, event: Event, process: &Process) {
         match event {
-            Event::Enter { thread, call, .. } => self.enter(thread, call, process),
-            Event::Return { thread, values, .. } => self.leave(thread, values, process),
+            Event::Enter { time, thread, call } => self.enter(time, thread, call, process),
+            Event::Return { time, thread, values } => self.leave(time, thread, values, process),
             Event::Lost { thread, events } => {
                 let word = self.intern(Word::Lost { thread, events });
-                self.words.push(word);
+                let time = self.times.last().copied().unwrap_or(0);
+                self.push(word, time);
                 // Returns may be among what was lost, so what is open is not known any more.
                 let open = std::mem::take(&mut self.thread(thread).open);
                 self.never(thread, &open, process);
@@ -277,29 +371,31 @@ impl Reading {
         }
     }
 
-    fn enter(&mut self, thread: u32, call: ShapeId, process: &Process) {
+    fn enter(&mut self, time: u64, thread: u32, call: ShapeId, process: &Process) {
         let class = self.class(call, process);
-        if process.shape(call).instant {
-            let word = self.intern(Word::Note { thread, call });
-            if class == Class::Listened {
-                self.local.call(self.number, process.shape(call), None);
-            }
-            self.words.push(word);
-            self.number += 1;
-            return;
-        }
-        let (at, number) = (self.words.len(), self.number);
-        let of_thread = self.thread(thread);
-        of_thread.acts |= class != Class::Poll;
-        if class == Class::Poll {
-            // It goes onto the tape if it says "done".
-            of_thread.open.push(Open { call, number, at, outer: false });
-            return;
-        }
-        self.inside(thread);
-        self.thread(thread).open.push(Open { call, number, at, outer: false });
-        self.words.push(PENDING);
+        let number = self.number;
         self.number += 1;
+        if let Class::Late(at) = class {
+            self.late.push((at, thread, call));
+            self.push(LEFT_OUT, time);
+            return;
+        }
+        if process.shape(call).instant {
+            if class == Class::Listened {
+                self.local.call(number, process.shape(call), None);
+            }
+            let word = self.intern(Word::Note { thread, call });
+            self.push(word, time);
+            return;
+        }
+        // A poll goes onto the tape if it says "done".
+        if class != Class::Poll {
+            self.inside(thread);
+            self.thread(thread).acts = true;
+        }
+        let at = self.words.len();
+        self.thread(thread).open.push(Open { call, number, at, outer: false });
+        self.push(PENDING, time);
     }
 
     /// A call is about to go onto the tape inside the innermost open one.
@@ -313,7 +409,7 @@ impl Reading {
         }
     }
 
-    fn leave(&mut self, thread: u32, result: Option<ShapeId>, process: &Process) {
+    fn leave(&mut self, time: u64, thread: u32, result: Option<ShapeId>, process: &Process) {
         let Some(open) = self.thread(thread).open.pop() else {
             // Its call was entered before events were lost.
             return;
@@ -321,26 +417,22 @@ impl Reading {
         let call = open.call;
         match self.class(call, process) {
             Class::Poll => {
-                if result.is_some_and(|result| not_ready(process.shape(result))) || !self.thread(thread).acts
-                {
-                    self.polls += 1;
-                } else {
-                    self.inside(thread);
-                    let word = self.intern(Word::Call { thread, call, result });
-                    self.words.push(word);
-                    self.number += 1;
+                let not_yet = result.is_some_and(|result| not_ready(process.shape(result)));
+                if not_yet || !self.thread(thread).acts {
+                    self.words[open.at] = LEFT_OUT;
+                    return;
                 }
-                return;
+                self.inside(thread);
             }
             Class::Listened => {
                 let result = result.map(|result| process.shape(result));
                 self.local.call(open.number, process.shape(call), result);
             }
-            Class::Instant | Class::Other => {}
+            Class::Late(_) | Class::Other => {}
         }
         if open.outer {
             let word = self.intern(Word::Leave { thread, call, result });
-            self.words.push(word);
+            self.push(word, time);
         } else {
             self.words[open.at] = self.intern(Word::Call { thread, call, result });
         }
@@ -351,11 +443,11 @@ impl Reading {
         for open in open {
             match self.class(open.call, process) {
                 Class::Poll => {
-                    self.polls += 1;
+                    self.words[open.at] = LEFT_OUT;
                     continue;
                 }
                 Class::Listened => self.local.call(open.number, process.shape(open.call), None),
-                Class::Instant | Class::Other => {}
+                Class::Late(_) | Class::Other => {}
             }
             if !open.outer {
                 self.words[open.at] = self.intern(Word::Never { thread, call: open.call });
@@ -367,5 +459,59 @@ impl Reading {
         for (thread, of_thread) in std::mem::take(&mut self.threads) {
             self.never(thread, &of_thread.open, process);
         }
+    }
+
+    /// Puts what was noted later where it happened.
+    fn sort_in(&mut self, shapes: &mut Vec<Shape>) {
+        let mut late = std::mem::take(&mut self.late);
+        if late.is_empty() {
+            return;
+        }
+        late.sort_by_key(|&(at, ..)| at);
+        let mut timeless: FxHashMap<Shape, ShapeId> = FxHashMap::default();
+        let mut words = Vec::with_capacity(self.words.len() + late.len());
+        let mut next = 0;
+        for (at, thread, call) in late {
+            while next < self.words.len() && self.times[next] <= at {
+                words.push(self.words[next]);
+                next += 1;
+            }
+            let shape = without_time(&shapes[call.0 as usize]);
+            let call = *timeless.entry(shape).or_insert_with_key(|shape| {
+                shapes.push(shape.clone());
+                ShapeId(u32::try_from(shapes.len() - 1).expect("a file has fewer than 2^32 shapes"))
+            });
+            words.push(self.intern(Word::Noted { thread, call }));
+        }
+        words.extend_from_slice(&self.words[next..]);
+        self.words = words;
+    }
+
+    /// Takes the calls out that are left out. Gives for each how many calls before it are not.
+    fn leave_out(&mut self) -> Vec<u32> {
+        let mut left_out = Vec::new();
+        let mut kept = 0_u64;
+        let dictionary = &self.dictionary;
+        self.words.retain(|&word| {
+            if word == LEFT_OUT {
+                left_out.push(u32::try_from(kept).unwrap_or(u32::MAX));
+                return false;
+            }
+            kept += dictionary[word.0 as usize].calls();
+            true
+        });
+        left_out
+    }
+}
+
+/// A note without when it happened.
+fn without_time(shape: &Shape) -> Shape {
+    let kept = |at: &usize| &*shape.keys[*at] != "at";
+    let places: Vec<usize> = (0..shape.keys.len()).filter(kept).collect();
+    Shape {
+        name: shape.name.clone(),
+        keys: places.iter().map(|&at| shape.keys[at].clone()).collect(),
+        values: places.iter().map(|&at| shape.values[at].clone()).collect(),
+        instant: shape.instant,
     }
 }
