@@ -9,12 +9,14 @@
 //! Not here: what the calls mean.
 
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rankcheck_recording::{Cut, Event, Header, Process, ReadError, Shape, ShapeId, Value};
 use rustc_hash::FxHashMap;
 
-use super::world::Local;
+use super::RecordedError;
+use super::world::{Local, World};
 
 /// The number of a word of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -224,6 +226,46 @@ impl Tape {
     pub(super) fn intern(&mut self, word: Word) -> WordId {
         intern(word, &mut self.dictionary, &mut self.numbers)
     }
+}
+
+/// Reads all processes of a run. Tapes come in the order of the world's members.
+///
+/// # Errors
+///
+/// If a file cannot be read, or the files are not those of one run.
+///
+/// # Panics
+///
+/// If a thread that reads panics.
+pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Tape>), RecordedError> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = AtomicUsize::new(0);
+    let take = || {
+        let mut read = Vec::new();
+        while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            read.push((path.clone(), Tape::read(path)?));
+        }
+        Ok::<_, ReadError>(read)
+    };
+    let mut read = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(take)).collect();
+        workers.into_iter().try_fold(Vec::new(), |mut all, worker| {
+            all.append(&mut worker.join().expect("a reader does not panic")?);
+            Ok::<_, ReadError>(all)
+        })
+    })?;
+    // Whoever read which file must not show.
+    read.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let mut tapes = Vec::with_capacity(read.len());
+    let mut processes = Vec::with_capacity(read.len());
+    for (path, (tape, local)) in read {
+        processes.push((path, tape.header.clone(), local));
+        tapes.push(Some(tape));
+    }
+    let world = World::join(processes)?;
+    let of_members = world.members.iter().map(|member| tapes[member.file].take());
+    let of_members = of_members.map(|tape| tape.expect("a file belongs to one member")).collect();
+    Ok((world, of_members))
 }
 
 /// Which calls of a process were folded away, and need not be looked at again.
