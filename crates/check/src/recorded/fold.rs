@@ -289,7 +289,7 @@ impl<'a> Round<'a> {
             fold.calls += calls * (iterations - FIRST - LAST);
             let rank = self.world.members[part.member].rank;
             if fold.ranks.first().is_none_or(|&first| rank < first) {
-                fold.from = tape.recorded_number(calls_before(tape, from));
+                fold.from = tape.recorded(calls_before(tape, from));
             }
             fold.ranks.push(rank);
             self.removals[part.member].push(Removal { from, to });

@@ -193,8 +193,9 @@ impl Tape {
         &self.shapes[shape.0 as usize]
     }
 
-    /// The number that the recorder gave to a call: on the tape, calls that were left out have none.
-    pub(super) fn recorded_number(&self, kept: u64) -> u64 {
+    /// The number of a call in the recording, where the polls are counted that the tape leaves out.
+    #[must_use]
+    pub fn recorded(&self, kept: u64) -> u64 {
         kept + self.left_out.partition_point(|&before| u64::from(before) <= kept) as u64
     }
 
@@ -215,7 +216,7 @@ impl Tape {
             calls += word.calls();
             noted += word.noted();
             if let Word::Folded { .. } = word {
-                gaps.calls.push(self.recorded_number(from)..self.recorded_number(calls));
+                gaps.calls.push(self.recorded(from)..self.recorded(calls));
                 gaps.noted.push(noted_from..noted);
             }
         }

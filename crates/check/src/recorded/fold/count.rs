@@ -128,7 +128,6 @@ enum Kind {
     Memory,
     Block,
     Segment,
-    Stream,
     Event,
     Registration,
     Window,
@@ -150,6 +149,9 @@ fn effect(tape: &Tape, word: Word) -> Effect {
 }
 
 /// `None` if the call is not known, or lacks something that it should have.
+///
+/// Streams and communicators that come and go are left to doubt: that one iteration is ordered before the
+/// next rests on the streams that both work on.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let of_call = |key: &str| call.get(key).and_then(Value::number);
     let made = |kind: Kind, key: &str| match result.and_then(|result| result.get(key)) {
@@ -178,10 +180,6 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
         "torch.block.free" => ended(Kind::Block, "address"),
         "torch.segment.alloc" => of_call("address").map(|made| Effect::Makes(Kind::Segment, made)),
         "torch.segment.free" => ended(Kind::Segment, "address"),
-        "cudaStreamCreate" | "cudaStreamCreateWithFlags" | "cudaStreamCreateWithPriority" => {
-            made(Kind::Stream, "stream")
-        }
-        "cudaStreamDestroy" => ended(Kind::Stream, "stream"),
         "cudaEventCreate" | "cudaEventCreateWithFlags" => made(Kind::Event, "event"),
         "cudaEventDestroy" => ended(Kind::Event, "event"),
         "cudaStreamBeginCapture" => Some(Effect::BeginCapture),
@@ -364,7 +362,7 @@ impl Walk<'_> {
         let mut counted = match &self.resolved[word.0 as usize] {
             (age, resolved) if *age == self.age => resolved.clone(),
             _ => {
-                let resolved = self.resolve(word, self.tape.recorded_number(this));
+                let resolved = self.resolve(word, self.tape.recorded(this));
                 self.resolved[word.0 as usize] = (self.age, resolved.clone());
                 resolved
             }
