@@ -7,6 +7,7 @@ mod cli;
 mod conform;
 mod cuts;
 mod diff;
+mod folded;
 mod laws;
 mod litmus;
 mod named;

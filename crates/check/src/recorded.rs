@@ -1,13 +1,17 @@
 //! Recorded runs: what the processes of a real run called, judged by the same rules as a spec.
 //!
-//! Reading order: [`world`] (which process is which rank, which communicator is which).
+//! Reading order: [`world`] (which process is which rank, which communicator is which), [`tape`]
+//! (the calls of one process in a row), [`fold`] (iterations that repeat are judged once), [`lower`] (calls
+//! become operations of the model), [`judge`] (what they break), [`divergence`] (where ranks part), [`report`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
 pub mod divergence;
+pub mod fold;
 pub mod judge;
 pub mod lower;
 mod memory;
 pub mod report;
+pub mod tape;
 mod vendor;
 pub mod world;
 

@@ -206,6 +206,12 @@ impl Process {
         &self.shapes
     }
 
+    /// The header and all shapes, once the events are read.
+    #[must_use]
+    pub fn into_parts(self) -> (Header, Vec<Shape>) {
+        (self.header, self.shapes)
+    }
+
     /// Where threads end without having ended, as far as events were read.
     #[must_use]
     pub fn cuts(&self) -> &[Cut] {

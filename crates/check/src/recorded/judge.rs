@@ -14,12 +14,13 @@ use rankcheck_model::{
     Answer, Choice, Config, Entry, Explain, Finding, Interruption, Machine, ObjectKind, Place, PlaceId,
     Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
 };
-use rankcheck_recording::{Event, Process, Shape, Value};
 
 use super::RecordedError;
 use super::divergence::{self, Parting};
 use super::lower::{self, Ending, Origin, RankProgram};
-use super::world::{self, Local, World};
+use super::fold::{self, Fold};
+use super::tape::{self, Gaps, Tape};
+use super::world::{self, World};
 use crate::recorder::Names;
 
 /// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
@@ -81,6 +82,8 @@ pub struct Recording {
     pub folder: PathBuf,
     /// Who is who.
     pub world: World,
+    /// Iterations that are not judged again.
+    pub folds: Vec<Fold>,
     /// What every rank did.
     pub program: Arc<Program>,
     /// The version of NCCL that it says it ran on.
@@ -129,71 +132,21 @@ pub struct Judged {
 /// # Errors
 /// If it is none, or no recording of one run.
 pub fn read(folder: &Path) -> Result<Recording, RecordedError> {
-    let mut processes = Vec::new();
-    let mut nccl = None;
-    for path in world::files(folder)? {
-        let mut process = Process::open(&path)?;
-        let (local, version) = listen(&mut process)?;
-        nccl = nccl.or(version);
-        processes.push((path, process.header.clone(), local));
-    }
-    let headers: Vec<u64> = processes.iter().map(|(_, header, _)| header.began).collect();
-    let world = World::join(processes)?;
+    let (world, mut tapes) = tape::read_all(&world::files(folder)?)?;
+    let folds = fold::fold(&world, &mut tapes);
+    let gaps: Vec<Gaps> = tapes.iter().map(Tape::gaps).collect();
+    let headers: Vec<u64> = tapes.iter().map(|tape| tape.header.began).collect();
+    drop(tapes);
     let names = Names::default();
     let default = names.token("default");
-    let ranks = lower::lower_all(&world, &names)?;
-    let began = (0..world.ranks)
-        .map(|rank| world.member(Rank(rank)).map_or(0, |member| headers[member.file]))
-        .collect();
+    let ranks = lower::lower_all(&world, &names, &gaps)?;
+    let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());
+    let mut began = vec![0; world.ranks as usize];
+    for (member, time) in world.members.iter().zip(headers) {
+        began[member.rank.at()] = time;
+    }
     let program = Arc::new(Program { names, ranks, default });
-    Ok(Recording { folder: folder.to_owned(), world, program, nccl, began })
-}
-
-/// What a process says of its communicators, and of its NCCL.
-fn listen(process: &mut Process) -> Result<(Local, Option<String>), RecordedError> {
-    let mut heard = Vec::new();
-    let mut open: rustc_hash::FxHashMap<u32, Vec<Option<usize>>> = rustc_hash::FxHashMap::default();
-    let mut number = 0;
-    while let Some(event) = process.next_event()? {
-        match event {
-            Event::Enter { thread, call, .. } => {
-                let shape = process.shape(call);
-                let at = Local::listens(&shape.name).then(|| {
-                    heard.push((number, call, None));
-                    heard.len() - 1
-                });
-                if !shape.instant {
-                    open.entry(thread).or_default().push(at);
-                }
-                number += 1;
-            }
-            Event::Return { thread, values, .. } => {
-                if let Some(Some(at)) = open.entry(thread).or_default().pop() {
-                    heard[at].2 = values;
-                }
-            }
-            Event::Lost { .. } => {}
-        }
-    }
-    let mut local = Local::default();
-    let mut nccl = None;
-    for (number, call, values) in heard {
-        let call: &Shape = process.shape(call);
-        if &*call.name == "process" {
-            nccl = call.get("nccl_version").and_then(version).or(nccl);
-        }
-        local.call(number, call, values.map(|values| process.shape(values)));
-    }
-    Ok((local, nccl))
-}
-
-/// `2.28.9`, from that or from NCCL's own number for it.
-fn version(value: &Value) -> Option<String> {
-    match value {
-        Value::Text(text) => Some(text.to_string()),
-        Value::Number(code) => Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100)),
-        Value::None | Value::Signed(_) | Value::Address(_) | Value::Bytes(_) => None,
-    }
+    Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began })
 }
 
 /// The modelled version that is nearest to one that was recorded.

@@ -20,6 +20,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use self::call::Kind;
 use super::RecordedError;
 use super::memory::Memory;
+use super::tape::Gaps;
 use super::vendor;
 use super::world::{CommId, Member, World};
 use crate::recorder::Names;
@@ -89,6 +90,8 @@ pub struct RankProgram {
     pub streams: usize,
     /// What the slots of communicators hold.
     pub comms: FxHashMap<Slot, CommId>,
+    /// The version of NCCL that it says it ran on.
+    pub nccl: Option<String>,
     next_number: u32,
 }
 
@@ -127,6 +130,8 @@ struct HostThread {
     open: Vec<Open>,
     /// Groups that are open.
     depth: u32,
+    /// Calls that were entered in a gap; they return in it.
+    skipped: u32,
     grouped: Vec<Item>,
     calls: u64,
 }
@@ -138,6 +143,8 @@ pub(super) struct Lowering<'a> {
     world: &'a World,
     member: &'a Member,
     names: &'a Names,
+    /// Calls that were folded away.
+    gaps: &'a Gaps,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
     /// Members as the model numbers them, by communicator.
@@ -162,8 +169,12 @@ pub(super) struct Lowering<'a> {
     device: device::Device,
 }
 
-/// The programs of all ranks.
-pub(super) fn lower_all(world: &World, names: &Names) -> Result<Vec<RankProgram>, RecordedError> {
+/// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
+pub(super) fn lower_all(
+    world: &World,
+    names: &Names,
+    gaps: &[Gaps],
+) -> Result<Vec<RankProgram>, RecordedError> {
     let members = members(world);
     let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
@@ -172,7 +183,9 @@ pub(super) fn lower_all(world: &World, names: &Names) -> Result<Vec<RankProgram>
         let program = match world.member(rank) {
             Some(member) => {
                 let mut process = Process::open(&member.path)?;
-                let mut lowering = Lowering::new(world, member, names, (&members, &orders), base);
+                let at = world.members.partition_point(|other| other.rank < rank);
+                let of = (&members[..], &orders[..]);
+                let mut lowering = Lowering::new(world, member, names, of, &gaps[at], base);
                 while let Some(event) = process.next_event()? {
                     lowering.event(&process, event);
                 }
@@ -240,6 +253,7 @@ impl RankProgram {
             calls: 0,
             streams: 0,
             comms: FxHashMap::default(),
+            nccl: None,
             next_number: 0,
         }
     }
@@ -263,9 +277,11 @@ impl<'a> Lowering<'a> {
         member: &'a Member,
         names: &'a Names,
         (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
+        gaps: &'a Gaps,
         base: u32,
     ) -> Self {
         Self {
+            gaps,
             members,
             world,
             member,
@@ -295,9 +311,11 @@ impl<'a> Lowering<'a> {
             Event::Enter { time, thread, call } => self.enter(process, time, thread, call),
             Event::Return { time, thread, values } => {
                 self.program.times.1 = self.program.times.1.max(time);
-                let open = self.threads.entry(thread).or_default().open.pop();
-                if let Some(open) = open {
-                    self.program.calls += 1;
+                self.program.calls += 1;
+                let state = self.threads.entry(thread).or_default();
+                if state.skipped > 0 {
+                    state.skipped -= 1;
+                } else if let Some(open) = state.open.pop() {
                     self.leave(process, thread, open, values);
                 }
             }
@@ -315,6 +333,14 @@ impl<'a> Lowering<'a> {
     }
 
     fn enter(&mut self, process: &Process, time: u64, thread: u32, shape: ShapeId) {
+        let number = self.program.numbered();
+        if self.gaps.has_call(number.into()) {
+            self.program.times = (time, time);
+            if !process.shape(shape).instant {
+                self.threads.entry(thread).or_default().skipped += 1;
+            }
+            return;
+        }
         let kind = self.kind(process, shape);
         let call = process.shape(shape);
         let own = match call.get("place").and_then(Value::text) {
@@ -323,7 +349,6 @@ impl<'a> Lowering<'a> {
         };
         let outer = self.threads.entry(thread).or_default().open.last().map_or(NO_PLACE, |open| open.place);
         let place = if own == NO_PLACE { outer } else { own };
-        let number = self.program.numbered();
         let origin = Origin { number, name: self.names.token(&call.name), place };
         self.program.times.1 = self.program.times.1.max(time);
         if call.instant {
@@ -366,6 +391,9 @@ impl<'a> Lowering<'a> {
 
     fn note(&mut self, process: &Process, shape: ShapeId) {
         let note = process.shape(shape);
+        if &*note.name == "process" {
+            self.program.nccl = note.get("nccl_version").and_then(version);
+        }
         if &*note.name == "exit" {
             let code = match note.get("code") {
                 Some(Value::Signed(code)) => *code,
@@ -569,5 +597,14 @@ impl RankProgram {
         let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
         self.origins.push(origin);
         PlaceId(self.base.saturating_add(at))
+    }
+}
+
+/// `2.28.9`, from that or from NCCL's own number for it.
+fn version(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(text) => Some(text.to_string()),
+        Value::Number(code) => Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100)),
+        Value::None | Value::Signed(_) | Value::Address(_) | Value::Bytes(_) => None,
     }
 }

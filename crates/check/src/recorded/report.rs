@@ -199,6 +199,7 @@ fn rests(judged: &Judged) -> Vec<String> {
         }
         None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
     });
+    lines.extend(judged.recording.folds.iter().map(ToString::to_string));
     let threads = judged.there().map(|(_, program)| program.threads).max().unwrap_or(0);
     if threads > 1 {
         lines.push(format!(
