@@ -12,6 +12,7 @@ pub mod lower;
 mod memory;
 pub mod report;
 pub mod tape;
+pub mod timeline;
 mod vendor;
 pub mod world;
 
