@@ -42,6 +42,24 @@ struct Arguments {
 enum Command {
     /// Check spec files, folders of them, and recorded runs.
     Check(CheckArguments),
+    /// Tell where a recorded run leaves the program of a spec.
+    Conform {
+        /// A spec file.
+        spec: PathBuf,
+        /// The folder of a recorded run.
+        folder: PathBuf,
+        /// Only checks whose name contains this.
+        #[arg(long, value_name = "NAME")]
+        check: Option<String>,
+    },
+    /// Write a recorded run as a timeline, with what is found in it, for Perfetto.
+    Timeline {
+        /// The folder of a recorded run.
+        folder: PathBuf,
+        /// Where to.
+        #[arg(short, long, default_value = "timeline.json")]
+        output: PathBuf,
+    },
     /// Run a recorded trace again and tell what happens.
     Replay {
         /// A file written by `check --trace-out`.
@@ -224,6 +242,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let code = match arguments.command {
         Command::Check(arguments) => check(&arguments),
+        Command::Conform { spec, folder, check } => conform(&spec, &folder, check.as_deref()),
+        Command::Timeline { folder, output } => timeline(&folder, &output),
         Command::Replay { trace, gpu: false, .. } => replay(&trace),
         Command::Replay { trace, gpu: true, tries } => replay_on_gpus(&trace, tries),
         Command::Diff(arguments) => diff(&arguments),
@@ -486,6 +506,31 @@ fn replay(path: &Path) -> u8 {
             0
         }
         Err(error) => bad(&*error),
+    }
+}
+
+fn conform(spec: &Path, folder: &Path, only: Option<&str>) -> u8 {
+    let compared = match command::recorded::conform(spec, folder, only) {
+        Ok(compared) => compared,
+        Err(error) => return usage(error),
+    };
+    for one in &compared {
+        println!("{}", one.text());
+    }
+    match compared.iter().filter_map(|one| one.leaves.as_ref()).collect::<Vec<_>>()[..] {
+        [] => usage("no check of this spec is for as many ranks as were recorded"),
+        ref all if all.iter().any(|leaves| leaves.is_some()) => 1,
+        _ => 0,
+    }
+}
+
+fn timeline(folder: &Path, output: &Path) -> u8 {
+    match command::recorded::timeline(folder, output) {
+        Ok(()) => {
+            println!("{}", output.display());
+            0
+        }
+        Err(error) => usage(error),
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub mod divergence;
 pub mod fold;
+pub mod follow;
 pub mod judge;
 pub mod lower;
 mod memory;

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
+use rankcheck_recording::Value;
 use rankcheck_model::{
     Answer, Choice, Config, Entry, Explain, Finding, Interruption, Machine, ObjectKind, Place, PlaceId,
     Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
@@ -19,7 +20,7 @@ use super::RecordedError;
 use super::divergence::{self, Parting};
 use super::lower::{self, Ending, Origin, RankProgram};
 use super::fold::{self, Fold};
-use super::tape::{self, Gaps, Tape};
+use super::tape::{self, Gaps, Tape, Word};
 use super::world::{self, World};
 use crate::recorder::Names;
 
@@ -132,10 +133,11 @@ pub struct Judged {
 /// # Errors
 /// If it is none, or no recording of one run.
 pub fn read(folder: &Path) -> Result<Recording, RecordedError> {
-    let (world, mut tapes) = tape::read_all(&world::files(folder)?)?;
+    let (mut world, mut tapes) = tape::read_all(&world::files(folder)?)?;
     let folds = fold::fold(&world, &mut tapes);
     let gaps: Vec<Gaps> = tapes.iter().map(Tape::gaps).collect();
     let headers: Vec<u64> = tapes.iter().map(|tape| tape.header.began).collect();
+    name_groups(&mut world, &tapes);
     drop(tapes);
     let names = Names::default();
     let default = names.token("default");
@@ -147,6 +149,35 @@ pub fn read(folder: &Path) -> Result<Recording, RecordedError> {
     }
     let program = Arc::new(Program { names, ranks, default });
     Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began })
+}
+
+/// Communicators get the names of process groups of their members: of several with the same members the first
+/// group names the first communicator.
+fn name_groups(world: &mut World, tapes: &[Tape]) {
+    let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
+    for tape in tapes {
+        for word in tape.dictionary() {
+            let Word::Note { call, .. } = word else { continue };
+            let note = tape.shape(*call);
+            if &*note.name != "torch.process_group" {
+                continue;
+            }
+            let text = |key: &str| note.get(key).and_then(Value::text).unwrap_or_default();
+            let mut ranks: Vec<u32> = text("ranks").split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
+            ranks.sort_unstable();
+            let group = (text("name").to_owned(), ranks);
+            if !group.0.is_empty() && !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+    }
+    for comm in &mut world.comms {
+        let mut members: Vec<u32> = comm.members.iter().flatten().map(|rank| rank.0).collect();
+        members.sort_unstable();
+        if let Some(at) = groups.iter().position(|(_, ranks)| *ranks == members) {
+            comm.name = format!("group {}", groups.remove(at).0);
+        }
+    }
 }
 
 /// The modelled version that is nearest to one that was recorded.

@@ -226,7 +226,7 @@ fn orders(world: &World, members: &[Vec<Option<Rank>>]) -> Vec<Vec<Rank>> {
     let mut orders: Vec<Vec<Rank>> = Vec::with_capacity(world.comms.len());
     for (comm, members) in world.comms.iter().zip(members) {
         let mut members: Vec<Rank> = members.iter().flatten().copied().collect();
-        if let (Some(parent), false) = (comm.parent, comm.name.ends_with("shrunk")) {
+        if let (Some(parent), false) = (comm.parent, comm.shrunk) {
             let of = &orders[parent.0 as usize];
             members.sort_by_key(|rank| of.iter().position(|other| other == rank));
         }

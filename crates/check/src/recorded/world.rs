@@ -219,6 +219,8 @@ pub struct Comm {
     pub whole: bool,
     /// The communicator that it was split or shrunk from.
     pub parent: Option<CommId>,
+    /// Whether it was shrunk from it: then nobody who is left out takes part.
+    pub shrunk: bool,
 }
 
 impl Comm {
@@ -420,6 +422,7 @@ impl World {
             members: members.into_iter().map(|(_, _, rank)| Some(rank)).collect(),
             whole: of.whole,
             parent: Some(parent),
+            shrunk: false,
         }
     }
 
@@ -440,7 +443,7 @@ impl World {
             .map(|(_, &member)| member)
             .collect();
         let whole = members.iter().all(Option::is_some);
-        Comm { name: format!("{}/{nth}.shrunk", of.name), members, whole, parent: Some(parent) }
+        Comm { name: format!("{}/{nth}.shrunk", of.name), members, whole, parent: Some(parent), shrunk: true }
     }
 }
 
@@ -503,6 +506,7 @@ fn root<'a>(
         members: members.into_iter().map(|member| member.map(|(rank, _)| rank)).collect(),
         whole,
         parent: None,
+        shrunk: false,
     })
 }
 
