@@ -6,6 +6,7 @@ mod broken;
 mod cli;
 mod conform;
 mod cuts;
+mod damaged;
 mod diff;
 mod folded;
 mod laws;
