@@ -163,7 +163,11 @@ fn in_events(bytes: &mut [u8], random: &mut Random) {
         0 => events[place] ^= 1 << random.below(8),
         1 => events[place] = u8::try_from(random.below(16)).expect("small"),
         2 => events[place..place + 10].fill(0xff),
-        3 => events.copy_within(place.., place + 1 + random.below(8).min(events.len() - place - 1) - 1),
+        3 => {
+            let by = 1 + random.below(8);
+            let end = events.len() - by;
+            events.copy_within(place..end, place + by);
+        }
         4 => events.copy_within(place + 1 + random.below(8).., place),
         _ => {
             let from = random.below(events.len() - 12);

@@ -16,3 +16,4 @@ mod observed;
 mod recorded;
 mod specs;
 mod tidy;
+mod worlds;
