@@ -471,7 +471,7 @@ impl<'a> Lowering<'a> {
             }
             return;
         }
-        if returned == Returned::Yes && self.ops.len() == open.mark + 1 {
+        if self.ops.len() == open.mark + 1 {
             self.withdraw(open);
             for item in items {
                 self.write(item);
@@ -549,20 +549,25 @@ impl<'a> Lowering<'a> {
         }
         open.sort_by_key(|(_, open)| open.origin.number);
         let mut inside = Vec::new();
+        let (mut apart, mut stands, entries) = (false, false, self.entries.len());
         for (thread, open) in open {
             let kind = self.kind(process, open.shape);
             if kind.polls() {
                 continue;
             }
             inside.push(open.origin);
+            let before = self.ops.len();
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
                 self.program.times.0 = self.program.times.0.max(open.time);
             }
             let items = self.items(thread, kind, (open.shape, process.shape(open.shape)), None, open.origin);
             let returned = if exited { Returned::Yes } else { Returned::Never };
             self.put(thread, kind, &open, items, returned);
+            apart |= self.entries.len() > entries;
+            stands |= self.ops.len() > before;
         }
-        let end = if exited { End::Return } else { End::Cut };
+        // A process with a thread that stands apart from the others is taken to wait for it.
+        let end = if exited || (apart && !stands) { End::Return } else { End::Cut };
         if !exited {
             self.program.ending = Ending::Cut { inside };
         }
