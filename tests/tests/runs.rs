@@ -2,9 +2,11 @@
 //!
 //! Each pair is one program, once right and once with one mistake. Not here: the bytes of recordings.
 
+use rankcheck::command::recorded::{Conformance, conform};
 use rankcheck::recorded::RecordedError;
 use rankcheck::recorded::judge::{Judged, Verdict, judge, read};
 use rankcheck::recorded::report::text;
+use rankcheck::recorded::timeline;
 use rankcheck_tests::recording::{Process, Run};
 
 const MIB: u64 = 1 << 20;
@@ -475,6 +477,34 @@ fn errors_are_told_and_do_not_blame_what_did_not_happen() {
 }
 
 #[test]
+fn registrations_that_failed_are_explained() {
+    let run = |sizes: [u64; 2], failed: [bool; 2]| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let bytes = sizes[rank as usize] * MIB;
+            let buffer = process.alloc(bytes);
+            if failed[rank as usize] {
+                process.from("grow.py:4", |p| {
+                    p.enter_register(comm, buffer, bytes);
+                    p.fails(1);
+                });
+            } else {
+                // It waits for ever.
+                process.enter_register(comm, buffer, bytes);
+            }
+        });
+        run
+    };
+    let met = run([20, 40], [true, true]);
+    fails(met, "sizes", "WIN-3", &["rank 0", "rank 1", "20 MiB", "40 MiB", "grow.py:4"]);
+    let alone = judged(run([20, 20], [true, false]), "alone");
+    let text = text(&alone);
+    assert!(text.contains("rank 1 waits in registration"), "{text}");
+    assert!(text.contains("rank 0: ncclCommWindowRegister (grow.py:4) returned 1"), "{text}");
+}
+
+#[test]
 fn a_rank_that_was_not_recorded_is_named() {
     let mut run = Run::new(4);
     run.all(|process, rank| {
@@ -540,4 +570,87 @@ fn cut_files_are_judged_up_to_the_cut() {
         let judged = judge(read(&saved.folder).expect("a cut is no damage"), None).expect("it can be judged");
         assert_eq!(judged.verdict, Verdict::Unknown, "{length}: {}", text(&judged));
     }
+}
+
+const SPEC: &str = r#"
+def program(r):
+    tp = r.comm("tp", r.world)
+    x = r.mem_alloc("x", 4 * MiB)
+    if r.choose("registers", ["yes", "no"]) == "yes":
+        tp.register(x)
+    tp.all_reduce(x[0:4096])
+    tp.all_reduce(x[0:8192])
+
+check("steps", program, ranks = [2], expect = holds())
+"#;
+
+#[test]
+fn a_recorded_run_is_followed_through_a_spec() {
+    let run = |second: u64| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let (comm, buffer, stream) = set_up(process, rank, 2);
+            process.register(comm, buffer, 4 * MIB);
+            process.all_reduce(comm, buffer, 1024, stream);
+            process.from("train.py:9", |p| p.all_reduce(comm, buffer, second, stream));
+            process.synchronize(stream);
+        });
+        run.exit();
+        run
+    };
+    let follow = |run: Run, name: &str| {
+        let saved = run.save(name);
+        let spec = saved.folder.join("steps.star");
+        std::fs::write(&spec, SPEC).expect("the directory was made");
+        let all = conform(&spec, &saved.folder, None).expect("both can be read");
+        all.iter().map(Conformance::text).collect::<Vec<_>>().join("\n")
+    };
+    assert_eq!(follow(run(2048), "follows"), "CONFORMS  \"steps\"");
+    let leaves = follow(run(4096), "leaves");
+    for word in ["LEAVES", "rank 0", "operation #3", "all_reduce of 4096 f32", "train.py:9", "steps.star:8", "2048"] {
+        assert!(leaves.contains(word), "{word:?} is missing: {leaves}");
+    }
+}
+
+#[test]
+fn a_timeline_has_calls_and_findings() {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        let (comm, buffer, stream) = set_up(process, rank, 2);
+        process.all_reduce(comm, buffer, 1024 << rank, stream);
+        process.enter_synchronize(stream);
+    });
+    let saved = run.save("timeline");
+    let judged = judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged");
+    let mut out = Vec::new();
+    timeline::write(&judged, &mut out).expect("memory can be written");
+    let json: serde_json::Value = serde_json::from_slice(&out).expect("it is JSON");
+    let events = json["traceEvents"].as_array().expect("a list of events");
+    let named = |name: &str| events.iter().filter(|event| event["name"].as_str().is_some_and(|n| n.contains(name)));
+    assert_eq!(named("ncclAllReduce").filter(|event| event["ph"] == "X").count(), 2);
+    assert_eq!(named("never returned").count(), 2);
+    assert_eq!(named("COLL-3").filter(|event| event["ph"] == "i").count(), 2);
+}
+
+#[test]
+fn the_command_judges_a_directory() {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        let (comm, buffer, stream) = set_up(process, rank, 2);
+        process.from("train.py:3", |p| p.all_reduce(comm, buffer, 1024 << rank, stream));
+        process.synchronize(stream);
+    });
+    run.exit();
+    let saved = run.save("command");
+    let folder = saved.folder.to_string_lossy().into_owned();
+    let ran = run_command(&["check", &folder, "--format", "json"]);
+    assert_eq!(ran.code, 1);
+    let json: serde_json::Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    let entry = &json["recordings"][0];
+    assert_eq!(entry["verdict"], "fails");
+    assert_eq!(entry["class"], "latent");
+    assert_eq!(entry["primary"], "COLL-3");
+    assert_eq!(entry["findings"][0]["at"][1]["place"], "train.py:3");
+    let text = run_command(&["check", &folder, "specs/rules/group.star", "--quiet"]).out;
+    assert!(text.starts_with("FAILS COLL-3") && text.contains("as expected, 1 not as expected"), "{text}");
 }

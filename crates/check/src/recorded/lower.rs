@@ -92,6 +92,8 @@ pub struct RankProgram {
     pub comms: FxHashMap<Slot, CommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
+    /// Registrations that failed: operations of the first entry, by communicator.
+    failed: FxHashMap<CommId, Vec<usize>>,
     next_number: u32,
 }
 
@@ -101,6 +103,8 @@ enum Bind {
     Nothing,
     Comm(CommId),
     Window(u64),
+    /// A registration that failed.
+    Failed(CommId),
 }
 
 /// An operation that is about to be written.
@@ -198,7 +202,29 @@ pub(super) fn lower_all(
         base = base.checked_add(length).ok_or(RecordedError::TooMany)?;
         programs.push(program);
     }
+    leave_out_failed(&orders, &mut programs, names.token("nothing"));
     Ok(programs)
+}
+
+/// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on
+/// their rank alone: they met nobody, and are left out.
+fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankProgram], map: Token) {
+    for (comm, members) in orders.iter().enumerate() {
+        let comm = CommId(u32::try_from(comm).expect("communicators are numbered in 32 bits"));
+        let count = |rank: &Rank| programs[rank.at()].failed.get(&comm).map_or(0, Vec::len);
+        if members.iter().all(|rank| count(rank) == count(&members[0])) {
+            continue;
+        }
+        for rank in members {
+            let program = &mut programs[rank.at()];
+            let Some(failed) = program.failed.remove(&comm) else { continue };
+            let stretch = Arc::get_mut(&mut program.stretches[0]).expect("nobody runs it yet");
+            for at in failed {
+                // It produced a slot.
+                stretch.ops[at].verb = Verb::MapGet { map, key: Operand::Null, default: Operand::Null };
+            }
+        }
+    }
 }
 
 /// Members of each communicator by rank in it. Of a communicator that spans the world, who did not come is known
@@ -254,6 +280,7 @@ impl RankProgram {
             streams: 0,
             comms: FxHashMap::default(),
             nccl: None,
+            failed: FxHashMap::default(),
             next_number: 0,
         }
     }
@@ -419,7 +446,15 @@ impl<'a> Lowering<'a> {
                 return;
             }
             self.program.failures.push(Failure { origin: open.origin, code });
-            self.failed(thread, kind, call, &open);
+            if kind != Kind::Register {
+                self.failed(thread, kind, call, &open);
+                return;
+            }
+            let mut items = self.items(thread, kind, (open.shape, call), None, open.origin);
+            if let (Some(item), Some(comm)) = (items.first_mut(), self.comm(call::number(call, "comm"))) {
+                item.bind = Bind::Failed(comm);
+            }
+            self.put(thread, kind, &open, items, Returned::Yes);
             return;
         }
         let items = self.items(thread, kind, (open.shape, call), result, open.origin);
@@ -526,6 +561,10 @@ impl<'a> Lowering<'a> {
             Bind::Window(address) => {
                 self.windows.insert(address, Operand::Slot(slot));
             }
+            Bind::Failed(comm) if slot.entry == Entry(0) => {
+                self.program.failed.entry(comm).or_default().push(self.ops.len());
+            }
+            Bind::Failed(_) => {}
         }
     }
 

@@ -176,7 +176,7 @@ impl Lowering<'_> {
     }
 
     /// The communicator that lives, or lived last, at an address.
-    fn comm(&self, address: u64) -> Option<CommId> {
+    pub(super) fn comm(&self, address: u64) -> Option<CommId> {
         self.comms.get(&address).copied()
     }
 

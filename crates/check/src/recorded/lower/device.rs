@@ -225,11 +225,8 @@ impl Lowering<'_> {
                 let graph = self.device.captured(self.names);
                 self.device.capturing.insert(address, graph);
                 let stream = self.device.stream(address, self.names);
-                let mode = match number(call, "mode") {
-                    0 => CaptureMode::Global,
-                    1 => CaptureMode::ThreadLocal,
-                    _ => CaptureMode::Relaxed,
-                };
+                // What it forbids has failed, and is no operation; a thread that was let do it is not recorded.
+                let mode = CaptureMode::Relaxed;
                 one(Verb::GraphBegin { graph, stream, mode, pool: None }, origin)
             }
             "cudaStreamEndCapture" => {
