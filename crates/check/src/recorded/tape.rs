@@ -199,6 +199,21 @@ impl Tape {
         kept + self.left_out.partition_point(|&before| u64::from(before) <= kept) as u64
     }
 
+    /// The words with the number, in the recording, of the call that each begins; for words that begin none,
+    /// of the next.
+    pub fn numbered(&self) -> impl Iterator<Item = (u64, Word)> + '_ {
+        let (mut kept, mut left_out) = (0, 0);
+        self.words.iter().map(move |&word| {
+            let word = self.word(word);
+            while self.left_out.get(left_out).is_some_and(|&before| u64::from(before) <= kept) {
+                left_out += 1;
+            }
+            let number = kept + left_out as u64;
+            kept += word.calls();
+            (number, word)
+        })
+    }
+
     /// How many polls were left out.
     #[must_use]
     pub fn left_out(&self) -> usize {
