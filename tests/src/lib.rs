@@ -7,6 +7,7 @@
 pub mod damage;
 pub mod device;
 pub mod random;
+pub mod recording;
 pub mod repository;
 pub mod script;
 pub mod training;

@@ -1,12 +1,20 @@
 //! Recorded runs: what the processes of a real run called, judged by the same rules as a spec.
 //!
 //! Reading order: [`world`] (which process is which rank, which communicator is which), [`tape`]
-//! (the calls of one process in a row), [`fold`] (iterations that repeat are judged once).
+//! (the calls of one process in a row), [`fold`] (iterations that repeat are judged once), [`lower`] (calls
+//! become operations of the model), [`judge`] (what they break), [`divergence`] (where ranks part), [`report`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
-#![forbid(unsafe_code)]
 
+pub mod divergence;
 pub mod fold;
+pub mod follow;
+pub mod judge;
+pub mod lower;
+mod memory;
+pub mod report;
 pub mod tape;
+pub mod timeline;
+mod vendor;
 pub mod world;
 
 use std::path::PathBuf;
@@ -83,6 +91,9 @@ pub enum RecordedError {
         /// The number of the call.
         call: u64,
     },
+    /// More operations than can be numbered.
+    #[error("this run has more than 4,294,967,295 calls that are judged")]
+    TooMany,
     /// Two processes joined a communicator with the same rank.
     #[error("{first} and {second} both joined communicator {id} as rank {rank}")]
     SamePlace {
@@ -111,4 +122,10 @@ pub enum RecordedError {
         /// What it says.
         second_ranks: u32,
     },
+}
+
+/// Whether a path is a directory that holds a recording.
+#[must_use]
+pub fn is_recording(path: &std::path::Path) -> bool {
+    path.is_dir() && world::files(path).is_ok()
 }

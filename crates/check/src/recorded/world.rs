@@ -219,6 +219,8 @@ pub struct Comm {
     pub whole: bool,
     /// The communicator that it was split or shrunk from.
     pub parent: Option<CommId>,
+    /// Whether it was shrunk from it: then nobody who is left out takes part.
+    pub shrunk: bool,
 }
 
 impl Comm {
@@ -420,6 +422,7 @@ impl World {
             members: members.into_iter().map(|(_, _, rank)| Some(rank)).collect(),
             whole: of.whole,
             parent: Some(parent),
+            shrunk: false,
         }
     }
 
@@ -440,7 +443,7 @@ impl World {
             .map(|(_, &member)| member)
             .collect();
         let whole = members.iter().all(Option::is_some);
-        Comm { name: format!("{}/{nth}.shrunk", of.name), members, whole, parent: Some(parent) }
+        Comm { name: format!("{}/{nth}.shrunk", of.name), members, whole, parent: Some(parent), shrunk: true }
     }
 }
 
@@ -494,12 +497,16 @@ fn root<'a>(
         }
     }
     let ranks = size.map_or(0, |(ranks, _)| ranks) as usize;
+    if ranks <= RANKS_MAX as usize {
+        members.resize(members.len().max(ranks), None);
+    }
     let whole = members.len() == ranks && members.iter().all(Option::is_some);
     Ok(Comm {
         name,
         members: members.into_iter().map(|member| member.map(|(rank, _)| rank)).collect(),
         whole,
         parent: None,
+        shrunk: false,
     })
 }
 
