@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rankcheck::recorded::fold::fold;
-use rankcheck::recorded::tape::{Tape, read_all};
-use rankcheck::recorded::world::{World, files};
+use rankcheck::recorded::judge::{judge, read};
+use rankcheck::recorded::tape::read_all;
+use rankcheck::recorded::world::files;
 use rankcheck_tests::training::{Sizes, Training};
 
 /// The one that the command uses.
@@ -75,11 +76,13 @@ fn measure(training: &Training) {
 }
 
 fn check(directory: &Path, calls: u64, ranks: u32) {
-    let ((world, mut tapes), reading) = timed(|| read(directory));
+    let files = files(directory).expect("they are there");
+    let ((world, mut tapes), reading) = timed(|| read_all(&files).expect("they are whole"));
     let (folds, folding) = timed(|| fold(&world, &mut tapes));
     let left: u64 = tapes.iter().map(|tape| tape.words.len() as u64).sum();
+    drop(tapes);
     println!(
-        "  {ranks} ranks, {calls} calls: read in {reading:.2?} ({:.1} ns a call), folded {} times in {folding:.2?}, \
+        "  {ranks} ranks, {calls} calls: tapes in {reading:.2?} ({:.1} ns a call), {} folds in {folding:.2?}, \
          {left} calls left",
         reading.as_nanos() as f64 / calls as f64,
         folds.len(),
@@ -87,10 +90,23 @@ fn check(directory: &Path, calls: u64, ranks: u32) {
     if let Some(fold) = folds.first() {
         println!("    {fold}");
     }
+    let (recording, reading) = timed(|| read(directory).expect("it is a run"));
+    let (judged, judging) = timed(|| judge(recording, None).expect("it is not too long"));
+    println!(
+        "    whole check in {:.2?}: read, folded and lowered in {reading:.2?}, {} operations judged in {judging:.2?}: {:?}; \
+         most memory {} MiB",
+        reading + judging,
+        judged.steps,
+        judged.verdict,
+        peak() / 1024,
+    );
 }
 
-fn read(directory: &Path) -> (World, Vec<Tape>) {
-    read_all(&files(directory).expect("they are there")).expect("they are whole")
+/// The most memory that this process has used so far, in KiB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
 }
 
 fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {

@@ -61,11 +61,8 @@ macro_rules! signature {
     }};
 }
 
-const PROCESS: Signature = Signature {
-    name: "process",
-    keys: &["rank", "ranks", "nccl_version", "torch_version"],
-    instant: true,
-};
+const PROCESS: Signature =
+    Signature { name: "process", keys: &["rank", "ranks", "nccl_version", "torch_version"], instant: true };
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 const PYTHON: Signature = Signature { name: "torch.distributed.step", keys: &["place"], instant: false };
@@ -303,8 +300,7 @@ impl Process {
 
     /// Enters `ncclAllReduce`, in place, of f32.
     pub fn enter_all_reduce(&mut self, comm: u64, address: u64, count: u64, stream: u64) {
-        let signature =
-            signature!("ncclAllReduce", "send", "recv", "count", "dtype", "op", "comm", "stream");
+        let signature = signature!("ncclAllReduce", "send", "recv", "count", "dtype", "op", "comm", "stream");
         let fields = [
             Field::Address(address),
             Field::Address(address),
@@ -337,7 +333,13 @@ impl Process {
         self.call(signature, &fields);
     }
 
-    fn transfer(&mut self, signature: &Signature, address: u64, count: u64, (peer, comm, stream): (u32, u64, u64)) {
+    fn transfer(
+        &mut self,
+        signature: &Signature,
+        address: u64,
+        count: u64,
+        (peer, comm, stream): (u32, u64, u64),
+    ) {
         let fields = [
             Field::Address(address),
             Field::Number(count),

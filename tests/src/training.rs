@@ -171,7 +171,9 @@ impl Training {
             let shares: Vec<_> = ranks
                 .chunks(ranks.len().div_ceil(workers).max(1))
                 .map(|share| {
-                    scope.spawn(move || share.iter().map(|&rank| self.write_rank(rank, directory)).sum::<std::io::Result<u64>>())
+                    scope.spawn(move || {
+                        share.iter().map(|&rank| self.write_rank(rank, directory)).sum::<io::Result<u64>>()
+                    })
                 })
                 .collect();
             shares.into_iter().map(|share| share.join().expect("a writer does not panic")).sum()

@@ -47,7 +47,7 @@ fn steps(world: &World, at: usize, tape: &Tape) -> VecDeque<Step> {
         let (Word::Call { call, .. } | Word::Never { call, .. }) = word else { continue };
         let shape = tape.shape(call);
         let Some(comm) = shape.get("comm").and_then(Value::number) else { continue };
-        let Some(comm) = member.comm_at(comm, tape.recorded(number)) else { continue };
+        let Some(comm) = member.comm_at(comm, number) else { continue };
         let get = |key: &str| shape.get(key).and_then(Value::number);
         let peer = || {
             let peer = usize::try_from(get("peer").expect("it is a message")).expect("small");
@@ -196,7 +196,7 @@ fn folded_and_whole_agree() {
             data: 1 + below(2),
             layers: 1 + below(2),
             microbatches: 1 + below(3),
-            iterations: 10 + draw(60),
+            iterations: 30 + draw(120),
             irregular: draw(20),
             checkpoint: [0, 0, 3, 7, 12][usize::try_from(draw(5)).expect("small")],
             ..Training::default()

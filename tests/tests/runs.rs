@@ -173,7 +173,12 @@ fn communicators_are_used_in_one_order() {
         run
     };
     holds(run([[0, 1], [0, 1]]), "comms-right");
-    fails(run([[0, 1], [1, 0]]), "comms-crossed", "COLL-4", &["rank 0", "rank 1", "comm 01010101", "moe.py:31"]);
+    fails(
+        run([[0, 1], [1, 0]]),
+        "comms-crossed",
+        "COLL-4",
+        &["rank 0", "rank 1", "comm 01010101", "moe.py:31"],
+    );
 }
 
 #[test]
@@ -322,7 +327,8 @@ fn a_graph_is_replayed_on_every_rank() {
             let (comm, buffer, stream) = set_up(process, rank, 2);
             process.all_reduce(comm, buffer, 1024, stream);
             process.synchronize(stream);
-            let graph = process.capture(stream, |p| p.from("g.py:2", |p| p.all_reduce(comm, buffer, 1024, stream)));
+            let graph =
+                process.capture(stream, |p| p.from("g.py:2", |p| p.all_reduce(comm, buffer, 1024, stream)));
             if freed {
                 process.free(buffer);
             }

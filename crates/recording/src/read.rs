@@ -229,6 +229,7 @@ impl Process {
     /// # Errors
     ///
     /// If the file is damaged there.
+    #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event>, ReadError> {
         let at = match self.current {
             // At equal times the lower thread goes first.
@@ -247,6 +248,7 @@ impl Process {
         Ok(event)
     }
 
+    #[inline]
     fn is_first(&self, at: usize) -> bool {
         self.waiting.peek().is_none_or(|&Reverse(other)| (self.threads[at].next_time, at) < other)
     }
@@ -321,7 +323,15 @@ impl Process {
     }
 
     /// Decodes the thread's next event.
+    #[inline]
     fn fetch(&mut self, at: usize) -> Result<(), ReadError> {
+        if self.threads[at].frequent() {
+            return Ok(());
+        }
+        self.fetch_any(at)
+    }
+
+    fn fetch_any(&mut self, at: usize) -> Result<(), ReadError> {
         loop {
             if self.threads[at].at >= self.threads[at].bytes.len() && !self.load(at)? {
                 return Ok(());
@@ -387,6 +397,35 @@ impl Process {
 }
 
 impl Thread {
+    /// Decodes the next event if it is of a kind that nearly all are: a call of a known shape is entered, or
+    /// returns nothing, and the numbers are short. Else it leaves everything as it is.
+    #[inline]
+    fn frequent(&mut self) -> bool {
+        // A number of one or two bytes, and the place behind it.
+        let number = |at: usize| match self.bytes.get(at..at + 2) {
+            Some(&[low, _]) if low < 0x80 => Some((u64::from(low), at + 1)),
+            Some(&[low, high]) if high < 0x80 => Some((u64::from(low & 0x7f) | u64::from(high) << 7, at + 2)),
+            _ => None,
+        };
+        let Some((code, at)) = number(self.at) else { return false };
+        let Some((passed, at)) = number(at) else { return false };
+        let time = self.time.saturating_add(passed);
+        let event = if code == u64::from(RETURN) {
+            Event::Return { time, thread: self.number, values: None }
+        } else if code >= ENTER
+            && let Some(&call) = self.shapes.get((code - ENTER) as usize)
+        {
+            Event::Enter { time, thread: self.number, call }
+        } else {
+            return false;
+        };
+        self.time = time;
+        self.next_time = time;
+        self.next = Some(event);
+        self.at = at;
+        true
+    }
+
     /// The next event; `None` after something that is none. Errors are words.
     fn decode(&mut self, dictionary: &mut Dictionary) -> Result<Option<Event>, String> {
         let mut bytes = Bytes { bytes: &self.bytes, at: self.at };
@@ -523,6 +562,7 @@ struct Bytes<'a> {
 }
 
 impl Bytes<'_> {
+    #[inline]
     fn byte(&mut self) -> Result<u8, String> {
         let byte = self.bytes.get(self.at).copied().ok_or("an event that is cut off")?;
         self.at += 1;

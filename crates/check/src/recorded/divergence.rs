@@ -95,7 +95,8 @@ impl Walk<'_> {
                     continue;
                 }
                 Verb::Collect(call) => {
-                    let reduces = matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
+                    let reduces =
+                        matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
                     (&call.comm, Act::Collect(call.kind, call.count, call.dtype, reduces.then_some(call.op)))
                 }
                 Verb::Register { comm, flags, .. } => (comm, Act::Register(*flags)),
@@ -142,7 +143,8 @@ fn parting(recording: &Recording, comm: CommId, walks: &[(Rank, Walk<'_>)]) -> O
         Some((walk.ops[&place], place))
     };
     let length = |walk: &Walk<'_>| walk.acts.get(&comm).map_or(0, Vec::len);
-    let (longest, first) = members.clone().max_by_key(|(rank, walk)| (length(walk), std::cmp::Reverse(*rank)))?;
+    let (longest, first) =
+        members.clone().max_by_key(|(rank, walk)| (length(walk), std::cmp::Reverse(*rank)))?;
     let parts = |(rank, walk): &&(Rank, Walk<'_>)| {
         let ended = matches!(walk.program.ending, Ending::Exit(_));
         let differs = |nth: &usize| match (acts(first, *nth), acts(walk, *nth)) {

@@ -32,7 +32,7 @@ use super::world::World;
 const FIRST: u64 = 2;
 /// Iterations that stay behind those that are taken out: what follows the loop meets the last one, and that
 /// one meets its neighbour.
-const LAST: u64 = 2;
+const LAST: u64 = 1;
 /// After so many rounds the rest is judged as it is. Each round folds what the round before brought together:
 /// a loop in a loop.
 const ROUNDS: usize = 6;

@@ -5,8 +5,8 @@
 //! passed over. Not here: whether the program is right.
 
 use rankcheck_model::{
-    Answer, CollectiveKind, Dtype, End, Entry, Operand, PlaceId, Question, Rank, ReduceOp, Slot, Source, Verb,
-    Way, WindowFlags,
+    Answer, CollectiveKind, Dtype, End, Entry, Operand, PlaceId, Question, Rank, ReduceOp, Slot, Source,
+    Verb, Way, WindowFlags,
 };
 use rustc_hash::FxHashMap;
 
@@ -165,7 +165,8 @@ pub fn follow(recording: &Recording, source: &dyn Source) -> Result<Option<Leavi
     for member in &recording.world.members {
         let program = &recording.program.ranks[member.rank.at()];
         let did = did(program);
-        let mut one = Following { recording, source, rank: member.rank, did: &did, best: 0, allowed: Vec::new() };
+        let mut one =
+            Following { recording, source, rank: member.rank, did: &did, best: 0, allowed: Vec::new() };
         if !one.walk(matches!(program.ending, Ending::Exit(_)))? {
             return Ok(Some(one.leaving()));
         }
@@ -237,9 +238,10 @@ impl Following<'_> {
             Some(_) | None => None,
         };
         // A communicator that comes out of a container of the spec may be any.
-        let fits = self.did.get(walk.behind).filter(|did| {
-            did.does == step.does && known.is_none_or(|known| did.comm == Some(known))
-        });
+        let fits = self
+            .did
+            .get(walk.behind)
+            .filter(|did| did.does == step.does && known.is_none_or(|known| did.comm == Some(known)));
         let Some(did) = fits else {
             let name = known.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
             let text = format!("{} ({})", words(&step.does, name), self.source.place(place).short());
@@ -267,7 +269,8 @@ impl Following<'_> {
         let program = &self.recording.program;
         let recorded = match self.did.get(self.best) {
             Some(did) => {
-                let name = did.comm.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
+                let name =
+                    did.comm.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
                 format!("{} ({})", words(&did.does, name), program.place(did.place).short())
             }
             None => "its end".to_owned(),

@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
-use rankcheck_recording::Value;
 use rankcheck_model::{
     Answer, Choice, Config, Entry, Explain, Finding, Interruption, Machine, ObjectKind, Place, PlaceId,
     Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
 };
+use rankcheck_recording::Value;
 
 use super::RecordedError;
 use super::divergence::{self, Parting};
-use super::lower::{self, Ending, Origin, RankProgram};
 use super::fold::{self, Fold};
+use super::lower::{self, Ending, Origin, RankProgram};
 use super::tape::{self, Gaps, Tape, Word};
 use super::world::{self, World};
 use crate::recorder::Names;
@@ -163,7 +163,8 @@ fn name_groups(world: &mut World, tapes: &[Tape]) {
                 continue;
             }
             let text = |key: &str| note.get(key).and_then(Value::text).unwrap_or_default();
-            let mut ranks: Vec<u32> = text("ranks").split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
+            let mut ranks: Vec<u32> =
+                text("ranks").split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
             ranks.sort_unstable();
             let group = (text("name").to_owned(), ranks);
             if !group.0.is_empty() && !groups.contains(&group) {
@@ -202,7 +203,8 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
     let (machine, mut state) = run(&recording, platform)?;
     machine.finish(&mut state);
     let standing = machine.standing(&state);
-    let mut findings: Vec<Finding> = state.findings().values().map(|finding| Finding::clone(finding)).collect();
+    let mut findings: Vec<Finding> =
+        state.findings().values().map(|finding| Finding::clone(finding)).collect();
     findings.sort_by_key(|finding| (finding.past, finding.rule));
     for finding in &mut findings {
         complete(finding, &recording.program);
@@ -242,7 +244,8 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Re
         explain: Explain::Sentences,
         // The order of threads is the recorded one, so it is no choice.
         declared_commuting: ObjectKind::ALL.into(),
-        actors_per_rank: u32::try_from(actors.max(2).next_multiple_of(2)).map_err(|_| RecordedError::TooMany)?,
+        actors_per_rank: u32::try_from(actors.max(2).next_multiple_of(2))
+            .map_err(|_| RecordedError::TooMany)?,
         ..Config::new(recording.world.ranks)
     };
     loop {

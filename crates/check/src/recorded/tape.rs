@@ -151,12 +151,11 @@ impl Tape {
     ///
     /// If the file cannot be read to its end or to where it was cut.
     pub fn read(path: &Path) -> Result<(Self, Local), ReadError> {
-        let mut process = Process::open(path)?;
-        let mut reading = Reading::default();
-        while let Some(event) = process.next_event()? {
-            reading.event(event, &process);
+        let (mut process, mut reading) = Reading::of(path, Times::NotKept)?;
+        if !reading.late.is_empty() {
+            // Where things happened that were noted later is not known without the times of all others.
+            (process, reading) = Reading::of(path, Times::Kept(Vec::new()))?;
         }
-        reading.end(&process);
         let local = std::mem::take(&mut reading.local);
         let cuts = process.cuts().to_vec();
         let (header, mut shapes) = process.into_parts();
@@ -197,6 +196,21 @@ impl Tape {
     #[must_use]
     pub fn recorded(&self, kept: u64) -> u64 {
         kept + self.left_out.partition_point(|&before| u64::from(before) <= kept) as u64
+    }
+
+    /// The words with the number, in the recording, of the call that each begins; for words that begin none,
+    /// of the next.
+    pub fn numbered(&self) -> impl Iterator<Item = (u64, Word)> + '_ {
+        let (mut kept, mut left_out) = (0, 0);
+        self.words.iter().map(move |&word| {
+            let word = self.word(word);
+            while self.left_out.get(left_out).is_some_and(|&before| u64::from(before) <= kept) {
+                left_out += 1;
+            }
+            let number = kept + left_out as u64;
+            kept += word.calls();
+            (number, word)
+        })
     }
 
     /// How many polls were left out.
@@ -315,6 +329,8 @@ enum Class {
     Poll,
     /// Noted, and says when it happened: nanoseconds since the process began.
     Late(u64),
+    /// Noted, not called.
+    Instant,
     Other,
 }
 
@@ -324,6 +340,7 @@ fn class(shape: &Shape) -> Class {
         "cudaEventQuery" | "cudaStreamQuery" => Class::Poll,
         _ => match shape.get("at").and_then(Value::number) {
             Some(at) if shape.instant => Class::Late(at),
+            _ if shape.instant => Class::Instant,
             _ => Class::Other,
         },
     }
@@ -357,11 +374,20 @@ const PENDING: WordId = WordId(u32::MAX);
 /// On the tape while it is read: a call that is left out.
 const LEFT_OUT: WordId = WordId(u32::MAX - 1);
 
+/// By word: when it was entered.
+#[derive(Debug, Default)]
+enum Times {
+    #[default]
+    NotKept,
+    Kept(Vec<u64>),
+}
+
 #[derive(Debug, Default)]
 struct Reading {
     words: Vec<WordId>,
-    /// By word: when it was entered.
-    times: Vec<u64>,
+    times: Times,
+    /// By shape: the thread and the word of its last call that returned nothing.
+    plain: Vec<Option<(u32, WordId)>>,
     dictionary: Vec<Word>,
     numbers: FxHashMap<Word, WordId>,
     /// By shape.
@@ -376,17 +402,50 @@ struct Reading {
 }
 
 impl Reading {
+    fn of(path: &Path, times: Times) -> Result<(Process, Self), ReadError> {
+        let mut process = Process::open(path)?;
+        let mut reading = Self { times, ..Self::default() };
+        while let Some(event) = process.next_event()? {
+            reading.event(event, &process);
+        }
+        reading.end(&process);
+        Ok((process, reading))
+    }
+
     fn intern(&mut self, word: Word) -> WordId {
         intern(word, &mut self.dictionary, &mut self.numbers)
     }
 
     fn push(&mut self, word: WordId, time: u64) {
         self.words.push(word);
-        self.times.push(time);
+        if let Times::Kept(times) = &mut self.times {
+            times.push(time);
+        }
+    }
+
+    /// The word of a call that returned.
+    fn call(&mut self, thread: u32, call: ShapeId, result: Option<ShapeId>) -> WordId {
+        if result.is_some() {
+            return self.intern(Word::Call { thread, call, result });
+        }
+        let at = call.0 as usize;
+        if let Some(Some((of, word))) = self.plain.get(at)
+            && *of == thread
+        {
+            return *word;
+        }
+        let word = self.intern(Word::Call { thread, call, result });
+        if self.plain.len() <= at {
+            self.plain.resize(self.classes.len(), None);
+        }
+        self.plain[at] = Some((thread, word));
+        word
     }
 
     fn class(&mut self, call: ShapeId, process: &Process) -> Class {
-        self.classes.extend(process.shapes()[self.classes.len()..].iter().map(class));
+        if self.classes.len() <= call.0 as usize {
+            self.classes.extend(process.shapes()[self.classes.len()..].iter().map(class));
+        }
         self.classes[call.0 as usize]
     }
 
@@ -405,7 +464,10 @@ impl Reading {
             Event::Return { time, thread, values } => self.leave(time, thread, values, process),
             Event::Lost { thread, events } => {
                 let word = self.intern(Word::Lost { thread, events });
-                let time = self.times.last().copied().unwrap_or(0);
+                let time = match &self.times {
+                    Times::Kept(times) => times.last().copied().unwrap_or(0),
+                    Times::NotKept => 0,
+                };
                 self.push(word, time);
                 // Returns may be among what was lost, so what is open is not known any more.
                 let open = std::mem::take(&mut self.thread(thread).open);
@@ -423,7 +485,7 @@ impl Reading {
             self.push(LEFT_OUT, time);
             return;
         }
-        if process.shape(call).instant {
+        if class == Class::Instant || class == Class::Listened && process.shape(call).instant {
             if class == Class::Listened {
                 self.local.call(number, process.shape(call), None);
             }
@@ -471,13 +533,13 @@ impl Reading {
                 let result = result.map(|result| process.shape(result));
                 self.local.call(open.number, process.shape(call), result);
             }
-            Class::Late(_) | Class::Other => {}
+            Class::Late(_) | Class::Instant | Class::Other => {}
         }
         if open.outer {
             let word = self.intern(Word::Leave { thread, call, result });
             self.push(word, time);
         } else {
-            self.words[open.at] = self.intern(Word::Call { thread, call, result });
+            self.words[open.at] = self.call(thread, call, result);
         }
     }
 
@@ -490,7 +552,7 @@ impl Reading {
                     continue;
                 }
                 Class::Listened => self.local.call(open.number, process.shape(open.call), None),
-                Class::Late(_) | Class::Other => {}
+                Class::Late(_) | Class::Instant | Class::Other => {}
             }
             if !open.outer {
                 self.words[open.at] = self.intern(Word::Never { thread, call: open.call });
@@ -507,15 +569,13 @@ impl Reading {
     /// Puts what was noted later where it happened.
     fn sort_in(&mut self, shapes: &mut Vec<Shape>) {
         let mut late = std::mem::take(&mut self.late);
-        if late.is_empty() {
-            return;
-        }
+        let Times::Kept(times) = std::mem::take(&mut self.times) else { return };
         late.sort_by_key(|&(at, ..)| at);
         let mut timeless: FxHashMap<Shape, ShapeId> = FxHashMap::default();
         let mut words = Vec::with_capacity(self.words.len() + late.len());
         let mut next = 0;
         for (at, thread, call) in late {
-            while next < self.words.len() && self.times[next] <= at {
+            while next < self.words.len() && times[next] <= at {
                 words.push(self.words[next]);
                 next += 1;
             }

@@ -24,7 +24,7 @@ pub(super) struct Stretch {
 }
 
 /// Fewer repetitions are no stretch: four iterations stay, and the search for a cut may cost some.
-const REPEATS: usize = 8;
+const REPEATS: usize = 6;
 /// Shorter stretches are not worth the trouble.
 const WORDS: usize = 256;
 /// How many later pieces that are equal to a piece are tried as the beginning of the next period.

@@ -66,18 +66,42 @@ impl Kind {
             "ncclMemAlloc" | "cudaMalloc" | "cudaMallocAsync" | "cuMemMap" => Self::Allocate,
             "ncclMemFree" | "cudaFree" | "cudaFreeAsync" | "cuMemUnmap" => Self::Free,
             "cudaStreamQuery" | "cudaEventQuery" => Self::Query,
-            "cudaStreamCreate" | "cudaStreamCreateWithFlags" | "cudaStreamCreateWithPriority"
-            | "cudaStreamDestroy" | "cudaStreamSynchronize" | "cudaDeviceSynchronize"
-            | "cudaEventCreate" | "cudaEventCreateWithFlags" | "cudaEventDestroy"
-            | "cudaEventSynchronize" | "cudaEventRecord" | "cudaEventRecordWithFlags"
-            | "cudaStreamWaitEvent" | "cudaMemcpy" | "cudaMemcpyAsync" | "cudaMemset"
-            | "cudaMemsetAsync" | "cudaStreamBeginCapture" | "cudaStreamEndCapture"
-            | "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" | "cudaGraphLaunch"
-            | "cudaGraphExecDestroy" | "cudaGraphDestroy" => Self::Device,
+            "cudaStreamCreate"
+            | "cudaStreamCreateWithFlags"
+            | "cudaStreamCreateWithPriority"
+            | "cudaStreamDestroy"
+            | "cudaStreamSynchronize"
+            | "cudaDeviceSynchronize"
+            | "cudaEventCreate"
+            | "cudaEventCreateWithFlags"
+            | "cudaEventDestroy"
+            | "cudaEventSynchronize"
+            | "cudaEventRecord"
+            | "cudaEventRecordWithFlags"
+            | "cudaStreamWaitEvent"
+            | "cudaMemcpy"
+            | "cudaMemcpyAsync"
+            | "cudaMemset"
+            | "cudaMemsetAsync"
+            | "cudaStreamBeginCapture"
+            | "cudaStreamEndCapture"
+            | "cudaGraphInstantiate"
+            | "cudaGraphInstantiateWithFlags"
+            | "cudaGraphLaunch"
+            | "cudaGraphExecDestroy"
+            | "cudaGraphDestroy" => Self::Device,
             // Where memory comes from is seen by `cuMemMap`; handles and reservations touch nobody.
-            "ncclGetUniqueId" | "ncclCommFinalize" | "ncclCommRegister" | "ncclCommDeregister"
-            | "cudaSetDevice" | "cudaLaunchHostFunc" | "cuMemCreate" | "cuMemRelease"
-            | "cuMemAddressReserve" | "cuMemAddressFree" | "cuMemExportToShareableHandle" => Self::Nothing,
+            "ncclGetUniqueId"
+            | "ncclCommFinalize"
+            | "ncclCommRegister"
+            | "ncclCommDeregister"
+            | "cudaSetDevice"
+            | "cudaLaunchHostFunc"
+            | "cuMemCreate"
+            | "cuMemRelease"
+            | "cuMemAddressReserve"
+            | "cuMemAddressFree"
+            | "cuMemExportToShareableHandle" => Self::Nothing,
             _ if name.starts_with("torch.") => Self::Python,
             _ => Self::Unjudged,
         }
@@ -262,8 +286,7 @@ impl Lowering<'_> {
         let count = number(call, "count");
         let buffer = self.buffer(number(call, "address"), count * dtype.len_bytes(), origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
-        let transfer =
-            Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
+        let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
         let verb = Verb::Transfer(Arc::new(transfer));
         self.launched(shape, verb, stream, origin)
     }
@@ -341,8 +364,7 @@ impl Lowering<'_> {
             for peer in peers {
                 let address = if whole { from + u64::from(peer) * part } else { from };
                 let buffer = self.buffer(address, part, origin);
-                let transfer =
-                    Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
+                let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
                 let verb = Verb::Transfer(Arc::new(transfer));
                 items.push(Item { verb, origin, bind: Bind::Nothing });
             }

@@ -109,7 +109,11 @@ impl Lowering<'_> {
         device.fresh.insert(stream);
         let event = self.names.token("the order of the default stream");
         for other in others {
-            self.write(Item { verb: Verb::EventRecord { event, stream: other }, origin, bind: Bind::Nothing });
+            self.write(Item {
+                verb: Verb::EventRecord { event, stream: other },
+                origin,
+                bind: Bind::Nothing,
+            });
             self.write(Item { verb: Verb::StreamWait { stream, event }, origin, bind: Bind::Nothing });
         }
         Implicit::Yes
@@ -210,13 +214,7 @@ impl Lowering<'_> {
         items
     }
 
-    fn graph(
-        &mut self,
-        shape: ShapeId,
-        call: &Shape,
-        result: Option<&Shape>,
-        origin: Origin,
-    ) -> Vec<Item> {
+    fn graph(&mut self, shape: ShapeId, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Item> {
         let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
         let address = number(call, "stream");
         match &*call.name {
