@@ -217,6 +217,16 @@ impl Process {
         self.note(&EXIT, &[Field::Signed(0)]);
     }
 
+    /// `ncclCommInitRankConfig` of a communicator that does not block.
+    pub fn init_in_background(&mut self, id: u8, rank: u32, ranks: u32) -> u64 {
+        let signature = signature!("ncclCommInitRankConfig", "id", "rank", "ranks", "blocking");
+        let (rank, ranks) = (Field::Number(rank.into()), Field::Number(ranks.into()));
+        self.enter(signature, &[Field::Bytes(&[id; 16]), rank, ranks, Field::Number(0)]);
+        let comm = self.handle();
+        self.leave_with(signature!("ncclCommInitRankConfig", "comm"), comm);
+        comm
+    }
+
     /// Enters `ncclCommInitRank`.
     pub fn enter_init(&mut self, id: u8, rank: u32, ranks: u32) {
         let signature = signature!("ncclCommInitRank", "id", "rank", "ranks", "blocking");

@@ -8,7 +8,7 @@ mod conform;
 mod cuts;
 mod damaged;
 mod diff;
-// mod folded;
+mod folded;
 mod laws;
 mod litmus;
 mod named;

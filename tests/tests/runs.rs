@@ -226,14 +226,16 @@ fn sends_meet_receives() {
 
 #[test]
 fn split_children_are_their_own() {
-    let run = |colors: [i64; 4]| {
+    let run = |colors: [Option<i64>; 4]| {
         let mut run = Run::new(4);
         run.all(|process, rank| {
             let (comm, buffer, stream) = set_up(process, rank, 4);
-            let color = colors[rank as usize];
-            let child = process.split(comm, color, rank.into());
-            if color >= 0 {
-                process.all_reduce(child, buffer, 1024, stream);
+            if let Some(color) = colors[rank as usize] {
+                let mut child = 0;
+                process.from("groups.py:6", |p| child = p.split(comm, color, rank.into()));
+                if color >= 0 {
+                    process.all_reduce(child, buffer, 1024, stream);
+                }
             }
             process.synchronize(stream);
             process.all_reduce(comm, buffer, 1024, stream);
@@ -242,8 +244,10 @@ fn split_children_are_their_own() {
         run.exit();
         run
     };
-    holds(run([0, 0, 1, 1]), "split");
-    holds(run([0, -1, -1, 0]), "split-some");
+    holds(run([Some(0), Some(0), Some(1), Some(1)]), "split");
+    holds(run([Some(0), Some(-1), Some(-1), Some(0)]), "split-some");
+    let absent = run([Some(0), Some(0), Some(-1), None]);
+    fails(absent, "split-absent", "COMM-1", &["rank 0 waits in the set-up", "groups.py:6", "rank 3"]);
 }
 
 #[test]
@@ -464,6 +468,30 @@ fn threads_that_meet_others_at_once_do_not_block_each_other() {
 }
 
 #[test]
+fn communicators_that_do_not_block_are_made_in_any_order() {
+    let run = |init: fn(&mut Process, u8, u32) -> u64| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let ids = if rank == 0 { [1, 2] } else { [2, 1] };
+            let mut comms = ids.map(|id| init(process, id, rank));
+            if rank == 1 {
+                comms.reverse();
+            }
+            let (buffer, stream) = (process.alloc(4 * MIB), process.stream());
+            let children = comms.map(|comm| process.split(comm, 0, rank.into()));
+            for comm in comms.into_iter().chain(children) {
+                process.all_reduce(comm, buffer, 1024, stream);
+            }
+            process.synchronize(stream);
+        });
+        run.exit();
+        run
+    };
+    holds(run(|process, id, rank| process.init_in_background(id, rank, 2)), "background");
+    fails(run(|process, id, rank| process.init(id, rank, 2)), "blocking", "COMM-1", &["rank 0", "rank 1"]);
+}
+
+#[test]
 fn errors_are_told_and_do_not_blame_what_did_not_happen() {
     let mut run = Run::new(2);
     run.all(|process, rank| {
@@ -613,7 +641,9 @@ fn a_recorded_run_is_followed_through_a_spec() {
     };
     assert_eq!(follow(run(2048), "follows"), "CONFORMS  \"steps\"");
     let leaves = follow(run(4096), "leaves");
-    for word in ["LEAVES", "rank 0", "operation #3", "all_reduce of 4096 f32", "train.py:9", "steps.star:8", "2048"] {
+    for word in
+        ["LEAVES", "rank 0", "operation #3", "all_reduce of 4096 f32", "train.py:9", "steps.star:8", "2048"]
+    {
         assert!(leaves.contains(word), "{word:?} is missing: {leaves}");
     }
 }
@@ -632,31 +662,9 @@ fn a_timeline_has_calls_and_findings() {
     timeline::write(&judged, &mut out).expect("memory can be written");
     let json: serde_json::Value = serde_json::from_slice(&out).expect("it is JSON");
     let events = json["traceEvents"].as_array().expect("a list of events");
-    let named = |name: &str| events.iter().filter(|event| event["name"].as_str().is_some_and(|n| n.contains(name)));
+    let named =
+        |name: &str| events.iter().filter(|event| event["name"].as_str().is_some_and(|n| n.contains(name)));
     assert_eq!(named("ncclAllReduce").filter(|event| event["ph"] == "X").count(), 2);
     assert_eq!(named("never returned").count(), 2);
     assert_eq!(named("COLL-3").filter(|event| event["ph"] == "i").count(), 2);
-}
-
-#[test]
-fn the_command_judges_a_directory() {
-    let mut run = Run::new(2);
-    run.all(|process, rank| {
-        let (comm, buffer, stream) = set_up(process, rank, 2);
-        process.from("train.py:3", |p| p.all_reduce(comm, buffer, 1024 << rank, stream));
-        process.synchronize(stream);
-    });
-    run.exit();
-    let saved = run.save("command");
-    let folder = saved.folder.to_string_lossy().into_owned();
-    let ran = run_command(&["check", &folder, "--format", "json"]);
-    assert_eq!(ran.code, 1);
-    let json: serde_json::Value = serde_json::from_str(&ran.out).expect("it is JSON");
-    let entry = &json["recordings"][0];
-    assert_eq!(entry["verdict"], "fails");
-    assert_eq!(entry["class"], "latent");
-    assert_eq!(entry["primary"], "COLL-3");
-    assert_eq!(entry["findings"][0]["at"][1]["place"], "train.py:3");
-    let text = run_command(&["check", &folder, "specs/rules/group.star", "--quiet"]).out;
-    assert!(text.starts_with("FAILS COLL-3") && text.contains("as expected, 1 not as expected"), "{text}");
 }

@@ -254,9 +254,8 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Re
         let mut state = machine.init();
         machine.advance(&mut state);
         while let Some(choice) = recorded(&machine, &state, ranks) {
-            let before = state.clone();
             machine.take(&mut state, &choice);
-            machine.advance_from(&before, &mut state);
+            machine.advance(&mut state);
         }
         match machine.interruption() {
             None => return Ok((machine, state)),
@@ -324,10 +323,19 @@ impl Judged {
                 why.push(format!("{} events of rank {rank} were lost while recording", program.lost));
             }
             if matches!(program.ending, Ending::Cut { .. }) {
-                let last = program.last.map_or_else(
-                    || "made no call".to_owned(),
-                    |last| format!("was at {}", program.place(&last, &self.recording.program.names).short()),
-                );
+                let place = |origin: &Origin| {
+                    let name = self.recording.program.names.text(origin.name);
+                    let place = program.place(origin, &self.recording.program.names).short();
+                    if place.contains(&*name) { place } else { format!("{name} ({place})") }
+                };
+                let last = match (&program.ending, program.last) {
+                    (Ending::Cut { inside }, _) if !inside.is_empty() => {
+                        let calls: Vec<String> = inside.iter().map(place).collect();
+                        format!("was inside {}", calls.join(", "))
+                    }
+                    (_, Some(last)) => format!("was last at {}", place(&last)),
+                    (_, None) => "made no call".to_owned(),
+                };
                 why.push(format!("the recording of rank {rank} ends without its exit; it {last}"));
             }
         }
@@ -341,7 +349,7 @@ impl Judged {
     }
 
     /// Whether the run stood still when its recording was cut: somebody waits, and nobody whom he waits for did
-    /// anything for long.
+    /// anything for long; or some call had not returned for as long.
     fn silent(&self) -> bool {
         let ended = |rank: Rank, time: u64| self.recording.began[rank.at()].saturating_add(time);
         let last = self.there().map(|(rank, program)| ended(Rank(rank), program.times.1)).max().unwrap_or(0);
@@ -357,6 +365,9 @@ impl Judged {
                     Awaited::Unknown(rank) => still(*rank),
                 })
         };
-        self.standing.iter().any(waits)
+        let inside = |(rank, program): (u32, &RankProgram)| {
+            matches!(&program.ending, Ending::Cut { inside } if !inside.is_empty()) && still(Rank(rank))
+        };
+        self.standing.iter().any(waits) || self.there().any(inside)
     }
 }

@@ -165,6 +165,10 @@ pub(super) struct Lowering<'a> {
     born: u32,
     comms: FxHashMap<u64, CommId>,
     of_comm: FxHashMap<CommId, Operand>,
+    /// Communicators whose calls go on behind the caller's back.
+    not_blocking: FxHashSet<CommId>,
+    /// Threads that still make a communicator, to be joined when somebody uses it.
+    under_way: Vec<(CommId, Operand)>,
     windows: FxHashMap<u64, Operand>,
     memory: Memory,
     /// Memory that nobody was seen to allocate.
@@ -325,6 +329,8 @@ impl<'a> Lowering<'a> {
             born: 0,
             comms: FxHashMap::default(),
             of_comm: FxHashMap::default(),
+            not_blocking: FxHashSet::default(),
+            under_way: Vec::new(),
             windows: FxHashMap::default(),
             memory: Memory::default(),
             unseen: None,
@@ -385,6 +391,11 @@ impl<'a> Lowering<'a> {
         if !kind.polls() {
             self.program.last = Some(origin);
             self.program.times.0 = time;
+        }
+        if !self.under_way.is_empty()
+            && let Some(comm) = call.get("comm").and_then(Value::number).and_then(|comm| self.comm(comm))
+        {
+            self.joined(comm, origin);
         }
         let state = self.threads.entry(thread).or_default();
         let held = kind.meets() && (state.depth == 0 || kind == Kind::Init)
@@ -506,14 +517,26 @@ impl<'a> Lowering<'a> {
             }
             return;
         }
-        if self.ops.len() == open.mark + 1 {
+        let background = items.iter().find_map(|item| match item.bind {
+            Bind::Comm(comm) if self.not_blocking.contains(&comm) => Some(comm),
+            _ => None,
+        });
+        if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Returned::Never) {
             self.withdraw(open);
             for item in items {
                 self.write(item);
             }
             return;
         }
-        self.own_thread(open, items, returned);
+        let thread = self.own_thread(open, items, returned);
+        match (background, thread, returned) {
+            (Some(comm), Some(thread), Returned::Yes) => self.under_way.push((comm, thread)),
+            (None, Some(thread), Returned::Yes) => {
+                let verb = Verb::Join { thread };
+                self.write(Item { verb, origin: open.origin, bind: Bind::Nothing });
+            }
+            (_, None, _) | (_, _, Returned::Never) => {}
+        }
     }
 
     /// The place that was held for a call is given up, if nothing was written since.
@@ -525,8 +548,20 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The call is a thread of its own, from where its place was held to here.
-    fn own_thread(&mut self, open: &Open, items: Vec<Item>, returned: Returned) {
+    /// Somebody uses a communicator: what still makes it, or a child of it, has to be over.
+    fn joined(&mut self, comm: CommId, origin: Origin) {
+        let parent = |child: CommId| self.world.comm(child).parent;
+        let meant = |made: CommId| made == comm || parent(made) == Some(comm);
+        let (now, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.under_way).into_iter().partition(|(made, _)| meant(*made));
+        self.under_way = later;
+        for (_, thread) in now {
+            self.write(Item { verb: Verb::Join { thread }, origin, bind: Bind::Nothing });
+        }
+    }
+
+    /// The call is a thread of its own from where its place was held. Gives the thread.
+    fn own_thread(&mut self, open: &Open, items: Vec<Item>, returned: Returned) -> Option<Operand> {
         let entry = Entry(u32::try_from(self.entries.len() + 1).expect("few calls overlap"));
         let mut ops = Vec::with_capacity(items.len());
         let mut slots = 0;
@@ -537,14 +572,10 @@ impl<'a> Lowering<'a> {
         }
         let end = if returned == Returned::Yes { End::Return } else { End::Cut };
         self.entries.push(Arc::new(Stretch { ops, end }));
-        let Some(held) = self.ops.get_mut(open.mark) else { return };
-        let Verb::MapGet { .. } = &held.verb else { return };
+        let held = self.ops.get_mut(open.mark)?;
+        let Verb::MapGet { .. } = &held.verb else { return None };
         held.verb = Verb::Spawn { entry };
-        let slot = self.slots_before(open.mark);
-        if returned == Returned::Yes {
-            let thread = Operand::Slot(Slot { entry: Entry(0), index: slot });
-            self.write(Item { verb: Verb::Join { thread }, origin: open.origin, bind: Bind::Nothing });
-        }
+        Some(Operand::Slot(Slot { entry: Entry(0), index: self.slots_before(open.mark) }))
     }
 
     fn slots_before(&self, at: usize) -> u32 {

@@ -167,7 +167,10 @@ impl Lowering<'_> {
         match kind {
             Kind::GroupStart | Kind::GroupEnd | Kind::Python | Kind::Nothing => Vec::new(),
             Kind::Unjudged => self.unjudged(&call.name),
-            Kind::Init | Kind::Shrink => self.init(given("comm"), origin),
+            Kind::Init | Kind::Shrink => {
+                let not_blocking = call.get("blocking").and_then(Value::number) == Some(0);
+                self.init(given("comm"), not_blocking, origin)
+            }
             Kind::Split => self.split(call, given("comm"), origin),
             Kind::Destroy => {
                 self.cache.clear();
@@ -219,8 +222,11 @@ impl Lowering<'_> {
         comm
     }
 
-    fn init(&mut self, address: Option<u64>, origin: Origin) -> Vec<Item> {
+    fn init(&mut self, address: Option<u64>, not_blocking: bool, origin: Origin) -> Vec<Item> {
         let comm = self.next_born(address);
+        if not_blocking {
+            self.not_blocking.insert(comm);
+        }
         let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
         let name = self.names.token(&self.world.comm(comm).name);
         let verb = Verb::CommInit { name, members };
@@ -235,6 +241,10 @@ impl Lowering<'_> {
         let (name, bind) = match color {
             Some(_) => {
                 let child = self.next_born(address);
+                // Nobody said otherwise of the child, and it takes after its parent.
+                if self.not_blocking.contains(&parent) {
+                    self.not_blocking.insert(child);
+                }
                 (self.names.token(&self.world.comm(child).name), Bind::Comm(child))
             }
             None => (self.names.token("no child"), Bind::Nothing),
