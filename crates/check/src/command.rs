@@ -5,6 +5,7 @@
 pub mod contract;
 pub mod diff;
 pub mod observed_rules;
+pub mod recorded;
 pub mod reproduce;
 
 use std::fmt::Write as _;
