@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck::explain::{Explanation, explain, matters};
+use rankcheck::explain::{Baseline, Explanation, explain};
 use rankcheck::report;
 use rankcheck::verify::{Checked, Options, Verdict};
 use rankcheck_model::Source;
@@ -56,8 +56,13 @@ fn violations(file: &File, checked: &Checked) -> Vec<String> {
     if explained.named.len() != 2 {
         wrong.push(format!("{primary} names {} operations", explained.named.len()));
     }
+    let baseline = match Baseline::of(&source, &run.exploration.config, *primary, &options) {
+        Ok(baseline) => baseline,
+        Err(error) => return vec![error.to_string()],
+    };
     for op in &explained.named {
-        match matters(&source, &run.exploration, op, &options) {
+        let logged = explained.replay.log.iter().find(|logged| logged.op == *op).expect("named from the log");
+        match baseline.needs(op, logged.kind, &options) {
             Ok(true) => {}
             Ok(false) => wrong.push(format!("leaving out {op:?} changes nothing")),
             Err(error) => wrong.push(error.to_string()),

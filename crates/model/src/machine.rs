@@ -55,7 +55,7 @@ use crate::clock::{Actor, Clock};
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::Platform;
 use crate::program::{Answer, Place, Source, SourceError, Stretch};
-use crate::rank::{Entry, Rank, Thread, Token};
+use crate::rank::{Entry, PlaceId, Rank, Thread, Token};
 use crate::term::Terms;
 
 /// Whether operations on uncontended objects run at once.
@@ -94,6 +94,17 @@ pub enum InFlight {
     OfPlatform,
 }
 
+/// Which expectations of the author are judged. They are statements: no device does anything for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectations {
+    /// All.
+    Judged,
+    /// All but those written here.
+    LeftOutAt(PlaceId),
+    /// None.
+    LeftOut,
+}
+
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -119,6 +130,8 @@ pub struct Config {
     pub declared_commuting: BTreeSet<ObjectKind>,
     /// Operations left out: rank, thread, index.
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
+    /// Expectations left out.
+    pub expectations: Expectations,
     /// Host threads and streams that a rank may have.
     pub actors_per_rank: u32,
     /// Operations after which a run without choices is given up.
@@ -141,6 +154,7 @@ impl Config {
             contended: BTreeSet::new(),
             declared_commuting: BTreeSet::new(),
             left_out: BTreeSet::new(),
+            expectations: Expectations::Judged,
             actors_per_rank: 2,
             steps_at_most: 1_000_000_000,
         }
@@ -226,8 +240,22 @@ pub struct Logged {
     pub text: String,
     /// Whether it is a question.
     pub asks: bool,
-    /// Whether others can see it, or it changes what memory the rank has: what lanes show.
-    pub shown: bool,
+    /// What it is to a reader.
+    pub kind: Kind,
+}
+
+/// What an operation is to somebody who reads a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Of no concern to others: what the program remembers, and questions.
+    Bookkeeping,
+    /// A statement of the author.
+    Expectation,
+    /// What ranks usually do alike: memory, registrations, collectives, meetings, graphs. Where they part here,
+    /// something was decided.
+    Alike,
+    /// What ranks do in roles: transfers, handles, flags, the store; and streams.
+    InRole,
 }
 
 /// A lock that a panic elsewhere has poisoned still guards plain data.

@@ -9,7 +9,7 @@
 )]
 
 use super::Machine;
-use super::state::{Meeting, State, Status, Work, find};
+use super::state::{Meeting, Planned, State, Status, Work, find};
 use super::thread::Next;
 use super::value::{Owner, Value};
 use crate::fault::{About, OpRef, Rule};
@@ -59,12 +59,29 @@ impl Machine {
             if !sink || component.iter().any(|n| nodes[*n].explained) {
                 continue;
             }
+            self.blame_cuts(state, &mut nodes, &component);
             let first = component
                 .iter()
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
                 .min_by_key(|n| (nodes[**n].rule, nodes[**n].past, nodes[**n].about, nodes[**n].op))
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);
+        }
+    }
+
+    /// Transfers that wait in a circle with a part of a group wait for the part that was cut off.
+    fn blame_cuts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
+        let cut = |n: &usize| match nodes[*n].who {
+            Who::Stream(rank, at) => {
+                let head = state.ranks[rank.at()].streams[at].1.queue.front();
+                matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Cut)
+            }
+            Who::Thread(..) => false,
+        };
+        if component.len() > 1 && component.iter().any(cut) {
+            for n in component.iter().filter(|n| nodes[**n].rule == Rule::P2p2).copied().collect::<Vec<_>>() {
+                nodes[n].rule = Rule::P2p6;
+            }
         }
     }
 
@@ -524,6 +541,9 @@ impl Machine {
                     ));
                     if component.len() > 1 {
                         text.push_str(": a cycle");
+                        if rule == Rule::P2p6 {
+                            text.push_str(", once a group's transfers make two launches");
+                        }
                     }
                 }
                 (None, None) => {}
@@ -569,7 +589,7 @@ impl Machine {
             (Rule::Mutex1, _) => format!("for lock {object}"),
             (Rule::P2p3, _) => format!("in the first use of {object}"),
             (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
-            (Rule::P2p2, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
+            (Rule::P2p2 | Rule::P2p6, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
             (Rule::Graph4, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
