@@ -343,6 +343,11 @@ impl Machine {
             }
             let transfers: Vec<&Transfer> =
                 calls.iter().filter(|(of, ..)| *of == comm).map(|(_, _, transfer)| &**transfer).collect();
+            let link = |transfer: &&Transfer| transfer.link(comm, rank);
+            if transfers.iter().all(|transfer| link(transfer) == link(&transfers[0])) {
+                // Transfers of one link run one after the other anyway.
+                continue;
+            }
             let pairs = self.planned(comm, rank, &transfers).into_iter().max().map_or(0, |last| last + 1);
             if pairs > together {
                 let pick = picks.take(|| PickOf::Cut(comm, together), 0..=pairs - together)?;
