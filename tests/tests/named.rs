@@ -2,12 +2,14 @@
 //!
 //! Not here: the layout of reports, which the goldens pin (`specs.rs`).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use rankcheck::explain::{Baseline, Explanation, explain};
 use rankcheck::report;
 use rankcheck::verify::{Checked, Options, Verdict};
 use rankcheck_model::Source;
+use rankcheck_tests::repository::{enter, files_under};
 
 use crate::specs::{File, verified};
 
@@ -86,4 +88,30 @@ fn every_failing_check_names_two_operations_that_matter() {
     println!("{failing} failing checks");
     assert!(failing > 0, "some check fails");
     assert!(wrong.is_empty(), "{} violations:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The second line of each failing report of the systems: who, and where the two operations are.
+#[test]
+fn every_failing_report_of_the_systems_says_who_and_where() {
+    let is_report = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "report");
+    let (mut wrong, mut sentences) = (Vec::new(), 0);
+    for path in files_under("specs/systems").into_iter().filter(is_report) {
+        let report = std::fs::read_to_string(enter().join(&path)).expect("it was just listed");
+        let lines: Vec<&str> = report.lines().collect();
+        for pair in lines.windows(2).filter(|pair| pair[0].starts_with("FAILS")) {
+            sentences += 1;
+            let counted = |what: &str| {
+                pair[1]
+                    .match_indices(what)
+                    .filter(|(at, _)| pair[1][at + what.len()..].starts_with(|c: char| c.is_ascii_digit()))
+            };
+            let (ranks, places) = (counted("rank ").count(), counted(".star:").count());
+            if ranks == 0 || places < 2 || !pair[1].ends_with('.') {
+                wrong.push(format!("{}: {ranks} ranks, {places} places: {}", path.display(), pair[1]));
+            }
+        }
+    }
+    println!("{sentences} sentences");
+    assert!(sentences >= 60, "{sentences} failing reports");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -322,8 +322,12 @@ fn uses(code: &str, name: &str, before: &str) -> bool {
 
 #[test]
 fn no_builtin_is_made_for_one_system() {
-    let systems: BTreeSet<PathBuf> =
-        specs().iter().filter(|path| path.starts_with("specs/systems")).filter_map(|p| p.parent()).map(Path::to_owned).collect();
+    let systems: BTreeSet<PathBuf> = specs()
+        .iter()
+        .filter(|path| path.starts_with("specs/systems"))
+        .filter_map(|p| p.parent())
+        .map(Path::to_owned)
+        .collect();
     let code: BTreeMap<&PathBuf, String> = systems
         .iter()
         .map(|system| {
@@ -332,20 +336,31 @@ fn no_builtin_is_made_for_one_system() {
         })
         .collect();
     let builtins = builtins();
-    assert!(builtins.len() > 60 && systems.len() >= 5, "{} builtins, {} systems", builtins.len(), systems.len());
+    assert!(
+        builtins.len() > 60 && systems.len() >= 5,
+        "{} builtins, {} systems",
+        builtins.len(),
+        systems.len()
+    );
     let mut wrong = Vec::new();
     for (name, before) in &builtins {
-        let users: Vec<&&PathBuf> = code.iter().filter(|(_, code)| uses(code, name, before)).map(|(s, _)| s).collect();
+        let users: Vec<&&PathBuf> =
+            code.iter().filter(|(_, code)| uses(code, name, before)).map(|(s, _)| s).collect();
         let excused = NAMED_AFTER.iter().any(|(of, _)| of == name);
         match users[..] {
             [user] if !excused => wrong.push(format!("{} alone uses {name}", user.display())),
             [_] => {}
-            _ if excused => wrong.push(format!("{name} is used by {} systems and needs no excuse", users.len())),
+            _ if excused => {
+                wrong.push(format!("{name} is used by {} systems and needs no excuse", users.len()))
+            }
             _ => {}
         }
     }
     wrong.extend(
-        NAMED_AFTER.iter().filter(|(name, _)| !builtins.contains_key(*name)).map(|(name, _)| format!("no builtin {name}")),
+        NAMED_AFTER
+            .iter()
+            .filter(|(name, _)| !builtins.contains_key(*name))
+            .map(|(name, _)| format!("no builtin {name}")),
     );
     assert_none(&wrong);
 }

@@ -314,7 +314,9 @@ fn lanes(replay: &Replay, finding: &Finding, named: &[OpRef], ranks: u32) -> Vec
     let visible = |logged: &Logged| {
         let name = |op: &OpRef| (op.rank, op.thread, op.index);
         let is = name(&logged.op);
-        named.iter().any(|op| name(op) == is) || finding.ops.iter().any(|op| name(op) == is) || logged.kind != Kind::Bookkeeping
+        named.iter().any(|op| name(op) == is)
+            || finding.ops.iter().any(|op| name(op) == is)
+            || logged.kind != Kind::Bookkeeping
     };
     shown
         .into_iter()

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{Connections, FaultOf, InFlight, Logged, MemoryId, Owner};
 use rankcheck_model::{
-    Choice, Config, Dtype, Ending, Explain, Machine, Outcome, PickOf, Platform, Rank, Source, SourceError, State,
-    Thread,
+    Choice, Config, Dtype, Ending, Explain, Machine, Outcome, PickOf, Platform, Rank, Source, SourceError,
+    State, Thread,
 };
 use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
 

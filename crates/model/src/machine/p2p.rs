@@ -393,7 +393,8 @@ impl Machine {
             let (one, two) = self.parted(comm, rank, transfers, first);
             let planned = if two.is_empty() { Planned::Whole } else { Planned::Cut };
             for transfers in [one, two].into_iter().filter(|part| !part.is_empty()) {
-                let launch = Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
+                let launch =
+                    Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
                 self.launch_part(state, rank, thread, launch);
             }
         }
