@@ -488,8 +488,6 @@ impl Machine {
 
     /// `file:line` of an operation.
     fn at(&self, op: &OpRef) -> String {
-        let place = self.source.place(op.place);
-        let file = place.file.rsplit('/').next().unwrap_or(&place.file);
-        format!("{file}:{}", place.line)
+        self.source.place(op.place).to_string()
     }
 }

@@ -5,6 +5,7 @@
 //! [`Question`]. Results of operations are named by *slots*; using a slot as an operand asks nothing.
 //! Not here: what an operation means ([`crate::machine`]) or where programs come from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,6 +24,32 @@ pub struct Place {
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
+    /// Where that stands in a library: the line of the program that called it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called_at: Option<Line>,
+}
+
+/// A line of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Line {
+    /// File as the user named it.
+    pub file: Arc<str>,
+    /// From 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.file.rsplit('/').next().unwrap_or(&self.file), self.line)
+    }
+}
+
+/// The name of the file and the line; for a library also who called it.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Line { file: Arc::clone(&self.file), line: self.line })?;
+        self.called_at.as_ref().map_or(Ok(()), |line| write!(f, " from {line}"))
+    }
 }
 
 /// Names the result of an operation or of a question of one thread of the same rank.

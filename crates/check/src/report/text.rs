@@ -156,15 +156,14 @@ fn fails(
     Ok(())
 }
 
-/// The finding's sentence; it ends in the places of both operations that matter.
+/// The finding's sentence; it ends in operations without which the verdict is another, where it does not name them.
 fn sentence(explained: &Explanation) -> String {
     let mut text = explained.finding.sentence.clone();
     for op in &explained.named {
-        let place = explained.replay.machine.place(op);
-        let at = format!("{}:{}", file_name(&place.file), place.line);
+        let at = explained.replay.machine.place(op).to_string();
         let rank = format!("rank {}", op.rank.0);
         if !text.contains(&at) || !text.contains(&rank) {
-            let _ = write!(text, "; {rank} at {at}: {}", words(explained, op));
+            let _ = write!(text, "; it also takes {} on {rank} ({at})", words(explained, op));
         }
     }
     text.push('.');
@@ -228,10 +227,7 @@ fn data(out: &mut String, explained: &Explanation) {
 /// operation in which they part.
 fn because(out: &mut String, explained: &Explanation) {
     let machine = &explained.replay.machine;
-    let place = |op: &OpRef| {
-        let place = machine.place(op);
-        format!("{}:{}", file_name(&place.file), place.line)
-    };
+    let place = |op: &OpRef| machine.place(op).to_string();
     let picked: Vec<_> = explained.replay.steps.iter().filter(|step| step.picked).collect();
     let mut by_place: BTreeMap<(String, u32), Vec<(Rank, String)>> = BTreeMap::new();
     for (nth, step) in picked.iter().enumerate() {
