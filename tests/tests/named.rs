@@ -100,12 +100,11 @@ fn every_failing_report_of_the_systems_says_who_and_where() {
         let lines: Vec<&str> = report.lines().collect();
         for pair in lines.windows(2).filter(|pair| pair[0].starts_with("FAILS")) {
             sentences += 1;
-            let counted = |what: &str| {
-                pair[1]
-                    .match_indices(what)
-                    .filter(|(at, _)| pair[1][at + what.len()..].starts_with(|c: char| c.is_ascii_digit()))
+            let numbered = |(at, word): &(usize, &str)| {
+                pair[1][at + word.len()..].starts_with(|c: char| c.is_ascii_digit())
             };
-            let (ranks, places) = (counted("rank ").count(), counted(".star:").count());
+            let counted = |word: &str| pair[1].match_indices(word).filter(numbered).count();
+            let (ranks, places) = (counted("rank "), counted(".star:"));
             if ranks == 0 || places < 2 || !pair[1].ends_with('.') {
                 wrong.push(format!("{}: {ranks} ranks, {places} places: {}", path.display(), pair[1]));
             }
