@@ -251,7 +251,7 @@ fn nothing_names_the_machine_it_was_written_on() {
 
 /// Builtins that one system alone uses, and what they are named after. Any other has to serve several systems: a
 /// language that has a word for one design has its answer too.
-const NAMED_AFTER: [(&str, &str); 20] = [
+const NAMED_AFTER: [(&str, &str); 22] = [
     ("all_gather", "ncclAllGather"),
     ("attempt", "Python's try"),
     ("context", "Python's with"),
@@ -267,8 +267,10 @@ const NAMED_AFTER: [(&str, &str); 20] = [
     ("mutex", "std::mutex"),
     ("open", "cudaIpcOpenMemHandle"),
     ("overlap", "a statement about time"),
+    ("recv", "ncclRecv"),
     ("reduce_scatter", "ncclReduceScatter"),
     ("same_operations", "a statement about two programs"),
+    ("send", "ncclSend"),
     ("split", "ncclCommSplit"),
     ("unlock", "std::mutex::unlock"),
     ("write", "cuStreamWriteValue32"),
