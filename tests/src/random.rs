@@ -76,6 +76,9 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
         if fragment.0 % KINDS == 52 {
             config.in_flight = InFlight::OfPlatform;
         }
+        if fragment.0 % KINDS == MANY {
+            config.planned_together = Some(2);
+        }
         b.fragment(*fragment);
     }
     (b.script, config)

@@ -128,6 +128,9 @@ pub struct Config {
     pub contended: BTreeSet<Object>,
     /// Kinds declared to commute although they do not: only for testing the tests.
     pub declared_commuting: BTreeSet<ObjectKind>,
+    /// Pairs of transfers that certainly make one launch, where that is not to be the platform's number: only for
+    /// testing with small groups.
+    pub planned_together: Option<u32>,
     /// Operations left out: rank, thread, index.
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
     /// Expectations left out.
@@ -153,6 +156,7 @@ impl Config {
             explain: Explain::No,
             contended: BTreeSet::new(),
             declared_commuting: BTreeSet::new(),
+            planned_together: None,
             left_out: BTreeSet::new(),
             expectations: Expectations::Judged,
             actors_per_rank: 2,

@@ -244,13 +244,18 @@ impl Builder {
         }
     }
 
-    /// One group of more transfers than certainly make one launch, against one or two.
+    /// A group of more transfers than certainly make one launch, against one group or two; and one to a third rank.
     fn many(&mut self, rank: u32, q: u8, s: u8) {
-        let other = self.next(rank);
-        let pairs = 9 + u64::from(s % 2);
+        let (other, pairs) = (self.next(rank), 3 + u64::from(s % 2));
+        let third = self.next(other);
+        let to_third = third != rank && q.is_multiple_of(3);
         for (me, peer) in [(rank, other), (other, rank)] {
             let apart = me == rank && !q.is_multiple_of(4);
             self.script.push(me, 0, Verb::GroupStart);
+            if me == rank && to_third {
+                let half = self.half(Way::Send, (me, third), &self.a[me as usize].clone(), 1024);
+                self.push_half(me, 0, half);
+            }
             for way in [Way::Send, Way::Recv] {
                 if apart && way == Way::Recv {
                     self.script.push(me, 0, Verb::GroupEnd);
@@ -263,6 +268,10 @@ impl Builder {
                 }
             }
             self.script.push(me, 0, Verb::GroupEnd);
+        }
+        if to_third {
+            let half = self.half(Way::Recv, (third, rank), &self.b[third as usize].clone(), 1024);
+            self.push_half(third, 0, half);
         }
     }
 

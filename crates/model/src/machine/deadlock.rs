@@ -508,6 +508,8 @@ impl Machine {
         let what = self.waiting_text(node);
         self.find(state, rule, about, &ops, past, || {
             let mut text = format!("rank {} waits {what} ({})", op.rank.0, self.at(&op));
+            // It waits for something from somebody, or in something for somebody.
+            let of = if what.contains("for ") { "from" } else { "for" };
             match (node.never, other) {
                 (Some(rank), Some(last)) if rule == Rule::Win7 => {
                     text.push_str(&format!(
@@ -523,19 +525,21 @@ impl Machine {
                 }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(
-                        " for rank {}, which ended without it (last at {})",
+                        " {of} rank {}, which ended without it (last at {})",
                         rank.0,
                         self.at(&last)
                     ));
                 }
-                (Some(rank), None) => text.push_str(&format!(" for rank {}, which ended without it", rank.0)),
+                (Some(rank), None) => {
+                    text.push_str(&format!(" {of} rank {}, which ended without it", rank.0))
+                }
                 (None, Some(partner)) => {
                     let partner_text = nodes
                         .iter()
                         .find(|n| n.op == partner)
                         .map_or_else(String::new, |n| self.waiting_text(n));
                     text.push_str(&format!(
-                        " for rank {}, which waits {partner_text} ({})",
+                        " {of} rank {}, which waits {partner_text} ({})",
                         partner.rank.0,
                         self.at(&partner)
                     ));

@@ -331,7 +331,8 @@ impl Machine {
         known: &[(CommId, u32)],
         picks: &mut Picks<'_>,
     ) -> Result<Vec<(CommId, u32)>, Poll> {
-        let together = self.config.platform.planned_together();
+        let together =
+            self.config.planned_together.unwrap_or_else(|| self.config.platform.planned_together());
         let mut cuts = known.to_vec();
         // A pair has two halves at most.
         if calls.len() <= together as usize {
