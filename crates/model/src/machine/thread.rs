@@ -237,8 +237,9 @@ impl Machine {
             Next::Return => return,
         };
         let mut log = locked(&self.log);
-        // An operation that waits runs in two parts.
-        if log.last().is_none_or(|last| last.op != op) {
+        // An operation that waits runs in parts, and other threads in between.
+        let before = log.iter().rfind(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
+        if before.is_none_or(|before| before.op != op) {
             log.push(super::Logged { op, text, asks, kind });
         }
     }
