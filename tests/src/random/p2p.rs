@@ -249,6 +249,7 @@ impl Builder {
         let (other, pairs) = (self.next(rank), 3 + u64::from(s % 2));
         let third = self.next(other);
         let to_third = third != rank && q.is_multiple_of(3);
+        self.grouped(rank, 16);
         for (me, peer) in [(rank, other), (other, rank)] {
             let apart = me == rank && !q.is_multiple_of(4);
             self.script.push(me, 0, Verb::GroupStart);
