@@ -264,7 +264,7 @@ fn named(
     finding: &Finding,
     options: &Options,
 ) -> Result<Vec<OpRef>, ReplayError> {
-    /// Candidates tried beside those of the finding.
+    /// Candidates tried.
     const TRIED_AT_MOST: usize = 24;
     let baseline = Baseline::of(source, &exploration.config, finding.rule, options)?;
     let mut named: Vec<OpRef> = Vec::new();
