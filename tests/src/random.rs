@@ -23,10 +23,13 @@ mod p2p;
 pub type Fragment = (u8, u8, u8, u8);
 
 /// Number of kinds of fragment.
-pub const KINDS: u8 = peers::FIRST + peers::KINDS;
+pub const KINDS: u8 = MANY + 1;
+
+/// The kind of a group of many transfers.
+const MANY: u8 = peers::FIRST + peers::KINDS;
 
 /// Kinds whose rules few others break: drawn more often, so that every rule is broken now and then.
-pub const RARE: [u8; 6] = [16, 17, 34, 54, peers::FIRST + 2, peers::FIRST + 5];
+pub const RARE: [u8; 7] = [16, 17, 34, 54, peers::FIRST + 2, peers::FIRST + 5, MANY];
 
 const MIB: u64 = 1 << 20;
 
@@ -72,6 +75,9 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
         }
         if fragment.0 % KINDS == 52 {
             config.in_flight = InFlight::OfPlatform;
+        }
+        if fragment.0 % KINDS == MANY {
+            config.planned_together = Some(2);
         }
         b.fragment(*fragment);
     }
@@ -378,7 +384,7 @@ impl Builder {
                 let code = self.script.name("found");
                 self.script.ask(rank, 1, question, vec![Verb::Exit { code }]);
             }
-            45..=52 => self.transfers(kind % KINDS, rank, thread, (q, s)),
+            45..=52 | MANY => self.transfers(kind % KINDS, rank, thread, (q, s)),
             38..=42 => self.beside(kind % KINDS, rank, q, s),
             kind @ peers::FIRST.. => self.peers(kind, rank, thread, (q, s)),
             43 => self.pool_of_two(rank, q, s),

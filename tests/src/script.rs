@@ -123,7 +123,7 @@ impl Source for Script {
 
     fn place(&self, place: PlaceId) -> Place {
         let file = format!("rank{}.thread{}", place.0 / 1_000_000, place.0 % 1_000_000 / 10_000);
-        Place { file: file.into(), line: place.0 % 10_000 + 1, column: 1 }
+        Place { file: file.into(), line: place.0 % 10_000 + 1, column: 1, called_at: None }
     }
 
     fn default_stream(&self) -> Token {

@@ -2,12 +2,14 @@
 //!
 //! Not here: the layout of reports, which the goldens pin (`specs.rs`).
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use rankcheck::explain::{Explanation, explain, matters};
+use rankcheck::explain::{Baseline, Explanation, explain};
 use rankcheck::report;
 use rankcheck::verify::{Checked, Options, Verdict};
 use rankcheck_model::Source;
+use rankcheck_tests::repository::{enter, files_under};
 
 use crate::specs::{File, verified};
 
@@ -56,8 +58,13 @@ fn violations(file: &File, checked: &Checked) -> Vec<String> {
     if explained.named.len() != 2 {
         wrong.push(format!("{primary} names {} operations", explained.named.len()));
     }
+    let baseline = match Baseline::of(&source, &run.exploration.config, *primary, &options) {
+        Ok(baseline) => baseline,
+        Err(error) => return vec![error.to_string()],
+    };
     for op in &explained.named {
-        match matters(&source, &run.exploration, op, &options) {
+        let logged = explained.replay.log.iter().find(|logged| logged.op == *op).expect("named from the log");
+        match baseline.needs(op, logged.kind, &options) {
             Ok(true) => {}
             Ok(false) => wrong.push(format!("leaving out {op:?} changes nothing")),
             Err(error) => wrong.push(error.to_string()),
@@ -81,4 +88,29 @@ fn every_failing_check_names_two_operations_that_matter() {
     println!("{failing} failing checks");
     assert!(failing > 0, "some check fails");
     assert!(wrong.is_empty(), "{} violations:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The second line of each failing report of the systems: who, and where the two operations are.
+#[test]
+fn every_failing_report_of_the_systems_says_who_and_where() {
+    let is_report = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "report");
+    let (mut wrong, mut sentences) = (Vec::new(), 0);
+    for path in files_under("specs/systems").into_iter().filter(is_report) {
+        let report = std::fs::read_to_string(enter().join(&path)).expect("it was just listed");
+        let lines: Vec<&str> = report.lines().collect();
+        for pair in lines.windows(2).filter(|pair| pair[0].starts_with("FAILS")) {
+            sentences += 1;
+            let numbered = |(at, word): &(usize, &str)| {
+                pair[1][at + word.len()..].starts_with(|c: char| c.is_ascii_digit())
+            };
+            let counted = |word: &str| pair[1].match_indices(word).filter(numbered).count();
+            let (ranks, places) = (counted("rank "), counted(".star:"));
+            if ranks == 0 || places < 2 || !pair[1].ends_with('.') {
+                wrong.push(format!("{}: {ranks} ranks, {places} places: {}", path.display(), pair[1]));
+            }
+        }
+    }
+    println!("{sentences} sentences");
+    assert!(sentences >= 60, "{sentences} failing reports");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -2,7 +2,7 @@
 //!
 //! Not here: what formatter and linter check.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -246,5 +246,123 @@ fn nothing_names_the_machine_it_was_written_on() {
             wrong.push(format!("Cargo.lock has {line}"));
         }
     }
+    assert_none(&wrong);
+}
+
+/// Builtins that one system alone uses, and what they are named after. Any other has to serve several systems: a
+/// language that has a word for one design has its answer too.
+const NAMED_AFTER: [(&str, &str); 22] = [
+    ("all_gather", "ncclAllGather"),
+    ("attempt", "Python's try"),
+    ("context", "Python's with"),
+    ("coresident", "an assumption about the device"),
+    ("delete", "c10d::Store::deleteKey"),
+    ("export", "cudaIpcGetMemHandle"),
+    ("group_end", "ncclGroupEnd"),
+    ("group_start", "ncclGroupStart"),
+    ("ipc", "cudaIpc…"),
+    ("lock", "std::mutex::lock"),
+    ("locked", "std::lock_guard"),
+    ("mem_alloc", "ncclMemAlloc"),
+    ("mutex", "std::mutex"),
+    ("open", "cudaIpcOpenMemHandle"),
+    ("overlap", "a statement about time"),
+    ("recv", "ncclRecv"),
+    ("reduce_scatter", "ncclReduceScatter"),
+    ("same_operations", "a statement about two programs"),
+    ("send", "ncclSend"),
+    ("split", "ncclCommSplit"),
+    ("unlock", "std::mutex::unlock"),
+    ("write", "cuStreamWriteValue32"),
+];
+
+/// The documented builtins: of the file, which are called by their names, and of values, which stand behind a dot.
+fn builtins() -> BTreeMap<String, &'static str> {
+    let document = text(Path::new("docs/spec-language.md"));
+    let (mut found, mut before) = (BTreeMap::new(), "");
+    for line in document.lines() {
+        if let Some(heading) = line.strip_prefix("## ") {
+            before = if heading == "The file" { "" } else { "." };
+        }
+        let Some(cell) = line.strip_prefix("| `").and_then(|rest| rest.split(" |").next()) else { continue };
+        for word in format!("`{cell}").split('`').skip(1).step_by(2) {
+            if word.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+                found.insert(word.to_owned(), before);
+            }
+        }
+    }
+    found
+}
+
+/// The code of a spec and of all that it loads.
+fn with_loaded(path: &Path, seen: &mut BTreeSet<PathBuf>) -> String {
+    if !seen.insert(path.to_owned()) {
+        return String::new();
+    }
+    let source = text(path);
+    let mut code: String =
+        source.lines().map(|line| line.split('#').next().unwrap_or_default().to_owned() + "\n").collect();
+    for loaded in source.split("load(\"//").skip(1) {
+        let name = loaded.split('"').next().unwrap_or_default();
+        code += &with_loaded(&Path::new("specs").join(name), seen);
+    }
+    code
+}
+
+/// Whether code uses a builtin.
+fn uses(code: &str, name: &str, before: &str) -> bool {
+    let part_of_name = |c: char| c.is_alphanumeric() || c == '_';
+    code.match_indices(name).any(|(at, _)| {
+        let (left, right) = (&code[..at], &code[at + name.len()..]);
+        let begins = match before {
+            "" => !left.ends_with(part_of_name) && !left.ends_with(['.', '"']) && right.starts_with('('),
+            before => left.ends_with(before),
+        };
+        begins && !right.starts_with(part_of_name)
+    })
+}
+
+#[test]
+fn no_builtin_is_made_for_one_system() {
+    let systems: BTreeSet<PathBuf> = specs()
+        .iter()
+        .filter(|path| path.starts_with("specs/systems"))
+        .filter_map(|p| p.parent())
+        .map(Path::to_owned)
+        .collect();
+    let code: BTreeMap<&PathBuf, String> = systems
+        .iter()
+        .map(|system| {
+            let files = specs().into_iter().filter(|path| path.starts_with(system));
+            (system, files.map(|path| with_loaded(&path, &mut BTreeSet::new())).collect())
+        })
+        .collect();
+    let builtins = builtins();
+    assert!(
+        builtins.len() > 60 && systems.len() >= 5,
+        "{} builtins, {} systems",
+        builtins.len(),
+        systems.len()
+    );
+    let mut wrong = Vec::new();
+    for (name, before) in &builtins {
+        let users: Vec<&&PathBuf> =
+            code.iter().filter(|(_, code)| uses(code, name, before)).map(|(s, _)| s).collect();
+        let excused = NAMED_AFTER.iter().any(|(of, _)| of == name);
+        match users[..] {
+            [user] if !excused => wrong.push(format!("{} alone uses {name}", user.display())),
+            [_] => {}
+            _ if excused => {
+                wrong.push(format!("{name} is used by {} systems and needs no excuse", users.len()))
+            }
+            _ => {}
+        }
+    }
+    wrong.extend(
+        NAMED_AFTER
+            .iter()
+            .filter(|(name, _)| !builtins.contains_key(*name))
+            .map(|(name, _)| format!("no builtin {name}")),
+    );
     assert_none(&wrong);
 }

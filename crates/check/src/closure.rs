@@ -197,7 +197,7 @@ impl RankProgram {
     #[track_caller]
     fn place(&self) -> PlaceId {
         let at = Location::caller();
-        let place = Place { file: at.file().into(), line: at.line(), column: at.column() };
+        let place = Place { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
         self.recorder.names.place_id(&place)
     }
 

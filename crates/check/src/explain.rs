@@ -6,13 +6,13 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rankcheck_model::machine::Logged;
+use rankcheck_model::machine::{Expectations, Kind, Logged};
 use rankcheck_model::{
-    Choice, Config, Data, Explain, Finding, Machine, Mode, OpRef, Outcome, Rank, Rule, Source, SourceError,
-    Thread,
+    Choice, Class, Config, Data, Explain, Finding, Machine, Mode, OpRef, Outcome, Rank, RankOutcome, Rule,
+    Source, SourceError, Thread,
 };
 
-use crate::explore::{Exploration, Witness};
+use crate::explore::{Distinct, Exploration, Witness};
 use crate::verify::{Options, Verdict, explored};
 
 /// A choice of a run, in words.
@@ -178,38 +178,83 @@ pub fn explain(
     Ok(Some(Explanation { replay, finding, named, lanes, operations }))
 }
 
-/// The verdict without one operation.
+/// What a program does, as far as leaving an operation out may change it: the verdict, and how runs end.
 ///
-/// # Errors
-/// If the program cannot be evaluated.
-pub fn without(
-    source: &Arc<dyn Source>,
-    config: &Config,
-    op: &OpRef,
-    options: &Options,
-) -> Result<(Verdict, BTreeSet<Outcome>), SourceError> {
-    let mut config = config.clone();
-    config.left_out.insert((op.rank, op.thread, op.index));
-    let exploration = explored(source, config, options)?;
-    Ok((Verdict::of(&exploration), exploration.outcomes.into_keys().collect()))
+/// Expectations are left out, because no device does them, unless one of them is what is broken. Ranks are told apart,
+/// because a rank that leaves something out is.
+pub struct Baseline {
+    source: Arc<dyn Source>,
+    config: Config,
+    seen: Seen,
 }
 
-/// Whether leaving an operation out changes the verdict: its rules, its class, or how ranks end.
-///
-/// # Errors
-/// If the program cannot be evaluated.
-pub fn matters(
-    source: &Arc<dyn Source>,
-    exploration: &Exploration,
-    op: &OpRef,
-    options: &Options,
-) -> Result<bool, SourceError> {
-    let (verdict, outcomes) = without(source, &exploration.config, op, options)?;
-    let ends = |outcomes: &mut dyn Iterator<Item = &Outcome>| -> BTreeSet<_> {
-        outcomes.map(|o| (o.findings.clone(), o.ranks.clone(), o.class, o.data == Data::Undefined)).collect()
-    };
-    Ok(verdict != Verdict::of(exploration)
-        || ends(&mut outcomes.iter()) != ends(&mut exploration.outcomes.keys()))
+/// What can be seen of an exploration.
+#[derive(Debug, PartialEq, Eq)]
+struct Seen {
+    verdict: Verdict,
+    ends: BTreeSet<(BTreeSet<(Rule, Arc<str>)>, Vec<RankOutcome>, Class, bool)>,
+}
+
+impl Seen {
+    fn of(exploration: &Exploration) -> Self {
+        let end = |outcome: &Outcome| {
+            let undefined = outcome.data == Data::Undefined;
+            (outcome.findings.clone(), outcome.ranks.clone(), outcome.class, undefined)
+        };
+        Self { verdict: Verdict::of(exploration), ends: exploration.outcomes.keys().map(end).collect() }
+    }
+
+    fn breaks(&self, rule: Rule) -> bool {
+        self.ends.iter().any(|(findings, ..)| findings.iter().any(|(broken, _)| *broken == rule))
+    }
+}
+
+impl Baseline {
+    /// What a program that breaks a rule is compared with.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn of(
+        source: &Arc<dyn Source>,
+        config: &Config,
+        rule: Rule,
+        options: &Options,
+    ) -> Result<Self, SourceError> {
+        let source: Arc<dyn Source> = Arc::new(Distinct(Arc::clone(source)));
+        let bare = Config { expectations: Expectations::LeftOut, ..config.clone() };
+        let seen = Seen::of(&explored(&source, bare.clone(), options)?);
+        if seen.breaks(rule) {
+            return Ok(Self { source, config: bare, seen });
+        }
+        let seen = Seen::of(&explored(&source, config.clone(), options)?);
+        Ok(Self { source, config: config.clone(), seen })
+    }
+
+    /// Whether leaving an operation out changes what can be seen. An expectation is left out wherever its line
+    /// states it.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn needs(&self, op: &OpRef, kind: Kind, options: &Options) -> Result<bool, SourceError> {
+        let mut config = self.config.clone();
+        if kind == Kind::Expectation {
+            config.expectations = Expectations::LeftOutAt(op.place);
+        } else {
+            config.left_out.insert((op.rank, op.thread, op.index));
+        }
+        Ok(Seen::of(&explored(&self.source, config, options)?) != self.seen)
+    }
+}
+
+/// The kind of a logged operation, if it was one.
+fn kind(log: &[Logged], op: &OpRef) -> Option<Kind> {
+    // Locks that the pool takes for its hooks are nobody's operation.
+    let nameable = |l: &&Logged| same(&l.op, op) && !l.asks && !l.text.contains("allocator's lock");
+    log.iter().find(nameable).map(|logged| logged.kind)
+}
+
+fn same(a: &OpRef, b: &OpRef) -> bool {
+    (a.rank, a.thread, a.index) == (b.rank, b.thread, b.index)
 }
 
 fn named(
@@ -219,29 +264,39 @@ fn named(
     finding: &Finding,
     options: &Options,
 ) -> Result<Vec<OpRef>, ReplayError> {
-    /// Candidates tried for the second operation.
+    /// Candidates tried.
     const TRIED_AT_MOST: usize = 24;
-    let picked: Vec<OpRef> = replay.steps.iter().filter(|step| step.picked).map(|step| step.op).collect();
-    let is = |a: &OpRef, b: &OpRef| (a.rank, a.thread, a.index) == (b.rank, b.thread, b.index);
-    // Locks that the pool takes for its hooks are nobody's operation.
-    let nameable = |op: &OpRef| {
-        replay.log.iter().any(|l| is(&l.op, op) && !l.asks && !l.text.contains("allocator's lock"))
-    };
-    // What the finding names, then where luck decided, then what came last before it.
-    let earlier = replay.log.iter().rev().map(|logged| logged.op);
-    let all: Vec<OpRef> =
-        finding.ops.iter().copied().chain(picked).chain(earlier).filter(|op| nameable(op)).collect();
+    let baseline = Baseline::of(source, &exploration.config, finding.rule, options)?;
     let mut named: Vec<OpRef> = Vec::new();
     let mut tried: BTreeSet<OpRef> = BTreeSet::new();
-    for elsewhere in [true, false] {
-        for candidate in &all {
-            // The second is on another rank where there is one that matters.
-            let apart = named.first().is_none_or(|first| first.rank != candidate.rank);
-            if named.len() == 2 || tried.len() >= TRIED_AT_MOST || (elsewhere && !apart) {
-                continue;
-            }
-            if tried.insert(*candidate) && matters(source, exploration, candidate, options)? {
-                named.push(*candidate);
+    let mut consider = |op: &OpRef, named: &mut Vec<OpRef>| -> Result<(), SourceError> {
+        if let Some(kind) = kind(&replay.log, op)
+            && tried.len() < TRIED_AT_MOST
+            && tried.insert(*op)
+            && baseline.needs(op, kind, options)?
+        {
+            named.push(*op);
+        }
+        Ok(())
+    };
+    for op in &finding.ops {
+        if named.len() < 2 {
+            consider(op, &mut named)?;
+        }
+    }
+    // Where luck decided, then what came last before it.
+    let picked = replay.steps.iter().filter(|step| step.picked).map(|step| step.op);
+    let others: Vec<OpRef> = picked.chain(replay.log.iter().rev().map(|logged| logged.op)).collect();
+    let kept = |op: &OpRef| kind(&replay.log, op).is_some_and(|kind| kind != Kind::Bookkeeping);
+    let elsewhere = |op: &OpRef, named: &[OpRef]| named.first().is_none_or(|first| first.rank != op.rank);
+    // Preferably on another rank, and nothing that only the program remembers.
+    type Wanted<'a> = &'a dyn Fn(&OpRef, &[OpRef]) -> bool;
+    let wanted: [Wanted<'_>; 3] =
+        [&|op, named| kept(op) && elsewhere(op, named), &|op, _| kept(op), &|_, _| true];
+    for wanted in wanted {
+        for op in &others {
+            if named.len() < 2 && wanted(op, &named) {
+                consider(op, &mut named)?;
             }
         }
     }
@@ -259,7 +314,9 @@ fn lanes(replay: &Replay, finding: &Finding, named: &[OpRef], ranks: u32) -> Vec
     let visible = |logged: &Logged| {
         let name = |op: &OpRef| (op.rank, op.thread, op.index);
         let is = name(&logged.op);
-        named.iter().any(|op| name(op) == is) || finding.ops.iter().any(|op| name(op) == is) || logged.shown
+        named.iter().any(|op| name(op) == is)
+            || finding.ops.iter().any(|op| name(op) == is)
+            || logged.kind != Kind::Bookkeeping
     };
     shown
         .into_iter()

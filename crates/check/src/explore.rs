@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::Costs;
 use rankcheck_model::{
-    Choice, Config, Interruption, Machine, Mode, Outcome, Rule, Source, SourceError, State, Symmetry, Token,
+    Answer, Choice, Config, Entry, Interruption, Machine, Mode, Outcome, Place, PlaceId, Rank, Rule, Source,
+    SourceError, State, Stretch, Symmetry, Token,
 };
 use stateright::{Checker, Model, Property};
 
@@ -61,6 +62,35 @@ impl std::fmt::Display for BoundHit {
             Self::Time(time) => write!(f, "the bound of {} s was hit (--max-seconds)", time.as_secs_f64()),
             Self::Steps(steps) => write!(f, "the bound of {steps} operations in a run was hit (--max-steps)"),
         }
+    }
+}
+
+/// A program whose ranks are told apart: a device's ranks have numbers, and so has what they write.
+pub(crate) struct Distinct(pub(crate) Arc<dyn Source>);
+
+impl Source for Distinct {
+    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+        self.0.stretch(rank, entry, answers)
+    }
+
+    fn token(&self, token: Token) -> Arc<str> {
+        self.0.token(token)
+    }
+
+    fn place(&self, place: PlaceId) -> Place {
+        self.0.place(place)
+    }
+
+    fn default_stream(&self) -> Token {
+        self.0.default_stream()
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Distinct
+    }
+
+    fn declares_overlap(&self) -> bool {
+        self.0.declares_overlap()
     }
 }
 

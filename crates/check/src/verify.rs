@@ -285,7 +285,7 @@ fn other_platforms(check: &Check, platform: Platform) -> Vec<Platform> {
 /// Where a run was made, for messages: ranks and parameters.
 #[must_use]
 pub fn at(run: &Run) -> String {
-    let mut text = format!("{} ranks", run.ranks);
+    let mut text = format!("{} {}", run.ranks, if run.ranks == 1 { "rank" } else { "ranks" });
     for (name, value) in &run.params {
         text.push_str(&format!(", {name} = {value}"));
     }

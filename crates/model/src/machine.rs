@@ -56,7 +56,7 @@ use crate::clock::{Actor, Clock};
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::Platform;
 use crate::program::{Answer, Place, Source, SourceError, Stretch};
-use crate::rank::{Entry, Rank, Thread, Token};
+use crate::rank::{Entry, PlaceId, Rank, Thread, Token};
 use crate::term::Terms;
 
 /// Whether operations on uncontended objects run at once.
@@ -97,6 +97,17 @@ pub enum InFlight {
     OfPlatform,
 }
 
+/// Which expectations of the author are judged. They are statements: no device does anything for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Expectations {
+    /// All.
+    Judged,
+    /// All but those written here.
+    LeftOutAt(PlaceId),
+    /// None.
+    LeftOut,
+}
+
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -120,8 +131,13 @@ pub struct Config {
     pub contended: BTreeSet<Object>,
     /// Kinds declared to commute although they do not: only for testing the tests.
     pub declared_commuting: BTreeSet<ObjectKind>,
+    /// Pairs of transfers that certainly make one launch, where that is not to be the platform's number: only for
+    /// testing with small groups.
+    pub planned_together: Option<u32>,
     /// Operations left out: rank, thread, index.
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
+    /// Expectations left out.
+    pub expectations: Expectations,
     /// Host threads and streams that a rank may have.
     pub actors_per_rank: u32,
     /// Operations after which a run without choices is given up.
@@ -143,7 +159,9 @@ impl Config {
             explain: Explain::No,
             contended: BTreeSet::new(),
             declared_commuting: BTreeSet::new(),
+            planned_together: None,
             left_out: BTreeSet::new(),
+            expectations: Expectations::Judged,
             actors_per_rank: 2,
             steps_at_most: 1_000_000_000,
         }
@@ -229,8 +247,22 @@ pub struct Logged {
     pub text: String,
     /// Whether it is a question.
     pub asks: bool,
-    /// Whether others can see it, or it changes what memory the rank has: what lanes show.
-    pub shown: bool,
+    /// What it is to a reader.
+    pub kind: Kind,
+}
+
+/// What an operation is to somebody who reads a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Of no concern to others: what the program remembers, and questions.
+    Bookkeeping,
+    /// A statement of the author.
+    Expectation,
+    /// What ranks usually do alike: memory, registrations, collectives, meetings, graphs. Where they part here,
+    /// something was decided.
+    Alike,
+    /// What ranks do in roles: transfers, handles, flags, the store; and streams.
+    InRole,
 }
 
 /// A lock that a panic elsewhere has poisoned still guards plain data.
@@ -463,6 +495,6 @@ impl Machine {
 
     /// `file:line` of an operation.
     fn at(&self, op: &OpRef) -> String {
-        self.source.place(op.place).short()
+        self.source.place(op.place).to_string()
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Facts (here): what unequal registrations do, what null registrations return, whether repeated
 //! registrations are deduplicated, which buffers a symmetric kernel needs, where it switches from the LL
-//! to the LSA kernel. Luck (explored by the machine): address and hash order, reuse of addresses, order of
-//! communicator hashes, timing of polls, orders of unordered operations on contended objects; co-residency
+//! to the LSA kernel, how many transfers of a group certainly make one launch. Luck (explored by the machine):
+//! address and hash order, reuse of addresses, order of communicator hashes, timing of polls, where larger groups of
+//! transfers are cut into launches, orders of unordered operations on contended objects; co-residency
 //! of kernels and early completion of one-sided collectives are never relied on.
 //! Not here: rules, which hold on every platform.
 
@@ -158,6 +159,16 @@ impl Platform {
     pub fn in_flight_bytes(self) -> (u64, u64) {
         match self {
             Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => (1 << 20, 256 << 20),
+        }
+    }
+
+    /// Sends and receives of a group on one communicator that certainly make one launch, counted as NCCL plans them:
+    /// a send and a receive in one. A batch of a channel has room for so many (`include/device.h:391`); how many
+    /// batches a launch has depends on channels and on budgets of bytes (`enqueue.cc:1184`, `1608-1610`).
+    #[must_use]
+    pub fn planned_together(self) -> u32 {
+        match self {
+            Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => 8,
         }
     }
 

@@ -5,6 +5,7 @@
 //! [`Question`]. Results of operations are named by *slots*; using a slot as an operand asks nothing.
 //! Not here: what an operation means ([`crate::machine`]) or where programs come from.
 
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -23,17 +24,35 @@ pub struct Place {
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
+    /// Where that stands in a library: the line of the program that called it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called_at: Option<Line>,
 }
 
-impl Place {
-    /// `train.py:12`; the file alone where no line is known.
-    #[must_use]
-    pub fn short(&self) -> String {
+/// A line of a file.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Line {
+    /// File as the user named it.
+    pub file: Arc<str>,
+    /// From 1; 0 where none is known.
+    pub line: u32,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let file = self.file.rsplit('/').next().unwrap_or(&self.file);
         match self.line {
-            0 => file.to_owned(),
-            line => format!("{file}:{line}"),
+            0 => f.write_str(file),
+            line => write!(f, "{file}:{line}"),
         }
+    }
+}
+
+/// The name of the file, and the line where one is known; for a library also who called it.
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Line { file: Arc::clone(&self.file), line: self.line })?;
+        self.called_at.as_ref().map_or(Ok(()), |line| write!(f, " from {line}"))
     }
 }
 

@@ -122,6 +122,11 @@ pub enum Pick {
         /// All that was not measured to hang, or no more than was measured to finish.
         all: bool,
     },
+    /// Where NCCL cuts the transfers of a group into two launches. Nobody can force it or tell.
+    Cut {
+        /// Nowhere (0), or after the n-th place at which it may.
+        part: u32,
+    },
     /// A pool's history left nothing more behind (0) or a free segment of the n-th size.
     Havoc {
         /// Which.

@@ -9,7 +9,7 @@ use rankcheck_model::{Dtype, Entry, Operand, Operation, Resources, Transfer, Ver
 use super::{Builder, MIB, slice};
 
 /// The kinds of these fragments.
-pub(super) const KINDS: [u8; 8] = [45, 46, 47, 48, 49, 50, 51, 52];
+pub(super) const KINDS: [u8; 9] = [45, 46, 47, 48, 49, 50, 51, 52, super::MANY];
 
 impl Builder {
     pub(super) fn transfers(&mut self, kind: u8, rank: u32, thread: u32, (q, s): (u8, u8)) {
@@ -21,7 +21,8 @@ impl Builder {
             49 => self.shared_channels(rank, q, s),
             50 => self.pair_of_threads(rank, q, s),
             51 => self.overlapping(rank, q, s),
-            _ => self.head_to_head(rank, q, s),
+            52 => self.head_to_head(rank, q, s),
+            _ => self.many(rank, q, s),
         }
     }
 
@@ -240,6 +241,38 @@ impl Builder {
             }
             let other = self.push_half(me, 0, two);
             self.script.push(me, 0, Verb::Overlap { one, other });
+        }
+    }
+
+    /// A group of more transfers than certainly make one launch, against one group or two; and one to a third rank.
+    fn many(&mut self, rank: u32, q: u8, s: u8) {
+        let (other, pairs) = (self.next(rank), 3 + u64::from(s % 2));
+        let third = self.next(other);
+        let to_third = third != rank && q.is_multiple_of(3);
+        self.grouped(rank, 16);
+        for (me, peer) in [(rank, other), (other, rank)] {
+            let apart = me == rank && !q.is_multiple_of(4);
+            self.script.push(me, 0, Verb::GroupStart);
+            if me == rank && to_third {
+                let half = self.half(Way::Send, (me, third), &self.a[me as usize].clone(), 1024);
+                self.push_half(me, 0, half);
+            }
+            for way in [Way::Send, Way::Recv] {
+                if apart && way == Way::Recv {
+                    self.script.push(me, 0, Verb::GroupEnd);
+                    self.script.push(me, 0, Verb::GroupStart);
+                }
+                let of = if way == Way::Send { &self.a } else { &self.b }[me as usize].clone();
+                for nth in 0..pairs {
+                    let half = self.half(way, (me, peer), &slice(&of, nth * 4096, 4096), 1024);
+                    self.push_half(me, 0, half);
+                }
+            }
+            self.script.push(me, 0, Verb::GroupEnd);
+        }
+        if to_third {
+            let half = self.half(Way::Recv, (third, rank), &self.b[third as usize].clone(), 1024);
+            self.push_half(third, 0, half);
         }
     }
 

@@ -7,13 +7,13 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{Connections, FaultOf, InFlight, Logged, MemoryId, Owner};
 use rankcheck_model::{
-    Answer, Choice, Config, Dtype, Ending, Entry, Explain, Machine, Outcome, PickOf, Place, PlaceId,
-    Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
+    Choice, Config, Dtype, Ending, Explain, Machine, Outcome, PickOf, Platform, Rank, Source, SourceError,
+    State, Thread,
 };
 use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
 
 use super::program::{Recording, printed};
-use crate::explore::{BoundHit, Bounds, explore_alone};
+use crate::explore::{BoundHit, Bounds, Distinct, explore_alone};
 use crate::spec::{Check, Param, Spec, SpecError};
 use crate::verify;
 
@@ -114,35 +114,6 @@ impl std::fmt::Debug for Predictions {
             .field("digest", &self.digest)
             .field("runs", &self.runs)
             .finish_non_exhaustive()
-    }
-}
-
-/// A program whose ranks are told apart: a device's ranks have numbers, and so has what they write.
-struct Distinct(Arc<dyn Source>);
-
-impl Source for Distinct {
-    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
-        self.0.stretch(rank, entry, answers)
-    }
-
-    fn token(&self, token: Token) -> Arc<str> {
-        self.0.token(token)
-    }
-
-    fn place(&self, place: PlaceId) -> Place {
-        self.0.place(place)
-    }
-
-    fn default_stream(&self) -> Token {
-        self.0.default_stream()
-    }
-
-    fn symmetry(&self) -> Symmetry {
-        Symmetry::Distinct
-    }
-
-    fn declares_overlap(&self) -> bool {
-        self.0.declares_overlap()
     }
 }
 
@@ -310,6 +281,7 @@ pub(super) fn picks_of(
             PickOf::CommOrder => Pick::CommOrder { position: pick },
             PickOf::AddressReuse => Pick::AddressReuse { which: pick },
             PickOf::InFlight => Pick::InFlight { all: pick == 1 },
+            PickOf::Cut(..) => Pick::Cut { part: pick },
             PickOf::Havoc(_) => Pick::Havoc { which: pick },
         })
         .collect()

@@ -85,13 +85,13 @@ impl Parting {
     #[must_use]
     pub fn sentence(&self, recording: &Recording) -> String {
         let comm = &recording.world.comm(self.comm).name;
-        let at = |place: PlaceId| recording.program.place(place).short();
+        let at = |place: PlaceId| recording.program.place(place).to_string();
         let (one, act, place) = self.one;
         let other = match self.other {
             (rank, Some((act, place))) => format!("{act} on rank {} ({})", rank.0, at(place)),
             (rank, None) => {
                 let program = &recording.program.ranks[rank.at()];
-                let last = program.last.map(|last| program.place(&last, &recording.program.names).short());
+                let last = program.last.map(|last| program.place(&last, &recording.program.names).to_string());
                 let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
                 format!("nothing on rank {}, which ended without it{last}", rank.0)
             }

@@ -64,7 +64,7 @@ impl Source for Program {
     fn place(&self, place: PlaceId) -> Place {
         match self.of(place) {
             Some((rank, origin)) => rank.place(origin, &self.names),
-            None => Place { file: "before its first call".into(), line: 0, column: 0 },
+            None => Place { file: "before its first call".into(), line: 0, column: 0, called_at: None },
         }
     }
 
@@ -288,7 +288,7 @@ fn recorded(machine: &Machine, state: &State, ranks: &[RankProgram]) -> Option<C
 fn complete(finding: &mut Finding, program: &Program) {
     let mut named = BTreeSet::new();
     for op in &finding.ops {
-        let (rank, at) = (format!("rank {}", op.rank.0), program.place(op.place).short());
+        let (rank, at) = (format!("rank {}", op.rank.0), program.place(op.place).to_string());
         let there = finding.sentence.contains(&rank) && finding.sentence.contains(&at);
         if !there && named.insert((op.rank, at.clone())) {
             finding.sentence.push_str(&format!("; {rank} at {at}"));
@@ -325,7 +325,7 @@ impl Judged {
             if matches!(program.ending, Ending::Cut { .. }) {
                 let place = |origin: &Origin| {
                     let name = self.recording.program.names.text(origin.name);
-                    let place = program.place(origin, &self.recording.program.names).short();
+                    let place = program.place(origin, &self.recording.program.names).to_string();
                     if place.contains(&*name) { place } else { format!("{name} ({place})") }
                 };
                 let last = match (&program.ending, program.last) {

@@ -296,7 +296,7 @@ impl RankProgram {
             Some(place) => place.clone(),
             None => {
                 let file = format!("call {} ({})", origin.number, names.text(origin.name));
-                Place { file: file.into(), line: 0, column: 0 }
+                Place { file: file.into(), line: 0, column: 0, called_at: None }
             }
         }
     }
@@ -422,7 +422,7 @@ impl<'a> Lowering<'a> {
             None => (text, 0),
         };
         let place = u32::try_from(self.program.places.len()).expect("few places");
-        self.program.places.push(Place { file: file.into(), line, column: 1 });
+        self.program.places.push(Place { file: file.into(), line, column: 1, called_at: None });
         self.by_place.insert(text.into(), place);
         place
     }

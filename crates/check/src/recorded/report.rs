@@ -137,10 +137,10 @@ fn partings(judged: &Judged) -> Vec<String> {
 /// Who waits for whom.
 fn standing(judged: &Judged) -> Vec<String> {
     let program = &judged.recording.program;
-    let at = |place: PlaceId| program.place(place).short();
+    let at = |place: PlaceId| program.place(place).to_string();
     let last = |rank: rankcheck_model::Rank| {
         let of = &program.ranks[rank.at()];
-        let last = of.last.map(|last| of.place(&last, &program.names).short());
+        let last = of.last.map(|last| of.place(&last, &program.names).to_string());
         last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"))
     };
     let words = judged.standing.iter().map(|standing| {
@@ -180,7 +180,7 @@ fn failures(judged: &Judged) -> Vec<String> {
     let of = judged.there().flat_map(|(rank, program)| {
         program.failures.iter().map(move |failure| {
             let name = names.text(failure.origin.name);
-            let place = program.place(&failure.origin, names).short();
+            let place = program.place(&failure.origin, names).to_string();
             let call = if place.contains(&*name) { place } else { format!("{name} ({place})") };
             format!("rank {rank}: {call} returned {} ({})", failure.code, vendor::error(&name, failure.code))
         })
@@ -276,7 +276,7 @@ pub fn entry(judged: &Judged) -> Entry {
             .iter()
             .map(|op| At {
                 rank: op.rank.0,
-                place: program.place(op.place).short(),
+                place: program.place(op.place).to_string(),
                 call: program.origin(op.place).map(|origin| origin.number),
             })
             .collect(),

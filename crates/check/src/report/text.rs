@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use rankcheck_model::machine::bytes;
+use rankcheck_model::machine::{Kind, Logged, bytes};
 use rankcheck_model::{Data, OpRef, Outcome, Rank, Rule, Source};
 
 use crate::explain::{Explanation, ReplayError, explain};
@@ -52,7 +52,7 @@ fn place_line(spec: &Spec, checked: &Checked) -> String {
 /// Rank counts and parameters of all runs, in words.
 fn span(checked: &Checked) -> String {
     let counts: Vec<String> = checked.check.ranks.iter().map(u32::to_string).collect();
-    let mut text = format!("{} ranks", counts.join(", "));
+    let mut text = format!("{} {}", counts.join(", "), if counts == ["1"] { "rank" } else { "ranks" });
     for (name, values) in &checked.check.params {
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
         if values.len() > 1 {
@@ -156,15 +156,14 @@ fn fails(
     Ok(())
 }
 
-/// The finding's sentence; it ends in the places of both operations that matter.
+/// The finding's sentence; it ends in operations without which the verdict is another, where it does not name them.
 fn sentence(explained: &Explanation) -> String {
     let mut text = explained.finding.sentence.clone();
     for op in &explained.named {
-        let place = explained.replay.machine.place(op);
-        let at = place.short();
+        let at = explained.replay.machine.place(op).to_string();
         let rank = format!("rank {}", op.rank.0);
         if !text.contains(&at) || !text.contains(&rank) {
-            let _ = write!(text, "; {rank} at {at}: {}", words(explained, op));
+            let _ = write!(text, "; it also takes {} on {rank} ({at})", words(explained, op));
         }
     }
     text.push('.');
@@ -176,7 +175,7 @@ fn words(explained: &Explanation, op: &OpRef) -> String {
     explained.replay.log.iter().find(|l| is(&l.op)).map_or_else(String::new, |l| l.text.clone())
 }
 
-fn lane(explained: &Explanation, ops: &[rankcheck_model::machine::Logged]) -> String {
+fn lane(explained: &Explanation, ops: &[Logged]) -> String {
     let is = |a: &OpRef, b: &OpRef| (a.rank, a.thread, a.index) == (b.rank, b.thread, b.index);
     let marked = |op: &OpRef| explained.named.iter().any(|n| is(n, op));
     let mut cells: Vec<String> = Vec::new();
@@ -224,10 +223,11 @@ fn data(out: &mut String, explained: &Explanation) {
     }
 }
 
-/// The rank-local decision: a pick in which the ranks differ, else the first operation in which they part.
+/// The rank-local decision: a pick in which the ranks differ, else another pick, else an order, else the first
+/// operation in which they part.
 fn because(out: &mut String, explained: &Explanation) {
     let machine = &explained.replay.machine;
-    let place = |op: &OpRef| machine.place(op).short();
+    let place = |op: &OpRef| machine.place(op).to_string();
     let picked: Vec<_> = explained.replay.steps.iter().filter(|step| step.picked).collect();
     let mut by_place: BTreeMap<(String, u32), Vec<(Rank, String)>> = BTreeMap::new();
     for (nth, step) in picked.iter().enumerate() {
@@ -270,13 +270,17 @@ fn because(out: &mut String, explained: &Explanation) {
     }
 }
 
-/// The first operations in which two ranks of the finding differ.
+/// The first operations in which two ranks of the finding part, among those that ranks do alike. What they do in
+/// roles is no decision: one sends and another receives, one sets a key and another gets it.
 fn parting(explained: &Explanation) -> Option<(OpRef, OpRef)> {
-    let of =
-        |rank: Rank| explained.replay.log.iter().filter(move |l| l.op.rank == rank && l.op.thread.0 == 0);
+    let alike = |rank: Rank| {
+        let of = move |l: &&Logged| l.op.rank == rank && l.op.thread.0 == 0 && l.kind == Kind::Alike;
+        explained.replay.log.iter().filter(of)
+    };
     let ranks: Vec<Rank> = explained.lanes.iter().map(|(rank, _)| *rank).collect();
     let (a, b) = (*ranks.first()?, *ranks.get(1)?);
-    of(a).zip(of(b)).find(|(x, y)| x.text != y.text || x.op.place != y.op.place).map(|(x, y)| (x.op, y.op))
+    let parts = |(x, y): &(&Logged, &Logged)| x.text != y.text || x.op.place != y.op.place;
+    alike(a).zip(alike(b)).find(parts).map(|(x, y)| (x.op, y.op))
 }
 
 fn passes(checked: &Checked) -> Option<String> {

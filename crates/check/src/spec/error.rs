@@ -130,7 +130,7 @@ pub(crate) fn place_of(span: &FileSpan, texts: &Texts) -> Place {
         let before = &text.original[..text.original(span.span.begin().get() as usize)];
         before[before.rfind('\n').map_or(0, |at| at + 1)..].chars().count()
     });
-    Place { file: span.filename().into(), line: number(begin.line), column: number(column) }
+    Place { file: span.filename().into(), line: number(begin.line), column: number(column), called_at: None }
 }
 
 /// An error of ours on its way through the interpreter.

@@ -2,13 +2,13 @@
 //!
 //! Not here: the builtins themselves.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 
-use rankcheck_model::{Answer, Entry, Operand, PlaceId, Question, Slot, Token, Verb};
+use rankcheck_model::{Answer, Entry, Line, Operand, Place, PlaceId, Question, Slot, Token, Verb};
 use rustc_hash::FxHashMap;
 use starlark::any::ProvidesStaticType;
-use starlark::codemap::CodeMapId;
+use starlark::codemap::{CodeMapId, FileSpan};
 use starlark::eval::Evaluator;
 use starlark::values::dict::DictRef;
 use starlark::values::list::ListRef;
@@ -26,7 +26,10 @@ pub(crate) struct Evaluation {
     pub(crate) entries: Arc<Entries>,
     pub(crate) assumed: Arc<[String]>,
     texts: Arc<Texts>,
-    places: RefCell<FxHashMap<(CodeMapId, u32), PlaceId>>,
+    /// By file and position, and by the position in the program's file where that is another.
+    places: RefCell<FxHashMap<(CodeMapId, u32, Option<u32>), PlaceId>>,
+    /// The file of the program.
+    file: Cell<Option<CodeMapId>>,
     allocated: RefCell<FxHashMap<Token, u32>>,
 }
 
@@ -139,7 +142,7 @@ impl Evaluation {
         texts: Arc<Texts>,
     ) -> Self {
         let (places, allocated) = (RefCell::default(), RefCell::default());
-        Self { recorder, entries, assumed, texts, places, allocated }
+        Self { recorder, entries, assumed, texts, places, file: Cell::new(None), allocated }
     }
 
     /// The evaluation behind an evaluator.
@@ -152,19 +155,37 @@ impl Evaluation {
         })
     }
 
-    /// The innermost line of Starlark.
+    /// The innermost line of Starlark; if it stands in a library, with the innermost line of the program's own file.
     pub(crate) fn place(&self, eval: &Evaluator<'_, '_, '_>) -> PlaceId {
         let Some(span) = eval.call_stack_top_location() else {
-            let place = rankcheck_model::Place { file: "".into(), line: 1, column: 1 };
+            let place = Place { file: "".into(), line: 1, column: 1, called_at: None };
             return self.recorder.names.place_id(&place);
         };
-        let key = (span.file.id(), span.span.begin().get());
+        let caller = self.caller(eval, &span);
+        let key = (span.file.id(), span.span.begin().get(), caller.as_ref().map(|at| at.span.begin().get()));
         let known = self.places.borrow().get(&key).copied();
         known.unwrap_or_else(|| {
-            let place = self.recorder.names.place_id(&place_of(&span, &self.texts));
-            self.places.borrow_mut().insert(key, place);
-            place
+            let mut place = place_of(&span, &self.texts);
+            place.called_at = caller.map(|at| {
+                let Place { file, line, .. } = place_of(&at, &self.texts);
+                Line { file, line }
+            });
+            let id = self.recorder.names.place_id(&place);
+            self.places.borrow_mut().insert(key, id);
+            id
         })
+    }
+
+    /// The innermost line of the program's file, where what runs stands in another.
+    fn caller(&self, eval: &Evaluator<'_, '_, '_>, span: &FileSpan) -> Option<FileSpan> {
+        if self.file.get() == Some(span.file.id()) {
+            return None;
+        }
+        let calls = || eval.call_stack().frames.into_iter().filter_map(|frame| frame.location);
+        // The first call that has a place stands in the program.
+        let file = self.file.get().or_else(|| calls().next().map(|at| at.file.id()));
+        self.file.set(file);
+        calls().filter(|at| Some(at.file.id()) == file && at.file.id() != span.file.id()).last()
     }
 
     /// A fresh number for a block of this pool.

@@ -497,7 +497,9 @@ impl Machine {
         {
             let launch = &members[declared].launch;
             let (comm, past) = (launch.comm, members[0].issue.past());
-            self.find(state, Rule::Win8, About::Comm(comm), &[launch.op], past, || {
+            let (rank, other) = (members[declared].rank, &members[usize::from(declared == 0)]);
+            let ops = [launch.op, other.launch.op];
+            self.find(state, Rule::Win8, About::Comm(comm), &ops, past, || {
                 let why = match (launch.send_window, launch.recv_window) {
                     (Some(_), Some(_)) => format!(
                         "no symmetric kernel does a {} of {} ({})",
@@ -512,9 +514,13 @@ impl Machine {
                     ),
                 };
                 format!(
-                    "{} is declared symmetric ({}), but {why}: every rank falls back to the ordinary kernel",
+                    "rank {} declares {} symmetric ({}), but {why}: like rank {} ({}) it falls back to the \
+                     ordinary kernel",
+                    rank.0,
                     self.call_name(launch),
-                    self.at(&launch.op),
+                    self.at(&ops[0]),
+                    other.rank.0,
+                    self.at(&ops[1]),
                 )
             });
         }
@@ -730,14 +736,25 @@ impl Machine {
 
     fn misregistered(&self, state: &State, a: &Member, member: &Member, nth: u32, other: u32) -> String {
         let comm = a.launch.comm;
-        let named = |rank: Rank| {
-            let view = self.view(state, rank, comm)?;
-            let window = view.window(nth)?;
+        let named = |rank: Rank, nth: u32| {
+            let window = self.view(state, rank, comm)?.window(nth)?;
             Some((self.buffer_name(&window.buffer), self.at(&window.op)))
         };
         let unknown = || ("nothing".to_owned(), "nowhere".to_owned());
-        let (a_name, a_at) = named(a.rank).unwrap_or_else(unknown);
-        let (b_name, b_at) = named(member.rank).unwrap_or_else(unknown);
+        let (a_name, a_at) = named(a.rank, nth).unwrap_or_else(unknown);
+        let (b_name, b_at) = named(member.rank, nth).unwrap_or_else(unknown);
+        if a_name == b_name {
+            // The registrations agree; the buffers came from different ones.
+            let (taken, taken_at) = named(member.rank, other).unwrap_or_else(unknown);
+            return format!(
+                "{} takes {comm}'s window #{nth}, {a_name}, on rank {} (registered at {a_at}) and window #{other}, \
+                 {taken}, on rank {} (registered at {taken_at})",
+                self.call_name(&a.launch),
+                a.rank.0,
+                member.rank.0,
+                comm = self.comm_name(comm),
+            );
+        }
         format!(
             "{comm}'s window #{nth} is {a_name} on rank {} ({a_at}) and {b_name} on rank {} ({b_at}), \
              so {} takes window #{nth} on rank {} and #{other} on rank {}",

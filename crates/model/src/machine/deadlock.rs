@@ -9,7 +9,7 @@
 )]
 
 use super::Machine;
-use super::state::{Meeting, State, Status, Work, find};
+use super::state::{Meeting, Planned, State, Status, Work, find};
 use super::thread::Next;
 use super::value::{Owner, Value};
 use crate::fault::{About, OpRef, Rule};
@@ -112,12 +112,29 @@ impl Machine {
             if !sink || component.iter().any(|n| nodes[*n].explained) {
                 continue;
             }
+            self.blame_cuts(state, &mut nodes, &component);
             let first = component
                 .iter()
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
                 .min_by_key(|n| (nodes[**n].rule, nodes[**n].past, nodes[**n].about, nodes[**n].op))
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);
+        }
+    }
+
+    /// Transfers that wait in a circle with a part of a group wait for the part that was cut off.
+    fn blame_cuts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
+        let cut = |n: &usize| match nodes[*n].who {
+            Who::Stream(rank, at) => {
+                let head = state.ranks[rank.at()].streams[at].1.queue.front();
+                matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Cut)
+            }
+            Who::Thread(..) => false,
+        };
+        if component.len() > 1 && component.iter().any(cut) {
+            for n in component.iter().filter(|n| nodes[**n].rule == Rule::P2p2).copied().collect::<Vec<_>>() {
+                nodes[n].rule = Rule::P2p6;
+            }
         }
     }
 
@@ -545,6 +562,8 @@ impl Machine {
         let what = self.waiting_text(node);
         self.find(state, rule, about, &ops, past, || {
             let mut text = format!("rank {} waits {what} ({})", op.rank.0, self.at(&op));
+            // It waits for something from somebody, or in something for somebody.
+            let of = if what.contains("for ") { "from" } else { "for" };
             match (node.never, other) {
                 (Some(rank), Some(last)) if rule == Rule::Win7 => {
                     text.push_str(&format!(
@@ -560,24 +579,29 @@ impl Machine {
                 }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(
-                        " for rank {}, which ended without it (last at {})",
+                        " {of} rank {}, which ended without it (last at {})",
                         rank.0,
                         self.at(&last)
                     ));
                 }
-                (Some(rank), None) => text.push_str(&format!(" for rank {}, which ended without it", rank.0)),
+                (Some(rank), None) => {
+                    text.push_str(&format!(" {of} rank {}, which ended without it", rank.0))
+                }
                 (None, Some(partner)) => {
                     let partner_text = nodes
                         .iter()
                         .find(|n| n.op == partner)
                         .map_or_else(String::new, |n| self.waiting_text(n));
                     text.push_str(&format!(
-                        " for rank {}, which waits {partner_text} ({})",
+                        " {of} rank {}, which waits {partner_text} ({})",
                         partner.rank.0,
                         self.at(&partner)
                     ));
                     if component.len() > 1 {
                         text.push_str(": a cycle");
+                        if rule == Rule::P2p6 {
+                            text.push_str(", once a group's transfers make two launches");
+                        }
                     }
                 }
                 (None, None) => {}
@@ -623,7 +647,7 @@ impl Machine {
             (Rule::Mutex1, _) => format!("for lock {object}"),
             (Rule::P2p3, _) => format!("in the first use of {object}"),
             (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
-            (Rule::P2p2, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
+            (Rule::P2p2 | Rule::P2p6, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
             (Rule::Graph4, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {

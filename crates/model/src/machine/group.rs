@@ -15,6 +15,16 @@ use crate::fault::{About, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::rank::{Rank, Token};
 
+/// What luck decides when a group ends.
+pub(crate) struct Decided {
+    /// Communicators in the order of their hashes, as far as it matters.
+    order: Vec<CommId>,
+    /// What sends leave in flight, where this group is the first for which it matters.
+    in_flight_bytes: Option<u64>,
+    /// Where its transfers are cut into launches.
+    cuts: Vec<(CommId, u32)>,
+}
+
 impl Machine {
     pub(crate) fn group_start(&self, state: &mut State, rank: Rank, thread: u32) {
         state.rank_mut(rank).threads[thread as usize].group.depth += 1;
@@ -83,15 +93,15 @@ impl Machine {
         transfers.collect()
     }
 
-    /// The order of the communicators that register in this group, as a prefix of the hash order; and what sends
-    /// leave in flight, where this group is the first for which it matters.
+    /// The order of the communicators that register in this group, as a prefix of the hash order; what sends leave
+    /// in flight; and where transfers are cut into launches.
     pub(crate) fn decide_group(
         &self,
         state: &State,
         rank: Rank,
         thread: u32,
         picks: &mut Picks<'_>,
-    ) -> Result<(Vec<CommId>, Option<u64>), Poll> {
+    ) -> Result<Decided, Poll> {
         let mut order = state.shared.comm_order.clone();
         let mut comms: Vec<CommId> = Vec::new();
         for call in &state.ranks[rank.at()].threads[thread as usize].group.calls {
@@ -111,7 +121,10 @@ impl Machine {
             }
         }
         let transfers = Self::grouped_transfers(state, rank, thread);
-        Ok((order, self.decide_in_flight(state, rank, &transfers, picks)?))
+        let in_flight_bytes = self.decide_in_flight(state, rank, &transfers, picks)?;
+        let known = &state.ranks[rank.at()].threads[thread as usize].group.cuts;
+        let cuts = self.decide_cuts(rank, &transfers, known, picks)?;
+        Ok(Decided { order, in_flight_bytes, cuts })
     }
 
     pub(crate) fn group_end(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
@@ -134,7 +147,7 @@ impl Machine {
             return;
         }
         let given = t.picks.clone();
-        let (order, in_flight_bytes) = self
+        let Decided { order, in_flight_bytes, cuts } = self
             .decide_group(state, rank, thread, &mut Picks { given: &given })
             .expect("polled before it runs");
         if order != state.shared.comm_order {
@@ -142,6 +155,12 @@ impl Machine {
         }
         if in_flight_bytes.is_some() {
             state.shared_mut().in_flight_bytes = in_flight_bytes;
+        }
+        if !given.is_empty() {
+            // Decided for good: the end may have to meet other ranks, and then comes here again.
+            let t = &mut state.rank_mut(rank).threads[thread as usize];
+            t.group.cuts.clone_from(&cuts);
+            t.picks.clear();
         }
         for (object, touch) in self.group_objects(state, rank, thread) {
             self.touch(state, rank, thread, object, touch);
@@ -157,7 +176,6 @@ impl Machine {
             return;
         }
         if let Some(comm) = Self::next_registration(state, rank, thread, &order) {
-            state.rank_mut(rank).threads[thread as usize].picks.clear();
             self.arrive_setup(state, rank, thread, comm);
             return;
         }
@@ -188,7 +206,7 @@ impl Machine {
             let launch = Launch { companions, ..launch };
             self.enqueue_launch(state, rank, thread, launch);
         }
-        self.launch_transfers(state, rank, thread, &transfers);
+        self.launch_transfers(state, rank, thread, (&transfers, &cuts));
         state.rank_mut(rank).threads[thread as usize].group = Group::default();
         self.done(state, rank, thread, &[]);
     }

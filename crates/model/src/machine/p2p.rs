@@ -10,7 +10,7 @@ use super::contention::{Object, ObjectKind, Touch};
 use super::memory::overlap;
 use super::poll::{PickOf, Picks, Poll};
 use super::state::{
-    Access, GroupCall, Handshake, Link, Meeting, Message, Progress, Ran, State, StreamOp, Transfer,
+    Access, GroupCall, Handshake, Link, Meeting, Message, Planned, Progress, Ran, State, StreamOp, Transfer,
     Transfers, Work, find,
 };
 use super::value::{CommId, Value};
@@ -55,6 +55,14 @@ impl Transfer {
     }
 }
 
+/// The communicators of transfers, in one order on all ranks.
+fn comms_of(calls: &[(CommId, Token, Arc<Transfer>)]) -> Vec<CommId> {
+    let mut comms: Vec<CommId> = calls.iter().map(|(comm, ..)| *comm).collect();
+    comms.sort_unstable();
+    comms.dedup();
+    comms
+}
+
 impl Link {
     fn about(self) -> About {
         About::Pair(self.comm, self.from, self.to)
@@ -94,7 +102,7 @@ impl Machine {
             self.arrive(state, rank, thread, Meeting::Link(link, handshake));
             return;
         }
-        self.launch_transfers(state, rank, thread, &calls);
+        self.launch_transfers(state, rank, thread, (&calls, &[]));
         self.done(state, rank, thread, &[]);
     }
 
@@ -297,22 +305,72 @@ impl Machine {
         }
     }
 
-    /// Launches transfers: once for each communicator, in one order on all ranks.
+    /// The pairs of a send and a receive in which NCCL plans transfers of one communicator: for each transfer the
+    /// position of its pair. The n-th transfers of all links come before the n+1-th, and of those the nearest first
+    /// (`enqueue.cc:1129-1236`); so an order of pairs is the same on both ends of a link.
+    fn planned(&self, comm: CommId, rank: Rank, transfers: &[&Transfer]) -> Vec<u32> {
+        let mut keys: Vec<(usize, u32)> = Vec::with_capacity(transfers.len());
+        for (at, transfer) in transfers.iter().enumerate() {
+            let link = transfer.link(comm, rank);
+            let same = |earlier: &&&Transfer| earlier.way == transfer.way && earlier.peer == transfer.peer;
+            keys.push((transfers[..at].iter().filter(same).count(), self.distance(link)));
+        }
+        let mut pairs = keys.clone();
+        pairs.sort_unstable();
+        pairs.dedup();
+        let position = |key| pairs.binary_search(key).expect("made of the same");
+        keys.iter().map(|key| u32::try_from(position(key)).expect("few transfers in a group")).collect()
+    }
+
+    /// Where the end of a group cuts the transfers of each communicator. Each rank cuts by bytes of its own
+    /// (`enqueue.cc:1184`, `1608-1610`), so luck decides for each alone. More than one cut is not modelled.
+    pub(crate) fn decide_cuts(
+        &self,
+        rank: Rank,
+        calls: &[(CommId, Token, Arc<Transfer>)],
+        known: &[(CommId, u32)],
+        picks: &mut Picks<'_>,
+    ) -> Result<Vec<(CommId, u32)>, Poll> {
+        let together =
+            self.config.planned_together.unwrap_or_else(|| self.config.platform.planned_together());
+        let mut cuts = known.to_vec();
+        // A pair has two halves at most.
+        if calls.len() <= together as usize {
+            return Ok(cuts);
+        }
+        for comm in comms_of(calls) {
+            if cuts.iter().any(|(of, _)| *of == comm) {
+                continue;
+            }
+            let transfers: Vec<&Transfer> =
+                calls.iter().filter(|(of, ..)| *of == comm).map(|(_, _, transfer)| &**transfer).collect();
+            let link = |transfer: &&Transfer| transfer.link(comm, rank);
+            if transfers.iter().all(|transfer| link(transfer) == link(&transfers[0])) {
+                // Transfers of one link run one after the other anyway.
+                continue;
+            }
+            let pairs = self.planned(comm, rank, &transfers).into_iter().max().map_or(0, |last| last + 1);
+            if pairs > together {
+                let pick = picks.take(|| PickOf::Cut(comm, together), 0..=pairs - together)?;
+                cuts.push((comm, if pick == 0 { pairs } else { together + pick - 1 }));
+            }
+        }
+        Ok(cuts)
+    }
+
+    /// Launches transfers: once for each communicator, in one order on all ranks; twice where a group is cut.
     pub(crate) fn launch_transfers(
         &self,
         state: &mut State,
         rank: Rank,
         thread: u32,
-        calls: &[(CommId, Token, Arc<Transfer>)],
+        (calls, cuts): (&[(CommId, Token, Arc<Transfer>)], &[(CommId, u32)]),
     ) {
-        let mut comms: Vec<CommId> = calls.iter().map(|(comm, ..)| *comm).collect();
-        comms.sort_unstable();
-        comms.dedup();
         let small = self.config.platform.small_transfer_bytes();
         if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
             self.sends.store(true, std::sync::atomic::Ordering::Relaxed);
         }
-        for comm in comms {
+        for comm in comms_of(calls) {
             let mut streams: Vec<Token> = Vec::new();
             let mut transfers: Vec<Transfer> = Vec::new();
             for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
@@ -332,16 +390,45 @@ impl Machine {
                 }
             }
             self.judge_collisions(state, rank, thread, &transfers);
-            // What is only recorded has no place in the order of launches.
-            let recorded = streams.iter().any(|stream| self.records(state, rank, *stream).is_some());
-            let (turn, issue) = if recorded { (0, 0) } else { self.take_turn(state, rank, comm) };
-            let launch = Arc::new(Transfers { comm, turn, issue, streams, transfers });
-            let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-            for stream in &launch.streams {
-                let work = Work::Transfers(Arc::clone(&launch));
-                let op = StreamOp { work, issue: called.clone(), op: launch.op(), replay: None };
-                self.enqueue(state, rank, *stream, op);
+            let first = cuts.iter().find(|(of, _)| *of == comm).map_or(u32::MAX, |(_, pairs)| *pairs);
+            let (one, two) = self.parted(comm, rank, transfers, first);
+            let planned = if two.is_empty() { Planned::Whole } else { Planned::Cut };
+            for transfers in [one, two].into_iter().filter(|part| !part.is_empty()) {
+                let launch =
+                    Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
+                self.launch_part(state, rank, thread, launch);
             }
+        }
+    }
+
+    /// The transfers of the first so many pairs, and the others.
+    fn parted(
+        &self,
+        comm: CommId,
+        rank: Rank,
+        transfers: Vec<Transfer>,
+        pairs: u32,
+    ) -> (Vec<Transfer>, Vec<Transfer>) {
+        if pairs == u32::MAX {
+            return (transfers, Vec::new());
+        }
+        let planned = self.planned(comm, rank, &transfers.iter().collect::<Vec<_>>());
+        let mut planned = planned.into_iter();
+        transfers.into_iter().partition(|_| planned.next().is_some_and(|pair| pair < pairs))
+    }
+
+    /// Enqueues a launch in all its streams.
+    fn launch_part(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Transfers) {
+        // What is only recorded has no place in the order of launches.
+        if !launch.streams.iter().any(|stream| self.records(state, rank, *stream).is_some()) {
+            (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
+        }
+        let launch = Arc::new(launch);
+        let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        for stream in &launch.streams {
+            let work = Work::Transfers(Arc::clone(&launch));
+            let op = StreamOp { work, issue: called.clone(), op: launch.op(), replay: None };
+            self.enqueue(state, rank, *stream, op);
         }
     }
 

@@ -15,10 +15,10 @@ use super::contention::Object;
 use super::pool::Plan;
 use super::state::{State, Status, find};
 use super::thread::Next;
-use super::value::Value;
-use super::{Machine, Mode, ObjectKind};
+use super::value::{CommId, Value};
+use super::{Expectations, Machine, Mode, ObjectKind};
 use crate::program::{FlagAct, Operand, Question, Verb};
-use crate::rank::{Rank, Thread, Token};
+use crate::rank::{PlaceId, Rank, Thread, Token};
 
 /// Which calls may fail, and how often in one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -63,6 +63,9 @@ pub enum PickOf {
     AddressReuse,
     /// Whether NCCL can hold no more than was measured (0), or all but what was measured to hang.
     InFlight,
+    /// Whether the transfers of a group on a communicator make one launch (0), or two, the first with as many pairs
+    /// as certainly make one or with up to all but one.
+    Cut(CommId, u32),
     /// What a pool's history left behind: nothing more (0) or a free segment of the n-th size.
     Havoc(Token),
 }
@@ -127,10 +130,21 @@ impl Machine {
 
     /// Whether the thread's next operation is left out of the program.
     pub(crate) fn left_out(&self, state: &State, rank: Rank, thread: u32) -> bool {
-        !self.config.left_out.is_empty() && {
-            let index = state.ranks[rank.at()].threads[thread as usize].index;
-            self.config.left_out.contains(&(state.original[rank.at()], Thread(thread), index))
-        }
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let listed = !self.config.left_out.is_empty()
+            && self.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
+        let stated = |without: Option<PlaceId>| match t.next_in(&t.stretch) {
+            Next::Op(op) => {
+                matches!(op.verb, Verb::Expect { .. }) && without.is_none_or(|place| place == op.place)
+            }
+            Next::Ask(..) | Next::Return | Next::Unknown => false,
+        };
+        listed
+            || match self.config.expectations {
+                Expectations::Judged => false,
+                Expectations::LeftOutAt(place) => stated(Some(place)),
+                Expectations::LeftOut => stated(None),
+            }
     }
 
     /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks

@@ -116,6 +116,8 @@ pub(crate) struct Group {
     /// What its end will return, because a call inside failed.
     pub(crate) failed: Option<i32>,
     pub(crate) calls: Vec<GroupCall>,
+    /// Where its end cuts the transfers of a communicator: how many pairs the first launch has.
+    pub(crate) cuts: Vec<(CommId, u32)>,
 }
 
 /// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
@@ -284,7 +286,16 @@ pub(crate) struct Transfer {
     pub(crate) op: OpRef,
 }
 
-/// Transfers that one rank launches at once: those of a group on one communicator, or a single one.
+/// What became of the transfers of a group on one communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Planned {
+    /// One launch.
+    Whole,
+    /// Two, of which this is one.
+    Cut,
+}
+
+/// Transfers that one rank launches at once: those of a group on one communicator, part of them, or a single one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Transfers {
     pub(crate) comm: CommId,
@@ -295,6 +306,7 @@ pub(crate) struct Transfers {
     /// It stands in all of these, and begins when it is at the head of each (`enqueue.cc:1669-1673`).
     pub(crate) streams: Vec<Token>,
     pub(crate) transfers: Vec<Transfer>,
+    pub(crate) planned: Planned,
 }
 
 impl Transfers {

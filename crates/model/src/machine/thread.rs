@@ -11,7 +11,7 @@ use super::contention::{Object, Touch, touch};
 use super::pool::Plan;
 use super::state::{Group, Slots, State, Status, ThreadState};
 use super::value::{Address, Buffer, Value};
-use super::{Machine, locked};
+use super::{Kind, Machine, locked};
 use crate::clock::Clock;
 use crate::fault::OpRef;
 use crate::program::{Answer, End, Op, Operand, Question, Stretch, Verb};
@@ -240,15 +240,16 @@ impl Machine {
 
     fn log_next(&self, state: &State, rank: Rank, thread: u32, op: OpRef) {
         let t = &state.ranks[rank.at()].threads[thread as usize];
-        let (text, asks, shown) = match t.next_in(&t.stretch) {
-            Next::Op(op) => (self.op_name(state, rank, &op.verb), false, Self::shown(&op.verb)),
-            Next::Ask(question, _) => (self.question_name(state, rank, question), true, false),
+        let (text, asks, kind) = match t.next_in(&t.stretch) {
+            Next::Op(op) => (self.op_name(state, rank, &op.verb), false, Self::kind(&op.verb)),
+            Next::Ask(question, _) => (self.question_name(state, rank, question), true, Kind::Bookkeeping),
             Next::Return | Next::Unknown => return,
         };
         let mut log = locked(&self.log);
-        // An operation that waits runs in two parts.
-        if log.last().is_none_or(|last| last.op != op) {
-            log.push(super::Logged { op, text, asks, shown });
+        // An operation that waits runs in parts, and other threads in between.
+        let before = log.iter().rfind(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
+        if before.is_none_or(|before| before.op != op) {
+            log.push(super::Logged { op, text, asks, kind });
         }
     }
 
@@ -266,29 +267,66 @@ impl Machine {
         }
     }
 
-    /// What lanes show: the rest is bookkeeping of the program.
-    fn shown(verb: &Verb) -> bool {
-        !matches!(
-            verb,
+    fn kind(verb: &Verb) -> Kind {
+        match verb {
             Verb::Step { .. }
-                | Verb::Spawn { .. }
-                | Verb::Reach { .. }
-                | Verb::Steady
-                | Verb::Measure { .. }
-                | Verb::Overlap { .. }
-                | Verb::Pool { .. }
-                | Verb::PoolLock { .. }
-                | Verb::PoolUnlock { .. }
-                | Verb::MapPut { .. }
-                | Verb::MapPop { .. }
-                | Verb::MapGet { .. }
-                | Verb::MapClear { .. }
-                | Verb::ListPush { .. }
-                | Verb::ListGet { .. }
-                | Verb::ListSet { .. }
-                | Verb::ListPop { .. }
-                | Verb::ListClear { .. }
-        )
+            | Verb::Spawn { .. }
+            | Verb::Reach { .. }
+            | Verb::Steady
+            | Verb::Measure { .. }
+            | Verb::Overlap { .. }
+            | Verb::Pool { .. }
+            | Verb::PoolLock { .. }
+            | Verb::PoolUnlock { .. }
+            | Verb::MapPut { .. }
+            | Verb::MapPop { .. }
+            | Verb::MapGet { .. }
+            | Verb::MapClear { .. }
+            | Verb::ListPush { .. }
+            | Verb::ListGet { .. }
+            | Verb::ListSet { .. }
+            | Verb::ListPop { .. }
+            | Verb::ListClear { .. } => Kind::Bookkeeping,
+            Verb::Expect { .. } => Kind::Expectation,
+            Verb::CommInit { .. }
+            | Verb::CommSplit { .. }
+            | Verb::CommDestroy { .. }
+            | Verb::Register { .. }
+            | Verb::Deregister { .. }
+            | Verb::GroupStart
+            | Verb::GroupEnd
+            | Verb::Collect(_)
+            | Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. }
+            | Verb::Alloc { .. }
+            | Verb::Free { .. }
+            | Verb::Trim { .. }
+            | Verb::Release { .. }
+            | Verb::Havoc { .. }
+            | Verb::MemAlloc { .. }
+            | Verb::Exchange { .. }
+            | Verb::Barrier { .. }
+            | Verb::AllAgree { .. } => Kind::Alike,
+            Verb::Join { .. }
+            | Verb::Exit { .. }
+            | Verb::Transfer(_)
+            | Verb::Kernel { .. }
+            | Verb::Copy { .. }
+            | Verb::EventRecord { .. }
+            | Verb::StreamWait { .. }
+            | Verb::Synchronize { .. }
+            | Verb::IpcExport { .. }
+            | Verb::IpcOpen { .. }
+            | Verb::IpcClose { .. }
+            | Verb::Lock { .. }
+            | Verb::Unlock { .. }
+            | Verb::StoreSet { .. }
+            | Verb::StoreGet { .. }
+            | Verb::StoreDelete { .. }
+            | Verb::Flag { .. } => Kind::InRole,
+        }
     }
 
     fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef, plan: Plan) {

@@ -20,6 +20,7 @@ pub(crate) enum Kind {
     CommOrder,
     AddressReuse,
     InFlight,
+    Cut,
     Havoc,
 }
 
@@ -35,6 +36,7 @@ impl Kind {
             Pick::CommOrder { .. } => Self::CommOrder,
             Pick::AddressReuse { .. } => Self::AddressReuse,
             Pick::InFlight { .. } => Self::InFlight,
+            Pick::Cut { .. } => Self::Cut,
             Pick::Havoc { .. } => Self::Havoc,
         }
     }
@@ -51,6 +53,7 @@ pub(crate) fn number(pick: &Pick) -> u32 {
         Pick::AddressOrder { position } | Pick::HashOrder { position } | Pick::CommOrder { position } => {
             *position
         }
+        Pick::Cut { part } => *part,
         Pick::AddressReuse { which } | Pick::Havoc { which } => *which,
     }
 }
