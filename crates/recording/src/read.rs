@@ -1,0 +1,534 @@
+//! Reads the file of one process: its shapes, and its events in the order of time.
+//!
+//! Events are decoded while they are asked for; what is kept in memory is one extent a thread and the
+//! dictionary. Not here: which ranks the processes are, and what the calls mean.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustc_hash::FxHashMap;
+use thiserror::Error;
+
+use crate::layout::{
+    END, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, HEADER_BYTES, Header, LOST, MAGIC,
+    RETURN, RETURN_VALUES, SHAPE, SIGNATURE, VERSION, tag,
+};
+use crate::value::Value;
+
+/// Why a file could not be read.
+#[derive(Debug, Error)]
+pub enum ReadError {
+    /// The operating system says no.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+    /// Something else than a recording.
+    #[error("{path} is no recording: it does not begin with `rankrec`")]
+    NotARecording {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Written by another rankcheck.
+    #[error(
+        "{path} has format version {found}; this rankcheck reads version {VERSION}: use the one that recorded it"
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        found: u32,
+    },
+    /// What is there cannot have been written by the recorder.
+    #[error("{path} is damaged at byte {at}: {what}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Bytes from its beginning.
+        at: u64,
+        /// What is wrong there.
+        what: String,
+    },
+}
+
+/// A call with its arguments.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// As the vendor spells it.
+    pub name: Box<str>,
+    /// Names of the arguments; one for each value.
+    pub keys: Box<[Box<str>]>,
+    /// The arguments.
+    pub values: Box<[Value]>,
+    /// Whether it was noted, and has no return.
+    pub instant: bool,
+}
+
+impl Shape {
+    /// The argument of this name.
+    #[must_use]
+    pub fn get(&self, key: &str) -> Option<&Value> {
+        self.keys.iter().position(|name| **name == *key).map(|at| &self.values[at])
+    }
+}
+
+/// A shape of one process; equal numbers are equal calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShapeId(pub u32);
+
+/// What happened, and when: nanoseconds since the process began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Event {
+    /// A call was entered, or something was noted.
+    Enter {
+        /// Nanoseconds since the process began.
+        time: u64,
+        /// The host thread.
+        thread: u32,
+        /// The call.
+        call: ShapeId,
+    },
+    /// The innermost open call of the thread returned.
+    Return {
+        /// Nanoseconds since the process began.
+        time: u64,
+        /// The host thread.
+        thread: u32,
+        /// What it returned, where that is worth a word: an error's code, what it made.
+        values: Option<ShapeId>,
+    },
+    /// Events of the thread are missing here.
+    Lost {
+        /// The host thread.
+        thread: u32,
+        /// How many.
+        events: u64,
+    },
+}
+
+/// Where a thread's events end before it ended: the process was killed, or the file was cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Cut {
+    /// The host thread.
+    pub thread: u32,
+    /// Bytes from the beginning of the file.
+    pub at: u64,
+}
+
+/// The file of one process.
+pub struct Process {
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it says of itself.
+    pub header: Header,
+    /// Every shape that was read so far.
+    shapes: Vec<Shape>,
+    known: FxHashMap<Shape, ShapeId>,
+    file: File,
+    threads: Vec<Thread>,
+    /// The thread that the next event is taken from, and the time at which another one's comes first.
+    current: Option<(usize, u64)>,
+    cuts: Vec<Cut>,
+}
+
+/// How far a thread is read.
+struct Thread {
+    number: u32,
+    extents: std::vec::IntoIter<(u64, Extent)>,
+    bytes: Vec<u8>,
+    /// Of the extent in the file.
+    offset: u64,
+    at: usize,
+    sealed: bool,
+    time: u64,
+    signatures: Vec<Signature>,
+    shapes: Vec<ShapeId>,
+    next: Option<Event>,
+    /// Of `next`.
+    next_time: u64,
+}
+
+/// The name of a call and of its arguments, and whether it was only noted.
+struct Signature {
+    name: Box<str>,
+    keys: Box<[Box<str>]>,
+    instant: bool,
+}
+
+impl Process {
+    /// Opens a file and reads where its extents are.
+    ///
+    /// # Errors
+    ///
+    /// If it cannot be read, is no recording, has another version, or is damaged. A file that ends early is
+    /// no error: [`Process::cuts`] says where.
+    pub fn open(path: &Path) -> Result<Self, ReadError> {
+        let io = |source| ReadError::Io { path: path.to_owned(), source };
+        let file = File::open(path).map_err(io)?;
+        let length = file.metadata().map_err(io)?.len();
+        let header = read_header(path, &file, length)?;
+        let mut process = Self {
+            path: path.to_owned(),
+            header,
+            shapes: Vec::new(),
+            known: FxHashMap::default(),
+            file,
+            threads: Vec::new(),
+            current: None,
+            cuts: Vec::new(),
+        };
+        process.index(length)?;
+        for thread in 0..process.threads.len() {
+            process.fetch(thread)?;
+        }
+        Ok(process)
+    }
+
+    /// A shape that an event named.
+    ///
+    /// # Panics
+    ///
+    /// If it is another process's.
+    #[must_use]
+    pub fn shape(&self, id: ShapeId) -> &Shape {
+        &self.shapes[id.0 as usize]
+    }
+
+    /// All shapes of the events so far, in the order of their numbers.
+    #[must_use]
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// Where threads end without having ended, as far as events were read.
+    #[must_use]
+    pub fn cuts(&self) -> &[Cut] {
+        &self.cuts
+    }
+
+    /// The next event of all threads, by time; of one thread in its order.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged there.
+    pub fn next_event(&mut self) -> Result<Option<Event>, ReadError> {
+        let at = match self.current {
+            Some((at, until)) if self.threads[at].next.is_some() && self.threads[at].next_time <= until => at,
+            _ => {
+                let mut order: Vec<usize> =
+                    (0..self.threads.len()).filter(|&at| self.threads[at].next.is_some()).collect();
+                order.sort_by_key(|&at| (self.threads[at].next_time, at));
+                let Some(&first) = order.first() else { return Ok(None) };
+                let until = order.get(1).map_or(u64::MAX, |&second| {
+                    // At equal times the lower thread goes first.
+                    let time = self.threads[second].next_time;
+                    if first < second { time } else { time.saturating_sub(1) }
+                });
+                self.current = Some((first, until));
+                first
+            }
+        };
+        let event = self.threads[at].next.take();
+        self.fetch(at)?;
+        Ok(event)
+    }
+
+    fn damaged(&self, at: u64, what: impl Into<String>) -> ReadError {
+        ReadError::Damaged { path: self.path.clone(), at, what: what.into() }
+    }
+
+    /// Finds the extents of each thread.
+    fn index(&mut self, length: u64) -> Result<(), ReadError> {
+        let mut extents: BTreeMap<u32, Vec<(u64, Extent)>> = BTreeMap::new();
+        let mut at = HEADER_BYTES as u64;
+        while at + EXTENT_HEADER_BYTES as u64 <= length {
+            let mut bytes = [0; EXTENT_HEADER_BYTES];
+            self.file
+                .read_exact_at(&mut bytes, at)
+                .map_err(|source| ReadError::Io { path: self.path.clone(), source })?;
+            if bytes == [0; EXTENT_HEADER_BYTES] {
+                // Room that was made and never used: only at the end, or where a process was killed.
+                at += crate::layout::EXTENT_BYTES as u64;
+                continue;
+            }
+            let Some(extent) = Extent::decode(&bytes) else {
+                return Err(self.damaged(at, "no extent begins here"));
+            };
+            if (extent.length as usize) <= EXTENT_HEADER_BYTES
+                || extent.length as usize > crate::layout::EXTENT_BYTES
+            {
+                return Err(self.damaged(at, format!("an extent of {} bytes", extent.length)));
+            }
+            if extent.used as usize > extent.length as usize - EXTENT_HEADER_BYTES {
+                return Err(self.damaged(at, format!("{} bytes used of {}", extent.used, extent.length)));
+            }
+            let of_thread = extents.entry(extent.thread).or_default();
+            if extent.sequence as usize != of_thread.len() {
+                let what = format!(
+                    "extent {} of thread {} where extent {} was due",
+                    extent.sequence,
+                    extent.thread,
+                    of_thread.len()
+                );
+                return Err(self.damaged(at, what));
+            }
+            of_thread.push((at, extent));
+            at += u64::from(extent.length);
+        }
+        self.threads = extents
+            .into_iter()
+            .map(|(number, extents)| Thread {
+                number,
+                extents: extents.into_iter(),
+                bytes: Vec::new(),
+                offset: 0,
+                at: 0,
+                sealed: true,
+                time: 0,
+                signatures: Vec::new(),
+                shapes: Vec::new(),
+                next: None,
+                next_time: 0,
+            })
+            .collect();
+        Ok(())
+    }
+
+    /// Decodes the thread's next event.
+    fn fetch(&mut self, at: usize) -> Result<(), ReadError> {
+        loop {
+            if self.threads[at].at >= self.threads[at].bytes.len() && !self.load(at)? {
+                return Ok(());
+            }
+            let thread = &mut self.threads[at];
+            let begin = thread.at;
+            match thread.decode(&mut self.shapes, &mut self.known) {
+                Ok(Some(event)) => {
+                    thread.next_time = thread.time;
+                    thread.next = Some(event);
+                    return Ok(());
+                }
+                Ok(None) => {}
+                Err(_) if !thread.sealed => {
+                    // The process was killed while it wrote this event.
+                    let cut = Cut { thread: thread.number, at: thread.offset + begin as u64 };
+                    thread.bytes.clear();
+                    thread.at = 0;
+                    self.cuts.push(cut);
+                }
+                Err(what) => {
+                    let at = thread.offset + begin as u64;
+                    return Err(self.damaged(at, what));
+                }
+            }
+        }
+    }
+
+    /// Reads the thread's next extent.
+    fn load(&mut self, at: usize) -> Result<bool, ReadError> {
+        let thread = &mut self.threads[at];
+        let Some((offset, extent)) = thread.extents.next() else { return Ok(false) };
+        thread.sealed = extent.used > 0;
+        thread.offset = offset + EXTENT_HEADER_BYTES as u64;
+        thread.at = 0;
+        thread.time = extent.time;
+        let length =
+            if thread.sealed { extent.used } else { extent.length - EXTENT_HEADER_BYTES as u32 } as usize;
+        thread.bytes.resize(length, 0);
+        let mut read = 0;
+        while read < length {
+            match self.file.read_at(&mut thread.bytes[read..], thread.offset + read as u64) {
+                Ok(0) => break,
+                Ok(more) => read += more,
+                Err(source) if source.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(ReadError::Io { path: self.path.clone(), source }),
+            }
+        }
+        if read < length {
+            thread.bytes.truncate(read);
+            thread.sealed = false;
+        }
+        if thread.sealed {
+            if crc32fast::hash(&thread.bytes) != extent.checksum {
+                return Err(self.damaged(offset, "the checksum of this extent does not fit its events"));
+            }
+        } else {
+            let cut = Cut { thread: thread.number, at: thread.offset };
+            self.cuts.push(cut);
+        }
+        Ok(true)
+    }
+}
+
+impl Thread {
+    /// The next event; `None` after something that is none. Errors are words.
+    fn decode(
+        &mut self,
+        shapes: &mut Vec<Shape>,
+        known: &mut FxHashMap<Shape, ShapeId>,
+    ) -> Result<Option<Event>, String> {
+        let mut bytes = Bytes { bytes: &self.bytes, at: self.at };
+        let thread = self.number;
+        let code = bytes.varint()?;
+        let event = match u8::try_from(code).unwrap_or(u8::MAX) {
+            _ if code >= ENTER => {
+                let Some(&call) =
+                    usize::try_from(code - ENTER).ok().and_then(|number| self.shapes.get(number))
+                else {
+                    return Err(format!("a call of shape {}, which was not defined", code - ENTER));
+                };
+                self.time = self.time.saturating_add(bytes.varint()?);
+                Some(Event::Enter { time: self.time, thread, call })
+            }
+            END => {
+                // In a sealed extent every byte is used.
+                if self.sealed {
+                    return Err("an end inside an extent".to_owned());
+                }
+                bytes.at = bytes.bytes.len();
+                None
+            }
+            SIGNATURE => {
+                let instant = match bytes.byte()? {
+                    0 => false,
+                    1 => true,
+                    other => return Err(format!("{other} where 0 or 1 was due")),
+                };
+                let name = bytes.text()?;
+                let count = bytes.varint()?;
+                if count > 64 {
+                    return Err(format!("a call with {count} arguments"));
+                }
+                let keys = (0..count).map(|_| bytes.text()).collect::<Result<_, _>>()?;
+                self.signatures.push(Signature { name, keys, instant });
+                None
+            }
+            SHAPE => {
+                let shape = self.shape(&mut bytes)?;
+                self.shapes.push(intern(shape, shapes, known));
+                None
+            }
+            RETURN => {
+                self.time = self.time.saturating_add(bytes.varint()?);
+                Some(Event::Return { time: self.time, thread, values: None })
+            }
+            RETURN_VALUES => {
+                let passed = bytes.varint()?;
+                let shape = self.shape(&mut bytes)?;
+                self.time = self.time.saturating_add(passed);
+                Some(Event::Return { time: self.time, thread, values: Some(intern(shape, shapes, known)) })
+            }
+            FORGET => {
+                self.signatures.clear();
+                self.shapes.clear();
+                None
+            }
+            LOST => Some(Event::Lost { thread, events: bytes.varint()? }),
+            other => return Err(format!("an event of unknown kind {other}")),
+        };
+        self.at = bytes.at;
+        Ok(event)
+    }
+
+    fn shape(&self, bytes: &mut Bytes<'_>) -> Result<Shape, String> {
+        let number = bytes.varint()?;
+        let Some(signature) = usize::try_from(number).ok().and_then(|number| self.signatures.get(number))
+        else {
+            return Err(format!("signature {number}, which was not defined"));
+        };
+        let values = signature.keys.iter().map(|_| bytes.value()).collect::<Result<_, _>>()?;
+        Ok(Shape {
+            name: signature.name.clone(),
+            keys: signature.keys.clone(),
+            values,
+            instant: signature.instant,
+        })
+    }
+}
+
+fn intern(shape: Shape, shapes: &mut Vec<Shape>, known: &mut FxHashMap<Shape, ShapeId>) -> ShapeId {
+    if let Some(&id) = known.get(&shape) {
+        return id;
+    }
+    let id = ShapeId(u32::try_from(shapes.len()).expect("a file has fewer than 2^32 shapes"));
+    shapes.push(shape.clone());
+    known.insert(shape, id);
+    id
+}
+
+/// Bytes that are decoded.
+struct Bytes<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl Bytes<'_> {
+    fn byte(&mut self) -> Result<u8, String> {
+        let byte = self.bytes.get(self.at).copied().ok_or("an event that is cut off")?;
+        self.at += 1;
+        Ok(byte)
+    }
+
+    fn varint(&mut self) -> Result<u64, String> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            number |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err("a number of more than 64 bits".to_owned())
+    }
+
+    fn bytes(&mut self) -> Result<&[u8], String> {
+        let length = self.varint()?;
+        let length = usize::try_from(length).ok().filter(|&length| length <= EVENT_BYTES_MAX);
+        let length = length.ok_or("a text that is too long")?;
+        let bytes = self.bytes.get(self.at..self.at + length).ok_or("an event that is cut off")?;
+        self.at += length;
+        Ok(bytes)
+    }
+
+    fn text(&mut self) -> Result<Box<str>, String> {
+        let bytes = self.bytes()?;
+        std::str::from_utf8(bytes).map(Box::from).map_err(|_| "a text that is not UTF-8".to_owned())
+    }
+
+    fn value(&mut self) -> Result<Value, String> {
+        Ok(match self.byte()? {
+            tag::NONE => Value::None,
+            tag::NUMBER => Value::Number(self.varint()?),
+            tag::SIGNED => {
+                let number = self.varint()?;
+                Value::Signed((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+            }
+            tag::ADDRESS => Value::Address(self.varint()?),
+            tag::TEXT => Value::Text(self.text()?),
+            tag::BYTES => Value::Bytes(self.bytes()?.into()),
+            other => return Err(format!("a value of unknown kind {other}")),
+        })
+    }
+}
+
+fn read_header(path: &Path, file: &File, length: u64) -> Result<Header, ReadError> {
+    let mut bytes = vec![0; HEADER_BYTES.min(usize::try_from(length).unwrap_or(HEADER_BYTES))];
+    file.read_exact_at(&mut bytes, 0).map_err(|source| ReadError::Io { path: path.to_owned(), source })?;
+    if bytes.len() < 16 || bytes[..8] != MAGIC {
+        return Err(ReadError::NotARecording { path: path.to_owned() });
+    }
+    let word = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
+    if word(8) != VERSION {
+        return Err(ReadError::Version { path: path.to_owned(), found: word(8) });
+    }
+    let damaged = |what: String| ReadError::Damaged { path: path.to_owned(), at: 16, what };
+    let json = usize::try_from(word(12)).ok().and_then(|length| bytes.get(16..16 + length));
+    let json = json.ok_or_else(|| damaged("its header is cut off".to_owned()))?;
+    serde_json::from_slice(json).map_err(|error| damaged(format!("its header: {error}")))
+}

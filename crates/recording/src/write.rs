@@ -1,0 +1,391 @@
+//! Writes the events of one host thread into extents.
+//!
+//! Not here: where extents come from ([`Space`]), and what time it is.
+
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::{BuildHasher, Hash};
+
+use crate::layout::{
+    ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE,
+    SIGNATURE, tag,
+};
+use crate::value::{Field, Signature};
+
+/// Where extents come from.
+pub trait Space {
+    /// Goes on to the next extent: zeroed, longer than its header. Returns whether there is one.
+    fn advance(&mut self) -> bool;
+
+    /// The extent, header included. Not called before [`Space::advance`] has returned true.
+    fn extent(&mut self) -> &mut [u8];
+
+    /// The extent is full, or its thread has ended: only its first `length` bytes are used.
+    fn sealed(&mut self, length: usize);
+}
+
+/// How many shapes a thread's dictionary holds before it starts again.
+const SHAPES_MAX: usize = 1 << 16;
+
+/// Writes the events of one host thread.
+pub struct Writer<S: Space> {
+    space: S,
+    thread: u32,
+    sequence: u32,
+    /// Whether the space has an extent that is not sealed.
+    open: bool,
+    /// Of the next event in the extent.
+    at: usize,
+    time: u64,
+    first_time: u64,
+    lost: u64,
+    signatures: FxHashMap<(usize, usize), u32>,
+    /// Hash of a shape's content, and its number. Two shapes are taken for one if their 64-bit hashes agree.
+    shapes: FxHashMap<u64, u32>,
+    scratch: Vec<u8>,
+}
+
+impl<S: Space> Writer<S> {
+    /// A writer for a thread that has written nothing.
+    pub fn new(space: S, thread: u32) -> Self {
+        Self {
+            space,
+            thread,
+            sequence: 0,
+            open: false,
+            at: 0,
+            time: 0,
+            first_time: 0,
+            lost: 0,
+            signatures: FxHashMap::default(),
+            shapes: FxHashMap::default(),
+            scratch: Vec::with_capacity(512),
+        }
+    }
+
+    /// A call was entered at `time` (nanoseconds since the process began), or something was noted.
+    pub fn enter(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
+        debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
+        let key = (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr());
+        let content = {
+            let mut hasher = FxBuildHasher.build_hasher();
+            (key, fields).hash(&mut hasher);
+            std::hash::Hasher::finish(&hasher)
+        };
+        if self.shapes.len() >= SHAPES_MAX {
+            self.forget();
+        }
+        let number = match self.shapes.get(&content) {
+            Some(&number) => number,
+            None => {
+                if !self.define(signature, key, fields) {
+                    return;
+                }
+                let number = u32::try_from(self.shapes.len()).expect("fewer than SHAPES_MAX");
+                self.shapes.insert(content, number);
+                number
+            }
+        };
+        self.scratch.clear();
+        varint(&mut self.scratch, ENTER + u64::from(number));
+        self.timed(time);
+    }
+
+    /// The innermost open call returned, with nothing that is not known from its arguments.
+    pub fn leave(&mut self, time: u64) {
+        self.scratch.clear();
+        self.scratch.push(RETURN);
+        self.timed(time);
+    }
+
+    /// The innermost open call returned these values.
+    pub fn leave_with(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
+        let key = (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr());
+        let Some(number) = self.signature(signature, key) else { return };
+        self.scratch.clear();
+        self.scratch.push(RETURN_VALUES);
+        varint(&mut self.scratch, time.saturating_sub(self.time));
+        varint(&mut self.scratch, u64::from(number));
+        for field in fields {
+            encode(&mut self.scratch, *field);
+        }
+        if self.put() {
+            self.time = time.max(self.time);
+        }
+    }
+
+    /// Ends the last extent.
+    pub fn finish(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        let extent = self.space.extent();
+        let events = &extent[EXTENT_HEADER_BYTES..self.at];
+        let header = Extent {
+            thread: self.thread,
+            sequence: self.sequence,
+            length: u32::try_from(extent.len()).expect("an extent is short"),
+            used: u32::try_from(events.len()).expect("an extent is short"),
+            checksum: crc32fast::hash(events),
+            time: self.first_time,
+        };
+        extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
+        self.sequence += 1;
+        self.space.sealed(self.at);
+    }
+
+    /// An event whose time follows what is in `scratch`.
+    fn timed(&mut self, time: u64) {
+        // An extent that begins here begins with this event's time, so the difference is known after `room`.
+        if !self.room(self.scratch.len() + 10, time) {
+            self.lost += 1;
+            return;
+        }
+        let passed = time.saturating_sub(self.time);
+        varint(&mut self.scratch, passed);
+        self.put();
+        self.time += passed;
+    }
+
+    fn define(&mut self, signature: &Signature, key: (usize, usize), fields: &[Field<'_>]) -> bool {
+        let Some(number) = self.signature(signature, key) else { return false };
+        self.scratch.clear();
+        self.scratch.push(SHAPE);
+        varint(&mut self.scratch, u64::from(number));
+        for field in fields {
+            encode(&mut self.scratch, *field);
+        }
+        self.put()
+    }
+
+    fn signature(&mut self, signature: &Signature, key: (usize, usize)) -> Option<u32> {
+        if let Some(&number) = self.signatures.get(&key) {
+            return Some(number);
+        }
+        self.scratch.clear();
+        self.scratch.push(SIGNATURE);
+        self.scratch.push(u8::from(signature.instant));
+        text(&mut self.scratch, signature.name.as_bytes());
+        varint(&mut self.scratch, signature.keys.len() as u64);
+        for key in signature.keys {
+            text(&mut self.scratch, key.as_bytes());
+        }
+        if !self.put() {
+            return None;
+        }
+        let number = u32::try_from(self.signatures.len()).expect("few signatures");
+        self.signatures.insert(key, number);
+        Some(number)
+    }
+
+    fn forget(&mut self) {
+        self.scratch.clear();
+        self.scratch.push(FORGET);
+        if self.put() {
+            self.signatures.clear();
+            self.shapes.clear();
+        }
+    }
+
+    /// Writes `scratch`. The first byte comes last: a process that is killed in between leaves an end, not half
+    /// an event.
+    fn put(&mut self) -> bool {
+        if self.scratch.len() > EVENT_BYTES_MAX || !self.room(self.scratch.len(), self.time) {
+            self.lost += 1;
+            return false;
+        }
+        let extent = self.space.extent();
+        let (to, from) = (&mut extent[self.at..self.at + self.scratch.len()], &self.scratch[..]);
+        to[1..].copy_from_slice(&from[1..]);
+        compiler_fence(Ordering::Release);
+        to[0] = from[0];
+        self.at += from.len();
+        true
+    }
+
+    /// Makes sure that `length` bytes fit into the extent.
+    fn room(&mut self, length: usize, time: u64) -> bool {
+        if self.open && self.at + length <= self.space.extent().len() {
+            return true;
+        }
+        self.finish();
+        if !self.space.advance() {
+            return false;
+        }
+        self.first_time = time.max(self.time);
+        self.time = self.first_time;
+        let extent = self.space.extent();
+        let header = Extent {
+            thread: self.thread,
+            sequence: self.sequence,
+            length: u32::try_from(extent.len()).expect("an extent is short"),
+            used: 0,
+            checksum: 0,
+            time: self.first_time,
+        };
+        extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
+        self.at = EXTENT_HEADER_BYTES;
+        self.open = true;
+        if self.lost > 0 {
+            let scratch = std::mem::take(&mut self.scratch);
+            self.scratch.push(LOST);
+            varint(&mut self.scratch, self.lost);
+            self.lost = 0;
+            self.put();
+            self.scratch = scratch;
+        }
+        true
+    }
+}
+
+fn text(bytes: &mut Vec<u8>, text: &[u8]) {
+    varint(bytes, text.len() as u64);
+    bytes.extend_from_slice(text);
+}
+
+fn varint(bytes: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        bytes.push(number.to_le_bytes()[0] | 0x80);
+        number >>= 7;
+    }
+    bytes.push(number.to_le_bytes()[0]);
+}
+
+fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
+    match field {
+        Field::None => bytes.push(tag::NONE),
+        Field::Number(number) => {
+            bytes.push(tag::NUMBER);
+            varint(bytes, number);
+        }
+        Field::Signed(number) => {
+            bytes.push(tag::SIGNED);
+            varint(bytes, (number << 1 ^ number >> 63).cast_unsigned());
+        }
+        Field::Address(address) => {
+            bytes.push(tag::ADDRESS);
+            varint(bytes, address);
+        }
+        Field::Text(name) => {
+            bytes.push(tag::TEXT);
+            text(bytes, name.as_bytes());
+        }
+        Field::Bytes(content) => {
+            bytes.push(tag::BYTES);
+            text(bytes, content);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::{EXTENT_BYTES, Header, encode_header};
+    use crate::read::{Event, Process, ReadError};
+    use crate::value::Value;
+
+    /// Extents in memory.
+    struct Memory {
+        done: std::rc::Rc<std::cell::RefCell<Vec<u8>>>,
+        extent: Vec<u8>,
+    }
+
+    impl Space for Memory {
+        fn advance(&mut self) -> bool {
+            self.extent = vec![0; EXTENT_BYTES];
+            true
+        }
+        fn extent(&mut self) -> &mut [u8] {
+            &mut self.extent
+        }
+        fn sealed(&mut self, _: usize) {
+            self.done.borrow_mut().append(&mut self.extent);
+        }
+    }
+
+    const REDUCE: Signature =
+        Signature { name: "ncclAllReduce", keys: &["comm", "count", "place"], instant: false };
+    const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
+
+    fn file(name: &str, calls: u64) -> std::path::PathBuf {
+        let done = std::rc::Rc::default();
+        let mut writer = Writer::new(Memory { done: std::rc::Rc::clone(&done), extent: Vec::new() }, 0);
+        for call in 0..calls {
+            let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
+            writer.enter(call * 1000, &REDUCE, &fields);
+            if call % 7 == 0 {
+                writer.leave_with(call * 1000 + 400, &FAILED, &[Field::Signed(-5)]);
+            } else {
+                writer.leave(call * 1000 + 400);
+            }
+        }
+        writer.finish();
+        let mut bytes = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
+        bytes.append(&mut done.borrow_mut());
+        let path = std::env::temp_dir().join(format!("rankcheck-recording-{name}-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
+        path
+    }
+
+    fn events(path: &std::path::Path) -> Result<(Process, Vec<Event>), ReadError> {
+        let mut process = Process::open(path)?;
+        let mut events = Vec::new();
+        while let Some(event) = process.next_event()? {
+            events.push(event);
+        }
+        Ok((process, events))
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let path = file("whole", 200_000);
+        let (process, events) = events(&path).expect("a whole file");
+        std::fs::remove_file(&path).expect("it was written");
+        assert_eq!(process.header.rank, Some(3));
+        assert!(process.cuts().is_empty());
+        assert_eq!(events.len(), 400_000);
+        for (call, pair) in (0..).zip(events.chunks(2)) {
+            let [Event::Enter { time, call: shape, .. }, Event::Return { time: back, values, .. }] = pair
+            else {
+                panic!("{pair:?}")
+            };
+            assert_eq!((*time, *back), (call * 1000, call * 1000 + 400));
+            assert_eq!(process.shape(*shape).get("count"), Some(&Value::Number(call % 300)));
+            assert_eq!(values.is_some(), call % 7 == 0);
+            if let Some(values) = values {
+                assert_eq!(process.shape(*values).get("code"), Some(&Value::Signed(-5)));
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_file_is_read_up_to_the_cut() {
+        let path = file("cut", 50_000);
+        let whole = std::fs::read(&path).expect("it was written");
+        for length in [4096, 4100, 4128, 5000, 70_000, 70_001, 140_000] {
+            std::fs::write(&path, &whole[..length]).expect("as before");
+            let (process, events) = events(&path).expect("a cut is no damage");
+            assert!(events.len() < 100_000);
+            assert_eq!(length <= 4128, events.is_empty(), "{length}");
+            assert_eq!(process.cuts().is_empty(), length < 4128, "{length}");
+        }
+        std::fs::remove_file(&path).expect("as before");
+    }
+
+    #[test]
+    fn damage_is_an_error_with_its_place() {
+        let path = file("damaged", 1000);
+        let whole = std::fs::read(&path).expect("it was written");
+        for (at, needle) in
+            [(0, "is no recording"), (8, "format version"), (4097, "no extent"), (4500, "checksum")]
+        {
+            let mut bytes = whole.clone();
+            bytes[at] ^= 0x40;
+            std::fs::write(&path, &bytes).expect("as before");
+            let error = events(&path).err().expect("damaged").to_string();
+            assert!(error.contains(needle), "{error}");
+        }
+        std::fs::remove_file(&path).expect("as before");
+    }
+}
