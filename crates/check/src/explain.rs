@@ -192,20 +192,31 @@ pub struct Baseline {
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     verdict: Verdict,
-    ends: BTreeSet<(BTreeSet<(Rule, Arc<str>)>, Vec<RankOutcome>, Class, bool)>,
+    ends: BTreeSet<End>,
+}
+
+/// An end of a run, without what buffers hold.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct End {
+    findings: BTreeSet<(Rule, Arc<str>)>,
+    ranks: Vec<RankOutcome>,
+    class: Class,
+    undefined: bool,
 }
 
 impl Seen {
     fn of(exploration: &Exploration) -> Self {
-        let end = |outcome: &Outcome| {
-            let undefined = outcome.data == Data::Undefined;
-            (outcome.findings.clone(), outcome.ranks.clone(), outcome.class, undefined)
+        let end = |outcome: &Outcome| End {
+            findings: outcome.findings.clone(),
+            ranks: outcome.ranks.clone(),
+            class: outcome.class,
+            undefined: outcome.data == Data::Undefined,
         };
         Self { verdict: Verdict::of(exploration), ends: exploration.outcomes.keys().map(end).collect() }
     }
 
     fn breaks(&self, rule: Rule) -> bool {
-        self.ends.iter().any(|(findings, ..)| findings.iter().any(|(broken, _)| *broken == rule))
+        self.ends.iter().any(|end| end.findings.iter().any(|(broken, _)| *broken == rule))
     }
 }
 

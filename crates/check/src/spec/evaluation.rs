@@ -19,6 +19,9 @@ use crate::recorder::{Recorder, Stop};
 use crate::spec::error::{Texts, place_of, wrong};
 use crate::spec::noun::{Noun, a, take_tested, tested_message};
 
+/// File and position, and the position in the program's file where that is another.
+type Written = (CodeMapId, u32, Option<u32>);
+
 /// One evaluation of one thread of a Starlark program.
 #[derive(Debug, ProvidesStaticType)]
 pub(crate) struct Evaluation {
@@ -26,8 +29,7 @@ pub(crate) struct Evaluation {
     pub(crate) entries: Arc<Entries>,
     pub(crate) assumed: Arc<[String]>,
     texts: Arc<Texts>,
-    /// By file and position, and by the position in the program's file where that is another.
-    places: RefCell<FxHashMap<(CodeMapId, u32, Option<u32>), PlaceId>>,
+    places: RefCell<FxHashMap<Written, PlaceId>>,
     /// The file of the program.
     file: Cell<Option<CodeMapId>>,
     allocated: RefCell<FxHashMap<Token, u32>>,

@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::contention::{Object, ObjectKind, Touch};
+use super::p2p::Called;
 use super::poll::{PickOf, Picks, Poll};
-use super::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State, Transfer};
+use super::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
 use super::value::{CommId, Value};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::KernelPath;
-use crate::rank::{Rank, Token};
+use crate::rank::Rank;
 
 /// What luck decides when a group ends.
 pub(crate) struct Decided {
@@ -80,11 +81,7 @@ impl Machine {
     }
 
     /// The transfers of a thread's group, in the order of the calls.
-    pub(crate) fn grouped_transfers(
-        state: &State,
-        rank: Rank,
-        thread: u32,
-    ) -> Vec<(CommId, Token, Arc<Transfer>)> {
+    pub(crate) fn grouped_transfers(state: &State, rank: Rank, thread: u32) -> Vec<Called> {
         let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
         let transfers = calls.iter().filter_map(|call| match call {
             GroupCall::Transfer { comm, stream, transfer } => Some((*comm, *stream, Arc::clone(transfer))),

@@ -21,6 +21,9 @@ use crate::fault::{About, OpRef, Rule};
 use crate::program::{self, Way};
 use crate::rank::{Rank, Token};
 
+/// A transfer that was called: on which communicator, in which stream.
+pub(crate) type Called = (CommId, Token, Arc<Transfer>);
+
 /// `ncclInvalidUsage`.
 const INVALID_USAGE: i32 = 5;
 
@@ -56,7 +59,7 @@ impl Transfer {
 }
 
 /// The communicators of transfers, in one order on all ranks.
-fn comms_of(calls: &[(CommId, Token, Arc<Transfer>)]) -> Vec<CommId> {
+fn comms_of(calls: &[Called]) -> Vec<CommId> {
     let mut comms: Vec<CommId> = calls.iter().map(|(comm, ..)| *comm).collect();
     comms.sort_unstable();
     comms.dedup();
@@ -154,7 +157,7 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         thread: u32,
-        calls: &[(CommId, Token, Arc<Transfer>)],
+        calls: &[Called],
     ) -> bool {
         let own = |way: Way| calls.iter().filter(move |(_, _, t)| t.peer == rank && t.way == way);
         let of = |comm: CommId, way: Way| own(way).filter(|(other, ..)| *other == comm).count();
@@ -180,12 +183,7 @@ impl Machine {
 
     /// The next handshake that these transfers need. A call goes over its links twice, nearest first, and
     /// returns from none before both ends are there (`transport.cc:123-350`).
-    pub(crate) fn cold_link(
-        &self,
-        state: &State,
-        rank: Rank,
-        calls: &[(CommId, Token, Arc<Transfer>)],
-    ) -> Option<(Link, Handshake)> {
+    pub(crate) fn cold_link(&self, state: &State, rank: Rank, calls: &[Called]) -> Option<(Link, Handshake)> {
         let mut cold: Vec<(CommId, Handshake, u32, Link)> = Vec::new();
         for (comm, _, transfer) in calls {
             let link = transfer.link(*comm, rank);
@@ -237,7 +235,7 @@ impl Machine {
         &self,
         state: &State,
         rank: Rank,
-        calls: &[(CommId, Token, Arc<Transfer>)],
+        calls: &[Called],
         picks: &mut Picks<'_>,
     ) -> Result<Option<u64>, Poll> {
         if self.config.in_flight == InFlight::Nothing || state.shared.in_flight_bytes.is_some() {
@@ -290,13 +288,7 @@ impl Machine {
     }
 
     /// The same, while the call runs that was polled so.
-    fn settle_in_flight(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        calls: &[(CommId, Token, Arc<Transfer>)],
-    ) {
+    fn settle_in_flight(&self, state: &mut State, rank: Rank, thread: u32, calls: &[Called]) {
         let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
         let decided = self.decide_in_flight(state, rank, calls, &mut Picks { given: &given });
         if let Some(bytes) = decided.expect("polled before it runs") {
@@ -327,7 +319,7 @@ impl Machine {
     pub(crate) fn decide_cuts(
         &self,
         rank: Rank,
-        calls: &[(CommId, Token, Arc<Transfer>)],
+        calls: &[Called],
         known: &[(CommId, u32)],
         picks: &mut Picks<'_>,
     ) -> Result<Vec<(CommId, u32)>, Poll> {
@@ -364,7 +356,7 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         thread: u32,
-        (calls, cuts): (&[(CommId, Token, Arc<Transfer>)], &[(CommId, u32)]),
+        (calls, cuts): (&[Called], &[(CommId, u32)]),
     ) {
         let small = self.config.platform.small_transfer_bytes();
         if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
