@@ -192,7 +192,7 @@ impl Lowering<'_> {
             Kind::Exchange => self.exchange(thread, call, origin),
             Kind::Allocate => {
                 let mapped = (&*call.name == "cuMemMap").then(|| number(call, "address"));
-                if let Some(address) = given("address").or(mapped) {
+                if let Some(address) = given("address").or(mapped).filter(|address| *address != 0) {
                     self.allocated(call, address, origin);
                 }
                 Vec::new()
@@ -437,7 +437,8 @@ impl Lowering<'_> {
         let (of, offset_bytes, len_bytes) = match self.memory.find(address, len_bytes) {
             // What lies beyond the end is found by the length that is left.
             Place::In(operand, offset, left) => (operand, offset, len_bytes.min(left)),
-            Place::Unknown if address == 0 => return Operand::Null,
+            // Of no bytes any pointer will do.
+            Place::Unknown if address == 0 && len_bytes > 0 => return Operand::Null,
             Place::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
         };
         Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
