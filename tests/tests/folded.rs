@@ -130,7 +130,7 @@ fn a_long_run_becomes_a_short_one() {
     assert_eq!(folds[0].ranks.len(), 8);
     assert!(left < 0.05, "{left}");
     assert!(found.is_empty(), "{found:?}");
-    assert!(folds[0].to_string().contains("repeat iteration 2 on ranks 0 to 7"), "{}", folds[0]);
+    assert!(folds[0].to_string().contains("repeat iteration 1 on ranks 0 to 7"), "{}", folds[0]);
 }
 
 #[test]

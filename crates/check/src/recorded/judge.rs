@@ -19,8 +19,9 @@ use rankcheck_recording::Value;
 use super::RecordedError;
 use super::divergence::{self, Parting};
 use super::fold::{self, Fold};
+use super::gaps::Gaps;
 use super::lower::{self, Ending, Origin, RankProgram};
-use super::tape::{self, Gaps, Tape, Word};
+use super::tape::{self, Tape, Word};
 use super::world::{self, World};
 use crate::recorder::Names;
 
