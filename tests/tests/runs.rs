@@ -662,9 +662,13 @@ fn a_timeline_has_calls_and_findings() {
     timeline::write(&judged, &mut out).expect("memory can be written");
     let json: serde_json::Value = serde_json::from_slice(&out).expect("it is JSON");
     let events = json["traceEvents"].as_array().expect("a list of events");
-    let named =
-        |name: &str| events.iter().filter(|event| event["name"].as_str().is_some_and(|n| n.contains(name)));
-    assert_eq!(named("ncclAllReduce").filter(|event| event["ph"] == "X").count(), 2);
-    assert_eq!(named("never returned").count(), 2);
-    assert_eq!(named("COLL-3").filter(|event| event["ph"] == "i").count(), 2);
+    let count = |name: &str, phase: &str| {
+        let is = |event: &&serde_json::Value| {
+            event["ph"] == phase && event["name"].as_str().is_some_and(|text| text.contains(name))
+        };
+        events.iter().filter(is).count()
+    };
+    assert_eq!(count("ncclAllReduce", "X"), 2);
+    assert_eq!(count("never returned", "X"), 2);
+    assert_eq!(count("COLL-3", "i"), 2);
 }

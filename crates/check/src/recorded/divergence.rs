@@ -1,5 +1,7 @@
 //! Where ranks part: the first operation on a communicator that two of its members do differently.
 //!
+//! Collectives are compared with collectives and set-up events with set-up events: NCCL matches each by its own
+//! count, and a program may launch before it registers on one rank and after it on another.
 //! It is read off the recording alone, so it is found also behind a hang, and where NCCL would go on.
 //! Not here: what rules say about it ([`super::judge`]).
 
@@ -45,12 +47,32 @@ impl fmt::Display for Act {
     }
 }
 
+/// What is counted by itself on a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counted {
+    /// Registrations and splits.
+    SetUp,
+    /// Collectives.
+    Collective,
+}
+
+impl Act {
+    fn counted(self) -> Counted {
+        match self {
+            Self::Collect(..) => Counted::Collective,
+            Self::Register(_) | Self::Split => Counted::SetUp,
+        }
+    }
+}
+
 /// Two ranks that part.
 #[derive(Debug, Clone)]
 pub struct Parting {
     /// The communicator.
     pub comm: CommId,
-    /// Its n-th operation, from 0; sends and receives are not counted.
+    /// What parts them.
+    pub counted: Counted,
+    /// The n-th of those, from 0.
     pub nth: usize,
     /// A rank, and what it does there.
     pub one: (Rank, Act, PlaceId),
@@ -74,14 +96,18 @@ impl Parting {
                 format!("nothing on rank {}, which ended without it{last}", rank.0)
             }
         };
-        format!("operation #{} of {comm} is {act} on rank {} ({}) and {other}", self.nth, one.0, at(place))
+        let what = match self.counted {
+            Counted::SetUp => "set-up event",
+            Counted::Collective => "collective",
+        };
+        format!("{what} #{} of {comm} is {act} on rank {} ({}) and {other}", self.nth, one.0, at(place))
     }
 }
 
 /// What a rank does on each communicator, in order.
 struct Walk<'a> {
     program: &'a RankProgram,
-    acts: FxHashMap<CommId, Vec<PlaceId>>,
+    acts: FxHashMap<(CommId, Counted), Vec<PlaceId>>,
     ops: FxHashMap<PlaceId, Act>,
 }
 
@@ -106,7 +132,7 @@ impl Walk<'_> {
             if let Operand::Slot(slot) = comm
                 && let Some(comm) = self.comm(*slot)
             {
-                self.acts.entry(comm).or_default().push(op.place);
+                self.acts.entry((comm, act.counted())).or_default().push(op.place);
                 self.ops.insert(op.place, act);
             }
         }
@@ -132,17 +158,22 @@ pub fn partings(recording: &Recording) -> Vec<Parting> {
         })
         .collect();
     let comms = (0..recording.world.comms.len()).map(|at| CommId(u32::try_from(at).expect("numbered so")));
-    comms.filter_map(|comm| parting(recording, comm, &walks)).collect()
+    let both = comms.flat_map(|comm| [(comm, Counted::SetUp), (comm, Counted::Collective)]);
+    both.filter_map(|of| parting(recording, of, &walks)).collect()
 }
 
-fn parting(recording: &Recording, comm: CommId, walks: &[(Rank, Walk<'_>)]) -> Option<Parting> {
+fn parting(
+    recording: &Recording,
+    (comm, counted): (CommId, Counted),
+    walks: &[(Rank, Walk<'_>)],
+) -> Option<Parting> {
     let of = recording.world.comm(comm);
     let members = walks.iter().filter(|(rank, _)| of.rank_of(*rank).is_some());
     let acts = |walk: &'_ Walk<'_>, nth: usize| {
-        let place = *walk.acts.get(&comm)?.get(nth)?;
+        let place = *walk.acts.get(&(comm, counted))?.get(nth)?;
         Some((walk.ops[&place], place))
     };
-    let length = |walk: &Walk<'_>| walk.acts.get(&comm).map_or(0, Vec::len);
+    let length = |walk: &Walk<'_>| walk.acts.get(&(comm, counted)).map_or(0, Vec::len);
     let (longest, first) =
         members.clone().max_by_key(|(rank, walk)| (length(walk), std::cmp::Reverse(*rank)))?;
     let parts = |(rank, walk): &&(Rank, Walk<'_>)| {
@@ -158,5 +189,5 @@ fn parting(recording: &Recording, comm: CommId, walks: &[(Rank, Walk<'_>)]) -> O
     let (nth, other) = members.clone().filter_map(|member| parts(&member)).min()?;
     let (act, place) = acts(first, nth)?;
     let (_, walk) = members.clone().find(|(rank, _)| *rank == other)?;
-    Some(Parting { comm, nth, one: (*longest, act, place), other: (other, acts(walk, nth)) })
+    Some(Parting { comm, counted, nth, one: (*longest, act, place), other: (other, acts(walk, nth)) })
 }
