@@ -478,25 +478,22 @@ impl<'a> Lowering<'a> {
     /// Writes the operations of a call.
     fn put(&mut self, thread: u32, kind: Kind, open: &Open, items: Vec<Item>, returned: Returned) {
         let state = self.threads.entry(thread).or_default();
-        let items = match kind {
-            Kind::GroupStart => {
-                state.depth += 1;
+        if kind == Kind::GroupStart {
+            state.depth += 1;
+            return;
+        }
+        if state.depth > 0 && kind.grouped() {
+            state.grouped.extend(items);
+            return;
+        }
+        let mut items = items;
+        if kind == Kind::GroupEnd {
+            state.depth = state.depth.saturating_sub(1);
+            if state.depth > 0 {
                 return;
             }
-            Kind::GroupEnd => {
-                state.depth = state.depth.saturating_sub(1);
-                if state.depth > 0 {
-                    return;
-                }
-                let grouped = std::mem::take(&mut state.grouped);
-                group::whole(grouped, open.origin)
-            }
-            _ if state.depth > 0 && kind.grouped() => {
-                state.grouped.extend(items);
-                return;
-            }
-            _ => items,
-        };
+            items = group::whole(std::mem::take(&mut state.grouped), open.origin);
+        }
         if !open.held {
             for item in items {
                 self.write(item);
@@ -504,8 +501,8 @@ impl<'a> Lowering<'a> {
             return;
         }
         let background = items.iter().find_map(|item| match item.bind {
-            Bind::Comm(comm) if self.not_blocking.contains(&comm) => Some(comm),
-            _ => None,
+            Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
+            Bind::Nothing | Bind::Window(_) | Bind::Failed(_) => None,
         });
         if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Returned::Never) {
             self.withdraw(open);

@@ -129,11 +129,7 @@ impl Kind {
 
     /// Whether a call of this kind makes a communicator for its caller.
     pub(super) fn makes_comm(self, call: &Shape) -> bool {
-        match self {
-            Self::Init | Self::Shrink => true,
-            Self::Split => color(call) >= 0,
-            _ => false,
-        }
+        matches!(self, Self::Init | Self::Shrink) || self == Self::Split && color(call) >= 0
     }
 }
 
@@ -326,10 +322,10 @@ impl Lowering<'_> {
         let (from, to) = (number(call, "send"), number(call, "recv"));
         let recv = self.buffer(to, needs_recv, origin);
         // The send buffer of a broadcast counts on its root alone.
-        let send = match kind {
-            CollectiveKind::Broadcast { .. } if from != to => recv.clone(),
-            _ if from == to && needs_send == needs_recv => recv.clone(),
-            _ => self.buffer(from, needs_send, origin),
+        let broadcasts = matches!(kind, CollectiveKind::Broadcast { .. });
+        let send = match broadcasts || from == to && needs_send == needs_recv {
+            true => recv.clone(),
+            false => self.buffer(from, needs_send, origin),
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
         let verb = Verb::Collect(Arc::new(Collective {
