@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
 use rankcheck::recorded::fold::{Fold, fold};
-use rankcheck::recorded::judge::{Recording, Verdict, judge, read, read_whole};
+use rankcheck::recorded::judge::{self as judging, Recording, Verdict, read, read_whole};
 use rankcheck::recorded::tape::{Tape, Word, read_all};
 use rankcheck::recorded::world::{CommId, World, files};
 use rankcheck_model::Rank;
@@ -247,7 +247,7 @@ fn folded_and_whole_agree() {
 
 /// All that a judged recording says of the run.
 fn says(recording: Recording) -> (Verdict, Vec<String>) {
-    let judged = judge(recording, None).expect("it is not too long");
+    let judged = judging::judge(recording, None).expect("it is not too long");
     let mut sentences: Vec<String> =
         judged.findings.iter().map(|finding| format!("{:?}: {}", finding.rule, finding.sentence)).collect();
     sentences.extend(judged.partings.iter().map(|parting| parting.sentence(&judged.recording)));
