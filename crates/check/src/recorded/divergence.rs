@@ -112,6 +112,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are every member's")]
     fn walk(&mut self, ops: &[Op]) {
         for op in ops {
             let (comm, act) = match &op.verb {

@@ -1,4 +1,4 @@
-//! Iterations that repeat are judged once: a run of a thousand equal iterations becomes a run of four.
+//! Iterations that repeat are judged once: a run of a thousand equal iterations becomes a run of two.
 //!
 //! [`repeat`] finds, in one process, stretches of calls with a period; [`count`] what one period does to the
 //! communicators; this file takes the same number of periods out of all processes that the stretch ties
@@ -25,13 +25,10 @@ use self::repeat::stretches;
 use super::tape::{Tape, Word};
 use super::world::World;
 
-/// Iterations that stay before those that are taken out.
-///
-/// The first may meet what was there before the loop; what the second meets, the first has left, and so on
-/// for all that follow. A finding about two iterations that are further apart is one about neighbours too.
-const FIRST: u64 = 2;
-/// Iterations that stay behind those that are taken out: what follows the loop meets the last one, and that
-/// one meets its neighbour.
+/// Iterations that stay before those that are taken out: what was there before the loop meets the first.
+const FIRST: u64 = 1;
+/// Iterations that stay behind those that are taken out: what follows the loop meets the last. It also meets the
+/// first, as any iteration met the one before.
 const LAST: u64 = 1;
 /// After so many rounds the rest is judged as it is. Each round folds what the round before brought together:
 /// a loop in a loop.

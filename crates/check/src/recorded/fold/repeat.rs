@@ -23,8 +23,8 @@ pub(super) struct Stretch {
     pub(super) period: usize,
 }
 
-/// Fewer repetitions are no stretch: four iterations stay, and the search for a cut may cost some.
-const REPEATS: usize = 6;
+/// Fewer repetitions are no stretch: two iterations stay, and the search for a cut costs up to two.
+const REPEATS: usize = 4;
 /// Shorter stretches are not worth the trouble.
 const WORDS: usize = 256;
 /// How many later pieces that are equal to a piece are tried as the beginning of the next period.
