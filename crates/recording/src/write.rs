@@ -15,18 +15,19 @@ use crate::value::{Field, Signature};
 
 /// Where extents come from.
 pub trait Space {
-    /// Goes on to the next extent: zeroed, longer than its header. Returns whether there is one.
+    /// Goes on to the next extent: zeroed, longer than its header. Returns whether there is one; if not, the
+    /// extent before it stays the current one.
     fn advance(&mut self) -> bool;
 
     /// The extent, header included. Not called before [`Space::advance`] has returned true.
     fn extent(&mut self) -> &mut [u8];
-
-    /// The extent is full, or its thread has ended: only its first `length` bytes are used.
-    fn sealed(&mut self, length: usize);
 }
 
 /// How many shapes a thread's dictionary holds before it starts again.
 const SHAPES_MAX: usize = 1 << 16;
+
+/// What each extent keeps free, so that it can end with the number of events that found no room.
+const RESERVE: usize = 12;
 
 /// Writes the events of one host thread.
 pub struct Writer<S: Space> {
@@ -115,11 +116,20 @@ impl<S: Space> Writer<S> {
         }
     }
 
-    /// Ends the last extent.
+    /// Ends the last extent, with the number of events that found no room after it.
     pub fn finish(&mut self) {
-        if !std::mem::take(&mut self.open) {
+        if !self.open {
             return;
         }
+        if self.lost > 0 {
+            self.write_lost();
+        }
+        self.seal();
+        self.open = false;
+    }
+
+    /// Says how much of the extent is used, and what its checksum is. What it says may be said again.
+    fn seal(&mut self) {
         let extent = self.space.extent();
         let events = &extent[EXTENT_HEADER_BYTES..self.at];
         let header = Extent {
@@ -131,8 +141,15 @@ impl<S: Space> Writer<S> {
             time: self.first_time,
         };
         extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
-        self.sequence += 1;
-        self.space.sealed(self.at);
+    }
+
+    /// The reserve is for this.
+    fn write_lost(&mut self) {
+        self.scratch.clear();
+        self.scratch.push(LOST);
+        varint(&mut self.scratch, self.lost);
+        self.lost = 0;
+        self.append();
     }
 
     /// An event whose time follows what is in `scratch`.
@@ -195,24 +212,33 @@ impl<S: Space> Writer<S> {
             self.lost += 1;
             return false;
         }
+        self.append();
+        true
+    }
+
+    /// Puts `scratch` where there is room for it.
+    fn append(&mut self) {
         let extent = self.space.extent();
         let (to, from) = (&mut extent[self.at..self.at + self.scratch.len()], &self.scratch[..]);
         to[1..].copy_from_slice(&from[1..]);
         compiler_fence(Ordering::Release);
         to[0] = from[0];
         self.at += from.len();
-        true
     }
 
     /// Makes sure that `length` bytes fit into the extent.
     fn room(&mut self, length: usize, time: u64) -> bool {
-        if self.open && self.at + length <= self.space.extent().len() {
+        if self.open && self.at + length + RESERVE <= self.space.extent().len() {
             return true;
         }
-        self.finish();
+        if self.open {
+            // Before the next one: a process that is killed in between leaves this one whole.
+            self.seal();
+        }
         if !self.space.advance() {
             return false;
         }
+        self.sequence += u32::from(self.open);
         self.first_time = time.max(self.time);
         self.time = self.first_time;
         let extent = self.space.extent();
@@ -229,10 +255,7 @@ impl<S: Space> Writer<S> {
         self.open = true;
         if self.lost > 0 {
             let scratch = std::mem::take(&mut self.scratch);
-            self.scratch.push(LOST);
-            varint(&mut self.scratch, self.lost);
-            self.lost = 0;
-            self.put();
+            self.write_lost();
             self.scratch = scratch;
         }
         true
@@ -287,19 +310,30 @@ mod tests {
 
     /// Extents in memory.
     struct Memory {
-        done: std::rc::Rc<std::cell::RefCell<Vec<u8>>>,
+        done: Done,
         extent: Vec<u8>,
+        /// How many extents there is room for.
+        left: usize,
     }
+
+    /// The extents of a writer that is gone.
+    type Done = std::rc::Rc<std::cell::RefCell<Vec<u8>>>;
 
     impl Space for Memory {
         fn advance(&mut self) -> bool {
+            let Some(left) = self.left.checked_sub(1) else { return false };
+            self.left = left;
+            self.done.borrow_mut().append(&mut self.extent);
             self.extent = vec![0; EXTENT_BYTES];
             true
         }
         fn extent(&mut self) -> &mut [u8] {
             &mut self.extent
         }
-        fn sealed(&mut self, _: usize) {
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
             self.done.borrow_mut().append(&mut self.extent);
         }
     }
@@ -309,8 +343,13 @@ mod tests {
     const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 
     fn file(name: &str, calls: u64) -> std::path::PathBuf {
-        let done = std::rc::Rc::default();
-        let mut writer = Writer::new(Memory { done: std::rc::Rc::clone(&done), extent: Vec::new() }, 0);
+        file_within(name, calls, usize::MAX)
+    }
+
+    fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
+        let done = Done::default();
+        let memory = Memory { done: Done::clone(&done), extent: Vec::new(), left: extents };
+        let mut writer = Writer::new(memory, 0);
         for call in 0..calls {
             let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
             writer.enter(call * 1000, &REDUCE, &fields);
@@ -321,6 +360,7 @@ mod tests {
             }
         }
         writer.finish();
+        drop(writer);
         let mut bytes = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
         bytes.append(&mut done.borrow_mut());
         let path = std::env::temp_dir().join(format!("rankcheck-recording-{name}-{}", std::process::id()));
@@ -371,6 +411,16 @@ mod tests {
             assert_eq!(process.cuts().is_empty(), length < 4128, "{length}");
         }
         std::fs::remove_file(&path).expect("as before");
+    }
+
+    #[test]
+    fn what_found_no_room_is_counted() {
+        let path = file_within("full", 50_000, 2);
+        let (process, events) = events(&path).expect("a full disk is no damage");
+        std::fs::remove_file(&path).expect("as before");
+        assert!(process.cuts().is_empty());
+        let Some(Event::Lost { events: lost, .. }) = events.last() else { panic!("{:?}", events.last()) };
+        assert_eq!(*lost as usize + events.len() - 1, 100_000);
     }
 
     #[test]
