@@ -9,7 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::Mutex;
 
 use rankcheck_recording::{Field, Signature, Writer};
 
@@ -31,7 +31,7 @@ static STOPPED: AtomicBool = AtomicBool::new(false);
 struct Recorder {
     recording: Recording,
     threads: AtomicU32,
-    logs: Mutex<Vec<Weak<Mutex<Log>>>>,
+    logs: Mutex<Vec<&'static Mutex<Log>>>,
     defined: Mutex<HashMap<String, &'static Signature>>,
 }
 
@@ -41,25 +41,11 @@ struct Log {
     writer: Option<Writer<Extents>>,
 }
 
-/// A thread's log, sealed when the thread ends.
-struct Slot(RefCell<Option<(&'static Recorder, Arc<Mutex<Log>>)>>);
-
-impl Drop for Slot {
-    fn drop(&mut self) {
-        let Some((recorder, log)) = self.0.take() else { return };
-        if CURRENT.get().is_some_and(|current| std::ptr::eq(current, recorder)) {
-            close(&log);
-        } else {
-            // It is the parent's, who goes on writing there.
-            std::mem::forget(log);
-        }
-    }
-}
-
+// Neither has a destructor: handlers of the end of the process call NCCL, and run after destructors of threads.
 thread_local! {
     /// Open calls of the vendors; what they call themselves is not recorded.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
-    static SLOT: Slot = const { Slot(RefCell::new(None)) };
+    static SLOT: RefCell<Option<(&'static Recorder, &'static Mutex<Log>)>> = const { RefCell::new(None) };
 }
 
 /// What came back from a call.
@@ -154,11 +140,23 @@ pub(crate) fn end() {
     STOPPED.store(true, Ordering::Relaxed);
     let Some(recorder) = CURRENT.get() else { return };
     if let Ok(logs) = recorder.logs.try_lock() {
-        logs.iter().filter_map(Weak::upgrade).for_each(|log| close(&log));
+        logs.iter().for_each(|log| close(log));
     }
 }
 
-fn close(log: &Arc<Mutex<Log>>) {
+/// The thread ends.
+pub(crate) fn thread_ends() {
+    // Other destructors of the thread may still call NCCL.
+    let _ = DEPTH.try_with(|depth| depth.set(1));
+    let slot = SLOT.try_with(|slot| slot.try_borrow_mut().ok()?.take()).ok().flatten();
+    if let Some((recorder, log)) = slot
+        && CURRENT.get().is_some_and(|current| std::ptr::eq(current, recorder))
+    {
+        close(log);
+    }
+}
+
+fn close(log: &Mutex<Log>) {
     let Ok(mut log) = log.try_lock() else { return };
     if let Some(mut writer) = log.writer.take() {
         writer.finish();
@@ -184,6 +182,26 @@ fn recorder() -> Option<&'static Recorder> {
 }
 
 impl Recorder {
+    /// A log for a thread that has none; those of threads that ended are used again.
+    fn log(&'static self) -> &'static Mutex<Log> {
+        let number = self.threads.fetch_add(1, Ordering::Relaxed);
+        let mut writer = Some(Writer::new(Extents::new(&self.recording), number));
+        let Ok(mut logs) = self.logs.lock() else { return Box::leak(Box::new(Mutex::new(Log { writer }))) };
+        for log in logs.iter() {
+            if let Ok(mut log) = log.try_lock()
+                && log.writer.is_none()
+            {
+                log.writer = writer.take();
+            }
+            if writer.is_none() {
+                return log;
+            }
+        }
+        let log: &'static Mutex<Log> = Box::leak(Box::new(Mutex::new(Log { writer })));
+        logs.push(log);
+        log
+    }
+
     /// The signature of this name and these keys: one for all threads, since writers tell them by their place.
     fn define(&self, name: &str, keys: &[&str], instant: bool) -> Option<&'static Signature> {
         let text = format!("{name}\u{1f}{instant}\u{1f}{}", keys.join("\u{1f}"));
@@ -209,22 +227,17 @@ fn with_log(write: impl FnOnce(&'static Recorder, &mut Writer<Extents>)) {
     let done = catch_unwind(AssertUnwindSafe(|| {
         let Some(recorder) = recorder() else { return };
         let _ = SLOT.try_with(|slot| {
-            let Ok(mut slot) = slot.0.try_borrow_mut() else { return };
-            if slot.as_ref().is_some_and(|(owner, _)| !std::ptr::eq(*owner, recorder)) {
-                // The parent of a fork left it.
-                std::mem::forget(slot.take());
-            }
-            if slot.is_none() {
-                let number = recorder.threads.fetch_add(1, Ordering::Relaxed);
-                let writer = Writer::new(Extents::new(&recorder.recording), number);
-                let log = Arc::new(Mutex::new(Log { writer: Some(writer) }));
-                if let Ok(mut logs) = recorder.logs.lock() {
-                    logs.retain(|log| log.strong_count() > 0);
-                    logs.push(Arc::downgrade(&log));
+            let Ok(mut slot) = slot.try_borrow_mut() else { return };
+            // After a fork the slot is still the parent's.
+            let log = match *slot {
+                Some((owner, log)) if std::ptr::eq(owner, recorder) => log,
+                _ => {
+                    let log = recorder.log();
+                    *slot = Some((recorder, log));
+                    process::watch_thread();
+                    log
                 }
-                *slot = Some((recorder, log));
-            }
-            let Some((_, log)) = &*slot else { return };
+            };
             let Ok(mut log) = log.try_lock() else { return };
             if let Some(writer) = &mut log.writer {
                 write(recorder, writer);

@@ -3,7 +3,7 @@
 //! Not here: what the answers are for.
 
 use std::ptr::{self, NonNull};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use libc::{c_int, c_void};
 
@@ -142,6 +142,33 @@ pub(crate) fn on_exit() {
         libc_on_exit(at_exit, ptr::without_provenance_mut(std::process::id() as usize));
         libc::pthread_atfork(None, None, Some(in_child));
     }
+}
+
+extern "C" fn at_thread_end(_: *mut c_void) {
+    crate::recorder::thread_ends();
+}
+
+/// Asks to be told of the end of this thread. Unlike a destructor of Rust's, this one does not run when the
+/// process ends.
+pub(crate) fn watch_thread() {
+    static KEY: AtomicU64 = AtomicU64::new(u64::MAX);
+    let mut key = KEY.load(Ordering::Acquire);
+    if key == u64::MAX {
+        let mut new = 0;
+        // SAFETY: `new` is written by the call, and the handler is of this library.
+        if unsafe { libc::pthread_key_create(&raw mut new, Some(at_thread_end)) } != 0 {
+            return;
+        }
+        key = u64::from(new);
+        if let Err(there) = KEY.compare_exchange(u64::MAX, key, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: it was made above and has no values.
+            unsafe { libc::pthread_key_delete(new) };
+            key = there;
+        }
+    }
+    let key = libc::pthread_key_t::try_from(key).unwrap_or(0);
+    // SAFETY: the key exists; the value only has to be something.
+    unsafe { libc::pthread_setspecific(key, ptr::without_provenance(1)) };
 }
 
 /// Runs when everything else has ended: later than what is registered while the program runs.
