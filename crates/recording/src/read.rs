@@ -131,6 +131,8 @@ pub struct Process {
     shapes: Vec<Shape>,
     known: FxHashMap<Shape, ShapeId>,
     file: File,
+    /// The headers of all extents and where they begin, in the order of the file.
+    pub(crate) extents: Vec<(u64, Extent)>,
     threads: Vec<Thread>,
     /// The thread that the next event is taken from, and the time at which another one's comes first.
     current: Option<(usize, u64)>,
@@ -146,6 +148,8 @@ struct Thread {
     offset: u64,
     at: usize,
     sealed: bool,
+    /// Whether its end is still to be told in [`Process::cuts`].
+    cut: bool,
     time: u64,
     signatures: Vec<Signature>,
     shapes: Vec<ShapeId>,
@@ -179,6 +183,7 @@ impl Process {
             shapes: Vec::new(),
             known: FxHashMap::default(),
             file,
+            extents: Vec::new(),
             threads: Vec::new(),
             current: None,
             cuts: Vec::new(),
@@ -279,6 +284,7 @@ impl Process {
                 return Err(self.damaged(at, what));
             }
             of_thread.push((at, extent));
+            self.extents.push((at, extent));
             at += u64::from(extent.length);
         }
         self.threads = extents
@@ -290,6 +296,7 @@ impl Process {
                 offset: 0,
                 at: 0,
                 sealed: true,
+                cut: false,
                 time: 0,
                 signatures: Vec::new(),
                 shapes: Vec::new(),
@@ -303,10 +310,17 @@ impl Process {
     /// Decodes the thread's next event.
     fn fetch(&mut self, at: usize) -> Result<(), ReadError> {
         loop {
-            if self.threads[at].at >= self.threads[at].bytes.len() && !self.load(at)? {
-                return Ok(());
-            }
             let thread = &mut self.threads[at];
+            if thread.at >= thread.bytes.len() {
+                if std::mem::take(&mut thread.cut) {
+                    let end = thread.offset + thread.bytes.len() as u64;
+                    self.cuts.push(Cut { thread: thread.number, at: end });
+                }
+                if !self.load(at)? {
+                    return Ok(());
+                }
+                continue;
+            }
             let begin = thread.at;
             match thread.decode(&mut self.shapes, &mut self.known) {
                 Ok(Some(event)) => {
@@ -314,17 +328,15 @@ impl Process {
                     thread.next = Some(event);
                     return Ok(());
                 }
-                Ok(None) => {}
-                Err(_) if !thread.sealed => {
-                    // The process was killed while it wrote this event.
-                    let cut = Cut { thread: thread.number, at: thread.offset + begin as u64 };
-                    thread.bytes.clear();
-                    thread.at = 0;
-                    self.cuts.push(cut);
-                }
-                Err(what) => {
+                Ok(None) if thread.bytes[begin] != END => {}
+                Err(what) if thread.sealed => {
                     let at = thread.offset + begin as u64;
                     return Err(self.damaged(at, what));
+                }
+                // The extent was open when the process ended: it ends here, or in the middle of this event.
+                Ok(None) | Err(_) => {
+                    thread.bytes.truncate(begin);
+                    thread.at = begin;
                 }
             }
         }
@@ -359,8 +371,7 @@ impl Process {
                 return Err(self.damaged(offset, "the checksum of this extent does not fit its events"));
             }
         } else {
-            let cut = Cut { thread: thread.number, at: thread.offset };
-            self.cuts.push(cut);
+            thread.cut = true;
         }
         Ok(true)
     }
@@ -391,7 +402,6 @@ impl Thread {
                 if self.sealed {
                     return Err("an end inside an extent".to_owned());
                 }
-                bytes.at = bytes.bytes.len();
                 None
             }
             SIGNATURE => {

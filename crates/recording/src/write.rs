@@ -414,6 +414,22 @@ mod tests {
     }
 
     #[test]
+    fn a_packed_file_says_the_same() {
+        let path = file("packed", 50_000);
+        let whole = std::fs::read(&path).expect("it was written");
+        for length in [whole.len(), 4096, 4128, 70_001] {
+            std::fs::write(&path, &whole[..length]).expect("as before");
+            let (before, wanted) = events(&path).expect("a cut is no damage");
+            let packed = crate::pack(&path).expect("it can be read and written");
+            assert_eq!(packed.bytes, std::fs::metadata(&path).expect("it is there").len());
+            assert!(packed.bytes <= length as u64 + 64);
+            let (after, found) = events(&path).expect("a packed file is whole");
+            assert_eq!((found, after.cuts().len()), (wanted, before.cuts().len()));
+        }
+        std::fs::remove_file(&path).expect("as before");
+    }
+
+    #[test]
     fn what_found_no_room_is_counted() {
         let path = file_within("full", 50_000, 2);
         let (process, events) = events(&path).expect("a full disk is no damage");
