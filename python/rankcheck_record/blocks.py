@@ -27,21 +27,19 @@ _lock = threading.Lock()
 _seen: dict = {}  # device -> (time of the last event, how many events of that time were told)
 
 
-def attach(memory) -> None:
-    """Begins once CUDA is used; a process that never uses it is left alone."""
+def attach(cuda) -> None:
+    """Begins once torch.cuda is used; a process that never uses it is left alone."""
 
     def begin() -> None:
         try:
-            memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=_HISTORY)
+            cuda.memory._record_memory_history(enabled="all", context="alloc", stacks="python", max_entries=_HISTORY)
         except (TypeError, RuntimeError, AttributeError) as error:
             sys.stderr.write(f"rankcheck: blocks of the allocator are not recorded: {error!r}\n")
             return
         atexit.register(drain)
         threading.Thread(target=_watch, name="rankcheck", daemon=True).start()
 
-    lazy = sys.modules.get("torch.cuda")
-    if lazy is not None and hasattr(lazy, "_lazy_call"):
-        lazy._lazy_call(begin)
+    cuda._lazy_call(begin)
 
 
 def _watch() -> None:

@@ -6,6 +6,7 @@ Not here: how calls get into the recording (`tell.py`), and blocks of the alloca
 import functools
 import importlib.abc
 import inspect
+import os
 import sys
 
 from . import blocks, places, tell
@@ -25,6 +26,8 @@ _STORES = ("TCPStore", "FileStore", "HashStore", "PrefixStore")
 _STORE_CALLS = {"set": "set", "get": "get", "wait": "wait", "add": "add", "delete_key": "delete_key",
                 "check": "check", "compare_set": "compare_set"}  # fmt: skip
 
+# A launcher uses stores too, but is no rank.
+_is_rank = "RANK" in os.environ
 _noted: set = set()
 
 
@@ -84,9 +87,17 @@ def _wrapped(function, name: str, group_at=None, after=None):
         finally:
             tell.leave()
             if after is not None:
-                after()
+                _try(after)
 
     return wrapper
+
+
+def _try(after) -> None:
+    """What is noted afterwards must not fail the program."""
+    try:
+        after()
+    except Exception as error:
+        sys.stderr.write(f"rankcheck: process groups are not recorded: {error!r}\n")
 
 
 def _group(arguments, keywords, at):
@@ -140,6 +151,8 @@ def _wrapped_store(function, method: str):
 
     @functools.wraps(function)
     def wrapper(self, *arguments, **keywords):
+        if not _is_rank:
+            return function(self, *arguments, **keywords)
         key = arguments[0] if arguments else keywords.get("key", keywords.get("keys"))
         if isinstance(key, (list, tuple)):
             key = ",".join(map(str, key))
@@ -155,6 +168,8 @@ def _wrapped_store(function, method: str):
 
 def _note_groups(module) -> None:
     """Notes the process groups that are new, and what process this is when there was none before."""
+    global _is_rank
+    _is_rank = True
     for group, ranks in list(module._world.pg_group_ranks.items()):
         name = getattr(group, "group_name", None)
         if name is None or name in _noted:
@@ -200,12 +215,16 @@ def _memory(module) -> None:
     if hasattr(module, "MemPool"):
         _methods(module.MemPool, "torch.cuda.MemPool", ("__init__",))
     _methods(module, "torch.cuda.memory", ("empty_cache",))
+
+
+def _cuda(module) -> None:
     blocks.attach(module)
 
 
 _MODULES = {
     "torch.distributed.distributed_c10d": _distributed,
     "torch.distributed._symmetric_memory": _symmetric_memory,
+    "torch.cuda": _cuda,
     "torch.cuda.graphs": _graphs,
     "torch.cuda.memory": _memory,
 }

@@ -43,7 +43,7 @@ class Address(int):
     """Pointers and handles."""
 
 
-def encode(name: str, **values) -> bytes:
+def encode(name: str, /, **values) -> bytes:
     """A call as the recorder reads it; see docs/recording-format.md."""
     parts = [name]
     for key, value in values.items():
@@ -75,7 +75,7 @@ def leave() -> None:
         _library.rankcheck_record_leave()
 
 
-def note(name: str, **values) -> None:
+def note(name: str, /, **values) -> None:
     """Something happened."""
     if _library is not None:
         call = encode(name, **values)

@@ -25,6 +25,10 @@ impl Mapping {
     /// behind it would kill the process.
     pub(crate) fn new(file: c_int, at: u64, length: usize) -> Option<Self> {
         let offset = libc::off_t::try_from(at).ok()?;
+        if at + length as u64 > file_size_limit() {
+            // The kernel would send a signal, which ends the process.
+            return None;
+        }
         // SAFETY: it takes numbers alone.
         if unsafe { libc::posix_fallocate(file, offset, libc::off_t::try_from(length).ok()?) } != 0 {
             return None;
@@ -54,6 +58,14 @@ impl Drop for Mapping {
         // SAFETY: `new` mapped it, and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr(), self.mapped) };
     }
+}
+
+/// How long files of this process may become.
+fn file_size_limit() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is written by the call.
+    let code = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    if code == 0 { limit.rlim_cur } else { u64::MAX }
 }
 
 /// Something that a process has and its child of a fork has not.
