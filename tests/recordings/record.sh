@@ -17,7 +17,7 @@ mkdir -p "$out"
 
 run() { # name, deadline, command…
   local name=$1 deadline=$2 began=$SECONDS; shift 2
-  timeout -k 5 "$deadline" "$@" >"$work/$name.log" 2>&1
+  timeout -k 20 "$deadline" "$@" >"$work/$name.log" 2>&1
   local code=$?
   echo "$name code=$code seconds=$((SECONDS - began)) $(grep -h '^digest' "$work/$name.log" | sort | tr '\n' ' ')"
   # 124: the deadline; programs that have to hang end so.
@@ -26,6 +26,10 @@ run() { # name, deadline, command…
 }
 
 for entry in "${programs[@]}"; do
+  if [ $SECONDS -gt "${BUDGET:-450}" ]; then
+    echo "$entry skipped: ${BUDGET:-450} s have passed"
+    continue
+  fi
   program=${entry%%:*} flags=${entry#"$program"}
   flags=${flags#:}
   name=$program${flags//--/-}-$ranks
@@ -33,7 +37,7 @@ for entry in "${programs[@]}"; do
   [ -z "$flags" ] || launch+=("$flags")
   run "$name.plain" 60 "${launch[@]}"
   run "$name.clean" 60 "$rankcheck" record --out "$work/$name/clean" -- "${launch[@]}"
-  run "$name.divergent" 40 "$rankcheck" record --out "$work/$name/divergent" -- "${launch[@]}" --seed-divergence
+  run "$name.divergent" 30 "$rankcheck" record --out "$work/$name/divergent" -- "${launch[@]}" --seed-divergence
 done
 (cd "$work" && tar czf - ./*-"$ranks" ./*.log) >"$out/recordings-$ranks.tar.gz"
 ls -l "$out"
