@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
-use rankcheck::explore::{BoundHit, Bounds, Exploration, explore};
+use rankcheck::explore::{BoundHit, Bounds, Exploration, explore, explore_alone};
 use rankcheck::verify::{self, Verdict};
-use rankcheck_model::{Config, Source};
+use rankcheck_model::{Config, Platform, Source};
 use rankcheck_tests::random::{Fragment, KINDS, program};
 
 use crate::specs::verified;
@@ -150,4 +150,19 @@ fn a_cut_exploration_is_unknown() {
     for bound in ["none", "--max-states", "--max-choices", "--max-steps"] {
         assert!(cuts.get(bound).is_some_and(|n| *n > 0), "no cut hit {bound}");
     }
+}
+
+#[test]
+fn several_threads_find_what_one_finds() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/pool_history.star");
+    let spec = rankcheck::spec::load(&path).expect("the benchmark's spec is good");
+    let check = &spec.checks[0];
+    let source: Arc<dyn Source> = Arc::new(check.source(4, &[], &[]).expect("a good check"));
+    let config = verify::config(check, 4, Platform::V2_28_9, &[]);
+    let several = explore(&source, config.clone(), &Bounds::default()).expect("it evaluates");
+    let one = explore_alone(&source, config, &Bounds::default()).expect("it evaluates");
+    assert!(one.states > 5_000, "{} states are too few for a second thread to help", one.states);
+    let found = |run: &Exploration| (run.states, run.executions, run.steps, run.costs, run.reached.clone());
+    assert_eq!(found(&several), found(&one));
+    assert!(several.outcomes.keys().eq(one.outcomes.keys()), "the outcomes differ");
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{Hash, Hasher};
+use std::num::NonZero;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -324,7 +325,14 @@ impl Model for Search {
 /// Where an exploration stands, for progress on the terminal.
 pub type Progress = dyn Fn(u64) + Send + Sync;
 
+/// States that one thread explores before others help it.
+const ALONE_STATES: u64 = 2_000;
+
 /// Explores every choice of a program within bounds.
+///
+/// What is found is always the same. So are the witnesses of broken rules: breadth-first search by several
+/// threads may come upon a longer run first, so an exploration that finds a rule broken is done by one. Only
+/// which of several runs witnesses an outcome that breaks nothing may differ.
 ///
 /// # Errors
 /// If the program cannot be evaluated.
@@ -333,28 +341,91 @@ pub fn explore(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    let mut config = Config { mode: Mode::Reduced, steps_at_most: bounds.steps, ..config };
     let started = Instant::now();
-    loop {
-        let machine = Arc::new(Machine::new(Arc::clone(source), config.clone()));
-        let collector = Arc::new(Collector::new(bounds.clone(), started));
-        let renumbered = Arc::new(AtomicBool::new(false));
-        let search = Search {
-            machine: Arc::clone(&machine),
-            collector: Arc::clone(&collector),
-            renumbered: Arc::clone(&renumbered),
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
+    if threads > 1 && bounds.states > ALONE_STATES {
+        let first =
+            alone(source, config.clone(), &Bounds { states: ALONE_STATES, ..bounds.clone() }, started)?;
+        if first.bound != Some(BoundHit::States(ALONE_STATES)) {
+            return Ok(first);
+        }
+        if first.broken.is_empty() {
+            let pass = Pass::new(source, first.config, bounds, started, threads);
+            let done = pass.machine.interruption().is_none() && !pass.misnumbered(source);
+            let exploration = pass.collector.exploration(&pass.machine);
+            if done && exploration.bound.is_none() && exploration.broken.is_empty() {
+                return Ok(exploration);
+            }
+        }
+    }
+    alone(source, config, bounds, started)
+}
+
+/// The same with one thread, so that the witness of every outcome is always the same too.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn explore_alone(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+) -> Result<Exploration, SourceError> {
+    alone(source, config, bounds, Instant::now())
+}
+
+/// A search from the beginning to the end, or to what interrupts it.
+struct Pass {
+    machine: Arc<Machine>,
+    collector: Arc<Collector>,
+    renumbered: Arc<AtomicBool>,
+}
+
+impl Pass {
+    fn new(
+        source: &Arc<dyn Source>,
+        config: Config,
+        bounds: &Bounds,
+        started: Instant,
+        threads: usize,
+    ) -> Self {
+        let pass = Self {
+            machine: Arc::new(Machine::new(Arc::clone(source), config)),
+            collector: Arc::new(Collector::new(bounds.clone(), started)),
+            renumbered: Arc::new(AtomicBool::new(false)),
         };
-        let checker = search.checker().spawn_bfs().join();
-        drop(checker);
-        // A rank that looked at its number late was taken for interchangeable before: start again.
-        let distinct = source.symmetry() == Symmetry::Distinct;
-        match machine.interruption() {
-            None if distinct && renumbered.load(Ordering::Relaxed) => {}
-            None => return Ok(collector.exploration(&machine)),
+        let search = Search {
+            machine: Arc::clone(&pass.machine),
+            collector: Arc::clone(&pass.collector),
+            renumbered: Arc::clone(&pass.renumbered),
+        };
+        drop(search.checker().threads(threads).spawn_bfs().join());
+        pass
+    }
+
+    /// Whether a rank looked at its number after ranks were taken for interchangeable.
+    fn misnumbered(&self, source: &Arc<dyn Source>) -> bool {
+        source.symmetry() == Symmetry::Distinct && self.renumbered.load(Ordering::Relaxed)
+    }
+}
+
+/// Explores with one thread, again from the start whenever something turned out to be contended.
+fn alone(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+    started: Instant,
+) -> Result<Exploration, SourceError> {
+    let mut config = Config { mode: Mode::Reduced, steps_at_most: bounds.steps, ..config };
+    loop {
+        let pass = Pass::new(source, config.clone(), bounds, started, 1);
+        let exploration = || pass.collector.exploration(&pass.machine);
+        match pass.machine.interruption() {
+            None if pass.misnumbered(source) => {}
+            None => return Ok(exploration()),
             Some(Interruption::Source(error)) => return Err(error),
             Some(Interruption::Steps(steps)) => {
-                collector.cut(BoundHit::Steps(steps));
-                return Ok(collector.exploration(&machine));
+                pass.collector.cut(BoundHit::Steps(steps));
+                return Ok(exploration());
             }
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
             Some(Interruption::Contended(objects)) => config.contended.extend(objects),
@@ -362,8 +433,8 @@ pub fn explore(
         if let Some(time) = bounds.time
             && started.elapsed() > time
         {
-            collector.cut(BoundHit::Time(time));
-            return Ok(collector.exploration(&machine));
+            pass.collector.cut(BoundHit::Time(time));
+            return Ok(exploration());
         }
     }
 }

@@ -17,7 +17,7 @@ use rankcheck_model::{
 use rustc_hash::{FxHashMap, FxHasher};
 
 /// How many operations one evaluation may record.
-pub const MAX_OPERATIONS: usize = 4_000_000;
+pub const MAX_OPERATIONS: usize = 1_000_000;
 
 /// The strings, places and flags of one source, shared by all its evaluations. Numbers are given out in
 /// order of first use and stay as they are.

@@ -13,7 +13,7 @@ use rankcheck_model::{
 use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
 
 use super::program::{Recording, printed};
-use crate::explore::{BoundHit, Bounds, explore};
+use crate::explore::{BoundHit, Bounds, explore_alone};
 use crate::spec::{Check, Param, Spec, SpecError};
 use crate::verify;
 
@@ -174,7 +174,7 @@ pub fn predicted(
     };
     let config = Config { connections, in_flight: InFlight::OfPlatform, ..config };
     let bounds = Bounds { states: STATES, ..Bounds::default() };
-    let exploration = explore(&source, config, &bounds)?;
+    let exploration = explore_alone(&source, config, &bounds)?;
     let config = exploration.config.clone();
     let outcomes = exploration.outcomes.len();
     let mut witnesses: Vec<_> = exploration.outcomes.into_iter().collect();

@@ -186,8 +186,8 @@ impl Machine {
             if self.interrupted() || self.contended(state, rank, thread) {
                 break;
             }
-            match self.poll(state, rank, thread) {
-                Poll::Run => {}
+            let plan = match self.poll(state, rank, thread) {
+                Poll::Run(plan) => plan,
                 Poll::Pick(..) => break,
                 Poll::Wait => {
                     if self.watches(state, rank, thread) {
@@ -195,9 +195,9 @@ impl Machine {
                     }
                     break;
                 }
-            }
+            };
             let shared = self.mutates_shared(state, rank, thread);
-            self.run_thread(state, rank, thread);
+            self.run_thread(state, rank, thread, plan);
             progressed = true;
             if shared {
                 work.wake_watchers();
@@ -380,8 +380,8 @@ impl Machine {
             match self.poll(state, rank, thread) {
                 Poll::Pick(..) if !contended => return self.picks(state, rank, thread).collect(),
                 Poll::Pick(..) => turns.extend(self.picks(state, rank, thread)),
-                Poll::Run if contended => turns.push(Choice::Thread(rank, Thread(thread))),
-                Poll::Run | Poll::Wait => {}
+                Poll::Run(_) if contended => turns.push(Choice::Thread(rank, Thread(thread))),
+                Poll::Run(_) | Poll::Wait => {}
             }
         }
         if self.config.contended.is_empty() {
@@ -436,7 +436,7 @@ impl Machine {
         for (rank, thread) in self.threads(state) {
             match self.poll(state, rank, thread) {
                 Poll::Wait => {}
-                Poll::Run => steps.push(Choice::Thread(rank, Thread(thread))),
+                Poll::Run(_) => steps.push(Choice::Thread(rank, Thread(thread))),
                 Poll::Pick(..) => steps.extend(self.picks(state, rank, thread)),
             }
         }
@@ -478,7 +478,7 @@ impl Machine {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
                 Some(meeting) => self.everybody_at(state, &meeting),
-                None => self.poll(state, *rank, thread.0) == Poll::Run,
+                None => matches!(self.poll(state, *rank, thread.0), Poll::Run(_)),
             },
             Choice::Pick(rank, thread, picks) => {
                 matches!(self.poll(state, *rank, thread.0), Poll::Pick(..))
@@ -492,18 +492,23 @@ impl Machine {
         }
     }
 
+    /// Runs the next operation of a thread if nothing is open and it need not wait.
+    fn run_polled(&self, state: &mut State, rank: Rank, thread: u32) {
+        if let Poll::Run(plan) = self.poll(state, rank, thread) {
+            self.run_thread(state, rank, thread, plan);
+        }
+    }
+
     /// Takes a choice. In the reduced semantics [`Machine::advance`] follows.
     pub fn take(&self, state: &mut State, choice: &Choice) {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
                 Some(meeting) => self.meet(state, &meeting),
-                None => self.run_thread(state, *rank, thread.0),
+                None => self.run_polled(state, *rank, thread.0),
             },
             Choice::Pick(rank, thread, picks) => {
                 state.rank_mut(*rank).threads[thread.at()].picks.clone_from(picks);
-                if self.poll(state, *rank, thread.0) == Poll::Run {
-                    self.run_thread(state, *rank, thread.0);
-                }
+                self.run_polled(state, *rank, thread.0);
             }
             Choice::Meet(meeting) => self.meet(state, meeting),
             Choice::Transfer(link) => self.run_transfer(state, *link),

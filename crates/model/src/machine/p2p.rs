@@ -267,18 +267,18 @@ impl Machine {
         if self.config.in_flight == InFlight::Nothing
             || state.ranks[rank.at()].threads[thread as usize].group.depth > 0
         {
-            return Poll::Run;
+            return Poll::RUN;
         }
         let (Value::Comm(comm), Value::Buffer(buffer)) =
             (Self::value(state, rank, &call.comm), Self::value(state, rank, &call.buffer))
         else {
-            return Poll::Run;
+            return Poll::RUN;
         };
-        let Some(peer) = self.members(comm).get(call.peer as usize).copied() else { return Poll::Run };
+        let Some(peer) = self.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
         let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref(state, rank, thread));
         let transfer = Transfer { way, peer, buffer, count, dtype, window: None, op };
         let calls = [(comm, call.stream, Arc::new(transfer))];
-        self.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::Run)
+        self.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::RUN)
     }
 
     /// The same, while the call runs that was polled so.

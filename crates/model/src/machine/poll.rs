@@ -12,6 +12,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use super::contention::Object;
+use super::pool::Plan;
 use super::state::{State, Status, find};
 use super::thread::Next;
 use super::value::Value;
@@ -69,9 +70,15 @@ pub enum PickOf {
 /// The result of polling.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Poll {
-    Run,
+    /// It can run, and will do this.
+    Run(Plan),
     Wait,
     Pick(PickOf, RangeInclusive<u32>),
+}
+
+impl Poll {
+    /// It can run, and nothing was open.
+    pub(crate) const RUN: Self = Self::Run(Plan::Nothing);
 }
 
 /// The picks made for an operation, consumed in order while it is decided.
@@ -112,7 +119,7 @@ impl Machine {
         }
         match t.next_in(&t.stretch) {
             Next::Return => Poll::Wait,
-            Next::Op(_) if self.left_out(state, rank, thread) => Poll::Run,
+            Next::Op(_) if self.left_out(state, rank, thread) => Poll::RUN,
             Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
             Next::Op(op) => self.poll_op(state, rank, thread, &op.verb, given),
         }
@@ -133,7 +140,7 @@ impl Machine {
         let mut complete = Vec::new();
         while let Some(picks) = open.pop() {
             match self.poll_given(state, rank, thread, &picks) {
-                Poll::Run | Poll::Wait => complete.push(picks),
+                Poll::Run(_) | Poll::Wait => complete.push(picks),
                 Poll::Pick(_, options) => {
                     for option in options.rev() {
                         let mut longer = picks.clone();
@@ -153,7 +160,7 @@ impl Machine {
         (already..picks.len())
             .filter_map(|at| match self.poll_given(state, rank, thread.0, &picks[..at]) {
                 Poll::Pick(of, _) => Some((of, picks[at])),
-                Poll::Run | Poll::Wait => None,
+                Poll::Run(_) | Poll::Wait => None,
             })
             .collect()
     }
@@ -186,27 +193,27 @@ impl Machine {
             | Question::Trimmed(_)
             | Question::HasWindow { .. } => Ok(()),
         };
-        decided.err().unwrap_or(Poll::Run)
+        decided.err().unwrap_or(Poll::RUN)
     }
 
     fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb, given: &[u32]) -> Poll {
         let r = &state.ranks[rank.at()];
-        let when = |ready: bool| if ready { Poll::Run } else { Poll::Wait };
+        let when = |ready: bool| if ready { Poll::RUN } else { Poll::Wait };
         let mut picks = Picks { given };
         if self.may_die(state, rank, thread, verb) {
             match picks.take(|| PickOf::Fault(FaultOf::Death), 0..=1) {
-                Ok(1) => return Poll::Run,
+                Ok(1) => return Poll::RUN,
                 Ok(_) => {}
                 Err(poll) => return poll,
             }
         }
         if self.forbidden(state, rank, thread, verb).is_some() {
-            return Poll::Run;
+            return Poll::RUN;
         }
         match verb {
             Verb::Join { thread: child } => match Self::value(state, rank, child) {
                 Value::Thread(child) => when(!r.threads[child as usize].running()),
-                _ => Poll::Run,
+                _ => Poll::RUN,
             },
             Verb::Lock { mutex } => {
                 when(find(&r.mutexes, mutex).is_none_or(|at| r.mutexes[at].1.holder.is_none()))
@@ -218,27 +225,27 @@ impl Machine {
                 if self.pool_held(r, *pool, thread) {
                     return Poll::Wait;
                 }
-                self.decide_pool(state, rank, thread, verb, &mut picks).err().unwrap_or(Poll::Run)
+                self.decide_pool(state, rank, thread, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
             }
             Verb::MemAlloc { .. } => {
-                self.decide_mem_alloc(state, rank, verb, &mut picks).err().unwrap_or(Poll::Run)
+                self.decide_mem_alloc(state, rank, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
             }
             Verb::Free { buffer, .. } => when(self.can_free(state, rank, thread, buffer)),
             Verb::Register { .. } => {
-                self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::Run)
+                self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::RUN)
             }
             Verb::CommInit { .. } => match self.decide_fault(state, FaultOf::Init, &mut picks) {
-                Ok(true) => Poll::Run,
-                Ok(false) => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::Run),
+                Ok(true) => Poll::RUN,
+                Ok(false) => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
                 Err(poll) => poll,
             },
-            Verb::CommSplit { .. } => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::Run),
-            Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::Run),
+            Verb::CommSplit { .. } => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
+            Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::RUN),
             Verb::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
             Verb::Synchronize { what } => when(self.drained(state, rank, what)),
             Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
                 Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
-                _ => Poll::Run,
+                _ => Poll::RUN,
             },
             Verb::StoreGet { key } => when(Self::key_is_set(state, *key)),
             Verb::Flag { flag, act, stream: None } => when(Self::flag_allows(state, *flag, *act)),
@@ -282,7 +289,7 @@ impl Machine {
             | Verb::ListGet { .. }
             | Verb::ListSet { .. }
             | Verb::ListPop { .. }
-            | Verb::ListClear { .. } => Poll::Run,
+            | Verb::ListClear { .. } => Poll::RUN,
         }
     }
 

@@ -31,19 +31,23 @@ const SMALL_BYTES: u64 = 1 << 20;
 const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
 const MIN_LARGE_BYTES: u64 = 10 << 20;
 
-/// What an allocation will do.
+/// What luck and the state have decided that an operation will do. Only allocations have something to decide.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Plan {
     /// Out of memory, by a fault.
     Fail,
     /// A block of the pool.
     Block(Placement),
-    /// Segments left behind free, with their addresses.
+    /// Memory of the program's own, at this address.
+    Memory(AddressId),
+    /// Segments left behind free, by length.
     Havoc(Vec<u64>),
     /// Nothing to decide.
     Nothing,
 }
 
 /// Where an allocation finds its block.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Placement {
     /// Deferred frees whose events were seen complete: their blocks return first.
     returned: Vec<(BlockId, Clock)>,
@@ -52,6 +56,7 @@ pub(crate) struct Placement {
     address_order: Option<Vec<Value>>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Found {
     /// A free block, by segment and position.
     Free(usize, usize),
@@ -117,6 +122,11 @@ fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> SmallVec<[(usize, us
         }
     }
     fits
+}
+
+/// Whether a value is the start of this address range.
+fn is_start(value: &Value, address: AddressId) -> bool {
+    matches!(value, Value::Address(Address::Memory(start, 0)) if *start == address)
 }
 
 fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
@@ -213,16 +223,17 @@ impl Machine {
             }
             [_, _, ..] if pool.tie == TieBreak::Address => {
                 let mut order = Cow::Borrowed(&r.address_order[..]);
-                let address = |(s, _): &(usize, usize)| {
-                    Value::Address(Address::Memory(pool.segments[*s].buffer.address, 0))
-                };
-                let addresses: SmallVec<[Value; 8]> = fits.iter().map(address).collect();
-                for address in &addresses {
-                    place(&mut order, address, picks, || PickOf::AddressOrder)?;
+                let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
+                for fit in &fits {
+                    if !order.iter().any(|placed| is_start(placed, address(fit))) {
+                        let start = Value::Address(Address::Memory(address(fit), 0));
+                        place(&mut order, &start, picks, || PickOf::AddressOrder)?;
+                    }
                 }
-                let position = |at: usize| order.iter().position(|placed| *placed == addresses[at]);
-                let lowest = (0..fits.len()).min_by_key(|at| (position(*at), fits[*at].1));
-                let (segment, block) = fits[lowest.expect("several blocks fit")];
+                // Fits come in the order of segments and blocks, so the first one at an address is the lowest.
+                let lowest =
+                    order.iter().find_map(|placed| fits.iter().find(|fit| is_start(placed, address(fit))));
+                let (segment, block) = *lowest.expect("several blocks fit, and each has its place");
                 if let Cow::Owned(order) = order {
                     address_order = Some(order);
                 }
@@ -257,18 +268,26 @@ impl Machine {
         rank: Rank,
         verb: &Verb,
         picks: &mut Picks<'_>,
-    ) -> Result<Option<AddressId>, Poll> {
-        let Verb::MemAlloc { name, len_bytes, .. } = verb else { return Ok(None) };
+    ) -> Result<Plan, Poll> {
+        let Verb::MemAlloc { name, len_bytes, .. } = verb else { unreachable!("an allocation") };
         if self.decide_fault(state, FaultOf::Alloc, picks)? {
-            return Ok(None);
+            return Ok(Plan::Fail);
         }
         let r = &state.ranks[rank.at()];
         let nth = find(&r.made, name).map_or(0, |at| r.made[at].1);
         let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        self.decide_address(r, (Owner::Program(*name), nth), len, picks).map(Some)
+        self.decide_address(r, (Owner::Program(*name), nth), len, picks).map(Plan::Memory)
     }
 
-    pub(crate) fn run_memory(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+    pub(crate) fn run_memory(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        op: OpRef,
+        plan: Plan,
+    ) {
         let touch_pool = |state: &mut State, pool: Token| {
             self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
         };
@@ -298,7 +317,7 @@ impl Machine {
             }
             Verb::Alloc { pool, .. } => {
                 touch_pool(state, *pool);
-                self.alloc(state, rank, thread, verb);
+                self.alloc(state, rank, thread, verb, plan);
             }
             Verb::Trim { pool, release } => {
                 touch_pool(state, *pool);
@@ -313,26 +332,18 @@ impl Machine {
             }
             Verb::Havoc { pool, .. } => {
                 touch_pool(state, *pool);
-                self.havoc(state, rank, thread, *pool, verb);
+                self.havoc(state, rank, thread, *pool, plan);
             }
             Verb::Free { buffer, after } => self.free(state, rank, thread, buffer, *after, op),
-            Verb::MemAlloc { .. } => self.mem_alloc(state, rank, thread, verb),
+            Verb::MemAlloc { .. } => self.mem_alloc(state, rank, thread, verb, plan),
             _ => unreachable!("dispatched by verb"),
         }
     }
 
-    fn given_picks(state: &State, rank: Rank, thread: u32) -> Vec<u32> {
-        state.ranks[rank.at()].threads[thread as usize].picks.clone()
-    }
-
-    fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb) {
+    fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, plan: Plan) {
         let Verb::Alloc { pool: token, name, len_bytes, stream } = verb else {
             unreachable!("an allocation")
         };
-        let given = Self::given_picks(state, rank, thread);
-        let plan = self
-            .decide_pool(state, rank, thread, verb, &mut Picks { given: &given })
-            .unwrap_or_else(|_| unreachable!("polled before it runs"));
         let Plan::Block(Placement { returned, found, address_order }) = plan else {
             state.faults_used += 1;
             self.fail(state, rank, thread, format!("{}.alloc", self.name(*token)), 2);
@@ -400,13 +411,9 @@ impl Machine {
         self.done(state, rank, thread, &[Value::Buffer(buffer)]);
     }
 
-    fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb) {
+    fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, plan: Plan) {
         let Verb::MemAlloc { name, len_bytes, memory } = verb else { unreachable!("an allocation") };
-        let given = Self::given_picks(state, rank, thread);
-        let decided = self
-            .decide_mem_alloc(state, rank, verb, &mut Picks { given: &given })
-            .unwrap_or_else(|_| unreachable!("polled before it runs"));
-        let Some(address) = decided else {
+        let Plan::Memory(address) = plan else {
             state.faults_used += 1;
             self.fail(state, rank, thread, "mem_alloc".to_owned(), 2);
             self.done(state, rank, thread, &[Value::Null]);
@@ -527,11 +534,7 @@ impl Machine {
         self.done(state, rank, thread, &[Value::Trimmed(released.into())]);
     }
 
-    fn havoc(&self, state: &mut State, rank: Rank, thread: u32, pool: Token, verb: &Verb) {
-        let given = Self::given_picks(state, rank, thread);
-        let plan = self
-            .decide_pool(state, rank, thread, verb, &mut Picks { given: &given })
-            .unwrap_or_else(|_| unreachable!("polled before it runs"));
+    fn havoc(&self, state: &mut State, rank: Rank, thread: u32, pool: Token, plan: Plan) {
         let Plan::Havoc(sizes) = plan else { unreachable!("havoc is decided as havoc") };
         for len in sizes {
             let stream = self.source.default_stream();

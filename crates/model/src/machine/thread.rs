@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use super::contention::{Object, Touch, touch};
+use super::pool::Plan;
 use super::state::{Group, Slots, State, Status, ThreadState};
 use super::value::{Address, Buffer, Value};
 use super::{Machine, locked};
@@ -205,8 +206,8 @@ impl Machine {
         }
     }
 
-    /// Runs the next operation of a thread that [`Machine::poll`] said can run.
-    pub(crate) fn run_thread(&self, state: &mut State, rank: Rank, thread: u32) {
+    /// Runs the next operation of a thread that [`Machine::poll`] said can run, as it was decided there.
+    pub(crate) fn run_thread(&self, state: &mut State, rank: Rank, thread: u32, plan: Plan) {
         state.steps += 1;
         let op_ref = self.op_ref(state, rank, thread);
         if self.config.explain == super::Explain::Yes {
@@ -224,7 +225,7 @@ impl Machine {
                     self.done(state, rank, thread, &nulls);
                     return;
                 }
-                self.run_op(state, rank, thread, &op.verb, op_ref);
+                self.run_op(state, rank, thread, &op.verb, op_ref, plan);
             }
         }
     }
@@ -282,7 +283,7 @@ impl Machine {
         )
     }
 
-    fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+    fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef, plan: Plan) {
         if self.dies(state, rank, thread, verb) || self.refused(state, rank, thread, verb, op) {
             return;
         }
@@ -350,7 +351,7 @@ impl Machine {
             | Verb::Trim { .. }
             | Verb::Release { .. }
             | Verb::Havoc { .. }
-            | Verb::MemAlloc { .. } => self.run_memory(state, rank, thread, verb, op),
+            | Verb::MemAlloc { .. } => self.run_memory(state, rank, thread, verb, op, plan),
             Verb::Barrier { members } | Verb::AllAgree { members, .. } => {
                 self.host(state, rank, thread, members);
             }
