@@ -14,7 +14,7 @@ fn evaluate(source: &dyn Source, rank: u32) -> Result<(), SourceError> {
     let mut answers = Vec::new();
     while answers.len() <= 50 {
         match source.stretch(Rank(rank), Entry(0), &answers)?.end {
-            End::Return => return Ok(()),
+            End::Return | End::Cut => return Ok(()),
             End::Ask(..) => answers.push(0),
         }
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
+use rankcheck_tests::recording::Run;
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use serde_json::Value;
 
@@ -313,4 +314,32 @@ fn every_mistake_at_the_prompt_gets_its_diagnostic() {
         wrong.extend(differs_from_golden(&enter().join(golden), &ran.err));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_directory_of_a_recorded_run_is_judged() {
+    let mut recorded = Run::new(2);
+    recorded.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream) = (process.alloc(4 << 20), process.stream());
+        process.from("train.py:3", |p| p.all_reduce(comm, buffer, 1024 << rank, stream));
+        process.synchronize(stream);
+    });
+    recorded.exit();
+    let saved = recorded.save("command");
+    let path = saved.folder.to_string_lossy().into_owned();
+    let ran = run(enter(), &["check", &path, "--format", "json"]);
+    assert_eq!(ran.code, 1, "{}", ran.err);
+    let json: Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    let entry = &json["recordings"][0];
+    assert_eq!(entry["verdict"], "fails");
+    assert_eq!(entry["class"], "latent");
+    assert_eq!(entry["primary"], "COLL-3");
+    assert_eq!(entry["findings"][0]["at"][1]["place"], "train.py:3");
+    let ran = run(enter(), &["check", &path, "specs/rules/group.star", "--quiet"]);
+    wants(&ran, 1, &["FAILS COLL-3", "as expected, 1 not as expected"]);
+    let output = saved.folder.join("timeline.json").to_string_lossy().into_owned();
+    wants(&run(enter(), &["timeline", &path, "-o", &output]), 0, &["timeline.json"]);
+    let empty = folder("no_recording");
+    wants(&run(&empty, &["timeline", "."]), 2, &["holds no recording"]);
 }

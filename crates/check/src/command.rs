@@ -6,6 +6,7 @@ pub mod contract;
 pub mod diff;
 pub mod observed_rules;
 pub mod record;
+pub mod recorded;
 pub mod reproduce;
 
 use std::fmt::Write as _;

@@ -20,9 +20,10 @@ use rankcheck::command::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::command::record::RecordError;
 use rankcheck::device::Served;
 use rankcheck::explore::Bounds;
+use rankcheck::recorded::judge::Judged;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
 use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, device, observation, report, rules, spec, trace, verify};
+use rankcheck::{command, device, observation, recorded, report, rules, spec, trace, verify};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::case::Comms;
 use rankcheck_real::library;
@@ -41,8 +42,26 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check spec files, and folders of them.
+    /// Check spec files, folders of them, and recorded runs.
     Check(CheckArguments),
+    /// Tell where a recorded run leaves the program of a spec.
+    Conform {
+        /// A spec file.
+        spec: PathBuf,
+        /// The folder of a recorded run.
+        folder: PathBuf,
+        /// Only checks whose name contains this.
+        #[arg(long, value_name = "NAME")]
+        check: Option<String>,
+    },
+    /// Write a recorded run as a timeline, with what is found in it, for Perfetto.
+    Timeline {
+        /// The folder of a recorded run.
+        folder: PathBuf,
+        /// Where to.
+        #[arg(short, long, default_value = "timeline.json")]
+        output: PathBuf,
+    },
     /// Run a recorded trace again and tell what happens.
     Replay {
         /// A file written by `check --trace-out`.
@@ -189,7 +208,7 @@ enum Format {
 
 #[derive(Debug, clap::Args)]
 struct CheckArguments {
-    /// Spec files (*.star), or folders of them.
+    /// Spec files (*.star), folders of them, and folders of recorded runs.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// How to report.
@@ -235,6 +254,8 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let code = match arguments.command {
         Command::Check(arguments) => check(&arguments),
+        Command::Conform { spec, folder, check } => conform(&spec, &folder, check.as_deref()),
+        Command::Timeline { folder, output } => timeline(&folder, &output),
         Command::Replay { trace, gpu: false, .. } => replay(&trace),
         Command::Replay { trace, gpu: true, tries } => replay_on_gpus(&trace, tries),
         Command::Diff(arguments) => diff(&arguments),
@@ -285,7 +306,23 @@ struct File {
 }
 
 fn check(arguments: &CheckArguments) -> u8 {
-    let paths = match command::spec_files(&arguments.paths) {
+    let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
+        arguments.paths.iter().cloned().partition(|path| recorded::is_recording(path));
+    let mut judged = Vec::new();
+    for folder in &folders {
+        match recorded::judge::read(folder).and_then(|run| recorded::judge::judge(run, arguments.platform)) {
+            Ok(run) => judged.push(run),
+            Err(error) => return usage(error),
+        }
+    }
+    if paths.is_empty() && !judged.is_empty() {
+        return print_all(&[], &judged, arguments, &Options::default());
+    }
+    check_specs(&paths, &judged, arguments)
+}
+
+fn check_specs(paths: &[PathBuf], judged: &[Judged], arguments: &CheckArguments) -> u8 {
+    let paths = match command::spec_files(paths) {
         Ok(paths) => paths,
         Err(error) => return usage(error),
     };
@@ -326,7 +363,7 @@ fn check(arguments: &CheckArguments) -> u8 {
         },
     };
     let files = run_all(files, arguments, &options);
-    print_all(&files, arguments, &options)
+    print_all(&files, judged, arguments, &options)
 }
 
 fn run_all(specs: Vec<Spec>, arguments: &CheckArguments, options: &Options) -> Vec<File> {
@@ -381,7 +418,7 @@ fn progress(checks: usize) -> ProgressBar {
     bar
 }
 
-fn print_all(files: &[File], arguments: &CheckArguments, options: &Options) -> u8 {
+fn print_all(files: &[File], judged: &[Judged], arguments: &CheckArguments, options: &Options) -> u8 {
     let (mut good, mut unexpected, mut unknown) = (0, 0, 0);
     let mut out = std::io::stdout().lock();
     for file in files {
@@ -413,6 +450,17 @@ fn print_all(files: &[File], arguments: &CheckArguments, options: &Options) -> u
             }
         }
     }
+    for run in judged {
+        match run.verdict {
+            recorded::judge::Verdict::Holds => good += 1,
+            recorded::judge::Verdict::Fails | recorded::judge::Verdict::Hangs => unexpected += 1,
+            recorded::judge::Verdict::Unknown => unknown += 1,
+        }
+        let shown = !arguments.quiet || run.verdict != recorded::judge::Verdict::Holds;
+        if matches!(arguments.format, Format::Text) && shown {
+            let _ = writeln!(out, "{}\n", recorded::report::text(run));
+        }
+    }
     match arguments.format {
         Format::Text => {
             let _ = writeln!(out, "{}", report::summary(good, unexpected, unknown));
@@ -425,7 +473,7 @@ fn print_all(files: &[File], arguments: &CheckArguments, options: &Options) -> u
                     .filter_map(|result| result.as_ref().ok())
                     .map(|c| (&file.spec, c))
             });
-            match serde_json::to_string_pretty(&report::json(all)) {
+            match serde_json::to_string_pretty(&report::json(all, judged)) {
                 Ok(text) => {
                     let _ = writeln!(out, "{text}");
                 }
@@ -471,6 +519,31 @@ fn replay(path: &Path) -> u8 {
             0
         }
         Err(error) => bad(&*error),
+    }
+}
+
+fn conform(spec: &Path, folder: &Path, only: Option<&str>) -> u8 {
+    let compared = match command::recorded::conform(spec, folder, only) {
+        Ok(compared) => compared,
+        Err(error) => return usage(error),
+    };
+    for one in &compared {
+        println!("{}", one.text());
+    }
+    match compared.iter().filter_map(|one| one.leaves.as_ref()).collect::<Vec<_>>()[..] {
+        [] => usage("no check of this spec is for as many ranks as were recorded"),
+        ref all if all.iter().any(|leaves| leaves.is_some()) => 1,
+        _ => 0,
+    }
+}
+
+fn timeline(folder: &Path, output: &Path) -> u8 {
+    match command::recorded::timeline(folder, output) {
+        Ok(()) => {
+            println!("{}", output.display());
+            0
+        }
+        Err(error) => usage(error),
     }
 }
 

@@ -44,6 +44,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use rustc_hash::FxHashMap;
 
 pub use contention::{Object, ObjectKind};
+pub use deadlock::{Awaited, Standing};
 pub use ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
 pub use outcome::{Class, Data, Outcome, RankOutcome};
 pub use poll::{FaultOf, Faults, PickOf};
@@ -72,7 +73,9 @@ pub enum Mode {
 pub enum Explain {
     /// Only rule, object and operations: for exploration.
     No,
-    /// Sentences too: for replays.
+    /// Sentences: for runs that are too long to be told.
+    Sentences,
+    /// Sentences, and every operation in words: for replays.
     Yes,
 }
 
@@ -423,7 +426,7 @@ impl Machine {
             return;
         }
         let sentence = match self.config.explain {
-            Explain::Yes => sentence(),
+            Explain::Sentences | Explain::Yes => sentence(),
             Explain::No => String::new(),
         };
         let finding = Finding { rule, about, ops: ops.to_vec(), past, sentence };
@@ -460,8 +463,6 @@ impl Machine {
 
     /// `file:line` of an operation.
     fn at(&self, op: &OpRef) -> String {
-        let place = self.source.place(op.place);
-        let file = place.file.rsplit('/').next().unwrap_or(&place.file);
-        format!("{file}:{}", place.line)
+        self.source.place(op.place).short()
     }
 }

@@ -19,10 +19,22 @@ pub type Answer = u32;
 pub struct Place {
     /// File as the user named it.
     pub file: Arc<str>,
-    /// Line, from 1.
+    /// Line, from 1; 0 where none is known.
     pub line: u32,
     /// Column, from 1.
     pub column: u32,
+}
+
+impl Place {
+    /// `train.py:12`; the file alone where no line is known.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let file = self.file.rsplit('/').next().unwrap_or(&self.file);
+        match self.line {
+            0 => file.to_owned(),
+            line => format!("{file}:{line}"),
+        }
+    }
 }
 
 /// Names the result of an operation or of a question of one thread of the same rank.
@@ -1078,6 +1090,9 @@ pub enum End {
     Return,
     /// Control flow asks.
     Ask(Question, PlaceId),
+    /// What comes then is not known: the recording of a real run ends here. Nobody waits in vain for a thread
+    /// that stands here, as far as anybody knows.
+    Cut,
 }
 
 /// The operations of one thread between two answers.

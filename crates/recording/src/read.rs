@@ -3,13 +3,16 @@
 //! Events are decoded while they are asked for; what is kept in memory is one extent a thread and the
 //! dictionary. Not here: which ranks the processes are, and what the calls mean.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::fs::File;
+use std::hash::BuildHasher;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
 use thiserror::Error;
 
 use crate::layout::{
@@ -61,9 +64,9 @@ pub enum ReadError {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Shape {
     /// As the vendor spells it.
-    pub name: Box<str>,
+    pub name: Arc<str>,
     /// Names of the arguments; one for each value.
-    pub keys: Box<[Box<str>]>,
+    pub keys: Arc<[Box<str>]>,
     /// The arguments.
     pub values: Box<[Value]>,
     /// Whether it was noted, and has no return.
@@ -127,15 +130,15 @@ pub struct Process {
     pub path: PathBuf,
     /// What it says of itself.
     pub header: Header,
-    /// Every shape that was read so far.
-    shapes: Vec<Shape>,
-    known: FxHashMap<Shape, ShapeId>,
+    dictionary: Dictionary,
     file: File,
     /// The headers of all extents and where they begin, in the order of the file.
     pub(crate) extents: Vec<(u64, Extent)>,
     threads: Vec<Thread>,
-    /// The thread that the next event is taken from, and the time at which another one's comes first.
-    current: Option<(usize, u64)>,
+    /// The thread that the next event is taken from.
+    current: Option<usize>,
+    /// The time of the next event of each other thread that has one.
+    waiting: BinaryHeap<Reverse<(u64, usize)>>,
     cuts: Vec<Cut>,
 }
 
@@ -153,6 +156,8 @@ struct Thread {
     time: u64,
     signatures: Vec<Signature>,
     shapes: Vec<ShapeId>,
+    /// What calls returned, as it is written, since the numbers of signatures began.
+    returned: FxHashMap<Box<[u8]>, ShapeId>,
     next: Option<Event>,
     /// Of `next`.
     next_time: u64,
@@ -160,8 +165,8 @@ struct Thread {
 
 /// The name of a call and of its arguments, and whether it was only noted.
 struct Signature {
-    name: Box<str>,
-    keys: Box<[Box<str>]>,
+    name: Arc<str>,
+    keys: Arc<[Box<str>]>,
     instant: bool,
 }
 
@@ -180,17 +185,18 @@ impl Process {
         let mut process = Self {
             path: path.to_owned(),
             header,
-            shapes: Vec::new(),
-            known: FxHashMap::default(),
+            dictionary: Dictionary::default(),
             file,
             extents: Vec::new(),
             threads: Vec::new(),
             current: None,
+            waiting: BinaryHeap::new(),
             cuts: Vec::new(),
         };
         process.index(length)?;
         for thread in 0..process.threads.len() {
             process.fetch(thread)?;
+            process.wait(thread);
         }
         Ok(process)
     }
@@ -202,13 +208,19 @@ impl Process {
     /// If it is another process's.
     #[must_use]
     pub fn shape(&self, id: ShapeId) -> &Shape {
-        &self.shapes[id.0 as usize]
+        &self.dictionary.shapes[id.0 as usize]
     }
 
     /// All shapes of the events so far, in the order of their numbers.
     #[must_use]
     pub fn shapes(&self) -> &[Shape] {
-        &self.shapes
+        &self.dictionary.shapes
+    }
+
+    /// The header and all shapes, once the events are read.
+    #[must_use]
+    pub fn into_parts(self) -> (Header, Vec<Shape>) {
+        (self.header, self.dictionary.shapes)
     }
 
     /// Where threads end without having ended, as far as events were read.
@@ -222,26 +234,35 @@ impl Process {
     /// # Errors
     ///
     /// If the file is damaged there.
+    #[inline]
     pub fn next_event(&mut self) -> Result<Option<Event>, ReadError> {
         let at = match self.current {
-            Some((at, until)) if self.threads[at].next.is_some() && self.threads[at].next_time <= until => at,
-            _ => {
-                let mut order: Vec<usize> =
-                    (0..self.threads.len()).filter(|&at| self.threads[at].next.is_some()).collect();
-                order.sort_by_key(|&at| (self.threads[at].next_time, at));
-                let Some(&first) = order.first() else { return Ok(None) };
-                let until = order.get(1).map_or(u64::MAX, |&second| {
-                    // At equal times the lower thread goes first.
-                    let time = self.threads[second].next_time;
-                    if first < second { time } else { time.saturating_sub(1) }
-                });
-                self.current = Some((first, until));
+            // At equal times the lower thread goes first.
+            Some(at) if self.threads[at].next.is_some() && self.is_first(at) => at,
+            before => {
+                if let Some(before) = before {
+                    self.wait(before);
+                }
+                self.current = self.waiting.pop().map(|Reverse((_, first))| first);
+                let Some(first) = self.current else { return Ok(None) };
                 first
             }
         };
         let event = self.threads[at].next.take();
         self.fetch(at)?;
         Ok(event)
+    }
+
+    #[inline]
+    fn is_first(&self, at: usize) -> bool {
+        self.waiting.peek().is_none_or(|&Reverse(other)| (self.threads[at].next_time, at) < other)
+    }
+
+    /// The thread has to wait until its next event is the first of all.
+    fn wait(&mut self, at: usize) {
+        if self.threads[at].next.is_some() {
+            self.waiting.push(Reverse((self.threads[at].next_time, at)));
+        }
     }
 
     fn damaged(&self, at: u64, what: impl Into<String>) -> ReadError {
@@ -300,6 +321,7 @@ impl Process {
                 time: 0,
                 signatures: Vec::new(),
                 shapes: Vec::new(),
+                returned: FxHashMap::default(),
                 next: None,
                 next_time: 0,
             })
@@ -308,7 +330,15 @@ impl Process {
     }
 
     /// Decodes the thread's next event.
+    #[inline]
     fn fetch(&mut self, at: usize) -> Result<(), ReadError> {
+        if self.threads[at].frequent() {
+            return Ok(());
+        }
+        self.fetch_any(at)
+    }
+
+    fn fetch_any(&mut self, at: usize) -> Result<(), ReadError> {
         loop {
             let thread = &mut self.threads[at];
             if thread.at >= thread.bytes.len() {
@@ -322,7 +352,7 @@ impl Process {
                 continue;
             }
             let begin = thread.at;
-            match thread.decode(&mut self.shapes, &mut self.known) {
+            match thread.decode(&mut self.dictionary) {
                 Ok(Some(event)) => {
                     thread.next_time = thread.time;
                     thread.next = Some(event);
@@ -378,12 +408,37 @@ impl Process {
 }
 
 impl Thread {
+    /// Decodes the next event if it is of a kind that nearly all are: a call of a known shape is entered, or
+    /// returns nothing, and the numbers are short. Else it leaves everything as it is.
+    #[inline]
+    fn frequent(&mut self) -> bool {
+        // A number of one or two bytes, and the place behind it.
+        let number = |at: usize| match self.bytes.get(at..at + 2) {
+            Some(&[low, _]) if low < 0x80 => Some((u64::from(low), at + 1)),
+            Some(&[low, high]) if high < 0x80 => Some((u64::from(low & 0x7f) | u64::from(high) << 7, at + 2)),
+            _ => None,
+        };
+        let Some((code, at)) = number(self.at) else { return false };
+        let Some((passed, at)) = number(at) else { return false };
+        let time = self.time.saturating_add(passed);
+        let event = if code == u64::from(RETURN) {
+            Event::Return { time, thread: self.number, values: None }
+        } else if code >= ENTER
+            && let Some(&call) = self.shapes.get((code - ENTER) as usize)
+        {
+            Event::Enter { time, thread: self.number, call }
+        } else {
+            return false;
+        };
+        self.time = time;
+        self.next_time = time;
+        self.next = Some(event);
+        self.at = at;
+        true
+    }
+
     /// The next event; `None` after something that is none. Errors are words.
-    fn decode(
-        &mut self,
-        shapes: &mut Vec<Shape>,
-        known: &mut FxHashMap<Shape, ShapeId>,
-    ) -> Result<Option<Event>, String> {
+    fn decode(&mut self, dictionary: &mut Dictionary) -> Result<Option<Event>, String> {
         let mut bytes = Bytes { bytes: &self.bytes, at: self.at };
         let thread = self.number;
         let code = bytes.varint()?;
@@ -416,12 +471,12 @@ impl Thread {
                     return Err(format!("a call with {count} arguments"));
                 }
                 let keys = (0..count).map(|_| bytes.text()).collect::<Result<_, _>>()?;
-                self.signatures.push(Signature { name, keys, instant });
+                self.signatures.push(Signature { name: name.into(), keys, instant });
                 None
             }
             SHAPE => {
                 let shape = self.shape(&mut bytes)?;
-                self.shapes.push(intern(shape, shapes, known));
+                self.shapes.push(dictionary.intern(shape));
                 None
             }
             RETURN => {
@@ -430,13 +485,26 @@ impl Thread {
             }
             RETURN_VALUES => {
                 let passed = bytes.varint()?;
-                let shape = self.shape(&mut bytes)?;
+                let begin = bytes.at;
+                self.skip(&mut bytes)?;
+                let written = &bytes.bytes[begin..bytes.at];
+                let values = match self.returned.get(written) {
+                    Some(&values) => values,
+                    None => {
+                        let values = dictionary.intern(self.shape(&mut Bytes { bytes: written, at: 0 })?);
+                        if self.returned.len() < RETURNED_MAX {
+                            self.returned.insert(written.into(), values);
+                        }
+                        values
+                    }
+                };
                 self.time = self.time.saturating_add(passed);
-                Some(Event::Return { time: self.time, thread, values: Some(intern(shape, shapes, known)) })
+                Some(Event::Return { time: self.time, thread, values: Some(values) })
             }
             FORGET => {
                 self.signatures.clear();
                 self.shapes.clear();
+                self.returned.clear();
                 None
             }
             LOST => Some(Event::Lost { thread, events: bytes.varint()? }),
@@ -446,30 +514,55 @@ impl Thread {
         Ok(event)
     }
 
-    fn shape(&self, bytes: &mut Bytes<'_>) -> Result<Shape, String> {
+    fn signature(&self, bytes: &mut Bytes<'_>) -> Result<&Signature, String> {
         let number = bytes.varint()?;
-        let Some(signature) = usize::try_from(number).ok().and_then(|number| self.signatures.get(number))
-        else {
-            return Err(format!("signature {number}, which was not defined"));
-        };
+        let known = usize::try_from(number).ok().and_then(|number| self.signatures.get(number));
+        known.ok_or_else(|| format!("signature {number}, which was not defined"))
+    }
+
+    fn shape(&self, bytes: &mut Bytes<'_>) -> Result<Shape, String> {
+        let signature = self.signature(bytes)?;
         let values = signature.keys.iter().map(|_| bytes.value()).collect::<Result<_, _>>()?;
         Ok(Shape {
-            name: signature.name.clone(),
-            keys: signature.keys.clone(),
+            name: Arc::clone(&signature.name),
+            keys: Arc::clone(&signature.keys),
             values,
             instant: signature.instant,
         })
     }
+
+    /// Over a signature's number and its values.
+    fn skip(&self, bytes: &mut Bytes<'_>) -> Result<(), String> {
+        let signature = self.signature(bytes)?;
+        signature.keys.iter().try_for_each(|_| bytes.skip_value())
+    }
 }
 
-fn intern(shape: Shape, shapes: &mut Vec<Shape>, known: &mut FxHashMap<Shape, ShapeId>) -> ShapeId {
-    if let Some(&id) = known.get(&shape) {
-        return id;
+/// How many different results of a thread are known as they are written. More are decoded each time.
+const RETURNED_MAX: usize = 1 << 16;
+
+/// The shapes of a process, each once.
+#[derive(Default)]
+struct Dictionary {
+    shapes: Vec<Shape>,
+    /// By hash; where another shape has that hash, the next number that is free.
+    known: FxHashMap<u64, ShapeId>,
+}
+
+impl Dictionary {
+    fn intern(&mut self, shape: Shape) -> ShapeId {
+        let mut hash = FxBuildHasher.hash_one(&shape);
+        while let Some(&id) = self.known.get(&hash) {
+            if self.shapes[id.0 as usize] == shape {
+                return id;
+            }
+            hash = hash.wrapping_add(1);
+        }
+        let id = ShapeId(u32::try_from(self.shapes.len()).expect("a file has fewer than 2^32 shapes"));
+        self.shapes.push(shape);
+        self.known.insert(hash, id);
+        id
     }
-    let id = ShapeId(u32::try_from(shapes.len()).expect("a file has fewer than 2^32 shapes"));
-    shapes.push(shape.clone());
-    known.insert(shape, id);
-    id
 }
 
 /// Bytes that are decoded.
@@ -479,6 +572,7 @@ struct Bytes<'a> {
 }
 
 impl Bytes<'_> {
+    #[inline]
     fn byte(&mut self) -> Result<u8, String> {
         let byte = self.bytes.get(self.at).copied().ok_or("an event that is cut off")?;
         self.at += 1;
@@ -509,6 +603,20 @@ impl Bytes<'_> {
     fn text(&mut self) -> Result<Box<str>, String> {
         let bytes = self.bytes()?;
         std::str::from_utf8(bytes).map(Box::from).map_err(|_| "a text that is not UTF-8".to_owned())
+    }
+
+    fn skip_value(&mut self) -> Result<(), String> {
+        match self.byte()? {
+            tag::NONE => {}
+            tag::NUMBER | tag::SIGNED | tag::ADDRESS => {
+                self.varint()?;
+            }
+            tag::TEXT | tag::BYTES => {
+                self.bytes()?;
+            }
+            other => return Err(format!("a value of unknown kind {other}")),
+        }
+        Ok(())
     }
 
     fn value(&mut self) -> Result<Value, String> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use rankcheck_model::{Data, RankOutcome};
 use serde::Serialize;
 
+use crate::recorded;
 use crate::spec::{Assumption, Param, Spec};
 use crate::verify::{Checked, Run, Verdict, cost, predicted};
 
@@ -20,6 +21,8 @@ pub struct Report {
     pub rankcheck: &'static str,
     /// One entry for each exploration.
     pub checks: Vec<Entry>,
+    /// One entry for each recorded run.
+    pub recordings: Vec<recorded::report::Entry>,
 }
 
 /// One exploration of a check.
@@ -169,14 +172,18 @@ fn entry(spec: &Spec, checked: &Checked, run: &Run) -> Entry {
     }
 }
 
-/// The JSON of all checks.
+/// The JSON of all checks and recorded runs.
 #[must_use]
-pub fn json<'a>(checked: impl IntoIterator<Item = (&'a Spec, &'a Checked)>) -> Report {
+pub fn json<'a>(
+    checked: impl IntoIterator<Item = (&'a Spec, &'a Checked)>,
+    recordings: impl IntoIterator<Item = &'a recorded::judge::Judged>,
+) -> Report {
     let checks = checked
         .into_iter()
         .flat_map(|(spec, checked)| {
             checked.runs.iter().chain(&checked.elsewhere).map(move |run| entry(spec, checked, run))
         })
         .collect();
-    Report { schema_version: SCHEMA_VERSION, rankcheck: env!("CARGO_PKG_VERSION"), checks }
+    let recordings = recordings.into_iter().map(recorded::report::entry).collect();
+    Report { schema_version: SCHEMA_VERSION, rankcheck: env!("CARGO_PKG_VERSION"), checks, recordings }
 }

@@ -161,7 +161,7 @@ fn sentence(explained: &Explanation) -> String {
     let mut text = explained.finding.sentence.clone();
     for op in &explained.named {
         let place = explained.replay.machine.place(op);
-        let at = format!("{}:{}", file_name(&place.file), place.line);
+        let at = place.short();
         let rank = format!("rank {}", op.rank.0);
         if !text.contains(&at) || !text.contains(&rank) {
             let _ = write!(text, "; {rank} at {at}: {}", words(explained, op));
@@ -227,10 +227,7 @@ fn data(out: &mut String, explained: &Explanation) {
 /// The rank-local decision: a pick in which the ranks differ, else the first operation in which they part.
 fn because(out: &mut String, explained: &Explanation) {
     let machine = &explained.replay.machine;
-    let place = |op: &OpRef| {
-        let place = machine.place(op);
-        format!("{}:{}", file_name(&place.file), place.line)
-    };
+    let place = |op: &OpRef| machine.place(op).short();
     let picked: Vec<_> = explained.replay.steps.iter().filter(|step| step.picked).collect();
     let mut by_place: BTreeMap<(String, u32), Vec<(Rank, String)>> = BTreeMap::new();
     for (nth, step) in picked.iter().enumerate() {

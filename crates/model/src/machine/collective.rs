@@ -658,7 +658,9 @@ impl Machine {
                 let lowest = found.iter().map(|(_, nth, _)| *nth).min().expect("found one");
                 let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
                 let sentence = match self.config.explain {
-                    Explain::Yes => self.misregistered(state, one, other, nth, *other_nth),
+                    Explain::Sentences | Explain::Yes => {
+                        self.misregistered(state, one, other, nth, *other_nth)
+                    }
                     Explain::No => String::new(),
                 };
                 self.find(state, Rule::Win2, About::Window(comm, lowest), &ops, past, || sentence);

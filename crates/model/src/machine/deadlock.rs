@@ -37,7 +37,60 @@ struct Node {
     explained: bool,
 }
 
+/// Whom somebody waits for who is blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// Somebody who is blocked too, at this operation.
+    Blocked(OpRef),
+    /// A rank that ended without what is awaited.
+    Ended(Rank),
+    /// A rank of which it is not known what it does next.
+    Unknown(Rank),
+}
+
+/// An operation that is not over when nothing can run any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The operation.
+    pub op: OpRef,
+    /// Where it waits, as in "rank 1 waits in the set-up of tp".
+    pub text: String,
+    /// The stream at whose head it stands; none for a host thread.
+    pub stream: Option<u32>,
+    /// Whom it waits for; nobody where that was found out otherwise.
+    pub awaits: Vec<Awaited>,
+}
+
 impl Machine {
+    /// What stands when nothing can run any more, and who waits for whom.
+    #[must_use]
+    pub fn standing(&self, state: &State) -> Vec<Standing> {
+        let nodes = self.blocked(state);
+        let unknown = |node: &Node| match node.who {
+            Who::Thread(rank, thread) => state.ranks[rank.at()].threads[thread as usize].cut(),
+            Who::Stream(..) => false,
+        };
+        let known = (0..nodes.len()).filter(|at| !unknown(&nodes[*at]));
+        known
+            .map(|at| {
+                let (targets, never) = self.waits_for(state, &nodes, at);
+                let blocked = targets.iter().map(|to| match &nodes[*to] {
+                    node if unknown(node) => Awaited::Unknown(node.op.rank),
+                    node => Awaited::Blocked(node.op),
+                });
+                let awaits = match never {
+                    Some(rank) => vec![Awaited::Ended(rank)],
+                    None => blocked.collect(),
+                };
+                let stream = match nodes[at].who {
+                    Who::Stream(_, stream) => Some(u32::try_from(stream).expect("few streams a rank")),
+                    Who::Thread(..) => None,
+                };
+                Standing { op: nodes[at].op, text: self.waiting_text(&nodes[at]), stream, awaits }
+            })
+            .collect()
+    }
+
     /// Adds a finding for each independent reason why something is blocked.
     pub(crate) fn find_deadlocks(&self, state: &mut State) {
         let mut nodes = self.blocked(state);
@@ -86,7 +139,8 @@ impl Machine {
                     past: thread.clock.past(),
                     waits_for: Vec::new(),
                     never: None,
-                    explained: thread.status == Status::Stuck,
+                    // Of what is not known nothing is found.
+                    explained: thread.status == Status::Stuck || thread.cut(),
                 });
             }
             for (at, (_, stream)) in r.streams.iter().enumerate() {

@@ -43,7 +43,7 @@ impl Machine {
         let stretch = Arc::clone(&state.ranks[rank.at()].threads[thread as usize].stretch);
         let (name, operand) = match state.ranks[rank.at()].threads[thread as usize].next_in(&stretch) {
             Next::Op(crate::program::Op { verb: Verb::Exchange { name, buffer, .. }, .. }) => (*name, buffer),
-            Next::Op(_) | Next::Ask(..) | Next::Return => {
+            Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
                 unreachable!("a member of an exchange stands at it")
             }
         };

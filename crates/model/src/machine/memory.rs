@@ -208,7 +208,9 @@ impl Machine {
         }
         if let Some(other) = race {
             let held = match self.config.explain {
-                super::Explain::Yes => self.show(&self.held_in(state, rank, buffer)),
+                super::Explain::Sentences | super::Explain::Yes => {
+                    self.show(&self.held_in(state, rank, buffer))
+                }
                 super::Explain::No => String::new(),
             };
             self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {

@@ -136,7 +136,7 @@ impl Machine {
                 let polls = match t.next_in(&t.stretch) {
                     Next::Ask(Question::EventQuery { .. }, _) => true,
                     Next::Op(op) => matches!(op.verb, Verb::Alloc { .. }),
-                    Next::Ask(..) | Next::Return => false,
+                    Next::Ask(..) | Next::Return | Next::Unknown => false,
                 };
                 polls && !t.picks.is_empty() && self.poll(state, rank, thread) == Poll::Wait
             })
@@ -245,7 +245,7 @@ impl Machine {
             RankOutcome::GpuHang(format!("{what} on stream {}", self.name(*name)).into())
         });
         for (at, thread) in r.threads.iter().enumerate() {
-            if !thread.running() {
+            if !thread.running() || thread.cut() {
                 continue;
             }
             if let (Next::Op(op), Some(gpu)) = (thread.next_in(&thread.stretch), &gpu)
@@ -276,7 +276,7 @@ impl Machine {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         match t.next_in(&t.stretch) {
             Next::Op(op) => self.op_name(state, rank, &op.verb),
-            Next::Ask(..) | Next::Return => "a question".to_owned(),
+            Next::Ask(..) | Next::Return | Next::Unknown => "a question".to_owned(),
         }
     }
 

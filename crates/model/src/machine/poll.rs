@@ -118,7 +118,7 @@ impl Machine {
             return Poll::Wait;
         }
         match t.next_in(&t.stretch) {
-            Next::Return => Poll::Wait,
+            Next::Return | Next::Unknown => Poll::Wait,
             Next::Op(_) if self.left_out(state, rank, thread) => Poll::RUN,
             Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
             Next::Op(op) => self.poll_op(state, rank, thread, &op.verb, given),
@@ -366,7 +366,7 @@ impl Machine {
         each: &mut dyn FnMut(Object),
     ) {
         match next {
-            Next::Return => {}
+            Next::Return | Next::Unknown => {}
             Next::Ask(question, _) => match question {
                 Question::MapHas { map, .. } | Question::MapItems { map, .. } => {
                     each(Object::named(ObjectKind::Map, *map));

@@ -22,6 +22,7 @@ pub(crate) enum Next<'a> {
     Op(&'a Op),
     Ask(&'a Question, PlaceId),
     Return,
+    Unknown,
 }
 
 impl ThreadState {
@@ -31,6 +32,7 @@ impl ThreadState {
             None => match &stretch.end {
                 End::Return => Next::Return,
                 End::Ask(question, place) => Next::Ask(question, *place),
+                End::Cut => Next::Unknown,
             },
         }
     }
@@ -39,7 +41,7 @@ impl ThreadState {
         match self.next_in(&self.stretch) {
             Next::Op(op) => op.place,
             Next::Ask(_, place) => place,
-            Next::Return => self.stretch.ops.last().map_or(PlaceId::default(), |op| op.place),
+            Next::Return | Next::Unknown => self.stretch.ops.last().map_or(PlaceId::default(), |op| op.place),
         }
     }
 
@@ -47,6 +49,12 @@ impl ThreadState {
     #[must_use]
     pub fn running(&self) -> bool {
         matches!(self.status, Status::Ready | Status::Waiting(_) | Status::Stuck)
+    }
+
+    /// Whether what it does next is not known.
+    #[must_use]
+    pub fn cut(&self) -> bool {
+        matches!(self.next_in(&self.stretch), Next::Unknown)
     }
 
     /// The function that it runs.
@@ -217,7 +225,7 @@ impl Machine {
         t.clock.tick();
         let stretch = Arc::clone(&t.stretch);
         match t.next_in(&stretch) {
-            Next::Return => {}
+            Next::Return | Next::Unknown => {}
             Next::Ask(question, _) => self.ask(state, rank, thread, question),
             Next::Op(op) => {
                 if self.left_out(state, rank, thread) {
@@ -235,7 +243,7 @@ impl Machine {
         let (text, asks, shown) = match t.next_in(&t.stretch) {
             Next::Op(op) => (self.op_name(state, rank, &op.verb), false, Self::shown(&op.verb)),
             Next::Ask(question, _) => (self.question_name(state, rank, question), true, false),
-            Next::Return => return,
+            Next::Return | Next::Unknown => return,
         };
         let mut log = locked(&self.log);
         // An operation that waits runs in two parts.

@@ -69,7 +69,7 @@ impl Machine {
         match t.next_in(&t.stretch) {
             Next::Op(op) => self.op_name(state, rank, &op.verb),
             Next::Ask(question, _) => self.question_name(state, rank, question),
-            Next::Return => "the end".to_owned(),
+            Next::Return | Next::Unknown => "the end".to_owned(),
         }
     }
 

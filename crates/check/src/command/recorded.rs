@@ -1,0 +1,85 @@
+//! `rankcheck conform` and `rankcheck timeline`.
+//! Not here: arguments and exit codes.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use crate::recorded::follow::{Leaving, follow};
+use crate::recorded::judge::{Recording, judge, read};
+use crate::recorded::timeline;
+use crate::spec::{self, Spec};
+
+/// What a recorded run is, compared with one check of a spec.
+pub struct Conformance {
+    /// The check.
+    pub check: String,
+    /// Where the run leaves it; nothing if it does not. None if the check is not for as many ranks.
+    pub leaves: Option<Option<Leaving>>,
+}
+
+impl Conformance {
+    /// One line for people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match &self.leaves {
+            None => format!("SKIPPED   \"{}\": it is for another number of ranks", self.check),
+            Some(None) => format!("CONFORMS  \"{}\"", self.check),
+            Some(Some(leaving)) => format!("LEAVES    \"{}\"\n  {leaving}.", self.check),
+        }
+    }
+}
+
+/// Compares a recorded run with the checks of a spec whose names contain `only`.
+///
+/// # Errors
+/// If the spec or the recording cannot be read, or no check has such a name.
+pub fn conform(path: &Path, folder: &Path, only: Option<&str>) -> Result<Vec<Conformance>, String> {
+    let spec = spec::load(path).map_err(|error| error.to_string())?;
+    let recording = read(folder).map_err(|error| error.to_string())?;
+    let wanted = |name: &str| only.is_none_or(|part| name.contains(part));
+    let checks = spec.checks.iter().filter(|check| wanted(&check.name));
+    let all: Result<Vec<Conformance>, String> =
+        checks.map(|check| compared(&spec, check, &recording)).collect();
+    let all = all?;
+    if all.is_empty() {
+        return Err("no check has a name like that (--check)".to_owned());
+    }
+    Ok(all)
+}
+
+/// A run that fits the program for some parameters conforms; otherwise it is told where it leaves the program in
+/// which it came furthest.
+fn compared(spec: &Spec, check: &spec::Check, recording: &Recording) -> Result<Conformance, String> {
+    let ranks = recording.world.ranks;
+    let name = check.name.clone();
+    if !check.ranks.contains(&ranks) {
+        return Ok(Conformance { check: name, leaves: None });
+    }
+    let mut furthest: Option<Leaving> = None;
+    for params in check.combinations() {
+        let source = check.source(ranks, &params, &check.assume).map_err(|error| error.to_string())?;
+        match follow(recording, &source).map_err(|error| format!("{}: {error}", spec.path))? {
+            None => return Ok(Conformance { check: name, leaves: Some(None) }),
+            Some(leaving) => {
+                let key = |leaving: &Leaving| (leaving.rank, leaving.nth);
+                if furthest.as_ref().is_none_or(|best| key(best) < key(&leaving)) {
+                    furthest = Some(leaving);
+                }
+            }
+        }
+    }
+    Ok(Conformance { check: name, leaves: Some(furthest) })
+}
+
+/// Writes the timeline of a recorded run to a file.
+///
+/// # Errors
+/// If the recording cannot be read, or the file not be written.
+pub fn timeline(folder: &Path, to: &Path) -> Result<(), String> {
+    let recording = read(folder).map_err(|error| error.to_string())?;
+    let judged = judge(recording, None).map_err(|error| error.to_string())?;
+    let wrong = |error: std::io::Error| format!("{}: {error}", to.display());
+    let mut out = std::io::BufWriter::new(std::fs::File::create(to).map_err(wrong)?);
+    timeline::write(&judged, &mut out).map_err(|error| error.to_string())?;
+    out.flush().map_err(wrong)
+}

@@ -1,0 +1,131 @@
+//! Recorded runs: what the processes of a real run called, judged by the same rules as a spec.
+//!
+//! Reading order: [`world`] (which process is which rank, which communicator is which), [`tape`]
+//! (the calls of one process in a row), [`fold`] (iterations that repeat are judged once), [`lower`] (calls
+//! become operations of the model), [`judge`] (what they break), [`divergence`] (where ranks part), [`report`].
+//! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
+
+pub mod divergence;
+pub mod fold;
+pub mod follow;
+pub mod judge;
+pub mod lower;
+mod memory;
+pub mod report;
+pub mod tape;
+pub mod timeline;
+mod vendor;
+pub mod world;
+
+use std::path::PathBuf;
+
+use rankcheck_recording::ReadError;
+use thiserror::Error;
+
+/// Why a directory is not the recording of one run.
+#[derive(Debug, Error)]
+pub enum RecordedError {
+    /// The directory cannot be listed.
+    #[error("{path}: {source}")]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What the operating system says.
+        source: std::io::Error,
+    },
+    /// There is nothing to judge.
+    #[error(
+        "{path} holds no recording: no file in it begins with `rankrec`; record a run with `rankcheck record`"
+    )]
+    Empty {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// One of the files.
+    #[error(transparent)]
+    File(#[from] ReadError),
+    /// Files of two runs lie in one directory.
+    #[error(
+        "two runs lie together: {first} belongs to run `{first_run}`, {second} to run `{second_run}`; \
+         keep one run a directory"
+    )]
+    TwoRuns {
+        /// A file of the one.
+        first: PathBuf,
+        /// The one.
+        first_run: String,
+        /// A file of the other.
+        second: PathBuf,
+        /// The other.
+        second_run: String,
+    },
+    /// Two processes that both communicate say that they are the same rank.
+    #[error("{first} and {second} both say that they are rank {rank}; remove the one that is not")]
+    TwoFiles {
+        /// The rank.
+        rank: u32,
+        /// A file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// Nobody said which rank a process is.
+    #[error(
+        "{path} does not say which rank it is, and no communicator has all {files} processes; \
+         start them with RANK set, as torchrun does"
+    )]
+    NoRank {
+        /// The file.
+        path: PathBuf,
+        /// How many processes were recorded.
+        files: usize,
+    },
+    /// A process has more than one rank of a communicator.
+    #[error(
+        "{path}, call {call}: a second rank of a communicator in one process; \
+         recorded runs are read with one rank a process"
+    )]
+    TwoRanks {
+        /// The file.
+        path: PathBuf,
+        /// The number of the call.
+        call: u64,
+    },
+    /// More operations than can be numbered.
+    #[error("this run has more than 4,294,967,295 calls that are judged")]
+    TooMany,
+    /// Two processes joined a communicator with the same rank.
+    #[error("{first} and {second} both joined communicator {id} as rank {rank}")]
+    SamePlace {
+        /// The communicator's unique id.
+        id: String,
+        /// The rank in it.
+        rank: u32,
+        /// A file.
+        first: PathBuf,
+        /// The other.
+        second: PathBuf,
+    },
+    /// The members of a communicator do not agree on how many they are.
+    #[error(
+        "communicator {id} has {first_ranks} ranks according to {first} and {second_ranks} according to {second}"
+    )]
+    Sizes {
+        /// The communicator's unique id.
+        id: String,
+        /// A file.
+        first: PathBuf,
+        /// What it says.
+        first_ranks: u32,
+        /// The other.
+        second: PathBuf,
+        /// What it says.
+        second_ranks: u32,
+    },
+}
+
+/// Whether a path is a directory that holds a recording.
+#[must_use]
+pub fn is_recording(path: &std::path::Path) -> bool {
+    path.is_dir() && world::files(path).is_ok()
+}

@@ -1,0 +1,193 @@
+//! Where ranks part: the first operation on a communicator that two of its members do differently.
+//!
+//! Collectives are compared with collectives and set-up events with set-up events: NCCL matches each by its own
+//! count, and a program may launch before it registers on one rank and after it on another.
+//! It is read off the recording alone, so it is found also behind a hang, and where NCCL would go on.
+//! Not here: what rules say about it ([`super::judge`]).
+
+use std::fmt;
+
+use rankcheck_model::{
+    CollectiveKind, Dtype, Op, Operand, PlaceId, Rank, ReduceOp, Slot, Source as _, Verb, WindowFlags,
+};
+use rustc_hash::FxHashMap;
+
+use super::judge::Recording;
+use super::lower::{Ending, RankProgram};
+use super::world::CommId;
+
+/// What one member does on a communicator, as far as all have to do the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Act {
+    /// A collective; the reduction where it reduces.
+    Collect(CollectiveKind, u64, Dtype, Option<ReduceOp>),
+    /// A registration.
+    Register(WindowFlags),
+    /// A split.
+    Split,
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Collect(kind, count, dtype, op) => {
+                write!(f, "{} of {count} {}", kind.name(), dtype.name())?;
+                if let Some(op) = op {
+                    write!(f, " ({})", op.name())?;
+                }
+                if let CollectiveKind::Broadcast { root } = kind {
+                    write!(f, " from its rank {root}")?;
+                }
+                Ok(())
+            }
+            Self::Register(WindowFlags::Default) => f.write_str("a registration"),
+            Self::Register(WindowFlags::CollSymmetric) => f.write_str("a symmetric registration"),
+            Self::Split => f.write_str("a split"),
+        }
+    }
+}
+
+/// What is counted by itself on a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Counted {
+    /// Registrations and splits.
+    SetUp,
+    /// Collectives.
+    Collective,
+}
+
+impl Act {
+    fn counted(self) -> Counted {
+        match self {
+            Self::Collect(..) => Counted::Collective,
+            Self::Register(_) | Self::Split => Counted::SetUp,
+        }
+    }
+}
+
+/// Two ranks that part.
+#[derive(Debug, Clone)]
+pub struct Parting {
+    /// The communicator.
+    pub comm: CommId,
+    /// What parts them.
+    pub counted: Counted,
+    /// The n-th of those, from 0.
+    pub nth: usize,
+    /// A rank, and what it does there.
+    pub one: (Rank, Act, PlaceId),
+    /// Another; nothing if it ends without it.
+    pub other: (Rank, Option<(Act, PlaceId)>),
+}
+
+impl Parting {
+    /// In one sentence.
+    #[must_use]
+    pub fn sentence(&self, recording: &Recording) -> String {
+        let comm = &recording.world.comm(self.comm).name;
+        let at = |place: PlaceId| recording.program.place(place).short();
+        let (one, act, place) = self.one;
+        let other = match self.other {
+            (rank, Some((act, place))) => format!("{act} on rank {} ({})", rank.0, at(place)),
+            (rank, None) => {
+                let program = &recording.program.ranks[rank.at()];
+                let last = program.last.map(|last| program.place(&last, &recording.program.names).short());
+                let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
+                format!("nothing on rank {}, which ended without it{last}", rank.0)
+            }
+        };
+        let what = match self.counted {
+            Counted::SetUp => "set-up event",
+            Counted::Collective => "collective",
+        };
+        format!("{what} #{} of {comm} is {act} on rank {} ({}) and {other}", self.nth, one.0, at(place))
+    }
+}
+
+/// What a rank does on each communicator, in order.
+struct Walk<'a> {
+    program: &'a RankProgram,
+    acts: FxHashMap<(CommId, Counted), Vec<PlaceId>>,
+    ops: FxHashMap<PlaceId, Act>,
+}
+
+impl Walk<'_> {
+    fn walk(&mut self, ops: &[Op]) {
+        for op in ops {
+            let (comm, act) = match &op.verb {
+                Verb::Spawn { entry } => {
+                    let program = self.program;
+                    self.walk(&program.stretches[entry.0 as usize].ops);
+                    continue;
+                }
+                Verb::Collect(call) => {
+                    let reduces =
+                        matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
+                    (&call.comm, Act::Collect(call.kind, call.count, call.dtype, reduces.then_some(call.op)))
+                }
+                Verb::Register { comm, flags, .. } => (comm, Act::Register(*flags)),
+                Verb::CommSplit { comm, .. } => (comm, Act::Split),
+                _ => continue,
+            };
+            if let Operand::Slot(slot) = comm
+                && let Some(comm) = self.comm(*slot)
+            {
+                self.acts.entry((comm, act.counted())).or_default().push(op.place);
+                self.ops.insert(op.place, act);
+            }
+        }
+    }
+
+    fn comm(&self, slot: Slot) -> Option<CommId> {
+        self.program.comms.get(&slot).copied()
+    }
+}
+
+/// For each communicator the first operation at which members part.
+#[must_use]
+pub fn partings(recording: &Recording) -> Vec<Parting> {
+    let walks: Vec<(Rank, Walk<'_>)> = recording
+        .world
+        .members
+        .iter()
+        .map(|member| {
+            let program = &recording.program.ranks[member.rank.at()];
+            let mut walk = Walk { program, acts: FxHashMap::default(), ops: FxHashMap::default() };
+            walk.walk(&program.stretches[0].ops);
+            (member.rank, walk)
+        })
+        .collect();
+    let comms = (0..recording.world.comms.len()).map(|at| CommId(u32::try_from(at).expect("numbered so")));
+    let both = comms.flat_map(|comm| [(comm, Counted::SetUp), (comm, Counted::Collective)]);
+    both.filter_map(|of| parting(recording, of, &walks)).collect()
+}
+
+fn parting(
+    recording: &Recording,
+    (comm, counted): (CommId, Counted),
+    walks: &[(Rank, Walk<'_>)],
+) -> Option<Parting> {
+    let of = recording.world.comm(comm);
+    let members = walks.iter().filter(|(rank, _)| of.rank_of(*rank).is_some());
+    let acts = |walk: &'_ Walk<'_>, nth: usize| {
+        let place = *walk.acts.get(&(comm, counted))?.get(nth)?;
+        Some((walk.ops[&place], place))
+    };
+    let length = |walk: &Walk<'_>| walk.acts.get(&(comm, counted)).map_or(0, Vec::len);
+    let (longest, first) =
+        members.clone().max_by_key(|(rank, walk)| (length(walk), std::cmp::Reverse(*rank)))?;
+    let parts = |(rank, walk): &&(Rank, Walk<'_>)| {
+        let ended = matches!(walk.program.ending, Ending::Exit(_));
+        let differs = |nth: &usize| match (acts(first, *nth), acts(walk, *nth)) {
+            (Some((one, _)), Some((other, _))) => one != other,
+            (Some(_), None) => ended,
+            (None, _) => false,
+        };
+        let nth = (0..length(first)).find(differs)?;
+        Some((nth, *rank))
+    };
+    let (nth, other) = members.clone().filter_map(|member| parts(&member)).min()?;
+    let (act, place) = acts(first, nth)?;
+    let (_, walk) = members.clone().find(|(rank, _)| *rank == other)?;
+    Some(Parting { comm, counted, nth, one: (*longest, act, place), other: (other, acts(walk, nth)) })
+}

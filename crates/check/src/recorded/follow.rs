@@ -1,0 +1,297 @@
+//! Whether a recorded run is one that a spec's program allows, and where it leaves the program's tree.
+//!
+//! Each rank is walked for itself: what it does on communicators has to be what its program does, in that order,
+//! for some answers to the program's questions. Memory, streams and what is only of the spec's language are
+//! passed over. Not here: whether the program is right.
+
+use rankcheck_model::{
+    Answer, CollectiveKind, Dtype, End, Entry, Operand, PlaceId, Question, Rank, ReduceOp, Slot, Source,
+    Verb, Way, WindowFlags,
+};
+use rustc_hash::FxHashMap;
+
+use super::judge::Recording;
+use super::lower::{Ending, RankProgram};
+use super::world::CommId;
+
+/// Walks of one rank that are tried at most.
+const WALKS: usize = 20_000;
+/// Numbers that a question for one may be answered with, as far as they are tried.
+const NUMBERS: u32 = 4;
+
+/// What is compared of an operation, apart from its communicator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Does {
+    Init(Vec<Rank>),
+    Split(Option<i64>),
+    Destroy,
+    Register(WindowFlags),
+    Deregister,
+    Collect(CollectiveKind, u64, Dtype, Option<ReduceOp>),
+    Transfer(Way, u32, u64, Dtype),
+    GroupStart,
+    GroupEnd,
+}
+
+/// An operation that both programs and recordings have.
+struct Step<'a> {
+    does: Does,
+    comm: Option<&'a Operand>,
+}
+
+fn step(verb: &Verb) -> Option<Step<'_>> {
+    let (does, comm) = match verb {
+        Verb::CommInit { members, .. } => (Does::Init(members.to_vec()), None),
+        Verb::CommSplit { comm, color, .. } => (Does::Split(*color), Some(comm)),
+        Verb::CommDestroy { comm } => (Does::Destroy, Some(comm)),
+        Verb::Register { comm, flags, .. } => (Does::Register(*flags), Some(comm)),
+        Verb::Deregister { comm, .. } => (Does::Deregister, Some(comm)),
+        Verb::Collect(call) => {
+            let reduces = matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
+            let op = reduces.then_some(call.op);
+            (Does::Collect(call.kind, call.count, call.dtype, op), Some(&call.comm))
+        }
+        Verb::Transfer(call) => {
+            (Does::Transfer(call.way, call.peer, call.count, call.dtype), Some(&call.comm))
+        }
+        Verb::GroupStart => (Does::GroupStart, None),
+        Verb::GroupEnd => (Does::GroupEnd, None),
+        _ => return None,
+    };
+    Some(Step { does, comm })
+}
+
+/// In words, with the communicator's name.
+fn words(does: &Does, comm: &str) -> String {
+    match does {
+        Does::Init(members) => {
+            let members: Vec<String> = members.iter().map(|rank| rank.0.to_string()).collect();
+            format!("an init of ranks {}", members.join(", "))
+        }
+        Does::Split(Some(color)) => format!("a split of {comm} with color {color}"),
+        Does::Split(None) => format!("a split of {comm} without color"),
+        Does::Destroy => format!("the destruction of {comm}"),
+        Does::Register(WindowFlags::Default) => format!("a registration with {comm}"),
+        Does::Register(WindowFlags::CollSymmetric) => format!("a symmetric registration with {comm}"),
+        Does::Deregister => format!("a deregistration from {comm}"),
+        Does::Collect(kind, count, dtype, op) => {
+            let op = op.map_or_else(String::new, |op| format!(" ({})", op.name()));
+            format!("{} of {count} {}{op} on {comm}", kind.name(), dtype.name())
+        }
+        Does::Transfer(way, peer, count, dtype) => {
+            format!("{} of {count} {} with rank {peer} of {comm}", way.name(), dtype.name())
+        }
+        Does::GroupStart => "the start of a group".to_owned(),
+        Does::GroupEnd => "the end of a group".to_owned(),
+    }
+}
+
+/// An operation of a recorded rank.
+struct Did {
+    does: Does,
+    comm: Option<CommId>,
+    makes: Option<CommId>,
+    place: PlaceId,
+}
+
+/// What a rank did, in the order of its calls.
+fn did(program: &RankProgram) -> Vec<Did> {
+    let mut out = Vec::new();
+    collect(program, Entry(0), &mut out);
+    out
+}
+
+fn collect(program: &RankProgram, entry: Entry, out: &mut Vec<Did>) {
+    let mut slots = 0;
+    for op in &program.stretches[entry.0 as usize].ops {
+        if let Verb::Spawn { entry } = op.verb {
+            collect(program, entry, out);
+        }
+        if let Some(step) = step(&op.verb) {
+            let of = |slot: &Slot| program.comms.get(slot).copied();
+            let comm = match step.comm {
+                Some(Operand::Slot(slot)) => of(slot),
+                Some(_) | None => None,
+            };
+            let makes = of(&Slot { entry, index: slots });
+            out.push(Did { does: step.does, comm, makes, place: op.place });
+        }
+        slots += op.verb.slots();
+    }
+}
+
+/// A way through the program of a rank that fits what was recorded so far.
+#[derive(Debug, Clone)]
+struct Walk {
+    answers: Vec<Answer>,
+    /// Recorded operations behind it.
+    behind: usize,
+    slots: u32,
+    /// Which recorded communicator a slot of the program holds.
+    comms: FxHashMap<Slot, CommId>,
+}
+
+/// Where a recorded run leaves the tree of a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaving {
+    /// The rank.
+    pub rank: Rank,
+    /// Its n-th operation on communicators, from 0.
+    pub nth: usize,
+    /// What the program allows there, with places.
+    pub allowed: Vec<String>,
+    /// What was recorded, with its place.
+    pub recorded: String,
+}
+
+impl std::fmt::Display for Leaving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "rank {} leaves the spec at its operation #{}: recorded is {}; the spec allows {}",
+            self.rank.0,
+            self.nth,
+            self.recorded,
+            self.allowed.join(", or ")
+        )
+    }
+}
+
+/// Follows a recorded run through a program of as many ranks; gives the first place at which it leaves it.
+///
+/// # Errors
+/// If the program cannot be evaluated, or has too many ways through it.
+pub fn follow(recording: &Recording, source: &dyn Source) -> Result<Option<Leaving>, String> {
+    for member in &recording.world.members {
+        let program = &recording.program.ranks[member.rank.at()];
+        let did = did(program);
+        let mut one =
+            Following { recording, source, rank: member.rank, did: &did, best: 0, allowed: Vec::new() };
+        if !one.walk(matches!(program.ending, Ending::Exit(_)))? {
+            return Ok(Some(one.leaving()));
+        }
+    }
+    Ok(None)
+}
+
+struct Following<'a> {
+    recording: &'a Recording,
+    source: &'a dyn Source,
+    rank: Rank,
+    did: &'a [Did],
+    /// The most recorded operations that some walk has behind it, and what the program allows there.
+    best: usize,
+    allowed: Vec<String>,
+}
+
+impl Following<'_> {
+    /// Whether some walk gets to the end of what was recorded.
+    fn walk(&mut self, ended: bool) -> Result<bool, String> {
+        let start = Walk { answers: Vec::new(), behind: 0, slots: 0, comms: FxHashMap::default() };
+        let mut open = vec![start];
+        let mut walks = 0;
+        while let Some(mut walk) = open.pop() {
+            walks += 1;
+            if walks > WALKS {
+                return Err(format!("rank {} has more than {WALKS} ways through the spec", self.rank.0));
+            }
+            let stretch = self.source.stretch(self.rank, Entry(0), &walk.answers);
+            let stretch = stretch.map_err(|error| error.to_string())?;
+            if !self.stretch(&mut walk, &stretch.ops) {
+                continue;
+            }
+            if walk.behind == self.did.len() && !ended {
+                return Ok(true);
+            }
+            match &stretch.end {
+                End::Return | End::Cut if walk.behind == self.did.len() => return Ok(true),
+                End::Return | End::Cut => self.allows(walk.behind, "its end".to_owned()),
+                End::Ask(question, _) => {
+                    for answer in (0..options(question)).rev() {
+                        let mut next = walk.clone();
+                        next.answers.push(answer);
+                        next.slots += question.slots(answer);
+                        open.push(next);
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Walks over operations; whether what was recorded fits them.
+    fn stretch(&mut self, walk: &mut Walk, ops: &[rankcheck_model::Op]) -> bool {
+        for op in ops {
+            if let Some(step) = step(&op.verb)
+                && !self.step(walk, &step, op.place)
+            {
+                return false;
+            }
+            walk.slots += op.verb.slots();
+        }
+        true
+    }
+
+    fn step(&mut self, walk: &mut Walk, step: &Step<'_>, place: PlaceId) -> bool {
+        let known = match step.comm {
+            Some(Operand::Slot(slot)) => walk.comms.get(slot).copied(),
+            Some(_) | None => None,
+        };
+        // A communicator that comes out of a container of the spec may be any.
+        let fits = self
+            .did
+            .get(walk.behind)
+            .filter(|did| did.does == step.does && known.is_none_or(|known| did.comm == Some(known)));
+        let Some(did) = fits else {
+            let name = known.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
+            let text = format!("{} ({})", words(&step.does, name), self.source.place(place).short());
+            self.allows(walk.behind, text);
+            return false;
+        };
+        if let Some(makes) = did.makes {
+            walk.comms.insert(Slot { entry: Entry(0), index: walk.slots }, makes);
+        }
+        walk.behind += 1;
+        true
+    }
+
+    fn allows(&mut self, at: usize, text: String) {
+        if at > self.best {
+            self.best = at;
+            self.allowed.clear();
+        }
+        if at == self.best && !self.allowed.contains(&text) {
+            self.allowed.push(text);
+        }
+    }
+
+    fn leaving(self) -> Leaving {
+        let program = &self.recording.program;
+        let recorded = match self.did.get(self.best) {
+            Some(did) => {
+                let name =
+                    did.comm.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
+                format!("{} ({})", words(&did.does, name), program.place(did.place).short())
+            }
+            None => "its end".to_owned(),
+        };
+        Leaving { rank: self.rank, nth: self.best, allowed: self.allowed, recorded }
+    }
+}
+
+/// How many answers are tried.
+fn options(question: &Question) -> u32 {
+    match question {
+        Question::Choose { options, .. } => u32::try_from(options.len()).expect("few options"),
+        Question::Number(_) | Question::MapItems { .. } | Question::ListLen { .. } | Question::Trimmed(_) => {
+            NUMBERS
+        }
+        Question::Grew(_)
+        | Question::Failed(_)
+        | Question::Equal(..)
+        | Question::Truth(_)
+        | Question::MapHas { .. }
+        | Question::HasWindow { .. }
+        | Question::EventQuery { .. } => 2,
+    }
+}

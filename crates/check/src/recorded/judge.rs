@@ -1,0 +1,373 @@
+//! Runs what was recorded in the machine: which rules it broke, where it stands, and what that rests on.
+//!
+//! A recorded run leaves nothing open, so nothing is explored: where luck picks, it picks what was recorded.
+//! A finding about a run that ended in order is latent: that run was lucky. A rank whose recording was cut may
+//! have done anything afterwards, so whoever waits for it alone waits for nobody in vain.
+//! Not here: how calls become operations ([`super::lower`]), and how a verdict is printed ([`super::report`]).
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rankcheck_model::machine::{Awaited, Standing};
+use rankcheck_model::{
+    Answer, Choice, Config, Entry, Explain, Finding, Interruption, Machine, ObjectKind, Place, PlaceId,
+    Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
+};
+use rankcheck_recording::Value;
+
+use super::RecordedError;
+use super::divergence::{self, Parting};
+use super::fold::{self, Fold};
+use super::lower::{self, Ending, Origin, RankProgram};
+use super::tape::{self, Gaps, Tape, Word};
+use super::world::{self, World};
+use crate::recorder::Names;
+
+/// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
+const SILENCE_NS: u64 = 10_000_000_000;
+
+/// What was recorded, as a program.
+#[derive(Debug)]
+pub struct Program {
+    /// Texts of tokens.
+    pub names: Names,
+    /// By rank.
+    pub ranks: Vec<RankProgram>,
+    default: Token,
+}
+
+impl Program {
+    fn of(&self, place: PlaceId) -> Option<(&RankProgram, &Origin)> {
+        let at = self.ranks.partition_point(|rank| rank.base <= place.0).checked_sub(1)?;
+        let rank = &self.ranks[at];
+        Some((rank, rank.origins.get((place.0 - rank.base) as usize)?))
+    }
+
+    /// The call of an operation.
+    #[must_use]
+    pub fn origin(&self, place: PlaceId) -> Option<Origin> {
+        self.of(place).map(|(_, origin)| *origin)
+    }
+}
+
+impl Source for Program {
+    fn stretch(&self, rank: Rank, entry: Entry, _: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+        let found = self.ranks.get(rank.at()).and_then(|rank| rank.stretches.get(entry.0 as usize));
+        Ok(Arc::clone(found.expect("a recorded run has no questions, and spawns what it has")))
+    }
+
+    fn token(&self, token: Token) -> Arc<str> {
+        self.names.text(token)
+    }
+
+    fn place(&self, place: PlaceId) -> Place {
+        match self.of(place) {
+            Some((rank, origin)) => rank.place(origin, &self.names),
+            None => Place { file: "before its first call".into(), line: 0, column: 0 },
+        }
+    }
+
+    fn default_stream(&self) -> Token {
+        self.default
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Distinct
+    }
+}
+
+/// A recording that was read.
+pub struct Recording {
+    /// Its directory.
+    pub folder: PathBuf,
+    /// Who is who.
+    pub world: World,
+    /// Iterations that are not judged again.
+    pub folds: Vec<Fold>,
+    /// What every rank did.
+    pub program: Arc<Program>,
+    /// The version of NCCL that it says it ran on.
+    pub nccl: Option<String>,
+    /// When the processes began: nanoseconds since 1970, by rank.
+    pub began: Vec<u64>,
+}
+
+/// What a recording shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// No rule is broken in what was recorded, and all of it was recorded.
+    Holds,
+    /// Some rule is broken.
+    Fails,
+    /// No rule is known to be broken, and yet the run stood still.
+    Hangs,
+    /// Too little was recorded.
+    Unknown,
+}
+
+/// A recording that was judged.
+pub struct Judged {
+    /// What was read.
+    pub recording: Recording,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Rules that are broken, the one with the smallest causal past first.
+    pub findings: Vec<Finding>,
+    /// What was not over at the end.
+    pub standing: Vec<Standing>,
+    /// Where ranks part.
+    pub partings: Vec<Parting>,
+    /// Nobody specifies what follows a finding.
+    pub undefined: bool,
+    /// The platform whose facts were taken.
+    pub platform: Platform,
+    /// Operations that the machine ran.
+    pub steps: u64,
+    /// Why too little is known; empty if not.
+    pub unknown: Vec<String>,
+}
+
+/// Reads the recording in a directory.
+///
+/// # Errors
+/// If it is none, or no recording of one run.
+pub fn read(folder: &Path) -> Result<Recording, RecordedError> {
+    let (mut world, mut tapes) = tape::read_all(&world::files(folder)?)?;
+    let folds = fold::fold(&world, &mut tapes);
+    let gaps: Vec<Gaps> = tapes.iter().map(Tape::gaps).collect();
+    let headers: Vec<u64> = tapes.iter().map(|tape| tape.header.began).collect();
+    name_groups(&mut world, &tapes);
+    drop(tapes);
+    let names = Names::default();
+    let default = names.token("default");
+    let ranks = lower::lower_all(&world, &names, &gaps)?;
+    let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());
+    let mut began = vec![0; world.ranks as usize];
+    for (member, time) in world.members.iter().zip(headers) {
+        began[member.rank.at()] = time;
+    }
+    let program = Arc::new(Program { names, ranks, default });
+    Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began })
+}
+
+/// Communicators get the names of process groups of their members: of several with the same members the first
+/// group names the first communicator.
+fn name_groups(world: &mut World, tapes: &[Tape]) {
+    let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
+    for tape in tapes {
+        for word in tape.dictionary() {
+            let Word::Note { call, .. } = word else { continue };
+            let note = tape.shape(*call);
+            if &*note.name != "torch.process_group" {
+                continue;
+            }
+            let text = |key: &str| note.get(key).and_then(Value::text).unwrap_or_default();
+            let mut ranks: Vec<u32> =
+                text("ranks").split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
+            ranks.sort_unstable();
+            let group = (text("name").to_owned(), ranks);
+            if !group.0.is_empty() && !groups.contains(&group) {
+                groups.push(group);
+            }
+        }
+    }
+    for comm in &mut world.comms {
+        let mut members: Vec<u32> = comm.members.iter().flatten().map(|rank| rank.0).collect();
+        members.sort_unstable();
+        if let Some(at) = groups.iter().position(|(_, ranks)| *ranks == members) {
+            comm.name = format!("group {}", groups.remove(at).0);
+        }
+    }
+}
+
+/// The modelled version that is nearest to one that was recorded.
+#[must_use]
+pub fn platform_of(nccl: Option<&str>) -> Platform {
+    let mut parts = nccl.unwrap_or_default().split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let (major, minor) = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
+    match (major, minor) {
+        (0, _) => Platform::default(),
+        (2, 30..) | (3.., _) => Platform::V2_30_7,
+        (2, 28..) => Platform::V2_28_9,
+        _ => Platform::V2_27_7,
+    }
+}
+
+/// Judges a recording.
+///
+/// # Errors
+/// If it has more operations than one run may have.
+pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RecordedError> {
+    let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
+    let (machine, mut state) = run(&recording, platform)?;
+    machine.finish(&mut state);
+    let standing = machine.standing(&state);
+    let mut findings: Vec<Finding> =
+        state.findings().values().map(|finding| Finding::clone(finding)).collect();
+    findings.sort_by_key(|finding| (finding.past, finding.rule));
+    for finding in &mut findings {
+        complete(finding, &recording.program);
+    }
+    let partings = divergence::partings(&recording);
+    let undefined = machine.undefined(&state);
+    let mut judged = Judged {
+        verdict: Verdict::Holds,
+        findings,
+        standing,
+        partings,
+        undefined,
+        platform,
+        steps: state.steps,
+        unknown: Vec::new(),
+        recording,
+    };
+    judged.unknown = judged.why_unknown();
+    judged.verdict = if !judged.findings.is_empty() || !judged.partings.is_empty() {
+        Verdict::Fails
+    } else if judged.silent() {
+        Verdict::Hangs
+    } else if judged.unknown.is_empty() {
+        Verdict::Holds
+    } else {
+        Verdict::Unknown
+    };
+    Ok(judged)
+}
+
+/// Runs the program to where nothing can go on.
+fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), RecordedError> {
+    let ranks = &recording.program.ranks;
+    let actors = ranks.iter().map(|rank| rank.stretches.len() + rank.streams).max().unwrap_or(0);
+    let mut config = Config {
+        platform,
+        explain: Explain::Sentences,
+        // The order of threads is the recorded one, so it is no choice.
+        declared_commuting: ObjectKind::ALL.into(),
+        actors_per_rank: u32::try_from(actors.max(2).next_multiple_of(2))
+            .map_err(|_| RecordedError::TooMany)?,
+        ..Config::new(recording.world.ranks)
+    };
+    loop {
+        let source: Arc<dyn Source> = Arc::<Program>::clone(&recording.program);
+        let machine = Machine::new(source, config.clone());
+        let mut state = machine.init();
+        machine.advance(&mut state);
+        while let Some(choice) = recorded(&machine, &state, ranks) {
+            machine.take(&mut state, &choice);
+            machine.advance(&mut state);
+        }
+        match machine.interruption() {
+            None => return Ok((machine, state)),
+            Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
+            Some(Interruption::Steps(_)) => return Err(RecordedError::TooMany),
+            Some(Interruption::Contended(_) | Interruption::Source(_)) => {
+                unreachable!("everything is declared to commute, and every operation is there")
+            }
+        }
+    }
+}
+
+/// What luck picked in the recorded run, where it picks next.
+fn recorded(machine: &Machine, state: &State, ranks: &[RankProgram]) -> Option<Choice> {
+    if machine.interrupted() {
+        return None;
+    }
+    let mut choices = machine.choices(state);
+    let Choice::Pick(rank, thread, _) = choices.first()? else { return Some(choices.swap_remove(0)) };
+    let (rank, thread) = (*rank, *thread);
+    let op = machine.next_op(state, rank, thread);
+    let picked = if thread == Thread(0) { ranks[rank.at()].picks.get(&op.index) } else { None };
+    let wanted: Vec<u32> = vec![picked.copied().unwrap_or(0)];
+    let is = |choice: &Choice| matches!(choice, Choice::Pick(_, _, picks) if *picks == wanted);
+    let at = choices.iter().position(is).unwrap_or(0);
+    Some(choices.swap_remove(at))
+}
+
+/// A sentence names the ranks and places of all operations that it is about.
+fn complete(finding: &mut Finding, program: &Program) {
+    let mut named = BTreeSet::new();
+    for op in &finding.ops {
+        let (rank, at) = (format!("rank {}", op.rank.0), program.place(op.place).short());
+        let there = finding.sentence.contains(&rank) && finding.sentence.contains(&at);
+        if !there && named.insert((op.rank, at.clone())) {
+            finding.sentence.push_str(&format!("; {rank} at {at}"));
+        }
+    }
+}
+
+impl Judged {
+    /// Whether every rank said that it ends, and no call returned an error.
+    #[must_use]
+    pub fn went_well(&self) -> bool {
+        let ranks = &self.recording.program.ranks;
+        ranks.iter().all(|rank| matches!(rank.ending, Ending::Exit(0)) && rank.failures.is_empty())
+    }
+
+    /// Why the recording says too little.
+    fn why_unknown(&self) -> Vec<String> {
+        let mut why = Vec::new();
+        let world = &self.recording.world;
+        let missing: Vec<String> = world.missing().iter().map(|rank| rank.0.to_string()).collect();
+        if !missing.is_empty() {
+            let ranks = if missing.len() == 1 { "rank" } else { "ranks" };
+            why.push(format!(
+                "{ranks} {} of {} not recorded: what the others did with {} is taken to fit",
+                missing.join(", "),
+                world.ranks,
+                if missing.len() == 1 { "it" } else { "them" }
+            ));
+        }
+        for (rank, program) in self.there() {
+            if program.lost > 0 {
+                why.push(format!("{} events of rank {rank} were lost while recording", program.lost));
+            }
+            if matches!(program.ending, Ending::Cut { .. }) {
+                let place = |origin: &Origin| {
+                    let name = self.recording.program.names.text(origin.name);
+                    let place = program.place(origin, &self.recording.program.names).short();
+                    if place.contains(&*name) { place } else { format!("{name} ({place})") }
+                };
+                let last = match (&program.ending, program.last) {
+                    (Ending::Cut { inside }, _) if !inside.is_empty() => {
+                        let calls: Vec<String> = inside.iter().map(place).collect();
+                        format!("was inside {}", calls.join(", "))
+                    }
+                    (_, Some(last)) => format!("was last at {}", place(&last)),
+                    (_, None) => "made no call".to_owned(),
+                };
+                why.push(format!("the recording of rank {rank} ends without its exit; it {last}"));
+            }
+        }
+        why
+    }
+
+    /// Ranks that were recorded.
+    pub fn there(&self) -> impl Iterator<Item = (u32, &RankProgram)> {
+        let members = &self.recording.world.members;
+        members.iter().map(|member| (member.rank.0, &self.recording.program.ranks[member.rank.at()]))
+    }
+
+    /// Whether the run stood still when its recording was cut: somebody waits, and nobody whom he waits for did
+    /// anything for long; or some call had not returned for as long.
+    fn silent(&self) -> bool {
+        let ended = |rank: Rank, time: u64| self.recording.began[rank.at()].saturating_add(time);
+        let last = self.there().map(|(rank, program)| ended(Rank(rank), program.times.1)).max().unwrap_or(0);
+        let still = |rank: Rank| {
+            let program = &self.recording.program.ranks[rank.at()];
+            last.saturating_sub(ended(rank, program.times.0)) >= SILENCE_NS
+        };
+        let waits = |standing: &Standing| {
+            still(standing.op.rank)
+                && standing.awaits.iter().all(|awaited| match awaited {
+                    Awaited::Blocked(op) => still(op.rank),
+                    Awaited::Ended(_) => true,
+                    Awaited::Unknown(rank) => still(*rank),
+                })
+        };
+        let inside = |(rank, program): (u32, &RankProgram)| {
+            matches!(&program.ending, Ending::Cut { inside } if !inside.is_empty()) && still(Rank(rank))
+        };
+        self.standing.iter().any(waits) || self.there().any(inside)
+    }
+}

@@ -1,0 +1,685 @@
+//! The calls of one process become operations of the model.
+//!
+//! The calls of all host threads of a process make one list, in the order in which they returned: what that
+//! order forbids is not found. A call that makes a communicator, registers, or never returned, while other
+//! threads went on, is a thread of its own from its enter to its return. A group is written where it ends. A
+//! query that said "done" waits; one that said "not yet" is left out, and so is a kernel, because nobody knows
+//! what it reads. Not here: what operations mean, and who is who ([`super::world`]).
+
+mod call;
+mod device;
+mod group;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rankcheck_model::{End, Entry, Op, Operand, Place, PlaceId, Rank, Slot, Stretch, Token, Verb};
+use rankcheck_recording::{Event, Process, ShapeId, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use self::call::Kind;
+use super::RecordedError;
+use super::memory::Memory;
+use super::tape::Gaps;
+use super::vendor;
+use super::world::{CommId, Member, World};
+use crate::recorder::Names;
+
+/// Where an operation was called.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Origin {
+    /// The calls of a process are counted from 0, notes included.
+    pub number: u32,
+    /// What it is called.
+    pub name: Token,
+    /// The place in the user's source, by number; `u32::MAX` where none was recorded.
+    place: u32,
+}
+
+/// A call that returned an error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// Where.
+    pub origin: Origin,
+    /// The vendor's number.
+    pub code: i64,
+}
+
+/// How the recording of a process ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The process said that it ends.
+    Exit(i64),
+    /// It does not say: the process was killed, or the file was cut.
+    Cut {
+        /// Calls that had not returned, outermost first.
+        inside: Vec<Origin>,
+    },
+}
+
+/// The program of one rank, and what is known of it beside.
+#[derive(Debug)]
+pub struct RankProgram {
+    /// By entry.
+    pub stretches: Vec<Arc<Stretch>>,
+    /// By operation, counted over all entries in the order of their writing.
+    pub origins: Vec<Origin>,
+    /// The number of the first place of this rank.
+    pub base: u32,
+    /// Places in the user's source.
+    pub places: Vec<Place>,
+    /// What luck picked for operations of the first entry, where it had a choice.
+    pub picks: FxHashMap<u32, u32>,
+    /// Calls that returned errors.
+    pub failures: Vec<Failure>,
+    /// Calls that are not judged, and how many there were.
+    pub unjudged: BTreeMap<Arc<str>, u64>,
+    /// How it ends.
+    pub ending: Ending,
+    /// The last call, polls aside.
+    pub last: Option<Origin>,
+    /// When that was, and when the last of all: nanoseconds since the process began.
+    pub times: (u64, u64),
+    /// Host threads whose calls were merged.
+    pub threads: usize,
+    /// Events that were not recorded.
+    pub lost: u64,
+    /// Calls that returned, polls and notes included.
+    pub calls: u64,
+    /// Streams that something was launched on.
+    pub streams: usize,
+    /// What the slots of communicators hold.
+    pub comms: FxHashMap<Slot, CommId>,
+    /// The version of NCCL that it says it ran on.
+    pub nccl: Option<String>,
+    /// Registrations that failed: operations of the first entry, by communicator.
+    failed: FxHashMap<CommId, Vec<usize>>,
+    next_number: u32,
+}
+
+/// What becomes of an operation's result.
+#[derive(Debug, Clone)]
+enum Bind {
+    Nothing,
+    Comm(CommId),
+    Window(u64),
+    /// A registration that failed.
+    Failed(CommId),
+}
+
+/// An operation that is about to be written.
+#[derive(Debug, Clone)]
+struct Item {
+    verb: Verb,
+    origin: Origin,
+    bind: Bind,
+}
+
+/// A call that was entered.
+struct Open {
+    shape: ShapeId,
+    origin: Origin,
+    time: u64,
+    /// How many operations were written by then.
+    mark: usize,
+    /// Whether an operation holds its place, in case that it turns out to be a thread of its own.
+    held: bool,
+    /// The place in source that it says.
+    place: u32,
+}
+
+/// A host thread of the process.
+#[derive(Default)]
+struct HostThread {
+    open: Vec<Open>,
+    /// Groups that are open.
+    depth: u32,
+    /// Calls that were entered in a gap; they return in it.
+    skipped: u32,
+    grouped: Vec<Item>,
+    calls: u64,
+}
+
+const NO_PLACE: u32 = u32::MAX;
+
+/// One process, while it is read.
+pub(super) struct Lowering<'a> {
+    world: &'a World,
+    member: &'a Member,
+    names: &'a Names,
+    /// Calls that were folded away.
+    gaps: &'a Gaps,
+    /// Members by rank in the communicator, by communicator.
+    members: &'a [Vec<Option<Rank>>],
+    /// Members as the model numbers them, by communicator.
+    orders: &'a [Vec<Rank>],
+    ops: Vec<Op>,
+    entries: Vec<Arc<Stretch>>,
+    slots: u32,
+    program: RankProgram,
+    threads: FxHashMap<u32, HostThread>,
+    by_place: FxHashMap<Box<str>, u32>,
+    kinds: Vec<Kind>,
+    /// The operation that a call became, as long as nothing changed what its addresses mean.
+    cache: FxHashMap<ShapeId, Verb>,
+    born: u32,
+    comms: FxHashMap<u64, CommId>,
+    of_comm: FxHashMap<CommId, Operand>,
+    /// Communicators whose calls go on behind the caller's back.
+    not_blocking: FxHashSet<CommId>,
+    /// Threads that still make a communicator, to be joined when somebody uses it.
+    under_way: Vec<(CommId, Operand)>,
+    windows: FxHashMap<u64, Operand>,
+    memory: Memory,
+    /// Memory that nobody was seen to allocate.
+    unseen: Option<Operand>,
+    allocations: u32,
+    device: device::Device,
+}
+
+/// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
+pub(super) fn lower_all(
+    world: &World,
+    names: &Names,
+    gaps: &[Gaps],
+) -> Result<Vec<RankProgram>, RecordedError> {
+    let members = members(world);
+    let orders = orders(world, &members);
+    let mut programs = Vec::with_capacity(world.ranks as usize);
+    let mut base = 0_u32;
+    for rank in (0..world.ranks).map(Rank) {
+        let program = match world.member(rank) {
+            Some(member) => {
+                let mut process = Process::open(&member.path)?;
+                let at = world.members.partition_point(|other| other.rank < rank);
+                let of = (&members[..], &orders[..]);
+                let mut lowering = Lowering::new(world, member, names, of, &gaps[at], base);
+                while let Some(event) = process.next_event()? {
+                    lowering.event(&process, event);
+                }
+                lowering.finish(&process)
+            }
+            // What it did is not known.
+            None => RankProgram::empty(base),
+        };
+        let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
+        base = base.checked_add(length).ok_or(RecordedError::TooMany)?;
+        programs.push(program);
+    }
+    leave_out_failed(&orders, &mut programs, names.token("nothing"));
+    Ok(programs)
+}
+
+/// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on
+/// their rank alone: they met nobody, and are left out.
+fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankProgram], map: Token) {
+    for (comm, members) in orders.iter().enumerate() {
+        let comm = CommId(u32::try_from(comm).expect("communicators are numbered in 32 bits"));
+        let count = |rank: &Rank| programs[rank.at()].failed.get(&comm).map_or(0, Vec::len);
+        if members.iter().all(|rank| count(rank) == count(&members[0])) {
+            continue;
+        }
+        for rank in members {
+            let program = &mut programs[rank.at()];
+            let Some(failed) = program.failed.remove(&comm) else { continue };
+            let stretch = Arc::get_mut(&mut program.stretches[0]).expect("nobody runs it yet");
+            for at in failed {
+                // It produced a slot.
+                stretch.ops[at].verb = Verb::MapGet { map, key: Operand::Null, default: Operand::Null };
+            }
+        }
+    }
+}
+
+/// Members of each communicator by rank in it. Of a communicator that spans the world, who did not come is known
+/// too.
+fn members(world: &World) -> Vec<Vec<Option<Rank>>> {
+    let of = |comm: &super::world::Comm| {
+        let mut members = comm.members.clone();
+        if comm.parent.is_none() && members.len() == world.ranks as usize {
+            let came: FxHashSet<Rank> = members.iter().flatten().copied().collect();
+            let mut absent = world.members.iter().map(|m| m.rank).filter(|rank| !came.contains(rank));
+            if absent.clone().count() == members.len() - came.len() {
+                for member in members.iter_mut().filter(|member| member.is_none()) {
+                    *member = absent.next();
+                }
+            }
+        }
+        members
+    };
+    world.comms.iter().map(of).collect()
+}
+
+/// The same in the model's order: of an init by rank in it, of a split by rank in the parent; without those that
+/// were not recorded.
+fn orders(world: &World, members: &[Vec<Option<Rank>>]) -> Vec<Vec<Rank>> {
+    let mut orders: Vec<Vec<Rank>> = Vec::with_capacity(world.comms.len());
+    for (comm, members) in world.comms.iter().zip(members) {
+        let mut members: Vec<Rank> = members.iter().flatten().copied().collect();
+        if let (Some(parent), false) = (comm.parent, comm.shrunk) {
+            let of = &orders[parent.0 as usize];
+            members.sort_by_key(|rank| of.iter().position(|other| other == rank));
+        }
+        orders.push(members);
+    }
+    orders
+}
+
+impl RankProgram {
+    fn empty(base: u32) -> Self {
+        Self {
+            stretches: vec![Arc::new(Stretch { ops: Vec::new(), end: End::Cut })],
+            origins: Vec::new(),
+            base,
+            places: Vec::new(),
+            picks: FxHashMap::default(),
+            failures: Vec::new(),
+            unjudged: BTreeMap::new(),
+            ending: Ending::Cut { inside: Vec::new() },
+            last: None,
+            times: (0, 0),
+            threads: 0,
+            lost: 0,
+            calls: 0,
+            streams: 0,
+            comms: FxHashMap::default(),
+            nccl: None,
+            failed: FxHashMap::default(),
+            next_number: 0,
+        }
+    }
+
+    /// Where a call was made: in the user's source if that is known, else by its number.
+    #[must_use]
+    pub fn place(&self, origin: &Origin, names: &Names) -> Place {
+        match self.places.get(origin.place as usize) {
+            Some(place) => place.clone(),
+            None => {
+                let file = format!("call {} ({})", origin.number, names.text(origin.name));
+                Place { file: file.into(), line: 0, column: 0 }
+            }
+        }
+    }
+}
+
+impl<'a> Lowering<'a> {
+    fn new(
+        world: &'a World,
+        member: &'a Member,
+        names: &'a Names,
+        (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
+        gaps: &'a Gaps,
+        base: u32,
+    ) -> Self {
+        Self {
+            gaps,
+            members,
+            world,
+            member,
+            names,
+            orders,
+            ops: Vec::new(),
+            entries: Vec::new(),
+            slots: 0,
+            program: RankProgram::empty(base),
+            threads: FxHashMap::default(),
+            by_place: FxHashMap::default(),
+            kinds: Vec::new(),
+            cache: FxHashMap::default(),
+            born: 0,
+            comms: FxHashMap::default(),
+            of_comm: FxHashMap::default(),
+            not_blocking: FxHashSet::default(),
+            under_way: Vec::new(),
+            windows: FxHashMap::default(),
+            memory: Memory::default(),
+            unseen: None,
+            allocations: 0,
+            device: device::Device::new(names),
+        }
+    }
+
+    fn event(&mut self, process: &Process, event: Event) {
+        match event {
+            Event::Enter { time, thread, call } => self.enter(process, time, thread, call),
+            Event::Return { time, thread, values } => {
+                self.program.times.1 = self.program.times.1.max(time);
+                self.program.calls += 1;
+                let state = self.threads.entry(thread).or_default();
+                if state.skipped > 0 {
+                    state.skipped -= 1;
+                } else if let Some(open) = state.open.pop() {
+                    self.leave(process, thread, open, values);
+                }
+            }
+            Event::Lost { events, .. } => self.program.lost += events,
+        }
+    }
+
+    fn kind(&mut self, process: &Process, shape: ShapeId) -> Kind {
+        let at = shape.0 as usize;
+        while self.kinds.len() <= at {
+            let next = ShapeId(u32::try_from(self.kinds.len()).expect("shapes are numbered in 32 bits"));
+            self.kinds.push(Kind::of(&process.shape(next).name));
+        }
+        self.kinds[at]
+    }
+
+    fn enter(&mut self, process: &Process, time: u64, thread: u32, shape: ShapeId) {
+        let number = self.program.numbered();
+        if self.gaps.has_call(number.into()) {
+            self.program.times = (time, time);
+            if !process.shape(shape).instant {
+                self.threads.entry(thread).or_default().skipped += 1;
+            }
+            return;
+        }
+        let kind = self.kind(process, shape);
+        let call = process.shape(shape);
+        let own = match call.get("place").and_then(Value::text) {
+            Some(text) if !text.is_empty() => self.place(text),
+            Some(_) | None => NO_PLACE,
+        };
+        let outer = self.threads.entry(thread).or_default().open.last().map_or(NO_PLACE, |open| open.place);
+        let place = if own == NO_PLACE { outer } else { own };
+        let origin = Origin { number, name: self.names.token(&call.name), place };
+        self.program.times.1 = self.program.times.1.max(time);
+        if call.instant {
+            self.note(process, shape);
+            return;
+        }
+        if !kind.polls() {
+            self.program.last = Some(origin);
+            self.program.times.0 = time;
+        }
+        if !self.under_way.is_empty()
+            && let Some(comm) = call.get("comm").and_then(Value::number).and_then(|comm| self.comm(comm))
+        {
+            self.joined(comm, origin);
+        }
+        let state = self.threads.entry(thread).or_default();
+        let held = kind.meets() && (state.depth == 0 || kind == Kind::Init)
+            || kind == Kind::GroupEnd && state.depth == 1;
+        let mark = self.ops.len();
+        if kind.is_call() {
+            state.calls += 1;
+        }
+        state.open.push(Open { shape, origin, time, mark, held, place });
+        if held {
+            // It produces a slot, as the start of a thread does that may take its place.
+            let map = self.names.token("nothing");
+            let verb = Verb::MapGet { map, key: Operand::Null, default: Operand::Null };
+            self.write(Item { verb, origin, bind: Bind::Nothing });
+        }
+    }
+
+    fn place(&mut self, text: &str) -> u32 {
+        if let Some(&place) = self.by_place.get(text) {
+            return place;
+        }
+        let (file, line) = match text.rsplit_once(':') {
+            Some((file, line)) => (file, line.parse().unwrap_or(0)),
+            None => (text, 0),
+        };
+        let place = u32::try_from(self.program.places.len()).expect("few places");
+        self.program.places.push(Place { file: file.into(), line, column: 1 });
+        self.by_place.insert(text.into(), place);
+        place
+    }
+
+    fn note(&mut self, process: &Process, shape: ShapeId) {
+        let note = process.shape(shape);
+        if &*note.name == "process" {
+            self.program.nccl = note.get("nccl_version").and_then(version);
+        }
+        if &*note.name == "exit" {
+            let code = match note.get("code") {
+                Some(Value::Signed(code)) => *code,
+                Some(Value::Number(code)) => i64::try_from(*code).unwrap_or(0),
+                _ => 0,
+            };
+            self.program.ending = Ending::Exit(code);
+        }
+    }
+
+    fn leave(&mut self, process: &Process, thread: u32, open: Open, values: Option<ShapeId>) {
+        let call = process.shape(open.shape);
+        let kind = self.kind(process, open.shape);
+        let result = values.map(|values| process.shape(values));
+        let failed = result.filter(|result| &*result.name == "failed");
+        if let Some(failed) = failed {
+            let code = match failed.get("code") {
+                Some(Value::Signed(code)) => *code,
+                Some(other) => other.number().and_then(|code| i64::try_from(code).ok()).unwrap_or(-1),
+                None => -1,
+            };
+            if code == vendor::NOT_READY && kind.polls() {
+                return;
+            }
+            self.program.failures.push(Failure { origin: open.origin, code });
+            if kind != Kind::Register {
+                self.failed(thread, kind, call, &open);
+                return;
+            }
+            let mut items = self.items(thread, kind, (open.shape, call), None, open.origin);
+            if let (Some(item), Some(comm)) = (items.first_mut(), self.comm(call::number(call, "comm"))) {
+                item.bind = Bind::Failed(comm);
+            }
+            self.put(thread, kind, &open, items, Returned::Yes);
+            return;
+        }
+        let items = self.items(thread, kind, (open.shape, call), result, open.origin);
+        self.put(thread, kind, &open, items, Returned::Yes);
+    }
+
+    /// A call that failed did nothing, as far as others can see. One that makes a communicator counts.
+    fn failed(&mut self, thread: u32, kind: Kind, call: &rankcheck_recording::Shape, open: &Open) {
+        if kind.makes_comm(call) {
+            self.born += 1;
+        }
+        if open.held {
+            self.withdraw(open);
+        }
+        if kind == Kind::GroupEnd {
+            let state = self.threads.entry(thread).or_default();
+            state.depth = state.depth.saturating_sub(1);
+            if state.depth == 0 {
+                state.grouped.clear();
+            }
+        }
+    }
+
+    /// Writes the operations of a call.
+    fn put(&mut self, thread: u32, kind: Kind, open: &Open, items: Vec<Item>, returned: Returned) {
+        let state = self.threads.entry(thread).or_default();
+        let items = match kind {
+            Kind::GroupStart => {
+                state.depth += 1;
+                return;
+            }
+            Kind::GroupEnd => {
+                state.depth = state.depth.saturating_sub(1);
+                if state.depth > 0 {
+                    return;
+                }
+                let grouped = std::mem::take(&mut state.grouped);
+                group::whole(grouped, open.origin)
+            }
+            _ if state.depth > 0 && kind.grouped() => {
+                state.grouped.extend(items);
+                return;
+            }
+            _ => items,
+        };
+        if !open.held {
+            for item in items {
+                self.write(item);
+            }
+            return;
+        }
+        let background = items.iter().find_map(|item| match item.bind {
+            Bind::Comm(comm) if self.not_blocking.contains(&comm) => Some(comm),
+            _ => None,
+        });
+        if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Returned::Never) {
+            self.withdraw(open);
+            for item in items {
+                self.write(item);
+            }
+            return;
+        }
+        let thread = self.own_thread(open, items, returned);
+        match (background, thread, returned) {
+            (Some(comm), Some(thread), Returned::Yes) => self.under_way.push((comm, thread)),
+            (None, Some(thread), Returned::Yes) => {
+                let verb = Verb::Join { thread };
+                self.write(Item { verb, origin: open.origin, bind: Bind::Nothing });
+            }
+            (_, None, _) | (_, _, Returned::Never) => {}
+        }
+    }
+
+    /// The place that was held for a call is given up, if nothing was written since.
+    fn withdraw(&mut self, open: &Open) {
+        if self.ops.len() == open.mark + 1 {
+            self.ops.pop();
+            self.program.origins.pop();
+            self.slots -= 1;
+        }
+    }
+
+    /// Somebody uses a communicator: what still makes it, or a child of it, has to be over.
+    fn joined(&mut self, comm: CommId, origin: Origin) {
+        let parent = |child: CommId| self.world.comm(child).parent;
+        let meant = |made: CommId| made == comm || parent(made) == Some(comm);
+        let (now, later): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.under_way).into_iter().partition(|(made, _)| meant(*made));
+        self.under_way = later;
+        for (_, thread) in now {
+            self.write(Item { verb: Verb::Join { thread }, origin, bind: Bind::Nothing });
+        }
+    }
+
+    /// The call is a thread of its own from where its place was held. Gives the thread.
+    fn own_thread(&mut self, open: &Open, items: Vec<Item>, returned: Returned) -> Option<Operand> {
+        let entry = Entry(u32::try_from(self.entries.len() + 1).expect("few calls overlap"));
+        let mut ops = Vec::with_capacity(items.len());
+        let mut slots = 0;
+        for item in items {
+            self.bind(&item, Slot { entry, index: slots });
+            slots += item.verb.slots();
+            ops.push(Op { verb: item.verb, place: self.program.origin(item.origin) });
+        }
+        let end = if returned == Returned::Yes { End::Return } else { End::Cut };
+        self.entries.push(Arc::new(Stretch { ops, end }));
+        let held = self.ops.get_mut(open.mark)?;
+        let Verb::MapGet { .. } = &held.verb else { return None };
+        held.verb = Verb::Spawn { entry };
+        Some(Operand::Slot(Slot { entry: Entry(0), index: self.slots_before(open.mark) }))
+    }
+
+    fn slots_before(&self, at: usize) -> u32 {
+        self.slots - self.ops[at..].iter().map(|op| op.verb.slots()).sum::<u32>()
+    }
+
+    fn bind(&mut self, item: &Item, slot: Slot) {
+        match item.bind {
+            Bind::Nothing => {}
+            Bind::Comm(comm) => {
+                self.of_comm.insert(comm, Operand::Slot(slot));
+                self.program.comms.insert(slot, comm);
+            }
+            Bind::Window(address) => {
+                self.windows.insert(address, Operand::Slot(slot));
+            }
+            Bind::Failed(comm) if slot.entry == Entry(0) => {
+                self.program.failed.entry(comm).or_default().push(self.ops.len());
+            }
+            Bind::Failed(_) => {}
+        }
+    }
+
+    /// Writes an operation; returns what it produces.
+    fn write(&mut self, item: Item) -> Operand {
+        let slot = Slot { entry: Entry(0), index: self.slots };
+        self.bind(&item, slot);
+        self.slots += item.verb.slots();
+        let place = self.program.origin(item.origin);
+        self.ops.push(Op { verb: item.verb, place });
+        Operand::Slot(slot)
+    }
+
+    /// The calls that never returned, and the end.
+    fn finish(mut self, process: &Process) -> RankProgram {
+        self.program.threads = self.threads.values().filter(|thread| thread.calls > 0).count();
+        let exited = matches!(self.program.ending, Ending::Exit(_));
+        let mut open: Vec<(u32, Open)> = Vec::new();
+        for (thread, state) in &mut self.threads {
+            open.extend(state.open.drain(..).map(|open| (*thread, open)));
+        }
+        open.sort_by_key(|(_, open)| open.origin.number);
+        let mut inside = Vec::new();
+        let (mut apart, mut stands, entries) = (false, false, self.entries.len());
+        for (thread, open) in open {
+            let kind = self.kind(process, open.shape);
+            if kind.polls() {
+                continue;
+            }
+            inside.push(open.origin);
+            let before = self.ops.len();
+            if self.program.last.is_none_or(|last| last.number < open.origin.number) {
+                self.program.times.0 = self.program.times.0.max(open.time);
+            }
+            let items = self.items(thread, kind, (open.shape, process.shape(open.shape)), None, open.origin);
+            let returned = if exited { Returned::Yes } else { Returned::Never };
+            self.put(thread, kind, &open, items, returned);
+            apart |= self.entries.len() > entries;
+            stands |= self.ops.len() > before;
+        }
+        // A process with a thread that stands apart from the others is taken to wait for it.
+        let end = if exited || (apart && !stands) { End::Return } else { End::Cut };
+        if !exited {
+            self.program.ending = Ending::Cut { inside };
+        }
+        let mut stretches = vec![Arc::new(Stretch { ops: self.ops, end })];
+        stretches.append(&mut self.entries);
+        self.program.stretches = stretches;
+        self.program.streams = self.device.used();
+        self.program
+    }
+
+    fn unjudged(&mut self, name: &str) -> Vec<Item> {
+        *self.program.unjudged.entry(name.into()).or_default() += 1;
+        Vec::new()
+    }
+}
+
+/// Whether a call came back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Returned {
+    Yes,
+    Never,
+}
+
+impl RankProgram {
+    fn numbered(&mut self) -> u32 {
+        let number = self.next_number;
+        self.next_number += 1;
+        number
+    }
+
+    fn origin(&mut self, origin: Origin) -> PlaceId {
+        let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
+        self.origins.push(origin);
+        PlaceId(self.base.saturating_add(at))
+    }
+}
+
+/// `2.28.9`, from that or from NCCL's own number for it.
+fn version(value: &Value) -> Option<String> {
+    match value {
+        Value::Text(text) => Some(text.to_string()),
+        Value::Number(code) => Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100)),
+        Value::None | Value::Signed(_) | Value::Address(_) | Value::Bytes(_) => None,
+    }
+}

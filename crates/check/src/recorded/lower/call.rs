@@ -1,0 +1,465 @@
+//! What each recorded call means.
+//!
+//! Not here: where its operation is written.
+
+use std::sync::Arc;
+
+use rankcheck_model::{
+    Collective, CollectiveKind, Declared, MemoryKind, Operand, Rank, Resources, Transfer, Verb, Way,
+    WindowFlags,
+};
+use rankcheck_recording::{Shape, ShapeId, Value};
+
+use super::{Bind, Item, Lowering, NO_PLACE, Origin};
+use crate::recorded::memory::Place;
+use crate::recorded::vendor;
+use crate::recorded::world::{CommId, LocalComm};
+
+/// Kinds of call, as far as they are written differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// `ncclCommInitRank` and its variants.
+    Init,
+    Split,
+    Shrink,
+    Destroy,
+    Register,
+    Deregister,
+    GroupStart,
+    GroupEnd,
+    /// Send or receive.
+    Transfer,
+    /// A collective of the model.
+    Collect,
+    /// A collective that NCCL does as sends and receives.
+    Exchange,
+    /// Memory appears.
+    Allocate,
+    /// Memory goes.
+    Free,
+    /// A query of a stream or event, which polls.
+    Query,
+    /// Streams, events, copies and graphs.
+    Device,
+    /// A frame of Python around vendor calls.
+    Python,
+    /// Nothing follows from it.
+    Nothing,
+    /// It is counted as not judged.
+    Unjudged,
+}
+
+impl Kind {
+    pub(super) fn of(name: &str) -> Self {
+        match name {
+            "ncclCommInitRank" | "ncclCommInitRankConfig" | "ncclCommInitRankScalable" => Self::Init,
+            "ncclCommSplit" => Self::Split,
+            "ncclCommShrink" => Self::Shrink,
+            "ncclCommDestroy" | "ncclCommAbort" => Self::Destroy,
+            "ncclCommWindowRegister" => Self::Register,
+            "ncclCommWindowDeregister" => Self::Deregister,
+            "ncclGroupStart" => Self::GroupStart,
+            "ncclGroupEnd" => Self::GroupEnd,
+            "ncclSend" | "ncclRecv" => Self::Transfer,
+            "ncclAllReduce" | "ncclReduceScatter" | "ncclAllGather" | "ncclBroadcast" => Self::Collect,
+            "ncclAlltoAll" | "ncclGather" | "ncclScatter" => Self::Exchange,
+            "ncclMemAlloc" | "cudaMalloc" | "cudaMallocAsync" | "cuMemMap" => Self::Allocate,
+            "ncclMemFree" | "cudaFree" | "cudaFreeAsync" | "cuMemUnmap" => Self::Free,
+            "cudaStreamQuery" | "cudaEventQuery" => Self::Query,
+            "cudaStreamCreate"
+            | "cudaStreamCreateWithFlags"
+            | "cudaStreamCreateWithPriority"
+            | "cudaStreamDestroy"
+            | "cudaStreamSynchronize"
+            | "cudaDeviceSynchronize"
+            | "cudaEventCreate"
+            | "cudaEventCreateWithFlags"
+            | "cudaEventDestroy"
+            | "cudaEventSynchronize"
+            | "cudaEventRecord"
+            | "cudaEventRecordWithFlags"
+            | "cudaStreamWaitEvent"
+            | "cudaMemcpy"
+            | "cudaMemcpyAsync"
+            | "cudaMemset"
+            | "cudaMemsetAsync"
+            | "cudaStreamBeginCapture"
+            | "cudaStreamEndCapture"
+            | "cudaGraphInstantiate"
+            | "cudaGraphInstantiateWithFlags"
+            | "cudaGraphLaunch"
+            | "cudaGraphExecDestroy"
+            | "cudaGraphDestroy" => Self::Device,
+            // Where memory comes from is seen by `cuMemMap`; handles and reservations touch nobody.
+            "ncclGetUniqueId"
+            | "ncclCommFinalize"
+            | "ncclCommRegister"
+            | "ncclCommDeregister"
+            | "cudaSetDevice"
+            | "cudaLaunchHostFunc"
+            | "cuMemCreate"
+            | "cuMemRelease"
+            | "cuMemAddressReserve"
+            | "cuMemAddressFree"
+            | "cuMemExportToShareableHandle" => Self::Nothing,
+            _ if name.starts_with("torch.") => Self::Python,
+            _ => Self::Unjudged,
+        }
+    }
+
+    /// Whether it looks without waiting.
+    pub(super) fn polls(self) -> bool {
+        self == Self::Query
+    }
+
+    /// Whether it waits for other ranks, so that other threads may go on meanwhile.
+    pub(super) fn meets(self) -> bool {
+        matches!(self, Self::Init | Self::Split | Self::Shrink | Self::Register)
+    }
+
+    /// Whether it waits for the end of a group that it is in.
+    pub(super) fn grouped(self) -> bool {
+        self.meets() || matches!(self, Self::Collect | Self::Transfer | Self::Exchange)
+    }
+
+    /// Whether it is a call of the vendor's.
+    pub(super) fn is_call(self) -> bool {
+        !matches!(self, Self::Python | Self::Query)
+    }
+
+    /// Whether a call of this kind makes a communicator for its caller.
+    pub(super) fn makes_comm(self, call: &Shape) -> bool {
+        match self {
+            Self::Init | Self::Shrink => true,
+            Self::Split => color(call) >= 0,
+            _ => false,
+        }
+    }
+}
+
+/// The color of a split; negative is none.
+fn color(call: &Shape) -> i64 {
+    match call.get("color") {
+        Some(Value::Signed(color)) => *color,
+        Some(other) => other.number().and_then(|color| i64::try_from(color).ok()).unwrap_or(0),
+        None => 0,
+    }
+}
+
+pub(super) fn number(call: &Shape, key: &str) -> u64 {
+    call.get(key).and_then(Value::number).unwrap_or(0)
+}
+
+impl Lowering<'_> {
+    /// The operations of a call. `result` is what it returned; none where that says nothing, or never came.
+    pub(super) fn items(
+        &mut self,
+        thread: u32,
+        kind: Kind,
+        (shape, call): (ShapeId, &Shape),
+        result: Option<&Shape>,
+        origin: Origin,
+    ) -> Vec<Item> {
+        if let Some(verb) = self.cache.get(&shape) {
+            return vec![Item { verb: verb.clone(), origin, bind: Bind::Nothing }];
+        }
+        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
+        match kind {
+            Kind::GroupStart | Kind::GroupEnd | Kind::Python | Kind::Nothing => Vec::new(),
+            Kind::Unjudged => self.unjudged(&call.name),
+            Kind::Init | Kind::Shrink => {
+                let not_blocking = call.get("blocking").and_then(Value::number) == Some(0);
+                self.init(given("comm"), not_blocking, origin)
+            }
+            Kind::Split => self.split(call, given("comm"), origin),
+            Kind::Destroy => {
+                self.cache.clear();
+                let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
+                one(Verb::CommDestroy { comm: self.operand(comm) }, origin)
+            }
+            Kind::Register => self.register(call, given("window"), origin),
+            Kind::Deregister => {
+                let window = self.windows.get(&number(call, "window")).cloned();
+                match (self.comm(number(call, "comm")), window) {
+                    (Some(comm), Some(window)) => {
+                        one(Verb::Deregister { comm: self.operand(comm), window }, origin)
+                    }
+                    (None, _) | (_, None) => self.unjudged(&call.name),
+                }
+            }
+            Kind::Transfer => self.transfer(shape, call, origin),
+            Kind::Collect => self.collect(shape, call, origin),
+            Kind::Exchange => self.exchange(thread, call, origin),
+            Kind::Allocate => {
+                let mapped = (&*call.name == "cuMemMap").then(|| number(call, "address"));
+                if let Some(address) = given("address").or(mapped) {
+                    self.allocated(call, address, origin);
+                }
+                Vec::new()
+            }
+            Kind::Free => self.free(call, origin),
+            Kind::Query | Kind::Device => self.on_device(shape, call, result, origin),
+        }
+    }
+
+    /// The communicator that lives, or lived last, at an address.
+    pub(super) fn comm(&self, address: u64) -> Option<CommId> {
+        self.comms.get(&address).copied()
+    }
+
+    fn operand(&self, comm: CommId) -> Operand {
+        self.of_comm.get(&comm).cloned().unwrap_or(Operand::Null)
+    }
+
+    /// The communicator that the next call which makes one makes.
+    fn next_born(&mut self, address: Option<u64>) -> CommId {
+        let comm = self.member.comm(LocalComm(self.born));
+        self.born += 1;
+        self.cache.clear();
+        if let Some(address) = address {
+            self.comms.insert(address, comm);
+        }
+        comm
+    }
+
+    fn init(&mut self, address: Option<u64>, not_blocking: bool, origin: Origin) -> Vec<Item> {
+        let comm = self.next_born(address);
+        if not_blocking {
+            self.not_blocking.insert(comm);
+        }
+        let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
+        let name = self.names.token(&self.world.comm(comm).name);
+        let verb = Verb::CommInit { name, members };
+        vec![Item { verb, origin, bind: Bind::Comm(comm) }]
+    }
+
+    fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
+        let Some(parent) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
+        let color = Some(color(call)).filter(|color| *color >= 0);
+        let resources = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
+        let comm = self.operand(parent);
+        let (name, bind) = match color {
+            Some(_) => {
+                let child = self.next_born(address);
+                // Nobody said otherwise of the child, and it takes after its parent.
+                if self.not_blocking.contains(&parent) {
+                    self.not_blocking.insert(child);
+                }
+                (self.names.token(&self.world.comm(child).name), Bind::Comm(child))
+            }
+            None => (self.names.token("no child"), Bind::Nothing),
+        };
+        vec![Item { verb: Verb::CommSplit { comm, name, color, resources }, origin, bind }]
+    }
+
+    fn register(&mut self, call: &Shape, window: Option<u64>, origin: Origin) -> Vec<Item> {
+        let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
+        let (address, bytes) = (number(call, "address"), number(call, "bytes"));
+        if address != 0 && matches!(self.memory.find(address, bytes), Place::Unknown) {
+            // Memory that nobody was seen to allocate is as long as what is registered.
+            self.appeared(address, bytes, MemoryKind::Nccl, origin);
+        }
+        let memory = self.buffer(address, bytes, origin);
+        let flags = match number(call, "flags") {
+            0 => WindowFlags::Default,
+            _ => WindowFlags::CollSymmetric,
+        };
+        let bind = window.filter(|window| *window != 0).map_or(Bind::Nothing, Bind::Window);
+        vec![Item { verb: Verb::Register { comm: self.operand(comm), memory, flags }, origin, bind }]
+    }
+
+    /// The model's number of a rank of a communicator; none if that rank was not recorded. A rank that the
+    /// communicator does not have keeps its number, so that it is found.
+    fn position(&self, comm: CommId, rank: u64) -> Option<u32> {
+        let members = &self.members[comm.0 as usize];
+        let Ok(at) = usize::try_from(rank) else { return Some(u32::MAX) };
+        let order = &self.orders[comm.0 as usize];
+        match members.get(at) {
+            Some(Some(world)) => {
+                let position = order.iter().position(|other| other == world).expect("a member has a place");
+                Some(u32::try_from(position).expect("ranks are numbered in 32 bits"))
+            }
+            Some(None) => None,
+            None => Some(u32::try_from(rank).unwrap_or(u32::MAX)),
+        }
+    }
+
+    fn transfer(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+        let way = if &*call.name == "ncclSend" { Way::Send } else { Way::Recv };
+        let comm = self.comm(number(call, "comm"));
+        let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
+            return self.unjudged(&call.name);
+        };
+        let Some(peer) = self.position(comm, number(call, "peer")) else {
+            return self.unjudged("transfers with ranks that were not recorded");
+        };
+        let count = number(call, "count");
+        let buffer = self.buffer(number(call, "address"), count * dtype.len_bytes(), origin);
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
+        let verb = Verb::Transfer(Arc::new(transfer));
+        self.launched(shape, verb, stream, origin)
+    }
+
+    fn collect(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+        let comm = self.comm(number(call, "comm"));
+        let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
+            return self.unjudged(&call.name);
+        };
+        let kind = match &*call.name {
+            "ncclAllReduce" => CollectiveKind::AllReduce,
+            "ncclReduceScatter" => CollectiveKind::ReduceScatter,
+            "ncclAllGather" => CollectiveKind::AllGather,
+            _ => {
+                let root = self.position(comm, number(call, "root"));
+                CollectiveKind::Broadcast { root: root.unwrap_or(u32::MAX) }
+            }
+        };
+        let (count, ranks) = (number(call, "count"), self.orders[comm.0 as usize].len() as u64);
+        let part = count.saturating_mul(dtype.len_bytes());
+        let all = part.saturating_mul(ranks);
+        let (needs_send, needs_recv) = match kind {
+            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } => (part, part),
+            CollectiveKind::AllGather => (part, all),
+            CollectiveKind::ReduceScatter => (all, part),
+        };
+        let (from, to) = (number(call, "send"), number(call, "recv"));
+        let recv = self.buffer(to, needs_recv, origin);
+        // The send buffer of a broadcast counts on its root alone.
+        let send = match kind {
+            CollectiveKind::Broadcast { .. } if from != to => recv.clone(),
+            _ if from == to && needs_send == needs_recv => recv.clone(),
+            _ => self.buffer(from, needs_send, origin),
+        };
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        let verb = Verb::Collect(Arc::new(Collective {
+            kind,
+            comm: self.operand(comm),
+            send,
+            recv,
+            count,
+            dtype,
+            op: vendor::reduction(number(call, "op")),
+            stream,
+            declared: Declared::Nothing,
+        }));
+        self.launched(shape, verb, stream, origin)
+    }
+
+    /// Gather, scatter and all-to-all are a group of sends and receives.
+    fn exchange(&mut self, thread: u32, call: &Shape, origin: Origin) -> Vec<Item> {
+        let comm = self.comm(number(call, "comm"));
+        let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
+            return self.unjudged(&call.name);
+        };
+        let order = &self.orders[comm.0 as usize];
+        let ranks = u32::try_from(order.len()).expect("ranks are numbered in 32 bits");
+        let me = order.iter().position(|rank| *rank == self.member.rank).unwrap_or(0);
+        let root = self.position(comm, number(call, "root"));
+        let at_root = root.is_some_and(|root| root as usize == me);
+        let root = root.filter(|root| *root < ranks);
+        let (sends, receives): (Vec<u32>, Vec<u32>) = match &*call.name {
+            "ncclAlltoAll" => ((0..ranks).collect(), (0..ranks).collect()),
+            "ncclGather" => (root.into_iter().collect(), if at_root { (0..ranks).collect() } else { vec![] }),
+            _ => (if at_root { (0..ranks).collect() } else { vec![] }, root.into_iter().collect()),
+        };
+        let count = number(call, "count");
+        let part = count.saturating_mul(dtype.len_bytes());
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        let mut items = Vec::new();
+        for (way, peers, from) in
+            [(Way::Send, sends, number(call, "send")), (Way::Recv, receives, number(call, "recv"))]
+        {
+            let whole = peers.len() > 1;
+            for peer in peers {
+                let address = if whole { from + u64::from(peer) * part } else { from };
+                let buffer = self.buffer(address, part, origin);
+                let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
+                let verb = Verb::Transfer(Arc::new(transfer));
+                items.push(Item { verb, origin, bind: Bind::Nothing });
+            }
+        }
+        self.ordered(stream, origin);
+        let grouped = self.threads.get(&thread).is_some_and(|thread| thread.depth > 0);
+        if grouped { items } else { super::group::whole(items, origin) }
+    }
+
+    /// A launch, kept for the next call of its shape.
+    pub(super) fn launched(
+        &mut self,
+        shape: ShapeId,
+        verb: Verb,
+        stream: rankcheck_model::Token,
+        origin: Origin,
+    ) -> Vec<Item> {
+        if self.ordered(stream, origin) == super::device::Implicit::No {
+            self.cache.insert(shape, verb.clone());
+        }
+        one(verb, origin)
+    }
+
+    /// Memory was allocated by a call.
+    fn allocated(&mut self, call: &Shape, address: u64, origin: Origin) {
+        let kind = match &*call.name {
+            "cudaMalloc" | "cudaMallocAsync" => MemoryKind::Cuda,
+            _ => MemoryKind::Nccl,
+        };
+        self.appeared(address, number(call, "bytes"), kind, origin);
+    }
+
+    fn appeared(&mut self, address: u64, bytes: u64, kind: MemoryKind, origin: Origin) {
+        self.cache.clear();
+        let length = rankcheck_model::machine::bytes(bytes);
+        let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
+        self.allocations += 1;
+        let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
+        let verb = Verb::MemAlloc { name, len_bytes: bytes, memory: kind };
+        let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
+        if let Some(pick) = self.memory.allocate(address, bytes, name, operand) {
+            self.program.picks.insert(at, pick);
+        }
+    }
+
+    fn free(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+        // On a stream it is the stream that frees; that order is not followed.
+        if &*call.name == "cudaFreeAsync" {
+            return Vec::new();
+        }
+        self.cache.clear();
+        match self.memory.free(number(call, "address")) {
+            Some(region) => one(Verb::Free { buffer: region.operand.clone(), after: None }, origin),
+            None => Vec::new(),
+        }
+    }
+
+    /// So many bytes from an address on.
+    pub(super) fn buffer(&mut self, address: u64, len_bytes: u64, origin: Origin) -> Operand {
+        let (of, offset_bytes, len_bytes) = match self.memory.find(address, len_bytes) {
+            // What lies beyond the end is found by the length that is left.
+            Place::In(operand, offset, left) => (operand, offset, len_bytes.min(left)),
+            Place::Unknown if address == 0 => return Operand::Null,
+            Place::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
+        };
+        Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
+    }
+
+    /// One region for all memory that nobody was seen to allocate; nothing but overlaps is known of it.
+    fn unseen(&mut self, origin: Origin) -> Operand {
+        if let Some(unseen) = &self.unseen {
+            return unseen.clone();
+        }
+        let name = self.names.token("memory that was not seen allocated");
+        let origin = Origin { place: NO_PLACE, ..origin };
+        let verb = Verb::MemAlloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl };
+        let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
+        self.unseen = Some(operand.clone());
+        operand
+    }
+}
+
+/// More than any address of a process.
+const UNSEEN_BYTES: u64 = 1 << 57;
+
+pub(super) fn one(verb: Verb, origin: Origin) -> Vec<Item> {
+    vec![Item { verb, origin, bind: Bind::Nothing }]
+}

@@ -1,0 +1,272 @@
+//! Streams, events, copies and graphs of one process.
+//!
+//! The legacy default stream and streams that were not made non-blocking wait for each other at every launch:
+//! those waits are written as records and waits of an event. Not here: what waits mean.
+
+use std::sync::Arc;
+
+use rankcheck_model::{CaptureMode, Operand, Token, Verb};
+use rankcheck_recording::{Shape, ShapeId, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::call::{number, one};
+use super::{Bind, Item, Lowering, Origin};
+use crate::recorded::memory::Place;
+use crate::recorder::Names;
+
+/// `cudaStreamNonBlocking`.
+const NON_BLOCKING: u64 = 1;
+/// The legacy default stream by its handles.
+const LEGACY: [u64; 2] = [0, 1];
+
+/// Whether a launch waits for more than what stands before it on its stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Implicit {
+    Yes,
+    No,
+}
+
+/// The handles of a process.
+#[derive(Debug)]
+pub(super) struct Device {
+    default: Token,
+    streams: FxHashMap<u64, Token>,
+    used: FxHashSet<Token>,
+    made: u32,
+    /// Streams that the default stream waits for, and that wait for it.
+    blocking: Vec<Token>,
+    /// Launches on those and on the default stream since the last wait between them.
+    fresh: FxHashSet<Token>,
+    events: FxHashMap<u64, Token>,
+    events_made: u32,
+    /// Captures by the stream that began them, then by the graph and by what can be launched.
+    capturing: FxHashMap<u64, Token>,
+    graphs: FxHashMap<u64, Token>,
+    executables: FxHashMap<u64, Token>,
+    graphs_made: u32,
+}
+
+impl Device {
+    pub(super) fn new(names: &Names) -> Self {
+        Self {
+            default: names.token("default"),
+            streams: FxHashMap::default(),
+            used: FxHashSet::default(),
+            made: 0,
+            blocking: Vec::new(),
+            fresh: FxHashSet::default(),
+            events: FxHashMap::default(),
+            events_made: 0,
+            capturing: FxHashMap::default(),
+            graphs: FxHashMap::default(),
+            executables: FxHashMap::default(),
+            graphs_made: 0,
+        }
+    }
+
+    /// How many streams something was launched on.
+    pub(super) fn used(&self) -> usize {
+        self.used.len()
+    }
+
+    pub(super) fn stream(&mut self, address: u64, names: &Names) -> Token {
+        if LEGACY.contains(&address) {
+            return self.default;
+        }
+        *self.streams.entry(address).or_insert_with(|| {
+            self.made += 1;
+            names.token(&format!("stream {}", self.made))
+        })
+    }
+
+    fn event(&mut self, address: u64, names: &Names) -> Token {
+        *self.events.entry(address).or_insert_with(|| {
+            self.events_made += 1;
+            names.token(&format!("event {}", self.events_made))
+        })
+    }
+
+    fn captured(&mut self, names: &Names) -> Token {
+        self.graphs_made += 1;
+        names.token(&format!("graph {}", self.graphs_made))
+    }
+}
+
+impl Lowering<'_> {
+    /// Something is launched on a stream: what it has to wait for without being told.
+    pub(super) fn ordered(&mut self, stream: Token, origin: Origin) -> Implicit {
+        let device = &mut self.device;
+        device.used.insert(stream);
+        if device.blocking.is_empty() {
+            return Implicit::No;
+        }
+        let legacy = stream == device.default;
+        if !legacy && !device.blocking.contains(&stream) {
+            return Implicit::No;
+        }
+        let others = if legacy { device.blocking.clone() } else { vec![device.default] };
+        let others: Vec<Token> = others.into_iter().filter(|other| device.fresh.remove(other)).collect();
+        device.fresh.insert(stream);
+        let event = self.names.token("the order of the default stream");
+        for other in others {
+            self.write(Item {
+                verb: Verb::EventRecord { event, stream: other },
+                origin,
+                bind: Bind::Nothing,
+            });
+            self.write(Item { verb: Verb::StreamWait { stream, event }, origin, bind: Bind::Nothing });
+        }
+        Implicit::Yes
+    }
+
+    pub(super) fn on_device(
+        &mut self,
+        shape: ShapeId,
+        call: &Shape,
+        result: Option<&Shape>,
+        origin: Origin,
+    ) -> Vec<Item> {
+        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
+        let stream = number(call, "stream");
+        match &*call.name {
+            "cudaStreamCreate" | "cudaStreamCreateWithFlags" | "cudaStreamCreateWithPriority" => {
+                if let Some(address) = given("stream") {
+                    self.cache.clear();
+                    self.device.streams.remove(&address);
+                    let token = self.device.stream(address, self.names);
+                    if number(call, "flags") & NON_BLOCKING == 0 {
+                        self.device.blocking.push(token);
+                    }
+                }
+                Vec::new()
+            }
+            // Its address may come back; what it holds still runs.
+            "cudaStreamDestroy" => {
+                self.cache.clear();
+                if let Some(gone) = self.device.streams.remove(&stream) {
+                    self.device.blocking.retain(|token| *token != gone);
+                }
+                Vec::new()
+            }
+            "cudaStreamSynchronize" | "cudaStreamQuery" => {
+                let what = Operand::Stream(self.device.stream(stream, self.names));
+                one(Verb::Synchronize { what }, origin)
+            }
+            "cudaDeviceSynchronize" => one(Verb::Synchronize { what: Operand::Device }, origin),
+            "cudaEventCreate" | "cudaEventCreateWithFlags" => {
+                if let Some(address) = given("event") {
+                    self.cache.clear();
+                    self.device.events.remove(&address);
+                }
+                Vec::new()
+            }
+            "cudaEventDestroy" => {
+                self.cache.clear();
+                self.device.events.remove(&number(call, "event"));
+                Vec::new()
+            }
+            "cudaEventSynchronize" | "cudaEventQuery" => {
+                let what = Operand::Event(self.device.event(number(call, "event"), self.names));
+                one(Verb::Synchronize { what }, origin)
+            }
+            "cudaEventRecord" | "cudaEventRecordWithFlags" => {
+                let event = self.device.event(number(call, "event"), self.names);
+                let stream = self.device.stream(stream, self.names);
+                self.launched(shape, Verb::EventRecord { event, stream }, stream, origin)
+            }
+            "cudaStreamWaitEvent" => {
+                let event = self.device.event(number(call, "event"), self.names);
+                let stream = self.device.stream(stream, self.names);
+                self.launched(shape, Verb::StreamWait { stream, event }, stream, origin)
+            }
+            "cudaMemcpy" | "cudaMemcpyAsync" | "cudaMemset" | "cudaMemsetAsync" => {
+                self.copy(shape, call, origin)
+            }
+            _ => self.graph(shape, call, result, origin),
+        }
+    }
+
+    /// Copies and fills touch what is known as device memory; of the host nothing is known.
+    fn copy(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+        let bytes = number(call, "bytes");
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        let known = |lowering: &Self, key: &str| {
+            let address = call.get(key).and_then(Value::number)?;
+            matches!(lowering.memory.find(address, bytes), Place::In(..)).then_some(address)
+        };
+        let (from, to) = (known(self, "from"), known(self, "to").or_else(|| known(self, "address")));
+        let mut buffers = |address: Option<u64>| -> Arc<[Operand]> {
+            address.map(|address| self.buffer(address, bytes, origin)).into_iter().collect()
+        };
+        let (reads, writes) = (buffers(from), buffers(to));
+        let name = self.names.token(call.name.trim_start_matches("cuda").trim_end_matches("Async"));
+        let waits = !call.name.ends_with("Async");
+        let mut items = Vec::new();
+        if !reads.is_empty() || !writes.is_empty() {
+            items = self.launched(shape, Verb::Kernel { name, reads, writes, stream }, stream, origin);
+        }
+        // To or from the host it returns when it is done.
+        if waits && &*call.name == "cudaMemcpy" {
+            self.cache.remove(&shape);
+            let what = Operand::Stream(stream);
+            items.push(Item { verb: Verb::Synchronize { what }, origin, bind: Bind::Nothing });
+        }
+        items
+    }
+
+    fn graph(&mut self, shape: ShapeId, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Item> {
+        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
+        let address = number(call, "stream");
+        match &*call.name {
+            "cudaStreamBeginCapture" => {
+                self.cache.clear();
+                let graph = self.device.captured(self.names);
+                self.device.capturing.insert(address, graph);
+                let stream = self.device.stream(address, self.names);
+                // What it forbids has failed, and is no operation; a thread that was let do it is not recorded.
+                let mode = CaptureMode::Relaxed;
+                one(Verb::GraphBegin { graph, stream, mode, pool: None }, origin)
+            }
+            "cudaStreamEndCapture" => {
+                self.cache.clear();
+                let Some(graph) = self.device.capturing.remove(&address) else {
+                    return self.unjudged(&call.name);
+                };
+                if let Some(made) = given("graph") {
+                    self.device.graphs.insert(made, graph);
+                }
+                one(Verb::GraphEnd { graph }, origin)
+            }
+            "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" => {
+                match (self.device.graphs.get(&number(call, "graph")), given("executable")) {
+                    (Some(graph), Some(made)) => {
+                        self.device.executables.insert(made, *graph);
+                        Vec::new()
+                    }
+                    (None, _) | (_, None) => self.unjudged("graphs that were not captured"),
+                }
+            }
+            "cudaGraphLaunch" => {
+                let Some(&graph) = self.device.executables.get(&number(call, "executable")) else {
+                    return self.unjudged("launches of graphs that were not captured");
+                };
+                let stream = self.device.stream(address, self.names);
+                self.launched(shape, Verb::GraphReplay { graph, stream }, stream, origin)
+            }
+            "cudaGraphExecDestroy" => {
+                self.cache.clear();
+                match self.device.executables.remove(&number(call, "executable")) {
+                    Some(graph) if !self.device.executables.values().any(|other| *other == graph) => {
+                        one(Verb::GraphDestroy { graph }, origin)
+                    }
+                    Some(_) | None => Vec::new(),
+                }
+            }
+            // The last that can be launched of it counts.
+            _ => {
+                self.device.graphs.remove(&number(call, "graph"));
+                Vec::new()
+            }
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! What people and tools read about a recorded run.
+//!
+//! The order is that of other reports: what is wrong, where ranks part, where the run stands, what calls
+//! returned, and what the verdict rests on. Not here: how any of it was found.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use rankcheck_model::machine::Awaited;
+use rankcheck_model::{PlaceId, Source as _};
+use serde::Serialize;
+
+use super::judge::{Judged, Verdict};
+use super::lower::Ending;
+use super::vendor;
+
+/// Lines of one kind, beyond which the rest is counted.
+const LINES_MAX: usize = 8;
+
+impl Verdict {
+    /// `holds`, `fails`, `hangs` or `unknown`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Fails => "fails",
+            Self::Hangs => "hangs",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The exit code of a command that found this.
+    #[must_use]
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Holds => 0,
+            Self::Fails | Self::Hangs => 1,
+            Self::Unknown => 3,
+        }
+    }
+}
+
+/// What became of the recorded run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Class {
+    /// It ended in order: what is wrong with it was luck.
+    Latent,
+    /// Some call returned an error.
+    Error,
+    /// It was cut while somebody waited.
+    Hang,
+    /// It was cut, or some rank ended otherwise.
+    Ended,
+}
+
+impl Class {
+    /// In reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latent => "latent: the recorded run ended in order",
+            Self::Error => "error",
+            Self::Hang => "hang",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// What became of the recorded run.
+#[must_use]
+pub fn class(judged: &Judged) -> Class {
+    let cut = judged.there().any(|(_, program)| matches!(program.ending, Ending::Cut { .. }));
+    if judged.went_well() {
+        Class::Latent
+    } else if judged.there().any(|(_, program)| !program.failures.is_empty()) {
+        Class::Error
+    } else if cut && !judged.standing.is_empty() {
+        Class::Hang
+    } else {
+        Class::Ended
+    }
+}
+
+/// The report, without a trailing newline.
+#[must_use]
+pub fn text(judged: &Judged) -> String {
+    let mut out = String::new();
+    let what = match (judged.verdict, judged.findings.first()) {
+        (Verdict::Fails, Some(first)) => format!("FAILS {}", first.rule),
+        (Verdict::Fails, None) => "FAILS".to_owned(),
+        (Verdict::Holds, _) => "HOLDS".to_owned(),
+        (Verdict::Hangs, _) => "HANGS".to_owned(),
+        (Verdict::Unknown, _) => "UNKNOWN".to_owned(),
+    };
+    let calls: u64 = judged.there().map(|(_, program)| program.calls).sum();
+    let folder = judged.recording.folder.display();
+    let _ = write!(out, "{what}  {folder}   {} ranks, {calls} calls", judged.recording.world.ranks);
+    if matches!(judged.verdict, Verdict::Fails | Verdict::Hangs) {
+        let _ = write!(out, ", {}", class(judged).name());
+    }
+    for line in sentences(judged) {
+        let _ = write!(out, "\n{line}");
+    }
+    rows(&mut out, "parts", &partings(judged));
+    rows(&mut out, "stands", &standing(judged));
+    rows(&mut out, "returned", &failures(judged));
+    rows(&mut out, "unknown", &judged.unknown);
+    rows(&mut out, "rests on", &rests(judged));
+    out
+}
+
+/// What is wrong, in sentences; the first names ranks, object and places.
+fn sentences(judged: &Judged) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (nth, finding) in judged.findings.iter().enumerate() {
+        if nth == 0 {
+            lines.push(format!("{}.", finding.sentence));
+            lines.push(format!("  rule      {}: {}", finding.rule, finding.rule.title()));
+        } else if nth < LINES_MAX {
+            let label = if nth == 1 { "also" } else { "" };
+            lines.push(format!("  {label:<9} {}: {}", finding.rule, finding.sentence));
+        }
+    }
+    if judged.findings.len() > LINES_MAX {
+        lines.push(format!("            … {} more", judged.findings.len() - LINES_MAX));
+    }
+    if judged.undefined {
+        lines.push("  data      nobody specifies what the buffers hold from here on".to_owned());
+    }
+    lines
+}
+
+fn partings(judged: &Judged) -> Vec<String> {
+    judged.partings.iter().map(|parting| parting.sentence(&judged.recording)).collect()
+}
+
+/// Who waits for whom.
+fn standing(judged: &Judged) -> Vec<String> {
+    let program = &judged.recording.program;
+    let at = |place: PlaceId| program.place(place).short();
+    let last = |rank: rankcheck_model::Rank| {
+        let of = &program.ranks[rank.at()];
+        let last = of.last.map(|last| of.place(&last, &program.names).short());
+        last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"))
+    };
+    let words = judged.standing.iter().map(|standing| {
+        let op = standing.op;
+        let mut text = format!("rank {} waits {} ({})", op.rank.0, standing.text, at(op.place));
+        let whom: Vec<String> = standing
+            .awaits
+            .iter()
+            .filter(|awaited| !matches!(awaited, Awaited::Blocked(other) if other.rank == op.rank))
+            .map(|awaited| match awaited {
+                Awaited::Blocked(other) => format!("rank {} ({})", other.rank.0, at(other.place)),
+                Awaited::Ended(rank) => {
+                    format!("rank {}, which ended without it ({})", rank.0, last(*rank))
+                }
+                Awaited::Unknown(rank) => {
+                    format!("rank {}, which had not come when its recording ended ({})", rank.0, last(*rank))
+                }
+            })
+            .collect();
+        if !whom.is_empty() {
+            let more = whom.len().saturating_sub(3);
+            let _ = write!(text, " for {}", whom[..whom.len().min(3)].join(" and "));
+            if more > 0 {
+                let _ = write!(text, " and {more} more");
+            }
+        }
+        text
+    });
+    let mut words: Vec<String> = words.collect();
+    words.dedup();
+    words
+}
+
+/// Calls that returned errors.
+fn failures(judged: &Judged) -> Vec<String> {
+    let names = &judged.recording.program.names;
+    let of = judged.there().flat_map(|(rank, program)| {
+        program.failures.iter().map(move |failure| {
+            let name = names.text(failure.origin.name);
+            let place = program.place(&failure.origin, names).short();
+            let call = if place.contains(&*name) { place } else { format!("{name} ({place})") };
+            format!("rank {rank}: {call} returned {} ({})", failure.code, vendor::error(&name, failure.code))
+        })
+    });
+    of.collect()
+}
+
+/// What was taken for granted, and what was left out.
+fn rests(judged: &Judged) -> Vec<String> {
+    let mut lines = Vec::new();
+    let recorded = judged.recording.nccl.as_deref();
+    lines.push(match recorded {
+        Some(version) if version == judged.platform.name() => format!("NCCL {version}"),
+        Some(version) => {
+            format!("NCCL {version} is not modelled; judged as {}, the nearest that is", judged.platform)
+        }
+        None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
+    });
+    lines.extend(judged.recording.folds.iter().map(ToString::to_string));
+    let threads = judged.there().map(|(_, program)| program.threads).max().unwrap_or(0);
+    if threads > 1 {
+        lines.push(format!(
+            "the calls of up to {threads} host threads of a rank are in the order in which they returned"
+        ));
+    }
+    let mut unjudged: BTreeMap<&str, u64> = BTreeMap::new();
+    for (_, program) in judged.there() {
+        for (name, count) in &program.unjudged {
+            *unjudged.entry(name).or_default() += count;
+        }
+    }
+    if !unjudged.is_empty() {
+        let calls: Vec<String> = unjudged.iter().map(|(name, count)| format!("{count} {name}")).collect();
+        lines.push(format!("not judged: {}", calls.join(", ")));
+    }
+    lines
+}
+
+fn rows(out: &mut String, label: &str, lines: &[String]) {
+    for (nth, line) in lines.iter().take(LINES_MAX).enumerate() {
+        let label = if nth == 0 { label } else { "" };
+        let _ = write!(out, "\n  {label:<9} {line}");
+    }
+    if lines.len() > LINES_MAX {
+        let _ = write!(out, "\n            … {} more", lines.len() - LINES_MAX);
+    }
+}
+
+/// A recording in the JSON report.
+#[derive(Debug, Serialize)]
+pub struct Entry {
+    folder: String,
+    ranks: u32,
+    calls: u64,
+    platform: String,
+    nccl: Option<String>,
+    verdict: &'static str,
+    class: &'static str,
+    rules: Vec<&'static str>,
+    primary: Option<&'static str>,
+    findings: Vec<Found>,
+    partings: Vec<String>,
+    standing: Vec<String>,
+    returned: Vec<String>,
+    unknown: Vec<String>,
+    rests_on: Vec<String>,
+    steps: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct Found {
+    rule: &'static str,
+    sentence: String,
+    at: Vec<At>,
+}
+
+#[derive(Debug, Serialize)]
+struct At {
+    rank: u32,
+    place: String,
+    call: Option<u32>,
+}
+
+/// What the JSON report says of a recording.
+#[must_use]
+pub fn entry(judged: &Judged) -> Entry {
+    let program = &judged.recording.program;
+    let found = judged.findings.iter().map(|finding| Found {
+        rule: finding.rule.id(),
+        sentence: finding.sentence.clone(),
+        at: finding
+            .ops
+            .iter()
+            .map(|op| At {
+                rank: op.rank.0,
+                place: program.place(op.place).short(),
+                call: program.origin(op.place).map(|origin| origin.number),
+            })
+            .collect(),
+    });
+    let mut rules: Vec<_> = judged.findings.iter().map(|finding| finding.rule).collect();
+    rules.sort_unstable();
+    rules.dedup();
+    Entry {
+        folder: judged.recording.folder.display().to_string(),
+        ranks: judged.recording.world.ranks,
+        calls: judged.there().map(|(_, program)| program.calls).sum(),
+        platform: judged.platform.name().to_owned(),
+        nccl: judged.recording.nccl.clone(),
+        verdict: judged.verdict.word(),
+        class: match class(judged) {
+            Class::Latent if judged.verdict == Verdict::Holds => "finishes",
+            Class::Latent => "latent",
+            Class::Error => "error",
+            Class::Hang => "hang",
+            Class::Ended => "ended",
+        },
+        rules: rules.into_iter().map(rankcheck_model::Rule::id).collect(),
+        primary: judged.findings.first().map(|finding| finding.rule.id()),
+        findings: found.collect(),
+        partings: partings(judged),
+        standing: standing(judged),
+        returned: failures(judged),
+        unknown: judged.unknown.clone(),
+        rests_on: rests(judged),
+        steps: judged.steps,
+    }
+}

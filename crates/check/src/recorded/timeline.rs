@@ -1,0 +1,139 @@
+//! A recorded run on a time axis: events of Chrome's trace format, which Perfetto shows.
+//!
+//! A rank is a process, a host thread a thread, a call a complete event with its arguments, a finding an instant
+//! at each call that it is about. Not here: what is found.
+
+use std::io::Write;
+
+use rankcheck_recording::{Event, Process, ShapeId};
+use rustc_hash::FxHashMap;
+use serde_json::{Map, Value, json};
+
+use super::RecordedError;
+use super::judge::Judged;
+
+/// Nanoseconds, as the format counts time.
+fn microseconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1000.0
+}
+
+/// Events, one after another, in the list that the format asks for.
+struct Events<'a> {
+    out: &'a mut dyn Write,
+    first: bool,
+}
+
+impl Events<'_> {
+    fn write(&mut self, event: &Value) -> std::io::Result<()> {
+        let separator = if std::mem::take(&mut self.first) { "" } else { ",\n" };
+        write!(self.out, "{separator}{event}")
+    }
+}
+
+/// Why a timeline cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum TimelineError {
+    /// The recording cannot be read.
+    #[error(transparent)]
+    Recorded(#[from] RecordedError),
+    /// What was written to says no.
+    #[error("the timeline cannot be written: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+/// Writes the timeline of a recording.
+///
+/// # Errors
+/// If a file cannot be read any more, or `out` cannot be written to.
+pub fn write(judged: &Judged, out: &mut dyn Write) -> Result<(), TimelineError> {
+    writeln!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
+    let mut events = Events { out, first: true };
+    let first = judged.recording.world.members.iter().map(|m| judged.recording.began[m.rank.at()]).min();
+    for member in &judged.recording.world.members {
+        let rank = member.rank.0;
+        let offset = judged.recording.began[member.rank.at()] - first.unwrap_or(0);
+        events.write(&json!({
+            "ph": "M", "name": "process_name", "pid": rank, "args": { "name": format!("rank {rank}") }
+        }))?;
+        let mut process = Process::open(&member.path).map_err(RecordedError::from)?;
+        one(&mut process, (rank, offset), &found(judged, rank), &mut events)?;
+    }
+    writeln!(events.out, "\n]}}")?;
+    Ok(())
+}
+
+/// The findings about calls of a rank, by the number of the call.
+fn found(judged: &Judged, rank: u32) -> FxHashMap<u32, Vec<String>> {
+    let mut found: FxHashMap<u32, Vec<String>> = FxHashMap::default();
+    for finding in &judged.findings {
+        for op in finding.ops.iter().filter(|op| op.rank.0 == rank) {
+            if let Some(origin) = judged.recording.program.origin(op.place) {
+                let text = format!("{}: {}", finding.rule, finding.sentence);
+                found.entry(origin.number).or_default().push(text);
+            }
+        }
+    }
+    found
+}
+
+fn one(
+    process: &mut Process,
+    (rank, offset): (u32, u64),
+    found: &FxHashMap<u32, Vec<String>>,
+    events: &mut Events<'_>,
+) -> Result<(), TimelineError> {
+    let mut open: FxHashMap<u32, Vec<(u64, ShapeId)>> = FxHashMap::default();
+    let (mut number, mut last) = (0_u32, 0);
+    while let Some(event) = process.next_event().map_err(RecordedError::from)? {
+        match event {
+            Event::Enter { time, thread, call } => {
+                last = last.max(time);
+                let at = microseconds(offset + time);
+                for text in found.get(&number).into_iter().flatten() {
+                    events.write(&json!({
+                        "ph": "i", "s": "p", "name": text, "pid": rank, "tid": thread, "ts": at
+                    }))?;
+                }
+                number += 1;
+                let shape = process.shape(call);
+                if shape.instant {
+                    events.write(&json!({
+                        "ph": "i", "s": "t", "name": &*shape.name, "pid": rank, "tid": thread, "ts": at,
+                        "args": arguments(process, call)
+                    }))?;
+                } else {
+                    open.entry(thread).or_default().push((time, call));
+                }
+            }
+            Event::Return { time, thread, values } => {
+                last = last.max(time);
+                let Some((entered, call)) = open.entry(thread).or_default().pop() else { continue };
+                let mut given = arguments(process, call);
+                if let Some(values) = values {
+                    given.append(&mut arguments(process, values));
+                }
+                events.write(&json!({
+                    "ph": "X", "name": &*process.shape(call).name, "pid": rank, "tid": thread,
+                    "ts": microseconds(offset + entered), "dur": microseconds(time - entered), "args": given
+                }))?;
+            }
+            Event::Lost { .. } => {}
+        }
+    }
+    for (thread, calls) in open {
+        for (entered, call) in calls {
+            events.write(&json!({
+                "ph": "X", "name": format!("{} (never returned)", process.shape(call).name), "pid": rank,
+                "tid": thread, "ts": microseconds(offset + entered), "dur": microseconds(last - entered),
+                "args": arguments(process, call)
+            }))?;
+        }
+    }
+    Ok(())
+}
+
+fn arguments(process: &Process, shape: ShapeId) -> Map<String, Value> {
+    let shape = process.shape(shape);
+    let pairs = shape.keys.iter().zip(&shape.values);
+    pairs.map(|(key, value)| (key.to_string(), Value::String(value.to_string()))).collect()
+}

@@ -1,0 +1,61 @@
+//! The vendor's numbers: types, reductions, error codes.
+//!
+//! Source: `nccl.h` of 2.28.9, `driver_types.h` of CUDA 13. Not here: what calls mean.
+
+use rankcheck_model::{Dtype, ReduceOp};
+
+/// `cudaErrorNotReady`: the answer of a query, and no error.
+pub(crate) const NOT_READY: i64 = 600;
+
+/// `ncclDataType_t`. Unsigned numbers are taken for signed ones of their size.
+pub(crate) fn dtype(number: u64) -> Option<Dtype> {
+    Some(match number {
+        0 => Dtype::I8,
+        1 => Dtype::U8,
+        2 | 3 => Dtype::I32,
+        4 | 5 => Dtype::I64,
+        6 => Dtype::F16,
+        7 => Dtype::F32,
+        8 => Dtype::F64,
+        9 => Dtype::Bf16,
+        10 | 11 => Dtype::Fp8,
+        _ => return None,
+    })
+}
+
+/// `ncclRedOp_t`. What a program made itself is taken for a product, which no symmetric kernel does either.
+pub(crate) fn reduction(number: u64) -> ReduceOp {
+    match number {
+        0 => ReduceOp::Sum,
+        2 => ReduceOp::Max,
+        3 => ReduceOp::Min,
+        4 => ReduceOp::Avg,
+        _ => ReduceOp::Prod,
+    }
+}
+
+/// What an error is called, by the call that returned it.
+pub(crate) fn error(call: &str, code: i64) -> &'static str {
+    if !call.starts_with("nccl") {
+        return match code {
+            1 => "invalid value",
+            2 => "out of memory",
+            400 => "invalid handle",
+            700 => "illegal address",
+            719 => "launch failure",
+            801 => "not supported",
+            900 => "not permitted while a stream is captured",
+            _ => "an error",
+        };
+    }
+    match code {
+        1 => "ncclUnhandledCudaError",
+        2 => "ncclSystemError",
+        3 => "ncclInternalError",
+        4 => "ncclInvalidArgument",
+        5 => "ncclInvalidUsage",
+        6 => "ncclRemoteError",
+        7 => "ncclInProgress",
+        _ => "an error",
+    }
+}

@@ -1,0 +1,589 @@
+//! Which process is which rank, and which communicator of one process is which of another's.
+//!
+//! A process knows its communicators by address, and an address comes back. Across processes a communicator
+//! is known by its unique id; a child by its parent, by which split of the parent it was, and by its color.
+//! Two steps: [`Local`] listens to the calls of one process, [`World::join`] brings all processes together.
+//! Not here: what is done on communicators.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use rankcheck_model::Rank;
+use rankcheck_recording::{Header, Shape, Value};
+use rustc_hash::FxHashMap;
+
+use super::RecordedError;
+
+/// The files of a directory that are recordings, in the order of their names.
+///
+/// # Errors
+///
+/// If the directory cannot be listed, or holds none.
+pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RecordedError> {
+    let io = |source| RecordedError::Directory { path: directory.to_owned(), source };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        if path.is_file() && begins_as_recording(&path) {
+            files.push(path);
+        }
+    }
+    files.sort();
+    if files.is_empty() {
+        return Err(RecordedError::Empty { path: directory.to_owned() });
+    }
+    Ok(files)
+}
+
+/// Whether a file begins as recordings do. A file that cannot be read does not.
+fn begins_as_recording(path: &Path) -> bool {
+    use std::io::Read as _;
+    let mut bytes = [0; rankcheck_recording::layout::MAGIC.len()];
+    let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
+    // `rankrec` alone: a file of another version is one too, and the reader says so.
+    read.is_ok() && bytes[..7] == rankcheck_recording::layout::MAGIC[..7]
+}
+
+/// More ranks than any run has: a damaged number must not ask for memory.
+const RANKS_MAX: u32 = 1 << 20;
+
+/// The n-th communicator that a process got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LocalComm(pub u32);
+
+/// A communicator of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CommId(pub u32);
+
+/// How a process came to a communicator.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Birth {
+    /// `ncclCommInitRank` and its variants.
+    Init {
+        /// Of the communicator, in hexadecimal digits.
+        id: Box<str>,
+        /// The n-th communicator of this id in this process: an id of unknown bytes comes back.
+        nth: u32,
+        rank: u32,
+        ranks: u32,
+    },
+    /// `ncclCommSplit`; whoever gave no color is no member, and has no entry.
+    Split { parent: LocalComm, nth: u32, color: i64, key: i64 },
+    /// `ncclCommShrink`.
+    Shrink { parent: LocalComm, nth: u32, excluded: Box<[u32]> },
+}
+
+/// What one process knows of a communicator.
+#[derive(Debug, Clone)]
+struct Known {
+    birth: Birth,
+    address: u64,
+    /// The number of the call that made it.
+    born: u64,
+    /// The number of the call that destroyed or aborted it.
+    died: Option<u64>,
+}
+
+/// What one process says of itself and of its communicators. It listens to the process's calls in their order.
+#[derive(Debug, Clone, Default)]
+pub struct Local {
+    comms: Vec<Known>,
+    /// By address: the communicator that lives there.
+    living: FxHashMap<u64, LocalComm>,
+    /// Splits and shrinks of each communicator so far.
+    children: FxHashMap<LocalComm, u32>,
+    inits: FxHashMap<Box<str>, u32>,
+    noted_rank: Option<u32>,
+    noted_ranks: Option<u32>,
+    /// The first call that made this process two ranks of one communicator.
+    twice: Option<u64>,
+}
+
+impl Local {
+    /// Whether calls of this name are of interest here; all others may be left out.
+    #[must_use]
+    pub fn listens(name: &str) -> bool {
+        matches!(
+            name,
+            "process"
+                | "ncclCommInitRank"
+                | "ncclCommInitRankConfig"
+                | "ncclCommInitRankScalable"
+                | "ncclCommSplit"
+                | "ncclCommShrink"
+                | "ncclCommDestroy"
+                | "ncclCommAbort"
+        )
+    }
+
+    /// A call, and what it returned (`None` if nothing worth a word, or if it never returned).
+    ///
+    /// `number` counts the calls and notes of the process from 0, in the order in which they were entered.
+    /// Calls are told in the order of their numbers.
+    pub fn call(&mut self, number: u64, call: &Shape, result: Option<&Shape>) {
+        let get = |key: &str| call.get(key).and_then(Value::number);
+        match &*call.name {
+            "process" => {
+                let small = |key: &str| get(key).and_then(|number| u32::try_from(number).ok());
+                self.noted_rank = self.noted_rank.or(small("rank"));
+                self.noted_ranks = self.noted_ranks.or(small("ranks"));
+            }
+            "ncclCommInitRank" | "ncclCommInitRankConfig" | "ncclCommInitRankScalable" => {
+                let id: Box<str> = call.get("id").map_or_else(String::new, ToString::to_string).into();
+                let nth = self.inits.entry(id.clone()).or_default();
+                let (rank, ranks) = (number_u32(get("rank")), number_u32(get("ranks")));
+                let again = self.comms.iter().any(|known| {
+                    known.died.is_none()
+                        && matches!(&known.birth, Birth::Init { id: other, rank: place, .. }
+                            if *other == id && *place != rank)
+                });
+                if again {
+                    self.twice = self.twice.or(Some(number));
+                }
+                let birth = Birth::Init { id, nth: *nth, rank, ranks };
+                *nth += 1;
+                self.born(number, birth, result);
+            }
+            "ncclCommSplit" => {
+                let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
+                let nth = self.child_of(parent);
+                let signed = |key: &str| match call.get(key) {
+                    Some(Value::Signed(number)) => *number,
+                    Some(other) => other.number().and_then(|number| i64::try_from(number).ok()).unwrap_or(0),
+                    None => 0,
+                };
+                // NCCL_SPLIT_NOCOLOR is -1.
+                if signed("color") >= 0 {
+                    let birth = Birth::Split { parent, nth, color: signed("color"), key: signed("key") };
+                    self.born(number, birth, result);
+                }
+            }
+            "ncclCommShrink" => {
+                let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
+                let nth = self.child_of(parent);
+                let excluded = match call.get("excluded") {
+                    Some(Value::Bytes(bytes)) => bytes
+                        .chunks_exact(4)
+                        .map(|rank| u32::from_le_bytes([rank[0], rank[1], rank[2], rank[3]]))
+                        .collect(),
+                    _ => Box::default(),
+                };
+                self.born(number, Birth::Shrink { parent, nth, excluded }, result);
+            }
+            "ncclCommDestroy" | "ncclCommAbort" => {
+                if let Some(comm) = get("comm").and_then(|address| self.living.remove(&address)) {
+                    self.comms[comm.0 as usize].died = Some(number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The communicator that lives at an address now.
+    #[must_use]
+    pub fn at(&self, address: u64) -> Option<LocalComm> {
+        self.living.get(&address).copied()
+    }
+
+    fn child_of(&mut self, parent: LocalComm) -> u32 {
+        let count = self.children.entry(parent).or_default();
+        *count += 1;
+        *count - 1
+    }
+
+    /// A call that makes a communicator. One that failed, or never returned, made one without an address: the
+    /// process is a member all the same.
+    fn born(&mut self, number: u64, birth: Birth, result: Option<&Shape>) {
+        let address = result.and_then(|result| result.get("comm")).and_then(Value::number).unwrap_or(0);
+        let comm = LocalComm(u32::try_from(self.comms.len()).expect("fewer than 2^32 communicators"));
+        if address != 0 {
+            self.living.insert(address, comm);
+        }
+        self.comms.push(Known { birth, address, born: number, died: None });
+    }
+}
+
+/// A number that a call carries. What is not there or too large is a rank that nobody has.
+fn number_u32(number: Option<u64>) -> u32 {
+    number.and_then(|number| u32::try_from(number).ok()).unwrap_or(u32::MAX)
+}
+
+/// A communicator of the run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Comm {
+    /// What people read: the first digits of the id, or the parent's name, the split and the color.
+    pub name: String,
+    /// The members in the communicator's order; `None` where that rank was not recorded.
+    pub members: Vec<Option<Rank>>,
+    /// Whether all members were recorded. A child of a communicator that is not whole is not either.
+    pub whole: bool,
+    /// The communicator that it was split or shrunk from.
+    pub parent: Option<CommId>,
+    /// Whether it was shrunk from it: then nobody who is left out takes part.
+    pub shrunk: bool,
+}
+
+impl Comm {
+    /// The rank in the communicator of a rank of the world.
+    #[must_use]
+    pub fn rank_of(&self, rank: Rank) -> Option<u32> {
+        let at = self.members.iter().position(|&member| member == Some(rank))?;
+        u32::try_from(at).ok()
+    }
+}
+
+/// A process that takes part.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Its file.
+    pub path: PathBuf,
+    /// Its place in the list that [`World::join`] was given.
+    pub file: usize,
+    /// Its rank in the world.
+    pub rank: Rank,
+    /// By [`LocalComm`].
+    comms: Vec<CommId>,
+    /// By address: since which call which communicator lives there, and until which.
+    lives: FxHashMap<u64, Vec<Life>>,
+}
+
+/// A stay at an address.
+#[derive(Debug, Clone, Copy)]
+struct Life {
+    born: u64,
+    died: Option<u64>,
+    comm: CommId,
+}
+
+impl Member {
+    /// The communicator at an address, when the call of this number was entered.
+    #[must_use]
+    pub fn comm_at(&self, address: u64, call: u64) -> Option<CommId> {
+        let lives = self.lives.get(&address)?;
+        let after = lives.partition_point(|life| life.born < call);
+        let life = lives[..after].last()?;
+        // The call that destroys it still names it.
+        life.died.is_none_or(|died| call <= died).then_some(life.comm)
+    }
+
+    /// The communicator that the process got as its n-th.
+    ///
+    /// # Panics
+    ///
+    /// If the process has fewer.
+    #[must_use]
+    pub fn comm(&self, comm: LocalComm) -> CommId {
+        self.comms[comm.0 as usize]
+    }
+}
+
+/// The processes of a run and their communicators.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    /// How many ranks the run had, as far as anybody says.
+    pub ranks: u32,
+    /// By rank; those that were not recorded are left out.
+    pub members: Vec<Member>,
+    /// By [`CommId`].
+    pub comms: Vec<Comm>,
+    /// Files of processes that communicate with nobody beside one of the same rank that does: a loader of
+    /// data, a compiler.
+    pub bystanders: Vec<PathBuf>,
+}
+
+impl World {
+    /// Brings the processes together.
+    ///
+    /// # Errors
+    ///
+    /// If they are not the processes of one run, with one rank each.
+    pub fn join(processes: Vec<(PathBuf, Header, Local)>) -> Result<Self, RecordedError> {
+        one_run(&processes)?;
+        for (path, _, local) in &processes {
+            if let Some(call) = local.twice {
+                return Err(RecordedError::TwoRanks { path: path.clone(), call });
+            }
+        }
+        let (by_rank, bystanders) = assign(&processes)?;
+        let mut world = Self { bystanders, ..Self::default() };
+        let said = processes.iter().filter_map(|(_, header, local)| header.ranks.or(local.noted_ranks)).max();
+        let highest = by_rank.last_key_value().map_or(0, |(rank, _)| rank.0 + 1);
+        world.ranks = said.unwrap_or(0).min(RANKS_MAX).max(highest);
+
+        let order: Vec<(Rank, usize)> = by_rank.into_iter().collect();
+        let comms = world.name(&order, &processes)?;
+        for ((rank, file), comms) in order.into_iter().zip(comms) {
+            let (path, _, local) = &processes[file];
+            let mut lives: FxHashMap<u64, Vec<Life>> = FxHashMap::default();
+            for (known, &comm) in local.comms.iter().zip(&comms).filter(|(known, _)| known.address != 0) {
+                let life = Life { born: known.born, died: known.died, comm };
+                lives.entry(known.address).or_default().push(life);
+            }
+            world.members.push(Member { path: path.clone(), file, rank, comms, lives });
+        }
+        Ok(world)
+    }
+
+    /// The ranks that were not recorded.
+    #[must_use]
+    pub fn missing(&self) -> Vec<Rank> {
+        let there: Vec<Rank> = self.members.iter().map(|member| member.rank).collect();
+        (0..self.ranks).map(Rank).filter(|rank| there.binary_search(rank).is_err()).collect()
+    }
+
+    /// A communicator.
+    ///
+    /// # Panics
+    ///
+    /// If it is another world's.
+    #[must_use]
+    pub fn comm(&self, comm: CommId) -> &Comm {
+        &self.comms[comm.0 as usize]
+    }
+
+    /// The process of a rank.
+    #[must_use]
+    pub fn member(&self, rank: Rank) -> Option<&Member> {
+        self.members.binary_search_by_key(&rank, |member| member.rank).ok().map(|at| &self.members[at])
+    }
+
+    /// Finds the communicators. Gives for each process the communicators by [`LocalComm`].
+    ///
+    /// Parents come before their children in each process, so one pass in the order of births suffices once
+    /// the generation of each is known: all processes are walked together, generation by generation.
+    fn name(
+        &mut self,
+        order: &[(Rank, usize)],
+        processes: &[(PathBuf, Header, Local)],
+    ) -> Result<Vec<Vec<CommId>>, RecordedError> {
+        const NOT_YET: CommId = CommId(u32::MAX);
+        let mut found: Vec<Vec<CommId>> =
+            order.iter().map(|&(_, file)| vec![NOT_YET; processes[file].2.comms.len()]).collect();
+        loop {
+            let mut births: BTreeMap<Key<'_>, Vec<(usize, usize)>> = BTreeMap::new();
+            for (at, &(_, file)) in order.iter().enumerate() {
+                for (local, known) in processes[file].2.comms.iter().enumerate() {
+                    if found[at][local] != NOT_YET {
+                        continue;
+                    }
+                    let key = match &known.birth {
+                        Birth::Init { id, nth, .. } => Key::Id(id, *nth),
+                        Birth::Split { parent, nth, color, .. } => {
+                            Key::Split(found[at][parent.0 as usize], *nth, *color)
+                        }
+                        Birth::Shrink { parent, nth, .. } => Key::Shrink(found[at][parent.0 as usize], *nth),
+                    };
+                    if !matches!(key, Key::Split(NOT_YET, ..) | Key::Shrink(NOT_YET, _)) {
+                        births.entry(key).or_default().push((at, local));
+                    }
+                }
+            }
+            if births.is_empty() {
+                return Ok(found);
+            }
+            for (key, born) in births {
+                let comm = CommId(u32::try_from(self.comms.len()).expect("fewer than 2^32 communicators"));
+                let known = |(at, local): (usize, usize)| {
+                    let (rank, file) = order[at];
+                    (rank, &processes[file].0, &processes[file].2.comms[local].birth)
+                };
+                let named = match key {
+                    Key::Id(id, nth) => root(id, nth, born.iter().map(|&at| known(at)))?,
+                    Key::Split(parent, nth, color) => {
+                        self.split(parent, nth, color, born.iter().map(|&at| known(at)))
+                    }
+                    Key::Shrink(parent, nth) => self.shrink(parent, nth, born.iter().map(|&at| known(at))),
+                };
+                self.comms.push(named);
+                for (at, local) in born {
+                    found[at][local] = comm;
+                }
+            }
+        }
+    }
+
+    fn split<'a>(
+        &self,
+        parent: CommId,
+        nth: u32,
+        color: i64,
+        born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
+    ) -> Comm {
+        let of = self.comm(parent);
+        let mut members: Vec<(i64, Option<u32>, Rank)> = born
+            .map(|(rank, _, birth)| {
+                let key = if let Birth::Split { key, .. } = birth { *key } else { 0 };
+                (key, of.rank_of(rank), rank)
+            })
+            .collect();
+        members.sort();
+        Comm {
+            name: format!("{}/{nth}.{color}", of.name),
+            members: members.into_iter().map(|(_, _, rank)| Some(rank)).collect(),
+            whole: of.whole,
+            parent: Some(parent),
+            shrunk: false,
+        }
+    }
+
+    fn shrink<'a>(
+        &self,
+        parent: CommId,
+        nth: u32,
+        mut born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
+    ) -> Comm {
+        let of = self.comm(parent);
+        let excluded: &[u32] = match born.next() {
+            Some((_, _, Birth::Shrink { excluded, .. })) => excluded,
+            _ => &[],
+        };
+        let members: Vec<Option<Rank>> = (0_u32..)
+            .zip(&of.members)
+            .filter(|(rank, _)| !excluded.contains(rank))
+            .map(|(_, &member)| member)
+            .collect();
+        let whole = members.iter().all(Option::is_some);
+        Comm { name: format!("{}/{nth}.shrunk", of.name), members, whole, parent: Some(parent), shrunk: true }
+    }
+}
+
+/// What makes a communicator of one process the same as another's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Key<'a> {
+    Id(&'a str, u32),
+    Split(CommId, u32, i64),
+    Shrink(CommId, u32),
+}
+
+/// A communicator that was made with a unique id.
+fn root<'a>(
+    id: &str,
+    nth: u32,
+    born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
+) -> Result<Comm, RecordedError> {
+    let mut name: String = format!("comm {}", id.get(..8).unwrap_or(id));
+    if nth > 0 {
+        name = format!("{name} ({})", nth + 1);
+    }
+    let mut members: Vec<Option<(Rank, &PathBuf)>> = Vec::new();
+    let mut size: Option<(u32, &PathBuf)> = None;
+    for (world, path, birth) in born {
+        let Birth::Init { rank, ranks, .. } = birth else { continue };
+        let (first_ranks, first) = *size.get_or_insert((*ranks, path));
+        if first_ranks != *ranks {
+            return Err(RecordedError::Sizes {
+                id: name,
+                first: first.clone(),
+                first_ranks,
+                second: path.clone(),
+                second_ranks: *ranks,
+            });
+        }
+        // A rank outside the communicator is an error of the call, which the run has met by itself.
+        if *rank >= *ranks || *ranks > RANKS_MAX {
+            continue;
+        }
+        let at = *rank as usize;
+        if members.len() <= at {
+            members.resize(at + 1, None);
+        }
+        if let Some((_, first)) = members[at].replace((world, path)) {
+            return Err(RecordedError::SamePlace {
+                id: name,
+                rank: *rank,
+                first: first.clone(),
+                second: path.clone(),
+            });
+        }
+    }
+    let ranks = size.map_or(0, |(ranks, _)| ranks) as usize;
+    if ranks <= RANKS_MAX as usize {
+        members.resize(members.len().max(ranks), None);
+    }
+    let whole = members.len() == ranks && members.iter().all(Option::is_some);
+    Ok(Comm {
+        name,
+        members: members.into_iter().map(|member| member.map(|(rank, _)| rank)).collect(),
+        whole,
+        parent: None,
+        shrunk: false,
+    })
+}
+
+fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RecordedError> {
+    let Some((first, header, _)) = processes.first() else { return Ok(()) };
+    match processes.iter().find(|(_, other, _)| other.run != header.run) {
+        Some((second, other, _)) => Err(RecordedError::TwoRuns {
+            first: first.clone(),
+            first_run: header.run.clone(),
+            second: second.clone(),
+            second_run: other.run.clone(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The file of each rank, and the files of processes beside them.
+fn assign(
+    processes: &[(PathBuf, Header, Local)],
+) -> Result<(BTreeMap<Rank, usize>, Vec<PathBuf>), RecordedError> {
+    let said: Vec<Option<u32>> =
+        processes.iter().map(|(_, header, local)| local.noted_rank.or(header.rank)).collect();
+    let said: Vec<Option<u32>> = said.into_iter().map(|rank| rank.filter(|&rank| rank < RANKS_MAX)).collect();
+    let ranks = if said.iter().all(Option::is_some) { said } else { by_communicator(processes, said) };
+    let mut by_rank: BTreeMap<Rank, usize> = BTreeMap::new();
+    let mut bystanders = Vec::new();
+    for (file, rank) in ranks.into_iter().enumerate() {
+        let (path, _, local) = &processes[file];
+        let Some(rank) = rank else {
+            if local.comms.is_empty() && processes.len() > 1 {
+                bystanders.push(path.clone());
+                continue;
+            }
+            return Err(RecordedError::NoRank { path: path.clone(), files: processes.len() });
+        };
+        let Some(&other) = by_rank.get(&Rank(rank)) else {
+            by_rank.insert(Rank(rank), file);
+            continue;
+        };
+        match (processes[other].2.comms.is_empty(), local.comms.is_empty()) {
+            (false, true) => bystanders.push(path.clone()),
+            (true, false) => {
+                by_rank.insert(Rank(rank), file);
+                bystanders.push(processes[other].0.clone());
+            }
+            (true, true) | (false, false) => {
+                return Err(RecordedError::TwoFiles {
+                    rank,
+                    first: processes[other].0.clone(),
+                    second: path.clone(),
+                });
+            }
+        }
+    }
+    Ok((by_rank, bystanders))
+}
+
+/// Ranks where the launcher said none: those in a communicator that has all processes that communicate.
+fn by_communicator(processes: &[(PathBuf, Header, Local)], said: Vec<Option<u32>>) -> Vec<Option<u32>> {
+    if processes.len() == 1 {
+        return vec![Some(said[0].unwrap_or(0))];
+    }
+    let communicating = processes.iter().filter(|(_, _, local)| !local.comms.is_empty()).count();
+    let mut ids: BTreeMap<&str, Vec<(usize, u32)>> = BTreeMap::new();
+    for (file, (_, _, local)) in processes.iter().enumerate() {
+        for known in &local.comms {
+            if let Birth::Init { id, nth: 0, rank, ranks } = &known.birth
+                && *ranks as usize == communicating
+            {
+                ids.entry(id).or_default().push((file, *rank));
+            }
+        }
+    }
+    let Some(all) = ids.into_values().find(|members| members.len() == communicating) else { return said };
+    let mut ranks = vec![None; processes.len()];
+    for (file, rank) in all {
+        ranks[file] = Some(rank);
+    }
+    ranks
+}

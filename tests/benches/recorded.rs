@@ -1,0 +1,116 @@
+//! How long large recordings take: `cargo bench -p rankcheck-tests --bench recorded`. Figures, not tests.
+//!
+//! The recordings are written to the directory that `RANKCHECK_BENCH_DIRECTORY` names (else the one for
+//! temporary files) and deleted again. `RANKCHECK_BENCH_RANKS` and `RANKCHECK_BENCH_CALLS` ask for one size: 512
+//! ranks of 1,000,000 calls need 4 GB.
+#![expect(clippy::print_stdout, reason = "the figures are for people")]
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rankcheck::recorded::fold::fold;
+use rankcheck::recorded::judge::{judge, read};
+use rankcheck::recorded::tape::read_all;
+use rankcheck::recorded::world::files;
+use rankcheck_tests::training::{Sizes, Training};
+
+/// The one that the command uses.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let ranks = number("RANKCHECK_BENCH_RANKS");
+    let calls = number("RANKCHECK_BENCH_CALLS");
+    let sizes: Vec<(u64, u64)> = match (ranks, calls) {
+        (None, None) => vec![(32, 50_000), (32, 100_000), (32, 200_000)],
+        (ranks, calls) => vec![(ranks.unwrap_or(512), calls.unwrap_or(1_000_000))],
+    };
+    println!("training that repeats itself, with a checkpoint every 100 iterations");
+    for &(ranks, calls) in &sizes {
+        measure(&training(ranks, calls, Sizes::Fixed));
+    }
+    println!("training with sizes in an order that never repeats");
+    measure(&training(8, 100_000, Sizes::Drawn(64)));
+}
+
+fn directory() -> PathBuf {
+    let base = std::env::var_os("RANKCHECK_BENCH_DIRECTORY").map_or_else(std::env::temp_dir, PathBuf::from);
+    base.join(format!("rankcheck-bench-{}", std::process::id()))
+}
+
+/// Tensor parallel over 8, pipeline over 4, the rest are copies.
+fn training(ranks: u64, calls: u64, sizes: Sizes) -> Training {
+    let ranks = u32::try_from(ranks).expect("a number of ranks");
+    let tensor = ranks.min(8);
+    let pipeline = (ranks / tensor).min(4);
+    let data = ranks / tensor / pipeline;
+    let mut training = Training {
+        tensor,
+        pipeline,
+        data,
+        layers: 6,
+        microbatches: 4,
+        checkpoint: 100,
+        irregular: 1000,
+        sizes,
+        ..Training::default()
+    };
+    let of_iteration =
+        training.calls_of_iteration(&directory()).expect("the directory for recordings can be written");
+    training.iterations = calls / of_iteration;
+    training
+}
+
+fn measure(training: &Training) {
+    let directory = directory();
+    let (calls, writing) = timed(|| training.write(&directory).expect("recordings can be written"));
+    let bytes: u64 = files(&directory)
+        .expect("they are there")
+        .iter()
+        .map(|file| std::fs::metadata(file).expect("it is there").len())
+        .sum();
+    check(&directory, calls, training.ranks());
+    println!("    written in {writing:.1?}, {:.2} bytes a call", bytes as f64 / calls as f64);
+    std::fs::remove_dir_all(&directory).expect("it was written");
+}
+
+fn check(directory: &Path, calls: u64, ranks: u32) {
+    let files = files(directory).expect("they are there");
+    let ((world, mut tapes), reading) = timed(|| read_all(&files).expect("they are whole"));
+    let (folds, folding) = timed(|| fold(&world, &mut tapes));
+    let left: u64 = tapes.iter().map(|tape| tape.words.len() as u64).sum();
+    drop(tapes);
+    println!(
+        "  {ranks} ranks, {calls} calls: tapes in {reading:.2?} ({:.1} ns a call), {} folds in {folding:.2?}, \
+         {left} calls left",
+        reading.as_nanos() as f64 / calls as f64,
+        folds.len(),
+    );
+    if let Some(fold) = folds.first() {
+        println!("    {fold}");
+    }
+    let (recording, reading) = timed(|| read(directory).expect("it is a run"));
+    let (judged, judging) = timed(|| judge(recording, None).expect("it is not too long"));
+    println!(
+        "    whole check in {:.2?}: read, folded and lowered in {reading:.2?}, {} operations judged in {judging:.2?}: {:?}; \
+         most memory {} MiB",
+        reading + judging,
+        judged.steps,
+        judged.verdict,
+        peak() / 1024,
+    );
+}
+
+/// The most memory that this process has used so far, in KiB.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches("kB").trim().parse().ok()).unwrap_or(0)
+}
+
+fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let started = Instant::now();
+    let result = work();
+    (result, started.elapsed())
+}

@@ -1,0 +1,454 @@
+//! Recordings of processes that never ran, written with the real writer: a few lines for each rank.
+//!
+//! Not here: what is found in them.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rankcheck_recording::layout::{EXTENT_BYTES, encode_header};
+use rankcheck_recording::{Field, Header, Signature, Space, Writer};
+
+/// `ncclFloat32`.
+pub const F32: u64 = 7;
+/// `NCCL_WIN_COLL_SYMMETRIC`.
+pub const SYMMETRIC: u64 = 1;
+
+/// The processes of a run.
+pub struct Run {
+    /// By rank.
+    pub ranks: Vec<Process>,
+}
+
+/// The file of one process, while it is written.
+pub struct Process {
+    /// What the file says of itself.
+    pub header: Header,
+    done: Rc<RefCell<Vec<u8>>>,
+    threads: Vec<Writer<Memory>>,
+    /// The thread that calls.
+    pub thread: usize,
+    /// Nanoseconds since the process began.
+    pub time: u64,
+    handles: u64,
+}
+
+/// Extents in memory.
+struct Memory {
+    done: Rc<RefCell<Vec<u8>>>,
+    extent: Vec<u8>,
+}
+
+impl Space for Memory {
+    fn advance(&mut self) -> bool {
+        self.extent = vec![0; EXTENT_BYTES];
+        true
+    }
+
+    fn extent(&mut self) -> &mut [u8] {
+        &mut self.extent
+    }
+
+    fn sealed(&mut self, _: usize) {
+        self.done.borrow_mut().append(&mut self.extent);
+    }
+}
+
+macro_rules! signature {
+    ($name:literal $(, $key:literal)*) => {{
+        const SIGNATURE: Signature = Signature { name: $name, keys: &[$($key),*], instant: false };
+        &SIGNATURE
+    }};
+}
+
+const PROCESS: Signature =
+    Signature { name: "process", keys: &["rank", "ranks", "nccl_version", "torch_version"], instant: true };
+const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
+const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
+const PYTHON: Signature = Signature { name: "torch.distributed.step", keys: &["place"], instant: false };
+
+impl Run {
+    /// Processes that have not called anything.
+    ///
+    /// # Panics
+    /// Never with the few ranks of tests.
+    #[must_use]
+    pub fn new(ranks: u32) -> Self {
+        let process = |rank| {
+            let header = Header {
+                rank: Some(rank),
+                ranks: Some(ranks),
+                pid: 100 + rank,
+                run: "a run".to_owned(),
+                began: 1_000_000_000,
+                ..Header::default()
+            };
+            let mut process = Process {
+                header,
+                done: Rc::default(),
+                threads: Vec::new(),
+                thread: 0,
+                time: 0,
+                handles: 0x7f00_0000_0000 + (u64::from(rank) << 32),
+            };
+            let (rank, ranks) = (Field::Number(rank.into()), Field::Number(ranks.into()));
+            process.note(&PROCESS, &[rank, ranks, Field::Number(22_809), Field::None]);
+            process
+        };
+        Self { ranks: (0..ranks).map(process).collect() }
+    }
+
+    /// Every rank does the same; the function is given its number.
+    pub fn all(&mut self, mut each: impl FnMut(&mut Process, u32)) {
+        for (rank, process) in (0..).zip(&mut self.ranks) {
+            each(process, rank);
+        }
+    }
+
+    /// Every rank says that it ends.
+    pub fn exit(&mut self) {
+        self.all(|process, _| process.exit());
+    }
+
+    /// Writes the files into a directory, which is there as long as the result.
+    ///
+    /// # Panics
+    /// If the directory for temporary files cannot be written to.
+    #[must_use]
+    pub fn save(self, name: &str) -> Saved {
+        let folder = std::env::temp_dir().join(format!("rankcheck-run-{name}-{}", std::process::id()));
+        std::fs::remove_dir_all(&folder).ok();
+        std::fs::create_dir_all(&folder).expect("the directory for temporary files can be written");
+        for (rank, process) in (0..).zip(self.ranks) {
+            process.save(&folder.join(format!("rankrec.{rank}")));
+        }
+        Saved { folder }
+    }
+}
+
+/// A directory of recordings; it goes when this goes.
+pub struct Saved {
+    /// The directory.
+    pub folder: PathBuf,
+}
+
+impl Drop for Saved {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.folder).ok();
+    }
+}
+
+impl Process {
+    /// Writes the file.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    pub fn save(mut self, path: &Path) {
+        for thread in &mut self.threads {
+            thread.finish();
+        }
+        let mut bytes = encode_header(&self.header).expect("a short header");
+        bytes.append(&mut self.done.borrow_mut());
+        std::fs::write(path, bytes).expect("the directory was made");
+    }
+
+    fn writer(&mut self) -> &mut Writer<Memory> {
+        while self.threads.len() <= self.thread {
+            let number = u32::try_from(self.threads.len()).expect("few threads");
+            let space = Memory { done: Rc::clone(&self.done), extent: Vec::new() };
+            self.threads.push(Writer::new(space, number));
+        }
+        &mut self.threads[self.thread]
+    }
+
+    fn tick(&mut self) -> u64 {
+        self.time += 1000;
+        self.time
+    }
+
+    /// A fresh pointer.
+    pub fn handle(&mut self) -> u64 {
+        self.handles += 0x100;
+        self.handles
+    }
+
+    fn note(&mut self, signature: &Signature, fields: &[Field<'_>]) {
+        let time = self.tick();
+        self.writer().enter(time, signature, fields);
+    }
+
+    /// A call that is entered.
+    pub fn enter(&mut self, signature: &Signature, fields: &[Field<'_>]) {
+        self.note(signature, fields);
+    }
+
+    /// The innermost call returns.
+    pub fn leave(&mut self) {
+        let time = self.tick();
+        self.writer().leave(time);
+    }
+
+    fn leave_with(&mut self, signature: &Signature, address: u64) {
+        let time = self.tick();
+        self.writer().leave_with(time, signature, &[Field::Address(address)]);
+    }
+
+    /// The innermost call returns an error.
+    pub fn fails(&mut self, code: i64) {
+        let time = self.tick();
+        self.writer().leave_with(time, &FAILED, &[Field::Signed(code)]);
+    }
+
+    /// A call and its return.
+    pub fn call(&mut self, signature: &Signature, fields: &[Field<'_>]) {
+        self.enter(signature, fields);
+        self.leave();
+    }
+
+    /// Calls from a line of Python.
+    pub fn from(&mut self, place: &str, calls: impl FnOnce(&mut Self)) {
+        self.enter(&PYTHON, &[Field::Text(place)]);
+        calls(self);
+        self.leave();
+    }
+
+    /// The process ends in order.
+    pub fn exit(&mut self) {
+        self.note(&EXIT, &[Field::Signed(0)]);
+    }
+
+    /// `ncclCommInitRankConfig` of a communicator that does not block.
+    pub fn init_in_background(&mut self, id: u8, rank: u32, ranks: u32) -> u64 {
+        let signature = signature!("ncclCommInitRankConfig", "id", "rank", "ranks", "blocking");
+        let (rank, ranks) = (Field::Number(rank.into()), Field::Number(ranks.into()));
+        self.enter(signature, &[Field::Bytes(&[id; 16]), rank, ranks, Field::Number(0)]);
+        let comm = self.handle();
+        self.leave_with(signature!("ncclCommInitRankConfig", "comm"), comm);
+        comm
+    }
+
+    /// Enters `ncclCommInitRank`.
+    pub fn enter_init(&mut self, id: u8, rank: u32, ranks: u32) {
+        let signature = signature!("ncclCommInitRank", "id", "rank", "ranks", "blocking");
+        let fields = [
+            Field::Bytes(&[id; 16]),
+            Field::Number(rank.into()),
+            Field::Number(ranks.into()),
+            Field::Number(1),
+        ];
+        self.enter(signature, &fields);
+    }
+
+    /// `ncclCommInitRank` returns this communicator.
+    pub fn leave_init(&mut self, comm: u64) {
+        self.leave_with(signature!("ncclCommInitRank", "comm"), comm);
+    }
+
+    /// `ncclCommInitRank`.
+    pub fn init(&mut self, id: u8, rank: u32, ranks: u32) -> u64 {
+        let comm = self.handle();
+        self.enter_init(id, rank, ranks);
+        self.leave_init(comm);
+        comm
+    }
+
+    /// `ncclCommSplit`.
+    pub fn split(&mut self, comm: u64, color: i64, key: i64) -> u64 {
+        let signature = signature!("ncclCommSplit", "comm", "color", "key", "share");
+        let fields = [Field::Address(comm), Field::Signed(color), Field::Signed(key), Field::Number(0)];
+        self.enter(signature, &fields);
+        let child = if color < 0 { 0 } else { self.handle() };
+        self.leave_with(signature!("ncclCommSplit", "comm"), child);
+        child
+    }
+
+    /// `ncclCommDestroy`.
+    pub fn destroy(&mut self, comm: u64) {
+        self.call(signature!("ncclCommDestroy", "comm"), &[Field::Address(comm)]);
+    }
+
+    /// `ncclMemAlloc` returns this address.
+    pub fn alloc_at(&mut self, bytes: u64, address: u64) -> u64 {
+        self.enter(signature!("ncclMemAlloc", "bytes"), &[Field::Number(bytes)]);
+        self.leave_with(signature!("ncclMemAlloc", "address"), address);
+        address
+    }
+
+    /// `ncclMemAlloc`.
+    pub fn alloc(&mut self, bytes: u64) -> u64 {
+        self.handles = self.handles.next_multiple_of(2 << 20) + bytes.next_multiple_of(2 << 20);
+        let address = self.handles - bytes.next_multiple_of(2 << 20);
+        self.alloc_at(bytes, address)
+    }
+
+    /// `ncclMemFree`.
+    pub fn free(&mut self, address: u64) {
+        self.call(signature!("ncclMemFree", "address"), &[Field::Address(address)]);
+    }
+
+    /// Enters `ncclCommWindowRegister`.
+    pub fn enter_register(&mut self, comm: u64, address: u64, bytes: u64) {
+        let signature = signature!("ncclCommWindowRegister", "comm", "address", "bytes", "flags");
+        let fields =
+            [Field::Address(comm), Field::Address(address), Field::Number(bytes), Field::Number(SYMMETRIC)];
+        self.enter(signature, &fields);
+    }
+
+    /// `ncclCommWindowRegister`, symmetric.
+    pub fn register(&mut self, comm: u64, address: u64, bytes: u64) -> u64 {
+        self.enter_register(comm, address, bytes);
+        let window = self.handle();
+        self.leave_with(signature!("ncclCommWindowRegister", "window"), window);
+        window
+    }
+
+    /// `ncclCommWindowDeregister`.
+    pub fn deregister(&mut self, comm: u64, window: u64) {
+        let fields = [Field::Address(comm), Field::Address(window)];
+        self.call(signature!("ncclCommWindowDeregister", "comm", "window"), &fields);
+    }
+
+    /// Enters `ncclAllReduce`, in place, of f32.
+    pub fn enter_all_reduce(&mut self, comm: u64, address: u64, count: u64, stream: u64) {
+        let signature = signature!("ncclAllReduce", "send", "recv", "count", "dtype", "op", "comm", "stream");
+        let fields = [
+            Field::Address(address),
+            Field::Address(address),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Number(0),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.enter(signature, &fields);
+    }
+
+    /// `ncclAllReduce`, in place, of f32.
+    pub fn all_reduce(&mut self, comm: u64, address: u64, count: u64, stream: u64) {
+        self.enter_all_reduce(comm, address, count, stream);
+        self.leave();
+    }
+
+    /// `ncclAllGather` of f32.
+    pub fn all_gather(&mut self, comm: u64, (send, recv): (u64, u64), count: u64, stream: u64) {
+        let signature = signature!("ncclAllGather", "send", "recv", "count", "dtype", "comm", "stream");
+        let fields = [
+            Field::Address(send),
+            Field::Address(recv),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.call(signature, &fields);
+    }
+
+    fn transfer(
+        &mut self,
+        signature: &Signature,
+        address: u64,
+        count: u64,
+        (peer, comm, stream): (u32, u64, u64),
+    ) {
+        let fields = [
+            Field::Address(address),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Number(peer.into()),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.call(signature, &fields);
+    }
+
+    /// `ncclSend` of f32.
+    pub fn send(&mut self, address: u64, count: u64, to: (u32, u64, u64)) {
+        let signature = signature!("ncclSend", "address", "count", "dtype", "peer", "comm", "stream");
+        self.transfer(signature, address, count, to);
+    }
+
+    /// `ncclRecv` of f32.
+    pub fn recv(&mut self, address: u64, count: u64, from: (u32, u64, u64)) {
+        let signature = signature!("ncclRecv", "address", "count", "dtype", "peer", "comm", "stream");
+        self.transfer(signature, address, count, from);
+    }
+
+    /// Calls between `ncclGroupStart` and `ncclGroupEnd`.
+    pub fn group(&mut self, calls: impl FnOnce(&mut Self)) {
+        self.call(signature!("ncclGroupStart"), &[]);
+        calls(self);
+        self.call(signature!("ncclGroupEnd"), &[]);
+    }
+
+    /// `cudaStreamCreateWithFlags`, non-blocking.
+    pub fn stream(&mut self) -> u64 {
+        let stream = self.handle();
+        self.enter(signature!("cudaStreamCreateWithFlags", "flags"), &[Field::Number(1)]);
+        self.leave_with(signature!("cudaStreamCreateWithFlags", "stream"), stream);
+        stream
+    }
+
+    /// Enters `cudaStreamSynchronize`.
+    pub fn enter_synchronize(&mut self, stream: u64) {
+        self.enter(signature!("cudaStreamSynchronize", "stream"), &[Field::Address(stream)]);
+    }
+
+    /// `cudaStreamSynchronize`.
+    pub fn synchronize(&mut self, stream: u64) {
+        self.enter_synchronize(stream);
+        self.leave();
+    }
+
+    /// `cudaEventRecord`.
+    pub fn record(&mut self, event: u64, stream: u64) {
+        let fields = [Field::Address(event), Field::Address(stream)];
+        self.call(signature!("cudaEventRecord", "event", "stream"), &fields);
+    }
+
+    /// `cudaStreamWaitEvent`.
+    pub fn wait(&mut self, stream: u64, event: u64) {
+        let fields = [Field::Address(stream), Field::Address(event)];
+        self.call(signature!("cudaStreamWaitEvent", "stream", "event"), &fields);
+    }
+
+    /// `cudaEventQuery` that says "not yet".
+    pub fn query_not_ready(&mut self, event: u64) {
+        self.enter(signature!("cudaEventQuery", "event"), &[Field::Address(event)]);
+        self.fails(600);
+    }
+
+    /// `cudaEventQuery` that says "done".
+    pub fn query_done(&mut self, event: u64) {
+        self.call(signature!("cudaEventQuery", "event"), &[Field::Address(event)]);
+    }
+
+    /// A capture of calls on a stream; what can be launched of it.
+    pub fn capture(&mut self, stream: u64, calls: impl FnOnce(&mut Self)) -> u64 {
+        let fields = [Field::Address(stream), Field::Number(1)];
+        self.call(signature!("cudaStreamBeginCapture", "stream", "mode"), &fields);
+        calls(self);
+        let (graph, executable) = (self.handle(), self.handle());
+        self.enter(signature!("cudaStreamEndCapture", "stream"), &[Field::Address(stream)]);
+        self.leave_with(signature!("cudaStreamEndCapture", "graph"), graph);
+        self.enter(signature!("cudaGraphInstantiate", "graph"), &[Field::Address(graph)]);
+        self.leave_with(signature!("cudaGraphInstantiate", "executable"), executable);
+        executable
+    }
+
+    /// `cudaGraphLaunch`.
+    pub fn replay(&mut self, executable: u64, stream: u64) {
+        let fields = [Field::Address(executable), Field::Address(stream)];
+        self.call(signature!("cudaGraphLaunch", "executable", "stream"), &fields);
+    }
+
+    /// `cudaGraphExecDestroy`.
+    pub fn destroy_graph(&mut self, executable: u64) {
+        self.call(signature!("cudaGraphExecDestroy", "executable"), &[Field::Address(executable)]);
+    }
+
+    /// A kernel, of which nothing is known.
+    pub fn kernel(&mut self, stream: u64) {
+        let fields = [Field::Address(0x10), Field::Address(stream)];
+        self.call(signature!("cudaLaunchKernel", "function", "stream"), &fields);
+    }
+}

@@ -1,0 +1,227 @@
+//! What is found in a recorded run does not depend on folding.
+//!
+//! The judge of these laws is the plainest there is: every call that concerns others waits for them, and what
+//! meets is compared. It says who never gets on, and what met that is not alike, each with its first call.
+//! Not here: the rules.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+
+use rankcheck::recorded::fold::{Fold, fold};
+use rankcheck::recorded::tape::{Tape, Word, read_all};
+use rankcheck::recorded::world::{CommId, World, files};
+use rankcheck_model::Rank;
+use rankcheck_recording::Value;
+use rankcheck_tests::training::{Change, Divergence, Sizes, Training};
+
+/// A directory that goes when the test ends.
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("rankcheck-folded-{name}-{}", std::process::id())))
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // It may never have been made.
+        drop(std::fs::remove_dir_all(&self.0));
+    }
+}
+
+/// Whom a call waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Meeting {
+    Comm(CommId),
+    Link(CommId, Rank, Rank),
+}
+
+/// A call that waits for others: of which number, whom for, and what must be alike.
+type Step = (u64, Meeting, String);
+
+fn steps(world: &World, at: usize, tape: &Tape) -> VecDeque<Step> {
+    let member = &world.members[at];
+    let mut steps = VecDeque::new();
+    for (number, word) in tape.numbered() {
+        let (Word::Call { call, .. } | Word::Never { call, .. }) = word else { continue };
+        let shape = tape.shape(call);
+        let Some(comm) = shape.get("comm").and_then(Value::number) else { continue };
+        let Some(comm) = member.comm_at(comm, number) else { continue };
+        let get = |key: &str| shape.get(key).and_then(Value::number);
+        let peer = || {
+            let peer = usize::try_from(get("peer").expect("it is a message")).expect("small");
+            world.comm(comm).members[peer].expect("all are recorded")
+        };
+        let (meeting, name) = match &*shape.name {
+            "ncclSend" => (Meeting::Link(comm, member.rank, peer()), "message"),
+            "ncclRecv" => (Meeting::Link(comm, peer(), member.rank), "message"),
+            name => (Meeting::Comm(comm), name),
+        };
+        steps.push_back((number, meeting, format!("{name} {:?}", get("count"))));
+    }
+    steps
+}
+
+/// Who never gets on, and what met that is not alike: words, and the first call of each rank.
+fn judge(world: &World, tapes: &[Tape]) -> BTreeMap<String, BTreeSet<(Rank, u64)>> {
+    let mut ranks: BTreeMap<Rank, VecDeque<Step>> =
+        tapes.iter().enumerate().map(|(at, tape)| (world.members[at].rank, steps(world, at, tape))).collect();
+    let mut found: BTreeMap<String, BTreeSet<(Rank, u64)>> = BTreeMap::new();
+    let mut moved = true;
+    while moved {
+        moved = false;
+        for rank in ranks.keys().copied().collect::<Vec<_>>() {
+            while let Some(&(_, meeting, _)) = ranks[&rank].front() {
+                let who: Vec<Rank> = match meeting {
+                    Meeting::Comm(comm) => world.comm(comm).members.iter().flatten().copied().collect(),
+                    Meeting::Link(_, from, to) => vec![from, to],
+                };
+                let there = |rank: &Rank| ranks[rank].front().is_some_and(|(_, other, _)| *other == meeting);
+                if !who.iter().all(there) {
+                    break;
+                }
+                let met: Vec<(Rank, Step)> = who
+                    .iter()
+                    .map(|rank| {
+                        let steps = ranks.get_mut(rank).expect("a member");
+                        (*rank, steps.pop_front().expect("it is there"))
+                    })
+                    .collect();
+                let contents: BTreeSet<&String> = met.iter().map(|(_, (.., content))| content).collect();
+                if contents.len() > 1 {
+                    let places = met.iter().map(|(rank, (number, ..))| (*rank, *number)).collect();
+                    let contents: Vec<&String> = met.iter().map(|(_, (.., content))| content).collect();
+                    found.entry(format!("{meeting:?}: {contents:?}")).or_insert(places);
+                }
+                moved = true;
+            }
+        }
+    }
+    for (rank, steps) in ranks {
+        if let Some((number, meeting, content)) = steps.front() {
+            found.insert(
+                format!("{rank:?} waits in {meeting:?}: {content}"),
+                BTreeSet::from([(rank, *number)]),
+            );
+        }
+    }
+    found
+}
+
+/// Writes a run and judges it whole and folded. Gives the folds, what is left, and what was found.
+fn compare(training: &Training, name: &str) -> (Vec<Fold>, f64, BTreeMap<String, BTreeSet<(Rank, u64)>>) {
+    let directory = Directory::new(name);
+    training.write(&directory.0).expect("the directory for temporary files can be written");
+    let (world, mut tapes) = read_all(&files(&directory.0).expect("they are there")).expect("they are whole");
+    let whole = judge(&world, &tapes);
+    let words = |tapes: &[Tape]| tapes.iter().map(|tape| tape.words.len()).sum::<usize>();
+    let before = words(&tapes);
+    let folds = fold(&world, &mut tapes);
+    assert_eq!(whole, judge(&world, &tapes), "{training:?} {folds:?}");
+    (folds, words(&tapes) as f64 / before as f64, whole)
+}
+
+#[test]
+fn a_long_run_becomes_a_short_one() {
+    let training = Training { iterations: 600, ..Training::default() };
+    let (folds, left, found) = compare(&training, "long");
+    assert_eq!(folds.len(), 1, "{folds:?}");
+    assert_eq!(folds[0].ranks.len(), 8);
+    assert!(left < 0.05, "{left}");
+    assert!(found.is_empty(), "{found:?}");
+    assert!(folds[0].to_string().contains("repeat iteration 2 on ranks 0 to 7"), "{}", folds[0]);
+}
+
+#[test]
+fn a_loop_in_a_loop_is_folded_twice() {
+    let training = Training { iterations: 1500, checkpoint: 60, ..Training::default() };
+    let (folds, left, _) = compare(&training, "nested");
+    assert!(folds.len() > 1, "{folds:?}");
+    assert!(left < 0.06, "{left} {folds:?}");
+}
+
+#[test]
+fn what_differs_once_is_found_with_its_call() {
+    for change in [
+        Change::OtherCount,
+        Change::OnceMore,
+        Change::Never,
+        Change::NoMessage,
+        Change::OtherOrder,
+        Change::NoIteration,
+        Change::Killed,
+    ] {
+        for iteration in [0, 1, 100, 298, 299] {
+            let divergence = Some(Divergence { rank: 5, iteration, change });
+            let training = Training { iterations: 300, divergence, ..Training::default() };
+            let (folds, _, found) = compare(&training, "differs");
+            assert!(!found.is_empty(), "{change:?} in iteration {iteration}");
+            assert!(!folds.is_empty() || iteration <= 1, "{change:?} in iteration {iteration}");
+        }
+    }
+}
+
+#[test]
+fn a_kernel_more_is_no_reason_to_judge_the_rest_again() {
+    let divergence = Some(Divergence { rank: 3, iteration: 150, change: Change::OneKernelMore });
+    let training = Training { iterations: 300, divergence, ..Training::default() };
+    let (folds, left, found) = compare(&training, "kernel");
+    assert_eq!(folds.len(), 2, "{folds:?}");
+    assert!(left < 0.2 && found.is_empty(), "{left} {found:?}");
+}
+
+#[test]
+fn an_order_that_never_repeats_is_not_folded() {
+    let training = Training { iterations: 200, sizes: Sizes::Drawn(64), ..Training::default() };
+    let (folds, left, _) = compare(&training, "drawn");
+    assert!(folds.is_empty() && left == 1.0, "{folds:?}");
+}
+
+#[test]
+fn folded_and_whole_agree() {
+    let wanted = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let runs = wanted("RANKCHECK_PROGRAMS").map_or(60, |programs| programs.min(10_000));
+    let mut random = wanted("RANKCHECK_SEED").unwrap_or(1);
+    let mut draw = |below: u64| {
+        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (random >> 33) % below
+    };
+    let (mut folded, mut differ) = (0, 0);
+    for run in 0..runs {
+        let mut below = |below: u64| u32::try_from(draw(below)).expect("small");
+        let mut training = Training {
+            tensor: 1 + below(2),
+            pipeline: 1 + below(3),
+            data: 1 + below(2),
+            layers: 1 + below(2),
+            microbatches: 1 + below(3),
+            iterations: 30 + draw(120),
+            irregular: draw(20),
+            checkpoint: [0, 0, 3, 7, 12][usize::try_from(draw(5)).expect("small")],
+            ..Training::default()
+        };
+        if draw(4) > 0 {
+            let changes = [
+                Change::OtherCount,
+                Change::OnceMore,
+                Change::Never,
+                Change::NoMessage,
+                Change::OtherOrder,
+                Change::OneKernelMore,
+                Change::NoIteration,
+                Change::Killed,
+            ];
+            training.divergence = Some(Divergence {
+                rank: u32::try_from(draw(training.ranks().into())).expect("small"),
+                iteration: draw(training.iterations),
+                change: changes[usize::try_from(draw(8)).expect("small")],
+            });
+        }
+        let (folds, _, found) = compare(&training, &format!("law-{run}"));
+        folded += usize::from(!folds.is_empty());
+        differ += usize::from(!found.is_empty());
+    }
+    println!("{runs} runs, {folded} folded, {differ} with findings");
+    assert!(folded as u64 * 2 > runs && differ as u64 * 4 > runs, "{folded} folded, {differ} with findings");
+}
