@@ -22,7 +22,8 @@ EXTENT_MAGIC = b"xtnt"
 EXTENT_HEADER_BYTES = 32
 EXTENT_BYTES = 64 * 1024
 EVENT_BYTES_MAX = 16 * 1024
-END, SIGNATURE, SHAPE, RETURN, RETURN_VALUES, FORGET, LOST, ENTER = 0, 1, 2, 3, 4, 5, 6, 8
+TOOK_BYTES = 4
+END, SIGNATURE, SHAPE, RETURN, RETURN_VALUES, FORGET, LOST, CALL, ENTER = range(9)
 NONE, NUMBER, SIGNED, ADDRESS, TEXT, BYTES = range(6)
 
 
@@ -129,6 +130,16 @@ class _Decoder:
                 passed = self.varint()
                 time += passed
                 yield Event(time, self.thread, "enter", self.shapes[code - ENTER], 0)
+            elif code == CALL:
+                shape = self.varint()
+                if shape >= len(self.shapes):
+                    raise ValueError("a shape that was not defined")
+                time += self.varint()
+                took = int.from_bytes(bytes(self.byte() for _ in range(TOOK_BYTES)), "little")
+                yield Event(time, self.thread, "enter", self.shapes[shape], 0)
+                if took:
+                    time += took - 1
+                    yield Event(time, self.thread, "return", None, 0)
             elif code == SIGNATURE:
                 instant, name = self.byte(), self.text()
                 self.signatures.append((name, [self.text() for _ in range(self.varint())], bool(instant)))

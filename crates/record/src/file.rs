@@ -65,7 +65,12 @@ impl Recording {
 
     /// Nanoseconds since times begin.
     pub(crate) fn now(&self) -> u64 {
-        process::monotonic().saturating_sub(self.began)
+        self.at(process::monotonic())
+    }
+
+    /// A time of the monotonic clock, since times begin.
+    pub(crate) fn at(&self, time: u64) -> u64 {
+        time.saturating_sub(self.began)
     }
 }
 

@@ -24,4 +24,4 @@ pub use layout::Header;
 pub use pack::{Packed, pack};
 pub use read::{Cut, Event, Process, ReadError, Shape, ShapeId};
 pub use value::{Field, Signature, Value};
-pub use write::{Space, Writer};
+pub use write::{Content, Space, Writer};

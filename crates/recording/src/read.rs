@@ -16,8 +16,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use thiserror::Error;
 
 use crate::layout::{
-    END, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, HEADER_BYTES, Header, LOST, MAGIC,
-    RETURN, RETURN_VALUES, SHAPE, SIGNATURE, VERSION, tag,
+    CALL, END, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, HEADER_BYTES, Header, LOST,
+    MAGIC, RETURN, RETURN_VALUES, SHAPE, SIGNATURE, TOOK_BYTES, VERSION, tag,
 };
 use crate::value::Value;
 
@@ -158,6 +158,8 @@ struct Thread {
     shapes: Vec<ShapeId>,
     /// What calls returned, as it is written, since the numbers of signatures began.
     returned: FxHashMap<Box<[u8]>, ShapeId>,
+    /// When the call returned that the event before entered, if it says so.
+    returns: Option<u64>,
     next: Option<Event>,
     /// Of `next`.
     next_time: u64,
@@ -322,6 +324,7 @@ impl Process {
                 signatures: Vec::new(),
                 shapes: Vec::new(),
                 returned: FxHashMap::default(),
+                returns: None,
                 next: None,
                 next_time: 0,
             })
@@ -408,10 +411,16 @@ impl Process {
 }
 
 impl Thread {
-    /// Decodes the next event if it is of a kind that nearly all are: a call of a known shape is entered, or
-    /// returns nothing, and the numbers are short. Else it leaves everything as it is.
+    /// Takes the return that the event before told, or decodes the next event if it is of a kind that nearly all
+    /// are: a call of a known shape is entered, or returns nothing, and the numbers are short. Else it leaves everything as it is.
     #[inline]
     fn frequent(&mut self) -> bool {
+        if let Some(time) = self.returns.take() {
+            self.time = time;
+            self.next_time = time;
+            self.next = Some(Event::Return { time, thread: self.number, values: None });
+            return true;
+        }
         // A number of one or two bytes, and the place behind it.
         let number = |at: usize| match self.bytes.get(at..at + 2) {
             Some(&[low, _]) if low < 0x80 => Some((u64::from(low), at + 1)),
@@ -419,13 +428,22 @@ impl Thread {
             _ => None,
         };
         let Some((code, at)) = number(self.at) else { return false };
-        let Some((passed, at)) = number(at) else { return false };
+        let (shape, at) = if code == u64::from(CALL) {
+            let Some((shape, at)) = number(at) else { return false };
+            (Some(shape), at)
+        } else {
+            (code.checked_sub(ENTER), at)
+        };
+        let Some((passed, mut at)) = number(at) else { return false };
         let time = self.time.saturating_add(passed);
         let event = if code == u64::from(RETURN) {
             Event::Return { time, thread: self.number, values: None }
-        } else if code >= ENTER
-            && let Some(&call) = self.shapes.get((code - ENTER) as usize)
-        {
+        } else if let Some(&call) = shape.and_then(|shape| self.shapes.get(shape as usize)) {
+            if code == u64::from(CALL) {
+                let Some(took) = self.bytes.get(at..).and_then(<[u8]>::first_chunk) else { return false };
+                self.returns = returned_at(time, *took);
+                at += TOOK_BYTES;
+            }
             Event::Enter { time, thread: self.number, call }
         } else {
             return false;
@@ -444,12 +462,17 @@ impl Thread {
         let code = bytes.varint()?;
         let event = match u8::try_from(code).unwrap_or(u8::MAX) {
             _ if code >= ENTER => {
-                let Some(&call) =
-                    usize::try_from(code - ENTER).ok().and_then(|number| self.shapes.get(number))
-                else {
-                    return Err(format!("a call of shape {}, which was not defined", code - ENTER));
-                };
+                let call = self.called(code - ENTER)?;
                 self.time = self.time.saturating_add(bytes.varint()?);
+                Some(Event::Enter { time: self.time, thread, call })
+            }
+            CALL => {
+                let call = bytes.varint()?;
+                let passed = bytes.varint()?;
+                let took = [bytes.byte()?, bytes.byte()?, bytes.byte()?, bytes.byte()?];
+                let call = self.called(call)?;
+                self.time = self.time.saturating_add(passed);
+                self.returns = returned_at(self.time, took);
                 Some(Event::Enter { time: self.time, thread, call })
             }
             END => {
@@ -514,6 +537,12 @@ impl Thread {
         Ok(event)
     }
 
+    /// The shape of this number.
+    fn called(&self, number: u64) -> Result<ShapeId, String> {
+        let known = usize::try_from(number).ok().and_then(|number| self.shapes.get(number));
+        known.copied().ok_or_else(|| format!("a call of shape {number}, which was not defined"))
+    }
+
     fn signature(&self, bytes: &mut Bytes<'_>) -> Result<&Signature, String> {
         let number = bytes.varint()?;
         let known = usize::try_from(number).ok().and_then(|number| self.signatures.get(number));
@@ -563,6 +592,11 @@ impl Dictionary {
         self.known.insert(hash, id);
         id
     }
+}
+
+/// When a call returned that was entered at this time, if its event says so.
+fn returned_at(time: u64, took: [u8; TOOK_BYTES]) -> Option<u64> {
+    u32::from_le_bytes(took).checked_sub(1).map(|took| time.saturating_add(took.into()))
 }
 
 /// Bytes that are decoded.

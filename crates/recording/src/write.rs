@@ -8,8 +8,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::{BuildHasher, Hash};
 
 use crate::layout::{
-    ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE,
-    SIGNATURE, tag,
+    CALL, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE,
+    SIGNATURE, TOOK_BYTES, tag,
 };
 use crate::value::{Field, Signature};
 
@@ -29,6 +29,26 @@ const SHAPES_MAX: usize = 1 << 16;
 /// What each extent keeps free, so that it can end with the number of events that found no room.
 const RESERVE: usize = 12;
 
+/// A call with its arguments, in one number. Two are taken for one if they agree in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content(u64);
+
+impl Content {
+    /// Of a signature, which is told by its place, and a value for each of its keys.
+    #[must_use]
+    #[inline]
+    pub fn of(signature: &Signature, fields: &[Field<'_>]) -> Self {
+        debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
+        let mut hasher = FxBuildHasher.build_hasher();
+        (place(signature), fields).hash(&mut hasher);
+        Self(std::hash::Hasher::finish(&hasher))
+    }
+}
+
+fn place(signature: &Signature) -> (usize, usize) {
+    (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr())
+}
+
 /// Writes the events of one host thread.
 pub struct Writer<S: Space> {
     space: S,
@@ -41,8 +61,10 @@ pub struct Writer<S: Space> {
     time: u64,
     first_time: u64,
     lost: u64,
+    /// Where the last event says when its call returned, if it can.
+    took: Option<usize>,
     signatures: FxHashMap<(usize, usize), u32>,
-    /// Hash of a shape's content, and its number. Two shapes are taken for one if their 64-bit hashes agree.
+    /// [`Content`] of shapes, and their numbers.
     shapes: FxHashMap<u64, u32>,
     scratch: Vec<u8>,
 }
@@ -59,51 +81,64 @@ impl<S: Space> Writer<S> {
             time: 0,
             first_time: 0,
             lost: 0,
+            took: None,
             signatures: FxHashMap::default(),
             shapes: FxHashMap::default(),
             scratch: Vec::with_capacity(512),
         }
     }
 
-    /// A call was entered at `time` (nanoseconds since the process began), or something was noted.
+    /// A call was entered at `time` (nanoseconds since the process began), or something was noted. Other events
+    /// may come before its return.
     pub fn enter(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
-        let key = (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr());
-        let content = {
-            let mut hasher = FxBuildHasher.build_hasher();
-            (key, fields).hash(&mut hasher);
-            std::hash::Hasher::finish(&hasher)
-        };
-        if self.shapes.len() >= SHAPES_MAX {
-            self.forget();
+        self.enter_known(time, Content::of(signature, fields), signature, fields);
+    }
+
+    /// As [`Writer::enter`], where the content is known.
+    pub fn enter_known(
+        &mut self,
+        time: u64,
+        content: Content,
+        signature: &Signature,
+        fields: &[Field<'_>],
+    ) {
+        let Some(number) = self.number(content, signature, fields) else { return };
+        let mut event = Short::default();
+        event.varint(ENTER + u64::from(number));
+        self.timed(event, time, 0);
+    }
+
+    /// A call was entered at `time`. Its return is most probably the next event, and is then told within this one.
+    #[inline]
+    pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
+        let Some(number) = self.number(Content::of(signature, fields), signature, fields) else { return };
+        let mut event = Short::default();
+        event.byte(CALL);
+        event.varint(u64::from(number));
+        if self.timed(event, time, TOOK_BYTES) {
+            self.took = Some(self.at - TOOK_BYTES);
         }
-        let number = match self.shapes.get(&content) {
-            Some(&number) => number,
-            None => {
-                if !self.define(signature, key, fields) {
-                    return;
-                }
-                let number = u32::try_from(self.shapes.len()).expect("fewer than SHAPES_MAX");
-                self.shapes.insert(content, number);
-                number
-            }
-        };
-        self.scratch.clear();
-        varint(&mut self.scratch, ENTER + u64::from(number));
-        self.timed(time);
     }
 
     /// The innermost open call returned, with nothing that is not known from its arguments.
+    #[inline]
     pub fn leave(&mut self, time: u64) {
-        self.scratch.clear();
-        self.scratch.push(RETURN);
-        self.timed(time);
+        let took = time.saturating_sub(self.time);
+        if let Some(at) = self.took.take()
+            && let Ok(told) = u32::try_from(took + 1)
+        {
+            self.space.extent()[at..at + TOOK_BYTES].copy_from_slice(&told.to_le_bytes());
+            self.time += took;
+            return;
+        }
+        let mut event = Short::default();
+        event.byte(RETURN);
+        self.timed(event, time, 0);
     }
 
     /// The innermost open call returned these values.
     pub fn leave_with(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        let key = (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr());
-        let Some(number) = self.signature(signature, key) else { return };
+        let Some(number) = self.signature(signature) else { return };
         self.scratch.clear();
         self.scratch.push(RETURN_VALUES);
         varint(&mut self.scratch, time.saturating_sub(self.time));
@@ -145,28 +180,49 @@ impl<S: Space> Writer<S> {
 
     /// The reserve is for this.
     fn write_lost(&mut self) {
-        self.scratch.clear();
-        self.scratch.push(LOST);
-        varint(&mut self.scratch, self.lost);
+        let mut event = Short::default();
+        event.byte(LOST);
+        event.varint(self.lost);
         self.lost = 0;
-        self.append();
+        self.append(event.bytes());
     }
 
-    /// An event whose time follows what is in `scratch`.
-    fn timed(&mut self, time: u64) {
+    /// An event whose time follows what is in it, and then zeros. Returns whether there was room for it.
+    fn timed(&mut self, mut event: Short, time: u64, zeros: usize) -> bool {
         // An extent that begins here begins with this event's time, so the difference is known after `room`.
-        if !self.room(self.scratch.len() + 10, time) {
+        if !self.room(Short::BYTES, time) {
             self.lost += 1;
-            return;
+            return false;
         }
         let passed = time.saturating_sub(self.time);
-        varint(&mut self.scratch, passed);
-        self.put();
+        event.varint(passed);
+        event.length += zeros;
+        self.append(event.bytes());
         self.time += passed;
+        true
     }
 
-    fn define(&mut self, signature: &Signature, key: (usize, usize), fields: &[Field<'_>]) -> bool {
-        let Some(number) = self.signature(signature, key) else { return false };
+    /// The number of a shape, which is defined if it has none. `None` if there is no room for that.
+    #[inline]
+    fn number(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
+        self.took = None;
+        if let Some(&number) = self.shapes.get(&content.0) {
+            return Some(number);
+        }
+        if self.shapes.len() >= SHAPES_MAX {
+            self.forget();
+        }
+        if !self.define(signature, fields) {
+            return None;
+        }
+        let number = u32::try_from(self.shapes.len()).expect("at most SHAPES_MAX");
+        self.shapes.insert(content.0, number);
+        Some(number)
+    }
+
+    #[cold]
+    fn define(&mut self, signature: &Signature, fields: &[Field<'_>]) -> bool {
+        let Some(number) = self.signature(signature) else { return false };
         self.scratch.clear();
         self.scratch.push(SHAPE);
         varint(&mut self.scratch, u64::from(number));
@@ -176,7 +232,8 @@ impl<S: Space> Writer<S> {
         self.put()
     }
 
-    fn signature(&mut self, signature: &Signature, key: (usize, usize)) -> Option<u32> {
+    fn signature(&mut self, signature: &Signature) -> Option<u32> {
+        let key = place(signature);
         if let Some(&number) = self.signatures.get(&key) {
             return Some(number);
         }
@@ -212,14 +269,16 @@ impl<S: Space> Writer<S> {
             self.lost += 1;
             return false;
         }
-        self.append();
+        let scratch = std::mem::take(&mut self.scratch);
+        self.append(&scratch);
+        self.scratch = scratch;
         true
     }
 
-    /// Puts `scratch` where there is room for it.
-    fn append(&mut self) {
-        let extent = self.space.extent();
-        let (to, from) = (&mut extent[self.at..self.at + self.scratch.len()], &self.scratch[..]);
+    /// Puts an event where there is room for it.
+    fn append(&mut self, from: &[u8]) {
+        self.took = None;
+        let to = &mut self.space.extent()[self.at..self.at + from.len()];
         to[1..].copy_from_slice(&from[1..]);
         compiler_fence(Ordering::Release);
         to[0] = from[0];
@@ -254,11 +313,38 @@ impl<S: Space> Writer<S> {
         self.at = EXTENT_HEADER_BYTES;
         self.open = true;
         if self.lost > 0 {
-            let scratch = std::mem::take(&mut self.scratch);
             self.write_lost();
-            self.scratch = scratch;
         }
         true
+    }
+}
+
+/// An event of a code, two numbers and zeros.
+#[derive(Default)]
+struct Short {
+    bytes: [u8; Self::BYTES],
+    length: usize,
+}
+
+impl Short {
+    /// A code that is a number, two numbers, and when a call returned.
+    const BYTES: usize = 32;
+
+    fn byte(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
+
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.byte(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        self.byte(number.to_le_bytes()[0]);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 
@@ -352,7 +438,11 @@ mod tests {
         let mut writer = Writer::new(memory, 0);
         for call in 0..calls {
             let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
-            writer.enter(call * 1000, &REDUCE, &fields);
+            if call % 3 == 0 {
+                writer.enter(call * 1000, &REDUCE, &fields);
+            } else {
+                writer.call(call * 1000, &REDUCE, &fields);
+            }
             if call % 7 == 0 {
                 writer.leave_with(call * 1000 + 400, &FAILED, &[Field::Signed(-5)]);
             } else {

@@ -179,12 +179,13 @@ pub(super) fn succeeded(library: Library, code: c_int) -> bool {
 /// fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) [bytes = bytes] -> [address = at(to)];
 /// ```
 ///
+/// `@Event fn` and `@Stream fn` ask about their first argument, again and again: only news are written.
 /// The parameters are the vendor's, in order; more than it has are harmless, since callers leave them as they
 /// are. All calls return a code. `table` becomes the list of them.
 macro_rules! calls {
     (
         $library:ident;
-        $(fn $name:ident($($parameter:ident: $type:ty),* $(,)?)
+        $($(@$asked:ident)? fn $name:ident($($parameter:ident: $type:ty),* $(,)?)
             [$($key:ident = $value:expr),* $(,)?] $(-> [$($out:ident = $got:expr),* $(,)?])?
             $(as $recorded:literal)?;)*
     ) => {
@@ -215,6 +216,9 @@ macro_rules! calls {
                     keys: &[$(stringify!($key)),*],
                     instant: false,
                 };
+                /// What the program asks whether its work is done, if it does.
+                const ASKED: Option<Asked> = asked!($($asked)?);
+
                 $(const MADE: Signature = Signature {
                     name: CALLED.name,
                     keys: &[$(stringify!($out)),*],
@@ -233,6 +237,15 @@ macro_rules! calls {
                     if !recorder::wanted() {
                         // SAFETY: as the program calls it.
                         return unsafe { real($($parameter),*) };
+                    }
+                    if let Some(asked) = ASKED {
+                        let at = recorder::ask();
+                        // SAFETY: as the program calls it.
+                        let code = unsafe { real($($parameter),*) };
+                        #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
+                        // SAFETY: pointers are as the vendor's function wants them.
+                        unsafe { recorder::answered(asked, at, &CALLED, &[$(Kept::field(&$value)),*], code) };
+                        return code;
                     }
                     #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
                     // SAFETY: pointers are as the vendor's function wants them.
@@ -272,6 +285,16 @@ macro_rules! recorded_name {
     };
 }
 
+/// What a call asks whether its work is done, if it does.
+macro_rules! asked {
+    () => {
+        None
+    };
+    ($asked:ident) => {
+        Some(Asked::$asked)
+    };
+}
+
 /// Writes down that a call succeeded, with what it made.
 macro_rules! returned {
     () => {
@@ -284,4 +307,4 @@ macro_rules! returned {
     }};
 }
 
-pub(super) use {calls, recorded_name, returned};
+pub(super) use {asked, calls, recorded_name, returned};

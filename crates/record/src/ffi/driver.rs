@@ -5,9 +5,9 @@
 use libc::{c_int, c_void};
 use rankcheck_recording::Signature;
 
-use super::calls::{self, Address, Call, Kept, at, calls, digest_at, recorded_name, returned};
+use super::calls::{self, Address, Call, Kept, asked, at, calls, digest_at, recorded_name, returned};
 use super::find::Library;
-use crate::recorder::{self, Returned};
+use crate::recorder::{self, Asked, Returned};
 
 type Pointer = *mut c_void;
 

@@ -5,9 +5,9 @@
 use libc::{c_char, c_int, c_void};
 use rankcheck_recording::Signature;
 
-use super::calls::{self, Call, Kept, Signed, at, calls, digest_at, recorded_name, returned};
+use super::calls::{self, Call, Kept, Signed, asked, at, calls, digest_at, recorded_name, returned};
 use super::find::Library;
-use crate::recorder::{self, Returned};
+use crate::recorder::{self, Asked, Returned};
 
 type Comm = *mut c_void;
 type Stream = *mut c_void;

@@ -5,9 +5,9 @@
 use libc::{c_int, c_void};
 use rankcheck_recording::Signature;
 
-use super::calls::{self, Call, Kept, at, calls, digest_at, recorded_name, returned};
+use super::calls::{self, Call, Kept, asked, at, calls, digest_at, recorded_name, returned};
 use super::find::Library;
-use crate::recorder::{self, Returned};
+use crate::recorder::{self, Asked, Returned};
 
 type Pointer = *mut c_void;
 
@@ -35,6 +35,12 @@ pub(crate) struct LaunchConfig {
 #[derive(Clone, Copy)]
 pub(crate) struct IpcHandle([u8; 64]);
 
+/// The event, of which nothing is known from now on.
+fn works(event: Pointer) -> Pointer {
+    recorder::works(event.addr() as u64);
+    event
+}
+
 calls! {
     Runtime;
     fn cudaSetDevice(device: c_int) [device = device];
@@ -49,16 +55,16 @@ calls! {
         [flags = flags] -> [stream = at(to)];
     fn cudaStreamDestroy(stream: Pointer) [stream = stream];
     fn cudaStreamSynchronize(stream: Pointer) [stream = stream];
-    fn cudaStreamQuery(stream: Pointer) [stream = stream];
+    @Stream fn cudaStreamQuery(stream: Pointer) [stream = stream];
     fn cudaDeviceSynchronize() [];
     fn cudaEventCreate(to: *mut Pointer) [flags = 0_u32] -> [event = at(to)];
     fn cudaEventCreateWithFlags(to: *mut Pointer, flags: u32) [flags = flags] -> [event = at(to)];
     fn cudaEventDestroy(event: Pointer) [event = event];
     fn cudaEventSynchronize(event: Pointer) [event = event];
-    fn cudaEventQuery(event: Pointer) [event = event];
-    fn cudaEventRecord(event: Pointer, stream: Pointer) [event = event, stream = stream];
+    @Event fn cudaEventQuery(event: Pointer) [event = event];
+    fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
     fn cudaEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
-        [event = event, stream = stream];
+        [event = works(event), stream = stream];
     fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32) [stream = stream, event = event];
     fn cudaMemcpy(to: Pointer, from: *const c_void, bytes: usize, kind: c_int)
         [to = to, from = from, bytes = bytes, kind = kind];
