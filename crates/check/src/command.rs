@@ -1,10 +1,11 @@
 //! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `diff`,
-//! `contract` and `rules` in files of their own.
+//! `contract`, `record` and `rules` in files of their own.
 //! Not here: arguments and exit codes.
 
 pub mod contract;
 pub mod diff;
 pub mod observed_rules;
+pub mod record;
 pub mod recorded;
 pub mod reproduce;
 

@@ -1,6 +1,7 @@
 //! The command `rankcheck`: arguments, output, exit codes. The only file that prints.
 //!
 //! Exit codes: 0 all as expected, 1 some not, 2 bad spec or usage, 3 inconclusive, 4 no device to run on.
+//! `record` ends with the code of what it runs; 125 if it cannot record, 127 if the command does not start.
 #![deny(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "this is the file that prints")]
 
@@ -16,6 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 use rankcheck::command::diff::{Event, Settings, Summary, Wanted};
+use rankcheck::command::record::RecordError;
 use rankcheck::device::Served;
 use rankcheck::explore::Bounds;
 use rankcheck::recorded::judge::Judged;
@@ -104,6 +106,16 @@ enum Command {
     Explain {
         /// For example WIN-2.
         rule: String,
+    },
+    /// Run a command and record what its processes call of NCCL and CUDA. Ends with the command's exit code;
+    /// 125 if it cannot record, 127 if the command does not start.
+    Record {
+        /// The folder of the recording; `recording-<date>` if not given. It must be empty.
+        #[arg(long, value_name = "DIR")]
+        out: Option<PathBuf>,
+        /// The command, for example `torchrun --nproc-per-node 2 train.py`.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<std::ffi::OsString>,
     },
     /// List the quotes of code that no longer stand where the specs say.
     Drift {
@@ -254,6 +266,7 @@ fn main() -> ExitCode {
         Command::Rules { write } => observed_rules(write),
         Command::Worker { arguments } => work(&arguments),
         Command::Explain { rule } => explain(&rule),
+        Command::Record { out, command } => record(out, &command),
         Command::Drift { repo, paths } => drift(&repo, &paths),
     };
     ExitCode::from(code)
@@ -575,6 +588,35 @@ fn with_nccl(nccl: Option<&Path>) -> Result<(), String> {
     let mut again = std::process::Command::new(program);
     again.args(std::env::args_os().skip(1)).env(VARIABLE, path.trim_end_matches(':'));
     Err(wrong(again.exec()))
+}
+
+/// Standard output is the command's; what this one has to say goes to the other.
+fn record(out: Option<PathBuf>, command: &[std::ffi::OsString]) -> u8 {
+    let recorded = match command::record::record(out, command) {
+        Ok(recorded) => recorded,
+        Err(error) => {
+            usage(&error);
+            return if matches!(error, RecordError::Start { .. }) { 127 } else { 125 };
+        }
+    };
+    let mut say = std::io::stderr();
+    for left in &recorded.left {
+        let _ = writeln!(say, "rankcheck: {left}");
+    }
+    if recorded.lost > 0 {
+        let _ = writeln!(say, "rankcheck: the disk was full: {} events are missing", recorded.lost);
+    }
+    let folder = recorded.folder.display();
+    let _ = if recorded.processes == 0 {
+        writeln!(say, "rankcheck: nothing was recorded: no process called NCCL or CUDA through shared libraries")
+    } else {
+        writeln!(
+            say,
+            "rankcheck: recorded {} processes, {} calls, {} bytes in {folder}; next: rankcheck check {folder}",
+            recorded.processes, recorded.calls, recorded.bytes
+        )
+    };
+    recorded.code
 }
 
 fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {

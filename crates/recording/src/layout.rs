@@ -33,6 +33,12 @@ pub const RETURN_VALUES: u8 = 4;
 pub const FORGET: u8 = 5;
 /// So many events were not written.
 pub const LOST: u8 = 6;
+/// A call was entered that may return within this event: number of its shape, nanoseconds since the event before,
+/// and four bytes that are zero until it returns, and then one more than the nanoseconds that it took. They stay
+/// zero where a return of another kind follows, or none.
+pub const CALL: u8 = 7;
+/// How many bytes tell when a call returned.
+pub const TOOK_BYTES: usize = 4;
 /// This and above: the call of shape `code - ENTER` was entered: nanoseconds since the event before.
 pub const ENTER: u64 = 8;
 

@@ -9,17 +9,19 @@
 //! SIGKILL loses nothing. An extent without its checksum was open when the process ended: it is read up to
 //! its last whole event, which is how a cut file is read too. `docs/recording-format.md` has every byte.
 //!
-//! Reading order: [`value`], [`layout`], [`write`], [`read`].
+//! Reading order: [`value`], [`layout`], [`write`], [`read`], [`pack`].
 //!
 //! Not here: how calls are caught, and what they mean.
 #![forbid(unsafe_code)]
 
 pub mod layout;
+pub mod pack;
 pub mod read;
 pub mod value;
 pub mod write;
 
 pub use layout::Header;
+pub use pack::{Packed, pack};
 pub use read::{Cut, Event, Process, ReadError, Shape, ShapeId};
 pub use value::{Field, Signature, Value};
-pub use write::{Space, Writer};
+pub use write::{Content, Space, Writer};

@@ -16,8 +16,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use thiserror::Error;
 
 use crate::layout::{
-    END, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, HEADER_BYTES, Header, LOST, MAGIC,
-    RETURN, RETURN_VALUES, SHAPE, SIGNATURE, VERSION, tag,
+    CALL, END, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, HEADER_BYTES, Header, LOST,
+    MAGIC, RETURN, RETURN_VALUES, SHAPE, SIGNATURE, TOOK_BYTES, VERSION, tag,
 };
 use crate::value::Value;
 
@@ -132,6 +132,8 @@ pub struct Process {
     pub header: Header,
     dictionary: Dictionary,
     file: File,
+    /// The headers of all extents and where they begin, in the order of the file.
+    pub(crate) extents: Vec<(u64, Extent)>,
     threads: Vec<Thread>,
     /// The thread that the next event is taken from.
     current: Option<usize>,
@@ -149,11 +151,15 @@ struct Thread {
     offset: u64,
     at: usize,
     sealed: bool,
+    /// Whether its end is still to be told in [`Process::cuts`].
+    cut: bool,
     time: u64,
     signatures: Vec<Signature>,
     shapes: Vec<ShapeId>,
     /// What calls returned, as it is written, since the numbers of signatures began.
     returned: FxHashMap<Box<[u8]>, ShapeId>,
+    /// When the call returned that the event before entered, if it says so.
+    returns: Option<u64>,
     next: Option<Event>,
     /// Of `next`.
     next_time: u64,
@@ -183,6 +189,7 @@ impl Process {
             header,
             dictionary: Dictionary::default(),
             file,
+            extents: Vec::new(),
             threads: Vec::new(),
             current: None,
             waiting: BinaryHeap::new(),
@@ -300,6 +307,7 @@ impl Process {
                 return Err(self.damaged(at, what));
             }
             of_thread.push((at, extent));
+            self.extents.push((at, extent));
             at += u64::from(extent.length);
         }
         self.threads = extents
@@ -311,10 +319,12 @@ impl Process {
                 offset: 0,
                 at: 0,
                 sealed: true,
+                cut: false,
                 time: 0,
                 signatures: Vec::new(),
                 shapes: Vec::new(),
                 returned: FxHashMap::default(),
+                returns: None,
                 next: None,
                 next_time: 0,
             })
@@ -333,10 +343,17 @@ impl Process {
 
     fn fetch_any(&mut self, at: usize) -> Result<(), ReadError> {
         loop {
-            if self.threads[at].at >= self.threads[at].bytes.len() && !self.load(at)? {
-                return Ok(());
-            }
             let thread = &mut self.threads[at];
+            if thread.at >= thread.bytes.len() {
+                if std::mem::take(&mut thread.cut) {
+                    let end = thread.offset + thread.bytes.len() as u64;
+                    self.cuts.push(Cut { thread: thread.number, at: end });
+                }
+                if !self.load(at)? {
+                    return Ok(());
+                }
+                continue;
+            }
             let begin = thread.at;
             match thread.decode(&mut self.dictionary) {
                 Ok(Some(event)) => {
@@ -344,17 +361,15 @@ impl Process {
                     thread.next = Some(event);
                     return Ok(());
                 }
-                Ok(None) => {}
-                Err(_) if !thread.sealed => {
-                    // The process was killed while it wrote this event.
-                    let cut = Cut { thread: thread.number, at: thread.offset + begin as u64 };
-                    thread.bytes.clear();
-                    thread.at = 0;
-                    self.cuts.push(cut);
-                }
-                Err(what) => {
+                Ok(None) if thread.bytes[begin] != END => {}
+                Err(what) if thread.sealed => {
                     let at = thread.offset + begin as u64;
                     return Err(self.damaged(at, what));
+                }
+                // The extent was open when the process ended: it ends here, or in the middle of this event.
+                Ok(None) | Err(_) => {
+                    thread.bytes.truncate(begin);
+                    thread.at = begin;
                 }
             }
         }
@@ -389,18 +404,23 @@ impl Process {
                 return Err(self.damaged(offset, "the checksum of this extent does not fit its events"));
             }
         } else {
-            let cut = Cut { thread: thread.number, at: thread.offset };
-            self.cuts.push(cut);
+            thread.cut = true;
         }
         Ok(true)
     }
 }
 
 impl Thread {
-    /// Decodes the next event if it is of a kind that nearly all are: a call of a known shape is entered, or
-    /// returns nothing, and the numbers are short. Else it leaves everything as it is.
+    /// Takes the return that the event before told, or decodes the next event if it is of a kind that nearly all
+    /// are: a call of a known shape is entered, or returns nothing, and the numbers are short. Else it leaves everything as it is.
     #[inline]
     fn frequent(&mut self) -> bool {
+        if let Some(time) = self.returns.take() {
+            self.time = time;
+            self.next_time = time;
+            self.next = Some(Event::Return { time, thread: self.number, values: None });
+            return true;
+        }
         // A number of one or two bytes, and the place behind it.
         let number = |at: usize| match self.bytes.get(at..at + 2) {
             Some(&[low, _]) if low < 0x80 => Some((u64::from(low), at + 1)),
@@ -408,13 +428,22 @@ impl Thread {
             _ => None,
         };
         let Some((code, at)) = number(self.at) else { return false };
-        let Some((passed, at)) = number(at) else { return false };
+        let (shape, at) = if code == u64::from(CALL) {
+            let Some((shape, at)) = number(at) else { return false };
+            (Some(shape), at)
+        } else {
+            (code.checked_sub(ENTER), at)
+        };
+        let Some((passed, mut at)) = number(at) else { return false };
         let time = self.time.saturating_add(passed);
         let event = if code == u64::from(RETURN) {
             Event::Return { time, thread: self.number, values: None }
-        } else if code >= ENTER
-            && let Some(&call) = self.shapes.get((code - ENTER) as usize)
-        {
+        } else if let Some(&call) = shape.and_then(|shape| self.shapes.get(shape as usize)) {
+            if code == u64::from(CALL) {
+                let Some(took) = self.bytes.get(at..).and_then(<[u8]>::first_chunk) else { return false };
+                self.returns = returned_at(time, *took);
+                at += TOOK_BYTES;
+            }
             Event::Enter { time, thread: self.number, call }
         } else {
             return false;
@@ -433,12 +462,17 @@ impl Thread {
         let code = bytes.varint()?;
         let event = match u8::try_from(code).unwrap_or(u8::MAX) {
             _ if code >= ENTER => {
-                let Some(&call) =
-                    usize::try_from(code - ENTER).ok().and_then(|number| self.shapes.get(number))
-                else {
-                    return Err(format!("a call of shape {}, which was not defined", code - ENTER));
-                };
+                let call = self.called(code - ENTER)?;
                 self.time = self.time.saturating_add(bytes.varint()?);
+                Some(Event::Enter { time: self.time, thread, call })
+            }
+            CALL => {
+                let call = bytes.varint()?;
+                let passed = bytes.varint()?;
+                let took = [bytes.byte()?, bytes.byte()?, bytes.byte()?, bytes.byte()?];
+                let call = self.called(call)?;
+                self.time = self.time.saturating_add(passed);
+                self.returns = returned_at(self.time, took);
                 Some(Event::Enter { time: self.time, thread, call })
             }
             END => {
@@ -446,7 +480,6 @@ impl Thread {
                 if self.sealed {
                     return Err("an end inside an extent".to_owned());
                 }
-                bytes.at = bytes.bytes.len();
                 None
             }
             SIGNATURE => {
@@ -504,6 +537,12 @@ impl Thread {
         Ok(event)
     }
 
+    /// The shape of this number.
+    fn called(&self, number: u64) -> Result<ShapeId, String> {
+        let known = usize::try_from(number).ok().and_then(|number| self.shapes.get(number));
+        known.copied().ok_or_else(|| format!("a call of shape {number}, which was not defined"))
+    }
+
     fn signature(&self, bytes: &mut Bytes<'_>) -> Result<&Signature, String> {
         let number = bytes.varint()?;
         let known = usize::try_from(number).ok().and_then(|number| self.signatures.get(number));
@@ -553,6 +592,11 @@ impl Dictionary {
         self.known.insert(hash, id);
         id
     }
+}
+
+/// When a call returned that was entered at this time, if its event says so.
+fn returned_at(time: u64, took: [u8; TOOK_BYTES]) -> Option<u64> {
+    u32::from_le_bytes(took).checked_sub(1).map(|took| time.saturating_add(took.into()))
 }
 
 /// Bytes that are decoded.

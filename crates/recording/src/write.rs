@@ -8,25 +8,46 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::{BuildHasher, Hash};
 
 use crate::layout::{
-    ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE,
-    SIGNATURE, tag,
+    CALL, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE,
+    SIGNATURE, TOOK_BYTES, tag,
 };
 use crate::value::{Field, Signature};
 
 /// Where extents come from.
 pub trait Space {
-    /// Goes on to the next extent: zeroed, longer than its header. Returns whether there is one.
+    /// Goes on to the next extent: zeroed, longer than its header. Returns whether there is one; if not, the
+    /// extent before it stays the current one.
     fn advance(&mut self) -> bool;
 
     /// The extent, header included. Not called before [`Space::advance`] has returned true.
     fn extent(&mut self) -> &mut [u8];
-
-    /// The extent is full, or its thread has ended: only its first `length` bytes are used.
-    fn sealed(&mut self, length: usize);
 }
 
 /// How many shapes a thread's dictionary holds before it starts again.
 const SHAPES_MAX: usize = 1 << 16;
+
+/// What each extent keeps free, so that it can end with the number of events that found no room.
+const RESERVE: usize = 12;
+
+/// A call with its arguments, in one number. Two are taken for one if they agree in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Content(u64);
+
+impl Content {
+    /// Of a signature, which is told by its place, and a value for each of its keys.
+    #[must_use]
+    #[inline]
+    pub fn of(signature: &Signature, fields: &[Field<'_>]) -> Self {
+        debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
+        let mut hasher = FxBuildHasher.build_hasher();
+        (place(signature), fields).hash(&mut hasher);
+        Self(std::hash::Hasher::finish(&hasher))
+    }
+}
+
+fn place(signature: &Signature) -> (usize, usize) {
+    (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr())
+}
 
 /// Writes the events of one host thread.
 pub struct Writer<S: Space> {
@@ -40,8 +61,10 @@ pub struct Writer<S: Space> {
     time: u64,
     first_time: u64,
     lost: u64,
+    /// Where the last event says when its call returned, if it can.
+    took: Option<usize>,
     signatures: FxHashMap<(usize, usize), u32>,
-    /// Hash of a shape's content, and its number. Two shapes are taken for one if their 64-bit hashes agree.
+    /// [`Content`] of shapes, and their numbers.
     shapes: FxHashMap<u64, u32>,
     scratch: Vec<u8>,
 }
@@ -58,51 +81,64 @@ impl<S: Space> Writer<S> {
             time: 0,
             first_time: 0,
             lost: 0,
+            took: None,
             signatures: FxHashMap::default(),
             shapes: FxHashMap::default(),
             scratch: Vec::with_capacity(512),
         }
     }
 
-    /// A call was entered at `time` (nanoseconds since the process began), or something was noted.
+    /// A call was entered at `time` (nanoseconds since the process began), or something was noted. Other events
+    /// may come before its return.
     pub fn enter(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
-        let key = (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr());
-        let content = {
-            let mut hasher = FxBuildHasher.build_hasher();
-            (key, fields).hash(&mut hasher);
-            std::hash::Hasher::finish(&hasher)
-        };
-        if self.shapes.len() >= SHAPES_MAX {
-            self.forget();
+        self.enter_known(time, Content::of(signature, fields), signature, fields);
+    }
+
+    /// As [`Writer::enter`], where the content is known.
+    pub fn enter_known(
+        &mut self,
+        time: u64,
+        content: Content,
+        signature: &Signature,
+        fields: &[Field<'_>],
+    ) {
+        let Some(number) = self.number(content, signature, fields) else { return };
+        let mut event = Short::default();
+        event.varint(ENTER + u64::from(number));
+        self.timed(event, time, 0);
+    }
+
+    /// A call was entered at `time`. Its return is most probably the next event, and is then told within this one.
+    #[inline]
+    pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
+        let Some(number) = self.number(Content::of(signature, fields), signature, fields) else { return };
+        let mut event = Short::default();
+        event.byte(CALL);
+        event.varint(u64::from(number));
+        if self.timed(event, time, TOOK_BYTES) {
+            self.took = Some(self.at - TOOK_BYTES);
         }
-        let number = match self.shapes.get(&content) {
-            Some(&number) => number,
-            None => {
-                if !self.define(signature, key, fields) {
-                    return;
-                }
-                let number = u32::try_from(self.shapes.len()).expect("fewer than SHAPES_MAX");
-                self.shapes.insert(content, number);
-                number
-            }
-        };
-        self.scratch.clear();
-        varint(&mut self.scratch, ENTER + u64::from(number));
-        self.timed(time);
     }
 
     /// The innermost open call returned, with nothing that is not known from its arguments.
+    #[inline]
     pub fn leave(&mut self, time: u64) {
-        self.scratch.clear();
-        self.scratch.push(RETURN);
-        self.timed(time);
+        let took = time.saturating_sub(self.time);
+        if let Some(at) = self.took.take()
+            && let Ok(told) = u32::try_from(took + 1)
+        {
+            self.space.extent()[at..at + TOOK_BYTES].copy_from_slice(&told.to_le_bytes());
+            self.time += took;
+            return;
+        }
+        let mut event = Short::default();
+        event.byte(RETURN);
+        self.timed(event, time, 0);
     }
 
     /// The innermost open call returned these values.
     pub fn leave_with(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        let key = (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr());
-        let Some(number) = self.signature(signature, key) else { return };
+        let Some(number) = self.signature(signature) else { return };
         self.scratch.clear();
         self.scratch.push(RETURN_VALUES);
         varint(&mut self.scratch, time.saturating_sub(self.time));
@@ -115,11 +151,20 @@ impl<S: Space> Writer<S> {
         }
     }
 
-    /// Ends the last extent.
+    /// Ends the last extent, with the number of events that found no room after it.
     pub fn finish(&mut self) {
-        if !std::mem::take(&mut self.open) {
+        if !self.open {
             return;
         }
+        if self.lost > 0 {
+            self.write_lost();
+        }
+        self.seal();
+        self.open = false;
+    }
+
+    /// Says how much of the extent is used, and what its checksum is. What it says may be said again.
+    fn seal(&mut self) {
         let extent = self.space.extent();
         let events = &extent[EXTENT_HEADER_BYTES..self.at];
         let header = Extent {
@@ -131,25 +176,53 @@ impl<S: Space> Writer<S> {
             time: self.first_time,
         };
         extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
-        self.sequence += 1;
-        self.space.sealed(self.at);
     }
 
-    /// An event whose time follows what is in `scratch`.
-    fn timed(&mut self, time: u64) {
+    /// The reserve is for this.
+    fn write_lost(&mut self) {
+        let mut event = Short::default();
+        event.byte(LOST);
+        event.varint(self.lost);
+        self.lost = 0;
+        self.append(event.bytes());
+    }
+
+    /// An event whose time follows what is in it, and then zeros. Returns whether there was room for it.
+    fn timed(&mut self, mut event: Short, time: u64, zeros: usize) -> bool {
         // An extent that begins here begins with this event's time, so the difference is known after `room`.
-        if !self.room(self.scratch.len() + 10, time) {
+        if !self.room(Short::BYTES, time) {
             self.lost += 1;
-            return;
+            return false;
         }
         let passed = time.saturating_sub(self.time);
-        varint(&mut self.scratch, passed);
-        self.put();
+        event.varint(passed);
+        event.length += zeros;
+        self.append(event.bytes());
         self.time += passed;
+        true
     }
 
-    fn define(&mut self, signature: &Signature, key: (usize, usize), fields: &[Field<'_>]) -> bool {
-        let Some(number) = self.signature(signature, key) else { return false };
+    /// The number of a shape, which is defined if it has none. `None` if there is no room for that.
+    #[inline]
+    fn number(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
+        self.took = None;
+        if let Some(&number) = self.shapes.get(&content.0) {
+            return Some(number);
+        }
+        if self.shapes.len() >= SHAPES_MAX {
+            self.forget();
+        }
+        if !self.define(signature, fields) {
+            return None;
+        }
+        let number = u32::try_from(self.shapes.len()).expect("at most SHAPES_MAX");
+        self.shapes.insert(content.0, number);
+        Some(number)
+    }
+
+    #[cold]
+    fn define(&mut self, signature: &Signature, fields: &[Field<'_>]) -> bool {
+        let Some(number) = self.signature(signature) else { return false };
         self.scratch.clear();
         self.scratch.push(SHAPE);
         varint(&mut self.scratch, u64::from(number));
@@ -159,7 +232,8 @@ impl<S: Space> Writer<S> {
         self.put()
     }
 
-    fn signature(&mut self, signature: &Signature, key: (usize, usize)) -> Option<u32> {
+    fn signature(&mut self, signature: &Signature) -> Option<u32> {
+        let key = place(signature);
         if let Some(&number) = self.signatures.get(&key) {
             return Some(number);
         }
@@ -195,24 +269,35 @@ impl<S: Space> Writer<S> {
             self.lost += 1;
             return false;
         }
-        let extent = self.space.extent();
-        let (to, from) = (&mut extent[self.at..self.at + self.scratch.len()], &self.scratch[..]);
+        let scratch = std::mem::take(&mut self.scratch);
+        self.append(&scratch);
+        self.scratch = scratch;
+        true
+    }
+
+    /// Puts an event where there is room for it.
+    fn append(&mut self, from: &[u8]) {
+        self.took = None;
+        let to = &mut self.space.extent()[self.at..self.at + from.len()];
         to[1..].copy_from_slice(&from[1..]);
         compiler_fence(Ordering::Release);
         to[0] = from[0];
         self.at += from.len();
-        true
     }
 
     /// Makes sure that `length` bytes fit into the extent.
     fn room(&mut self, length: usize, time: u64) -> bool {
-        if self.open && self.at + length <= self.space.extent().len() {
+        if self.open && self.at + length + RESERVE <= self.space.extent().len() {
             return true;
         }
-        self.finish();
+        if self.open {
+            // Before the next one: a process that is killed in between leaves this one whole.
+            self.seal();
+        }
         if !self.space.advance() {
             return false;
         }
+        self.sequence += u32::from(self.open);
         self.first_time = time.max(self.time);
         self.time = self.first_time;
         let extent = self.space.extent();
@@ -228,14 +313,38 @@ impl<S: Space> Writer<S> {
         self.at = EXTENT_HEADER_BYTES;
         self.open = true;
         if self.lost > 0 {
-            let scratch = std::mem::take(&mut self.scratch);
-            self.scratch.push(LOST);
-            varint(&mut self.scratch, self.lost);
-            self.lost = 0;
-            self.put();
-            self.scratch = scratch;
+            self.write_lost();
         }
         true
+    }
+}
+
+/// An event of a code, two numbers and zeros.
+#[derive(Default)]
+struct Short {
+    bytes: [u8; Self::BYTES],
+    length: usize,
+}
+
+impl Short {
+    /// A code that is a number, two numbers, and when a call returned.
+    const BYTES: usize = 32;
+
+    fn byte(&mut self, byte: u8) {
+        self.bytes[self.length] = byte;
+        self.length += 1;
+    }
+
+    fn varint(&mut self, mut number: u64) {
+        while number >= 0x80 {
+            self.byte(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        self.byte(number.to_le_bytes()[0]);
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
     }
 }
 
@@ -287,19 +396,30 @@ mod tests {
 
     /// Extents in memory.
     struct Memory {
-        done: std::rc::Rc<std::cell::RefCell<Vec<u8>>>,
+        done: Done,
         extent: Vec<u8>,
+        /// How many extents there is room for.
+        left: usize,
     }
+
+    /// The extents of a writer that is gone.
+    type Done = std::rc::Rc<std::cell::RefCell<Vec<u8>>>;
 
     impl Space for Memory {
         fn advance(&mut self) -> bool {
+            let Some(left) = self.left.checked_sub(1) else { return false };
+            self.left = left;
+            self.done.borrow_mut().append(&mut self.extent);
             self.extent = vec![0; EXTENT_BYTES];
             true
         }
         fn extent(&mut self) -> &mut [u8] {
             &mut self.extent
         }
-        fn sealed(&mut self, _: usize) {
+    }
+
+    impl Drop for Memory {
+        fn drop(&mut self) {
             self.done.borrow_mut().append(&mut self.extent);
         }
     }
@@ -309,11 +429,20 @@ mod tests {
     const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 
     fn file(name: &str, calls: u64) -> std::path::PathBuf {
-        let done = std::rc::Rc::default();
-        let mut writer = Writer::new(Memory { done: std::rc::Rc::clone(&done), extent: Vec::new() }, 0);
+        file_within(name, calls, usize::MAX)
+    }
+
+    fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
+        let done = Done::default();
+        let memory = Memory { done: Done::clone(&done), extent: Vec::new(), left: extents };
+        let mut writer = Writer::new(memory, 0);
         for call in 0..calls {
             let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
-            writer.enter(call * 1000, &REDUCE, &fields);
+            if call % 3 == 0 {
+                writer.enter(call * 1000, &REDUCE, &fields);
+            } else {
+                writer.call(call * 1000, &REDUCE, &fields);
+            }
             if call % 7 == 0 {
                 writer.leave_with(call * 1000 + 400, &FAILED, &[Field::Signed(-5)]);
             } else {
@@ -321,6 +450,7 @@ mod tests {
             }
         }
         writer.finish();
+        drop(writer);
         let mut bytes = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
         bytes.append(&mut done.borrow_mut());
         let path = std::env::temp_dir().join(format!("rankcheck-recording-{name}-{}", std::process::id()));
@@ -371,6 +501,32 @@ mod tests {
             assert_eq!(process.cuts().is_empty(), length < 4128, "{length}");
         }
         std::fs::remove_file(&path).expect("as before");
+    }
+
+    #[test]
+    fn a_packed_file_says_the_same() {
+        let path = file("packed", 50_000);
+        let whole = std::fs::read(&path).expect("it was written");
+        for length in [whole.len(), 4096, 4128, 70_001] {
+            std::fs::write(&path, &whole[..length]).expect("as before");
+            let (before, wanted) = events(&path).expect("a cut is no damage");
+            let packed = crate::pack(&path).expect("it can be read and written");
+            assert_eq!(packed.bytes, std::fs::metadata(&path).expect("it is there").len());
+            assert!(packed.bytes <= length as u64 + 64);
+            let (after, found) = events(&path).expect("a packed file is whole");
+            assert_eq!((found, after.cuts().len()), (wanted, before.cuts().len()));
+        }
+        std::fs::remove_file(&path).expect("as before");
+    }
+
+    #[test]
+    fn what_found_no_room_is_counted() {
+        let path = file_within("full", 50_000, 2);
+        let (process, events) = events(&path).expect("a full disk is no damage");
+        std::fs::remove_file(&path).expect("as before");
+        assert!(process.cuts().is_empty());
+        let Some(Event::Lost { events: lost, .. }) = events.last() else { panic!("{:?}", events.last()) };
+        assert_eq!(*lost as usize + events.len() - 1, 100_000);
     }
 
     #[test]

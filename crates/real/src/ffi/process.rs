@@ -1,6 +1,11 @@
-//! What a worker asks of the operating system about its own process: to die, by itself and with its parent.
+//! What is asked of the operating system about this process: to die, by itself and with its parent, and to
+//! leave signals to a child.
 //!
 //! Not here: other processes. Who started them ends them, through `std::process`.
+
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use libc::{c_int, c_void};
 
 use crate::Error;
 
@@ -27,4 +32,34 @@ pub fn die() -> ! {
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
     // SIGKILL of oneself is delivered before kill returns; this is for the type alone.
     std::process::abort()
+}
+
+/// Who gets the signals that are sent to this process.
+static CHILD: AtomicI32 = AtomicI32::new(0);
+
+extern "C" fn pass_on(signal: c_int, about: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: the kernel passes a pointer to what it says of the signal.
+    let by_process = unsafe { (*about).si_code } <= 0;
+    // A signal from the terminal reaches the child as well, without this.
+    if by_process {
+        // SAFETY: kill has no memory preconditions, and may be called from a handler.
+        unsafe { libc::kill(CHILD.load(Ordering::Relaxed), signal) };
+    }
+}
+
+/// From now on signals that would end this process go to a child, so that it can end first.
+pub fn pass_signals_to(child: u32) {
+    let Ok(child) = i32::try_from(child) else { return };
+    CHILD.store(child, Ordering::Relaxed);
+    // SAFETY: zeros are a value of this type.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = pass_on;
+    action.sa_sigaction = handler as usize;
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
+    for signal in
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2]
+    {
+        // SAFETY: the handler does what a handler may, and lives as long as the process.
+        unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
+    }
 }

@@ -1,0 +1,242 @@
+//! `rankcheck record -- COMMAND`: runs a command with the recorder in all of its processes.
+//!
+//! The recorder is a library of its own, loaded into processes of others, so it cannot be part of this command;
+//! it lies beside it. What runs in Python is text, and is part of it. Not here: what is recorded
+//! (`crates/record`, `python/`).
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::io;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rankcheck_real::ffi::process;
+use rankcheck_recording::read::Process;
+use thiserror::Error;
+
+/// The name of the recorder's file.
+pub const LIBRARY: &str = "librankcheck_record.so";
+/// How the files of a recording end.
+pub const EXTENSION: &str = "rankrec";
+
+/// What every Python process of the command loads.
+const PYTHON: [(&str, &str); 7] = [
+    ("sitecustomize.py", include_str!("../../../../python/activate/sitecustomize.py")),
+    ("rankcheck_record/__init__.py", include_str!("../../../../python/rankcheck_record/__init__.py")),
+    ("rankcheck_record/blocks.py", include_str!("../../../../python/rankcheck_record/blocks.py")),
+    ("rankcheck_record/hooks.py", include_str!("../../../../python/rankcheck_record/hooks.py")),
+    ("rankcheck_record/places.py", include_str!("../../../../python/rankcheck_record/places.py")),
+    ("rankcheck_record/reader.py", include_str!("../../../../python/rankcheck_record/reader.py")),
+    ("rankcheck_record/tell.py", include_str!("../../../../python/rankcheck_record/tell.py")),
+];
+
+/// Why nothing was run, or nothing can be said of it.
+#[derive(Debug, Error)]
+pub enum RecordError {
+    /// The folder has something in it.
+    #[error("{0} is not empty; a recording needs a folder of its own: choose another with --out")]
+    NotEmpty(PathBuf),
+    /// The folder cannot be used.
+    #[error("cannot use {path}: {source}")]
+    Folder {
+        /// Which.
+        path: PathBuf,
+        /// What the operating system says.
+        source: io::Error,
+    },
+    /// The recorder is not there.
+    #[error(
+        "{LIBRARY} is not beside this command nor in ../lib/rankcheck: build it with `cargo build --release -p \
+         rankcheck-record`, or name it in RANKCHECK_RECORD_LIB"
+    )]
+    NoLibrary,
+    /// The dynamic linker would take it for several.
+    #[error("{0} has a space or a colon in its path, which LD_PRELOAD cannot have: copy it elsewhere")]
+    Unloadable(PathBuf),
+    /// The command did not start.
+    #[error("cannot run {program}: {source}")]
+    Start {
+        /// Its name.
+        program: String,
+        /// What the operating system says.
+        source: io::Error,
+    },
+}
+
+/// What was recorded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recorded {
+    /// Where.
+    pub folder: PathBuf,
+    /// The command's exit code; 128 and the signal's number if one ended it.
+    pub code: u8,
+    /// Processes that called something.
+    pub processes: u64,
+    /// What they called.
+    pub calls: u64,
+    /// Events that found no room on the disk.
+    pub lost: u64,
+    /// Of all files.
+    pub bytes: u64,
+    /// Files that were left as they are, and why.
+    pub left: Vec<String>,
+}
+
+/// Runs a command and packs what was recorded.
+///
+/// # Errors
+///
+/// If it could not be started. How it ended is no error.
+pub fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<Recorded, RecordError> {
+    let library = library()?;
+    let folder = out.unwrap_or_else(|| PathBuf::from(format!("recording-{}", date())));
+    let in_folder = |source| RecordError::Folder { path: folder.clone(), source };
+    fs::create_dir_all(&folder).map_err(in_folder)?;
+    if fs::read_dir(&folder).map_err(in_folder)?.next().is_some() {
+        return Err(RecordError::NotEmpty(folder));
+    }
+    let folder = folder.canonicalize().map_err(in_folder)?;
+    let python = folder.join(".python");
+    write_python(&python).map_err(in_folder)?;
+    let status = run(command, &library, &folder, &python);
+    // What cannot be removed is no recording, and nobody reads it.
+    let _ = fs::remove_dir_all(&python);
+    let mut recorded = pack_all(&folder).map_err(in_folder)?;
+    recorded.code = code(status?);
+    Ok(recorded)
+}
+
+fn run(
+    command: &[OsString],
+    library: &Path,
+    folder: &Path,
+    python: &Path,
+) -> Result<ExitStatus, RecordError> {
+    let (program, arguments) = command.split_first().expect("clap wants a command");
+    let failed =
+        |source| RecordError::Start { program: program.to_string_lossy().into_owned(), source };
+    let mut process = Command::new(program);
+    process
+        .args(arguments)
+        .env("RANKCHECK_RECORD_DIR", folder)
+        .env("RANKCHECK_RECORD_LIB", library)
+        .env("RANKCHECK_RECORD_RUN", run_id())
+        .env("LD_PRELOAD", before(library.as_os_str(), "LD_PRELOAD"))
+        .env("PYTHONPATH", before(python.as_os_str(), "PYTHONPATH"));
+    // These open NCCL by its path. Whoever named one wants that one.
+    for variable in ["VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH"] {
+        if std::env::var_os(variable).is_none() {
+            process.env(variable, library);
+        }
+    }
+    let mut child = process.spawn().map_err(failed)?;
+    process::pass_signals_to(child.id());
+    child.wait().map_err(failed)
+}
+
+/// The value of a variable that is a list, with this at its beginning.
+fn before(first: &OsStr, variable: &str) -> OsString {
+    let mut value = first.to_owned();
+    if let Some(rest) = std::env::var_os(variable).filter(|rest| !rest.is_empty()) {
+        value.push(":");
+        value.push(rest);
+    }
+    value
+}
+
+fn library() -> Result<PathBuf, RecordError> {
+    let named = std::env::var_os("RANKCHECK_RECORD_LIB").map(PathBuf::from);
+    let beside = std::env::current_exe().ok().and_then(|path| path.canonicalize().ok());
+    let folder = beside.as_deref().and_then(Path::parent);
+    let beside = folder.into_iter().flat_map(|folder| {
+        [folder.join(LIBRARY), folder.join("../lib/rankcheck").join(LIBRARY)]
+    });
+    let mut candidates = named.into_iter().chain(beside);
+    let found = candidates.find(|path| path.is_file()).ok_or(RecordError::NoLibrary)?;
+    let found = found.canonicalize().map_err(|source| RecordError::Folder { path: found, source })?;
+    if found.to_string_lossy().contains([' ', ':']) {
+        return Err(RecordError::Unloadable(found));
+    }
+    Ok(found)
+}
+
+fn write_python(folder: &Path) -> io::Result<()> {
+    for (name, text) in PYTHON {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().unwrap_or(folder))?;
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Packs every file of the folder.
+fn pack_all(folder: &Path) -> io::Result<Recorded> {
+    let mut recorded = Recorded {
+        folder: folder.to_owned(),
+        code: 0,
+        processes: 0,
+        calls: 0,
+        lost: 0,
+        bytes: 0,
+        left: Vec::new(),
+    };
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
+    files.sort();
+    for path in files {
+        recorded.processes += 1;
+        if let Some(pid) = still_runs(&path) {
+            recorded.left.push(format!("{} is still written by process {pid}", path.display()));
+            continue;
+        }
+        match rankcheck_recording::pack(&path) {
+            Ok(packed) => {
+                recorded.calls += packed.calls;
+                recorded.lost += packed.lost;
+                recorded.bytes += packed.bytes;
+            }
+            Err(error) => recorded.left.push(error.to_string()),
+        }
+    }
+    Ok(recorded)
+}
+
+/// The process that writes this file, if it is of this machine and has not ended.
+fn still_runs(path: &Path) -> Option<u32> {
+    let header = Process::open(path).ok()?.header;
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", header.pid)).ok()?;
+    // A zombie writes nothing any more.
+    let ended = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
+    (header.host == host.trim() && !ended).then_some(header.pid)
+}
+
+fn code(status: ExitStatus) -> u8 {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// Tells the files of one run from those of another.
+fn run_id() -> String {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("{:x}-{:x}", now.as_nanos(), std::process::id())
+}
+
+/// Year, month, day, and the time of day, in UTC.
+fn date() -> String {
+    let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (day, time) = (seconds / 86_400, seconds % 86_400);
+    // Days of an era of 400 years, which begins on a 1st of March.
+    let days = day + 719_468;
+    let (era, of_era) = (days / 146_097, days % 146_097);
+    let year = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = era * 400 + year + u64::from(month <= 2);
+    format!("{year}-{month:02}-{day:02}-{:02}{:02}{:02}", time / 3600, time / 60 % 60, time % 60)
+}

@@ -1,0 +1,16 @@
+//! The border to C: what programs call, and what is called for them.
+//!
+//! Not here: what is written down.
+
+mod calls;
+#[expect(non_snake_case, reason = "functions of the vendors")]
+mod driver;
+mod find;
+#[expect(non_snake_case, reason = "functions of the vendors")]
+mod lookup;
+#[expect(non_snake_case, reason = "functions of the vendors")]
+mod nccl;
+pub(crate) mod process;
+#[expect(non_snake_case, reason = "functions of the vendors")]
+mod runtime;
+mod told;

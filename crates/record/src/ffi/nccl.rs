@@ -1,0 +1,155 @@
+//! The calls of NCCL.
+//!
+//! Not here: what a wrapper does (`calls.rs`); functions that are not recorded (`lookup.rs`).
+
+use libc::{c_char, c_int, c_void};
+use rankcheck_recording::Signature;
+
+use super::calls::{self, Call, Kept, Signed, asked, at, calls, digest_at, recorded_name, returned};
+use super::find::Library;
+use crate::recorder::{self, Asked, Returned};
+
+type Comm = *mut c_void;
+type Stream = *mut c_void;
+type Window = *mut c_void;
+
+/// 128 bytes that make one communicator.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct UniqueId([c_char; 128]);
+
+/// How the vendor's configuration begins, in all its versions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Config {
+    size: usize,
+    magic: u32,
+    version: u32,
+    blocking: c_int,
+    cga_cluster_size: c_int,
+    ctas: [c_int; 2],
+    net_name: *const c_char,
+    split_share: c_int,
+}
+
+/// What an option is that nobody set.
+const UNSET: c_int = c_int::MIN;
+
+/// An option, or what NCCL takes where it is not set.
+///
+/// # Safety
+///
+/// `config` is null or the vendor's configuration.
+unsafe fn option(config: *const Config, of: fn(&Config) -> (c_int, usize), default: c_int) -> c_int {
+    // SAFETY: said above; every version is longer than this beginning, or says so.
+    let Some(size) = (unsafe { at(config.cast::<usize>()) }) else { return default };
+    let mut known = Config {
+        size,
+        magic: 0,
+        version: 0,
+        blocking: UNSET,
+        cga_cluster_size: UNSET,
+        ctas: [UNSET; 2],
+        net_name: std::ptr::null(),
+        split_share: UNSET,
+    };
+    let bytes = size.min(size_of::<Config>());
+    // SAFETY: `bytes` are no more than either of them has.
+    unsafe { std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes) };
+    let (value, end) = of(&known);
+    if end > size || value == UNSET { default } else { value }
+}
+
+fn blocking(config: &Config) -> (c_int, usize) {
+    (config.blocking, std::mem::offset_of!(Config, blocking) + size_of::<c_int>())
+}
+
+fn split_share(config: &Config) -> (c_int, usize) {
+    (config.split_share, std::mem::offset_of!(Config, split_share) + size_of::<c_int>())
+}
+
+/// Ranks as bytes, four each, lowest first.
+///
+/// # Safety
+///
+/// There are `count` of them.
+unsafe fn ranks(list: *const c_int, count: c_int) -> Vec<u8> {
+    let count = usize::try_from(count).unwrap_or(0);
+    // SAFETY: said above.
+    (0..count).filter_map(|nth| unsafe { at(list.wrapping_add(nth)) }).flat_map(c_int::to_le_bytes).collect()
+}
+
+calls! {
+    Nccl;
+    fn ncclGetUniqueId(to: *mut UniqueId) [] -> [id = digest_at(to, 1)];
+    fn ncclCommInitRank(to: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int)
+        [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = 1_u32] -> [comm = at(to)];
+    fn ncclCommInitRankConfig(
+        to: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut Config,
+    ) [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = option(config, blocking, 1)]
+        -> [comm = at(to)];
+    fn ncclCommInitRankScalable(
+        to: *mut Comm, ranks: c_int, rank: c_int, count: c_int, ids: *mut UniqueId, config: *mut Config,
+    ) [id = digest_at(ids, usize::try_from(count).unwrap_or(0)), rank = rank, ranks = ranks,
+        blocking = option(config, blocking, 1)] -> [comm = at(to)];
+    fn ncclCommSplit(comm: Comm, color: c_int, key: c_int, to: *mut Comm, config: *mut Config)
+        [comm = comm, color = Signed(color), key = Signed(key), share = option(config, split_share, 0)]
+        -> [comm = at(to)];
+    fn ncclCommShrink(
+        comm: Comm, list: *mut c_int, count: c_int, to: *mut Comm, config: *mut Config, flags: c_int,
+    ) [comm = comm, excluded = ranks(list, count), flags = flags] -> [comm = at(to)];
+    fn ncclCommDestroy(comm: Comm) [comm = comm];
+    fn ncclCommAbort(comm: Comm) [comm = comm];
+    fn ncclCommFinalize(comm: Comm) [comm = comm];
+    fn ncclCommRegister(comm: Comm, address: *mut c_void, bytes: usize, to: *mut *mut c_void)
+        [comm = comm, address = address, bytes = bytes] -> [handle = at(to)];
+    fn ncclCommDeregister(comm: Comm, handle: *mut c_void) [comm = comm, handle = handle];
+    fn ncclCommWindowRegister(
+        comm: Comm, address: *mut c_void, bytes: usize, to: *mut Window, flags: c_int,
+    ) [comm = comm, address = address, bytes = bytes, flags = flags] -> [window = at(to)];
+    fn ncclCommWindowDeregister(comm: Comm, window: Window) [comm = comm, window = window];
+    fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) [bytes = bytes] -> [address = at(to)];
+    fn ncclMemFree(address: *mut c_void) [address = address];
+    fn ncclGroupStart() [];
+    fn ncclGroupEnd() [];
+    fn ncclSend(address: *const c_void, count: usize, dtype: c_int, peer: c_int, comm: Comm, stream: Stream)
+        [address = address, count = count, dtype = dtype, peer = peer, comm = comm, stream = stream];
+    fn ncclRecv(address: *mut c_void, count: usize, dtype: c_int, peer: c_int, comm: Comm, stream: Stream)
+        [address = address, count = count, dtype = dtype, peer = peer, comm = comm, stream = stream];
+    fn ncclAllReduce(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Comm,
+        stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, op = op, comm = comm, stream = stream];
+    fn ncclReduceScatter(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Comm,
+        stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, op = op, comm = comm, stream = stream];
+    fn ncclAllGather(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Comm, stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, comm = comm, stream = stream];
+    fn ncclAlltoAll(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Comm, stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, comm = comm, stream = stream];
+    fn ncclBroadcast(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm,
+        stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, root = root, comm = comm, stream = stream];
+    // The older spelling of a broadcast in place.
+    fn ncclBcast(
+        buffer: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm, stream: Stream,
+    ) [send = buffer, recv = buffer, count = count, dtype = dtype, root = root, comm = comm, stream = stream]
+        as "ncclBroadcast";
+    fn ncclReduce(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, root: c_int,
+        comm: Comm, stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, op = op, root = root, comm = comm,
+        stream = stream];
+    fn ncclGather(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm,
+        stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, root = root, comm = comm, stream = stream];
+    fn ncclScatter(
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm,
+        stream: Stream,
+    ) [send = send, recv = recv, count = count, dtype = dtype, root = root, comm = comm, stream = stream];
+}

@@ -1,0 +1,99 @@
+//! The calls of the CUDA runtime.
+//!
+//! Not here: what a wrapper does (`calls.rs`); `cudaGetDriverEntryPoint` (`lookup.rs`).
+
+use libc::{c_int, c_void};
+use rankcheck_recording::Signature;
+
+use super::calls::{self, Call, Kept, asked, at, calls, digest_at, recorded_name, returned};
+use super::find::Library;
+use crate::recorder::{self, Asked, Returned};
+
+type Pointer = *mut c_void;
+
+/// How many blocks or threads, in three directions.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct Extent {
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+/// How the vendor's configuration of a launch begins.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct LaunchConfig {
+    grid: Extent,
+    block: Extent,
+    shared: usize,
+    stream: Pointer,
+}
+
+/// A handle that goes to other processes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct IpcHandle([u8; 64]);
+
+/// The event, of which nothing is known from now on.
+fn works(event: Pointer) -> Pointer {
+    recorder::works(event.addr() as u64);
+    event
+}
+
+calls! {
+    Runtime;
+    fn cudaSetDevice(device: c_int) [device = device];
+    fn cudaMalloc(to: *mut Pointer, bytes: usize) [bytes = bytes] -> [address = at(to)];
+    fn cudaFree(address: Pointer) [address = address];
+    fn cudaMallocAsync(to: *mut Pointer, bytes: usize, stream: Pointer)
+        [bytes = bytes, stream = stream] -> [address = at(to)];
+    fn cudaFreeAsync(address: Pointer, stream: Pointer) [address = address, stream = stream];
+    fn cudaStreamCreate(to: *mut Pointer) [flags = 0_u32] -> [stream = at(to)];
+    fn cudaStreamCreateWithFlags(to: *mut Pointer, flags: u32) [flags = flags] -> [stream = at(to)];
+    fn cudaStreamCreateWithPriority(to: *mut Pointer, flags: u32, priority: c_int)
+        [flags = flags] -> [stream = at(to)];
+    fn cudaStreamDestroy(stream: Pointer) [stream = stream];
+    fn cudaStreamSynchronize(stream: Pointer) [stream = stream];
+    @Stream fn cudaStreamQuery(stream: Pointer) [stream = stream];
+    fn cudaDeviceSynchronize() [];
+    fn cudaEventCreate(to: *mut Pointer) [flags = 0_u32] -> [event = at(to)];
+    fn cudaEventCreateWithFlags(to: *mut Pointer, flags: u32) [flags = flags] -> [event = at(to)];
+    fn cudaEventDestroy(event: Pointer) [event = event];
+    fn cudaEventSynchronize(event: Pointer) [event = event];
+    @Event fn cudaEventQuery(event: Pointer) [event = event];
+    fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
+    fn cudaEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
+        [event = works(event), stream = stream];
+    fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32) [stream = stream, event = event];
+    fn cudaMemcpy(to: Pointer, from: *const c_void, bytes: usize, kind: c_int)
+        [to = to, from = from, bytes = bytes, kind = kind];
+    fn cudaMemcpyAsync(to: Pointer, from: *const c_void, bytes: usize, kind: c_int, stream: Pointer)
+        [to = to, from = from, bytes = bytes, kind = kind, stream = stream];
+    fn cudaMemset(address: Pointer, value: c_int, bytes: usize)
+        [address = address, value = value, bytes = bytes];
+    fn cudaMemsetAsync(address: Pointer, value: c_int, bytes: usize, stream: Pointer)
+        [address = address, value = value, bytes = bytes, stream = stream];
+    fn cudaLaunchKernel(
+        function: *const c_void, grid: Extent, block: Extent, arguments: *mut Pointer, shared: usize,
+        stream: Pointer,
+    ) [function = function, stream = stream];
+    fn cudaLaunchKernelExC(config: *const LaunchConfig, function: *const c_void, arguments: *mut Pointer)
+        [function = function, stream = at(config).map(|config| config.stream)];
+    fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer) [stream = stream];
+    fn cudaStreamBeginCapture(stream: Pointer, mode: c_int) [stream = stream, mode = mode];
+    fn cudaStreamEndCapture(stream: Pointer, to: *mut Pointer) [stream = stream] -> [graph = at(to)];
+    // CUDA 11 has five parameters, later ones three.
+    fn cudaGraphInstantiate(to: *mut Pointer, graph: Pointer, third: usize, fourth: usize, fifth: usize)
+        [graph = graph] -> [executable = at(to)];
+    fn cudaGraphInstantiateWithFlags(to: *mut Pointer, graph: Pointer, flags: u64)
+        [graph = graph] -> [executable = at(to)];
+    fn cudaGraphLaunch(executable: Pointer, stream: Pointer) [executable = executable, stream = stream];
+    fn cudaGraphExecDestroy(executable: Pointer) [executable = executable];
+    fn cudaGraphDestroy(graph: Pointer) [graph = graph];
+    fn cudaIpcGetMemHandle(to: *mut IpcHandle, address: Pointer)
+        [address = address] -> [handle = digest_at(to, 1)];
+    fn cudaIpcOpenMemHandle(to: *mut Pointer, handle: IpcHandle, flags: u32)
+        [handle = digest_at(&raw const handle, 1)] -> [address = at(to)];
+    fn cudaIpcCloseMemHandle(address: Pointer) [address = address];
+}

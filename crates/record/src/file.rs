@@ -1,0 +1,144 @@
+//! The file of this process, and the extents that its threads claim in it.
+//!
+//! A thread writes into memory that the file is mapped to, so what was written is in the file whatever becomes
+//! of the process. Not here: what is written.
+
+use std::fs::{File, OpenOptions};
+use std::os::fd::AsRawFd as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rankcheck_recording::layout::{EXTENT_BYTES, HEADER_BYTES, encode_header};
+use rankcheck_recording::{Header, Space};
+
+use crate::ffi::process::{self, Mapping};
+
+/// Events after a full disk until the next attempt to get an extent.
+const PATIENCE: u32 = 4096;
+
+/// The file of one process.
+pub(crate) struct Recording {
+    file: File,
+    path: PathBuf,
+    /// How many extents were claimed.
+    extents: AtomicU64,
+    /// Of the monotonic clock, when times begin.
+    began: u64,
+    /// Nanoseconds since 1970 at that time.
+    pub(crate) began_at: u64,
+}
+
+impl Recording {
+    /// Makes the file in the folder that `rankcheck record` names. `None` if none is named, or nothing can be
+    /// written there: the program goes on without.
+    pub(crate) fn create() -> Option<Self> {
+        let folder = PathBuf::from(std::env::var_os("RANKCHECK_RECORD_DIR")?);
+        let (began, began_at) = (process::monotonic(), process::since_1970());
+        let header = header(began_at);
+        let bytes = encode_header(&header)?;
+        let (host, pid) = (&header.host, header.pid);
+        // A process number comes back when containers share a folder and a name of the machine.
+        let names = (0..100).map(|nth| match nth {
+            0 => format!("{host}-{pid}.rankrec"),
+            nth => format!("{host}-{pid}-{nth}.rankrec"),
+        });
+        for path in names.map(|name| folder.join(name)) {
+            match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
+                Ok(file) => {
+                    if std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).is_err() {
+                        return None;
+                    }
+                    return Some(Self { file, path, extents: AtomicU64::new(0), began, began_at });
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
+                Err(_) => return None,
+            }
+        }
+        None
+    }
+
+    /// Takes the file away again: another thread was quicker.
+    pub(crate) fn remove(&self) {
+        // What cannot be removed stays as a file without events.
+        let _ = std::fs::remove_file(&self.path);
+    }
+
+    /// Nanoseconds since times begin.
+    pub(crate) fn now(&self) -> u64 {
+        self.at(process::monotonic())
+    }
+
+    /// A time of the monotonic clock, since times begin.
+    pub(crate) fn at(&self, time: u64) -> u64 {
+        time.saturating_sub(self.began)
+    }
+}
+
+/// The extents of one thread.
+pub(crate) struct Extents {
+    recording: &'static Recording,
+    mapping: Option<Mapping>,
+    /// Events to let pass before the disk is asked again.
+    patience: u32,
+}
+
+impl Extents {
+    pub(crate) fn new(recording: &'static Recording) -> Self {
+        Self { recording, mapping: None, patience: 0 }
+    }
+}
+
+impl Space for Extents {
+    fn advance(&mut self) -> bool {
+        if self.patience > 0 {
+            self.patience -= 1;
+            return false;
+        }
+        let nth = self.recording.extents.fetch_add(1, Ordering::Relaxed);
+        let at = HEADER_BYTES as u64 + nth * EXTENT_BYTES as u64;
+        let file = self.recording.file.as_raw_fd();
+        match Mapping::new(file, at, EXTENT_BYTES) {
+            Some(mapping) => {
+                self.mapping = Some(mapping);
+                true
+            }
+            None => {
+                self.patience = PATIENCE;
+                false
+            }
+        }
+    }
+
+    fn extent(&mut self) -> &mut [u8] {
+        self.mapping.as_mut().map_or(&mut [], Mapping::bytes)
+    }
+}
+
+fn header(began: u64) -> Header {
+    let number = |names: &[&str]| {
+        names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
+    };
+    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let mut command: Vec<String> =
+        command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+    // The header has one page; long arguments (`python -c …`) are told by their beginnings.
+    command.truncate(16);
+    for word in &mut command {
+        *word = word.chars().take(100).collect();
+    }
+    while command.last().is_some_and(String::is_empty) {
+        command.pop();
+    }
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host: String = host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(64).collect();
+    Header {
+        rank: number(&["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"]),
+        ranks: number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"]),
+        pid: std::process::id(),
+        host: if host.is_empty() { "unknown".to_owned() } else { host },
+        command,
+        run: std::env::var("RANKCHECK_RECORD_RUN").unwrap_or_default(),
+        began,
+        recorder: env!("CARGO_PKG_VERSION").to_owned(),
+    }
+}

@@ -1,0 +1,251 @@
+//! The library in programs: what it writes, and that they do not notice. NCCL and CUDA are stand-ins.
+//!
+//! Not here: the format (`rankcheck-recording`), and `rankcheck record` (`tests/tests/record.rs`).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use rankcheck_recording::{Event, Process, Value};
+
+/// What is built once for all tests.
+struct Built {
+    library: PathBuf,
+    program: PathBuf,
+    /// Of the stand-ins.
+    folder: PathBuf,
+}
+
+fn succeeds(command: &mut Command) -> Output {
+    let output = command.output().expect("it starts");
+    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
+    output
+}
+
+fn built() -> &'static Built {
+    static BUILT: OnceLock<Built> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let cargo = Command::new(env!("CARGO"))
+            .args(["build", "--offline", "--package", "rankcheck-record", "--message-format", "json"])
+            .output()
+            .expect("cargo runs");
+        assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
+        let messages = String::from_utf8(cargo.stdout).expect("cargo writes UTF-8");
+        let name = "librankcheck_record.so\"";
+        let line = messages.lines().find(|line| line.contains(name)).expect("cargo says what it built");
+        let end = line.find(name).expect("it is in this line") + name.len() - 1;
+        let begin = line[..end].rfind('"').expect("a path in quotes") + 1;
+        let library = PathBuf::from(&line[begin..end]);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-ins");
+        fs::create_dir_all(&folder).expect("a folder can be made");
+        let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub");
+        let rustc = |arguments: &[&str], from: &str, to: &str| {
+            let mut command = Command::new("rustc");
+            command.args(["--edition", "2024", "-O", "-L", folder.to_str().expect("UTF-8")]).args(arguments);
+            succeeds(command.arg(stub.join(from)).arg("-o").arg(folder.join(to)));
+        };
+        let name = |name: &str| format!("-Clink-arg=-Wl,-soname,{name}");
+        rustc(&["--crate-type", "cdylib", &name("libcudart.so.12")], "cuda.rs", "libcudart.so.12");
+        let cuda = "-Clink-arg=-l:libcudart.so.12";
+        rustc(&["--crate-type", "cdylib", &name("libnccl.so.2"), cuda], "nccl.rs", "libnccl.so.2");
+        rustc(&["-Clink-arg=-l:libnccl.so.2", cuda], "program.rs", "program");
+        Built { library, program: folder.join("program"), folder }
+    })
+}
+
+/// A run of the program: how it ended, and what each of its processes wrote, oldest first.
+struct Ran {
+    code: Option<i32>,
+    processes: Vec<Read>,
+}
+
+/// What one process wrote.
+struct Read {
+    process: Process,
+    events: Vec<Event>,
+}
+
+impl Read {
+    /// Calls and what they returned, in words; notes as well.
+    fn words(&self) -> Vec<String> {
+        let words = |id| {
+            let shape = self.process.shape(id);
+            let values = shape.keys.iter().zip(&*shape.values).map(|(key, value)| format!(" {key}={value}"));
+            format!("{}{}", shape.name, values.collect::<String>())
+        };
+        let events = self.events.iter().map(|event| match event {
+            Event::Enter { call, .. } => words(*call),
+            Event::Return { values: None, .. } => "returned".to_owned(),
+            Event::Return { values: Some(values), .. } => format!("returned {}", words(*values)),
+            Event::Lost { events, .. } => format!("lost {events}"),
+        });
+        events.collect()
+    }
+
+    fn calls(&self) -> usize {
+        self.events.iter().filter(|event| matches!(event, Event::Enter { call, .. } if !self.process.shape(*call).instant)).count()
+    }
+}
+
+/// Runs the program in this way, with the recorder, after these shell commands.
+fn run(test: &str, before: &str, way: &[&str]) -> Ran {
+    let built = built();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recorded-{test}"));
+    if folder.exists() {
+        fs::remove_dir_all(&folder).expect("an old folder can be removed");
+    }
+    fs::create_dir_all(&folder).expect("a folder can be made");
+    let preload = if before.contains("RANKCHECK_NCCL") { "" } else { "LD_PRELOAD=\"$RECORDER\"" };
+    let output = Command::new("sh")
+        .args(["-c", &format!("{before}\n{preload} exec \"$0\" \"$@\"")])
+        .arg(&built.program)
+        .args(way)
+        .env("RECORDER", &built.library)
+        .env("LD_LIBRARY_PATH", &built.folder)
+        .env("RANKCHECK_RECORD_DIR", &folder)
+        .env("RANK", "3")
+        .output()
+        .expect("the shell starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(!text.contains("panicked"), "{text}");
+    let files = fs::read_dir(&folder).expect("it was made").map(|entry| entry.expect("it can be listed").path());
+    let mut processes: Vec<Read> = files
+        .map(|path| {
+            let mut process = Process::open(&path).expect("a recording");
+            let mut events = Vec::new();
+            while let Some(event) = process.next_event().expect("a recording") {
+                events.push(event);
+            }
+            Read { process, events }
+        })
+        .collect();
+    processes.sort_by_key(|read| read.process.header.began);
+    Ran { code: output.status.code(), processes }
+}
+
+const CALLS: [&str; 10] = [
+    "ncclGroupStart",
+    "returned",
+    "ncclGroupEnd",
+    "returned failed code=5",
+    "ncclMemAlloc bytes=64",
+    "returned ncclMemAlloc address=0x1040",
+    "ncclCommInitRank id=",
+    "returned ncclCommInitRank comm=0xc003",
+    "cudaSetDevice device=2",
+    "returned",
+];
+
+#[test]
+fn calls_are_written_with_what_they_return() {
+    let ran = run("calls", "", &["calls"]);
+    assert_eq!((ran.code, ran.processes.len()), (Some(0), 1));
+    let words = ran.processes[0].words();
+    assert_eq!(words.len(), CALLS.len() + 1, "{words:?}");
+    for (found, wanted) in words.iter().zip(CALLS) {
+        assert!(found.starts_with(wanted), "{found} is not {wanted}");
+    }
+    assert!(words[6].ends_with(" rank=3 ranks=4 blocking=1"), "{}", words[6]);
+    assert_eq!(words[10], "exit code=0");
+    assert_eq!(ran.processes[0].process.header.rank, Some(3));
+    assert!(ran.processes[0].process.cuts().is_empty());
+}
+
+#[test]
+fn the_exit_code_stays_and_is_noted() {
+    let ran = run("exit", "", &["exit"]);
+    assert_eq!(ran.code, Some(9));
+    assert_eq!(ran.processes[0].words().last().map(String::as_str), Some("exit code=9"));
+}
+
+#[test]
+fn a_process_that_calls_nothing_writes_nothing() {
+    let ran = run("nothing", "", &["nothing"]);
+    assert_eq!((ran.code, ran.processes.len()), (Some(0), 0));
+}
+
+#[test]
+fn each_function_of_a_name_is_forwarded_to_itself() {
+    let ran = run("driver", "", &["driver"]);
+    assert_eq!(ran.code, Some(0));
+    let words = ran.processes[0].words();
+    let made = [5, 10, 5].map(|handle| format!("returned cuMemCreate handle={handle:#x}"));
+    let wanted: Vec<&str> =
+        made.iter().flat_map(|made| ["cuMemCreate bytes=4096", made]).chain(["exit code=0"]).collect();
+    assert_eq!(words, wanted);
+}
+
+#[test]
+fn a_program_may_load_it_in_place_of_nccl() {
+    let library = built().library.to_str().expect("UTF-8");
+    for (test, before) in [
+        ("path", String::new()),
+        // Without being loaded first, and with an NCCL that nobody has loaded.
+        ("path-alone", format!("export RANKCHECK_NCCL={}/libnccl.so.2", built().folder.display())),
+    ] {
+        let ran = run(test, &before, &["path", library]);
+        assert_eq!(ran.code, Some(0), "{test}");
+        let words = ran.processes[0].words();
+        assert!(words.starts_with(&["ncclGroupStart".to_owned(), "returned".to_owned()]), "{words:?}");
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_everything() {
+    let ran = run("killed", "", &["killed"]);
+    let read = &ran.processes[0];
+    assert_eq!((read.calls(), read.process.cuts().len()), (100_000, 1));
+}
+
+#[test]
+fn threads_write_apart() {
+    let ran = run("threads", "", &["threads"]);
+    let read = &ran.processes[0];
+    assert_eq!((ran.code, read.calls()), (Some(0), 400_000));
+    assert!(read.process.cuts().is_empty());
+    let mut of_thread = std::collections::BTreeMap::<u32, u64>::new();
+    for event in &read.events {
+        if let Event::Enter { thread, call, .. } = event
+            && let Some(Value::Number(device)) = read.process.shape(*call).get("device")
+        {
+            let nth = of_thread.entry(*thread).or_default();
+            assert_eq!(*device, *nth % 1000);
+            *nth += 1;
+        }
+    }
+    assert_eq!(of_thread.len(), 8);
+}
+
+#[test]
+fn a_thread_that_still_calls_does_not_keep_a_process_from_ending() {
+    let ran = run("running", "", &["running"]);
+    assert_eq!(ran.code, Some(0));
+    assert!(ran.processes[0].calls() >= 1000);
+}
+
+#[test]
+fn a_child_of_a_fork_has_a_file_of_its_own() {
+    let ran = run("fork", "", &["fork"]);
+    assert_eq!(ran.code, Some(0));
+    let calls: Vec<usize> = ran.processes.iter().map(Read::calls).collect();
+    assert_eq!(calls, [15, 20]);
+}
+
+#[test]
+fn where_there_is_no_room_the_recording_ends_and_the_program_does_not() {
+    // In blocks of 512 bytes: the header and three extents.
+    let ran = run("room", "ulimit -f 400", &["many", "100000"]);
+    assert_eq!(ran.code, Some(0));
+    let read = &ran.processes[0];
+    let lost: u64 = read.events.iter().map(|event| if let Event::Lost { events, .. } = event { *events } else { 0 }).sum();
+    assert!(lost > 100_000, "{lost}");
+    assert!(read.calls() > 10_000);
+    assert!(read.process.cuts().is_empty());
+}
+
+#[test]
+fn a_folder_that_is_not_there_changes_nothing() {
+    let ran = run("folder", "export RANKCHECK_RECORD_DIR=/nowhere", &["calls"]);
+    assert_eq!((ran.code, ran.processes.len()), (Some(0), 0));
+}

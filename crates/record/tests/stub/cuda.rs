@@ -1,0 +1,49 @@
+//! A stand-in for libcudart and libcuda: the calls that the tests make.
+//!
+//! Not here: what the calls are for.
+#![allow(non_snake_case, missing_docs, reason = "names of the vendor, for tests alone")]
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaMalloc(to: *mut *mut c_void, bytes: usize) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { *to = std::ptr::without_provenance_mut(0x1000 + bytes) };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaSetDevice(_: c_int) -> c_int {
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuMemCreate(to: *mut u64, _: usize, _: *const c_void, flags: u64) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { *to = flags };
+    0
+}
+
+/// Another function of the same name, as a driver has for other versions of it.
+unsafe extern "C" fn other(to: *mut u64, _: usize, _: *const c_void, flags: u64) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { *to = 2 * flags };
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudaGetDriverEntryPoint(
+    name: *const c_char,
+    to: *mut *const c_void,
+    flags: u64,
+    _: *mut c_int,
+) -> c_int {
+    // SAFETY: as the caller says.
+    if unsafe { CStr::from_ptr(name) } != c"cuMemCreate" {
+        return 500;
+    }
+    let function = if flags == 0 { cuMemCreate as *const c_void } else { other as *const c_void };
+    // SAFETY: as the caller says.
+    unsafe { *to = function };
+    0
+}

@@ -1,0 +1,136 @@
+//! A program that calls NCCL and CUDA in one of the ways that the tests are about.
+//!
+//! Not here: what is expected of the recording.
+#![allow(non_snake_case, missing_docs, reason = "names of the vendor, for tests alone")]
+
+use std::ffi::{CString, c_char, c_int, c_void};
+
+unsafe extern "C" {
+    fn ncclGroupStart() -> c_int;
+    fn ncclGroupEnd() -> c_int;
+    fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int;
+    fn ncclCommInitRank(to: *mut usize, ranks: c_int, id: UniqueId, rank: c_int) -> c_int;
+    fn cudaSetDevice(device: c_int) -> c_int;
+    fn cudaGetDriverEntryPoint(name: *const c_char, to: *mut *mut c_void, flags: u64, status: *mut c_int) -> c_int;
+    fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
+    fn fork() -> c_int;
+    fn waitpid(pid: c_int, status: *mut c_int, flags: c_int) -> c_int;
+    fn raise(signal: c_int) -> c_int;
+    fn _exit(code: c_int) -> !;
+}
+
+#[repr(C)]
+pub struct UniqueId([c_char; 128]);
+
+type MemCreate = unsafe extern "C" fn(*mut u64, usize, *const c_void, u64) -> c_int;
+
+fn calls() {
+    let (mut comm, mut memory) = (0, std::ptr::null_mut());
+    let mut id = UniqueId([0; 128]);
+    id.0[127] = 7;
+    // SAFETY: all pointers are to what the calls want.
+    unsafe {
+        assert_eq!(ncclGroupStart(), 0);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(77));
+        assert_eq!(ncclGroupEnd(), 5);
+        assert_eq!(ncclMemAlloc(&raw mut memory, 64), 0);
+        assert_eq!(ncclCommInitRank(&raw mut comm, 4, id, 3), 0);
+        assert_eq!(cudaSetDevice(2), 0);
+    }
+    assert_eq!((memory.addr(), comm), (0x1040, 0xc003));
+}
+
+fn many(count: u64) {
+    for nth in 0..count {
+        // SAFETY: it takes a number alone.
+        unsafe { cudaSetDevice(c_int::try_from(nth % 1000).expect("small")) };
+    }
+}
+
+fn driver() {
+    let mut handle = 0;
+    for (flags, wanted) in [(0, 5), (1, 10), (0, 5)] {
+        let mut function = std::ptr::null_mut();
+        // SAFETY: all pointers are to what the calls want; the function has this type.
+        unsafe {
+            let code = cudaGetDriverEntryPoint(c"cuMemCreate".as_ptr(), &raw mut function, flags, std::ptr::null_mut());
+            assert_eq!(code, 0);
+            let create: MemCreate = std::mem::transmute(function);
+            assert_eq!(create(&raw mut handle, 4096, std::ptr::null(), 5), 0);
+        }
+        assert_eq!(handle, wanted);
+    }
+}
+
+fn by_path(path: &str) {
+    let path = CString::new(path).expect("no zero");
+    // SAFETY: paths and names end in a zero, and the functions have these types.
+    unsafe {
+        let library = dlopen(path.as_ptr(), 2);
+        assert!(!library.is_null());
+        let start = dlsym(library, c"ncclGroupStart".as_ptr());
+        let start: extern "C" fn() -> c_int = std::mem::transmute(start);
+        assert_eq!(start(), 0);
+        let version: unsafe extern "C" fn(*mut c_int) -> c_int =
+            std::mem::transmute(dlsym(library, c"ncclGetVersion".as_ptr()));
+        let mut number = 0;
+        assert_eq!(version(&raw mut number), 0);
+        assert_eq!(number, 22809);
+        // A call that this NCCL does not have: an error, or nothing to call.
+        let missing = dlsym(library, c"ncclCommFinalize".as_ptr());
+        if !missing.is_null() {
+            let missing: extern "C" fn(usize) -> c_int = std::mem::transmute(missing);
+            assert_eq!(missing(1), 5);
+        }
+    }
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    match arguments[1].as_str() {
+        "nothing" => {}
+        "calls" => calls(),
+        "exit" => {
+            calls();
+            std::process::exit(9);
+        }
+        "driver" => driver(),
+        "path" => by_path(&arguments[2]),
+        "many" => many(arguments[2].parse().expect("a number")),
+        "killed" => {
+            many(100_000);
+            // SAFETY: it takes a number alone.
+            unsafe { raise(9) };
+        }
+        "threads" => {
+            let threads: Vec<_> = (0..8).map(|_| std::thread::spawn(|| many(50_000))).collect();
+            threads.into_iter().for_each(|thread| thread.join().expect("it does not panic"));
+        }
+        "running" => {
+            let (ready, is_ready) = std::sync::mpsc::channel();
+            std::thread::spawn(move || {
+                many(1000);
+                ready.send(()).expect("the other end is there");
+                loop {
+                    many(10);
+                }
+            });
+            is_ready.recv().expect("the other end is there");
+        }
+        "fork" => {
+            many(10);
+            // SAFETY: the child calls nothing that another thread could hold.
+            let child = unsafe { fork() };
+            if child == 0 {
+                many(20);
+                // SAFETY: it takes a number alone.
+                unsafe { _exit(0) };
+            }
+            // SAFETY: a null status is allowed.
+            unsafe { waitpid(child, std::ptr::null_mut(), 0) };
+            many(5);
+        }
+        other => panic!("no such way: {other}"),
+    }
+}

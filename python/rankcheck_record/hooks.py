@@ -1,0 +1,230 @@
+"""Wraps what PyTorch offers for talking to other ranks, once PyTorch is imported, and never imports it.
+
+Not here: how calls get into the recording (`tell.py`), and blocks of the allocator (`blocks.py`).
+"""
+
+import functools
+import importlib.abc
+import inspect
+import os
+import sys
+
+from . import blocks, places, tell
+
+# Functions of torch.distributed that make process groups.
+_MAKING = ("init_process_group", "new_group", "split_group", "new_subgroups", "new_subgroups_by_enumeration")
+
+_FUNCTIONS = _MAKING + (
+    "destroy_process_group", "all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "all_gather",
+    "all_gather_into_tensor", "all_gather_coalesced", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
+    "all_to_all_single", "gather", "scatter", "send", "recv", "isend", "irecv", "batch_isend_irecv", "barrier",
+    "monitored_barrier", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list",
+    "send_object_list", "recv_object_list",
+)  # fmt: skip
+
+_STORES = ("TCPStore", "FileStore", "HashStore", "PrefixStore")
+_STORE_CALLS = {"set": "set", "get": "get", "wait": "wait", "add": "add", "delete_key": "delete_key",
+                "check": "check", "compare_set": "compare_set"}  # fmt: skip
+
+# A launcher uses stores too, but is no rank.
+_is_rank = "RANK" in os.environ
+_noted: set = set()
+
+
+def activate() -> None:
+    """Gets ready for torch. Called once, before the program begins."""
+    if tell.connect():
+        sys.meta_path.insert(0, _Finder())
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets others find modules, and wraps those of `_MODULES` when they have been executed."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in _MODULES:
+            return None
+        for finder in sys.meta_path:
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
+                    _wrap_loader(spec.loader, name)
+                return spec
+        return None
+
+
+def _wrap_loader(loader, name: str) -> None:
+    execute = loader.exec_module
+
+    def exec_module(module):
+        execute(module)
+        try:
+            _MODULES[name](module)
+        except Exception as error:  # Another version of torch: what is missing is not recorded.
+            sys.stderr.write(f"rankcheck: calls of {name} are not recorded: {error!r}\n")
+
+    loader.exec_module = exec_module
+
+
+def _wrapped(function, name: str, group_at=None, after=None):
+    """The function, recorded under this name with its group and the place of its caller."""
+    calls: dict = {}
+    told = frozenset(("group",)) if group_at is not None else frozenset()
+
+    @functools.wraps(function)
+    def wrapper(*arguments, **keywords):
+        found = places.frame()
+        group = _group(arguments, keywords, group_at) if told else None
+        key = (group, found)
+        call = calls.get(key)
+        if call is None:
+            values = {"group": group} if told else {}
+            call = calls[key] = tell.encode(name, **values, place=places.text(found))
+        tell.enter(call)
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            tell.leave()
+            if after is not None:
+                _try(after)
+
+    return wrapper
+
+
+def _try(after) -> None:
+    """What is noted afterwards must not fail the program."""
+    try:
+        after()
+    except Exception as error:
+        sys.stderr.write(f"rankcheck: process groups are not recorded: {error!r}\n")
+
+
+def _group(arguments, keywords, at):
+    """The name of the process group of a call."""
+    if at == "operations":
+        operations = arguments[0] if arguments else keywords.get("p2p_op_list")
+        group = getattr(operations[0], "group", None) if operations else None
+    elif "group" in keywords:
+        group = keywords["group"]
+    else:
+        group = arguments[at] if at >= 0 and len(arguments) > at else None
+    if isinstance(group, str):
+        return group
+    if group is None:
+        module = sys.modules.get("torch.distributed.distributed_c10d")
+        if module is None or not module.is_initialized():
+            return None
+        group = module._get_default_group()
+    return getattr(group, "group_name", None)
+
+
+def _distributed(module) -> None:
+    for name in _FUNCTIONS:
+        function = getattr(module, name, None)
+        if function is None:
+            continue
+        if name in _MAKING:
+            wrapped = _wrapped(function, f"torch.distributed.{name}", -1, functools.partial(_note_groups, module))
+        elif name == "batch_isend_irecv":
+            wrapped = _wrapped(function, f"torch.distributed.{name}", "operations")
+        else:
+            parameters = list(inspect.signature(function).parameters)
+            at = parameters.index("group") if "group" in parameters else -1
+            wrapped = _wrapped(function, f"torch.distributed.{name}", at)
+        setattr(module, name, wrapped)
+    core = sys.modules.get("torch._C._distributed_c10d")
+    for name in _STORES:
+        store = getattr(core, name, None)
+        for method, told in _STORE_CALLS.items():
+            if store is not None and hasattr(store, method):
+                setattr(store, method, _wrapped_store(getattr(store, method), told))
+    backend = getattr(core, "ProcessGroupNCCL", None)
+    for name in ("register_mem_pool", "deregister_mem_pool", "abort", "shutdown"):
+        if hasattr(backend, name):
+            wrapped = _wrapped(getattr(backend, name), f"torch.distributed.ProcessGroupNCCL.{name}")
+            setattr(backend, name, wrapped)
+
+
+def _wrapped_store(function, method: str):
+    """A method of a store, recorded with its key. Keys that are counted up would fill a cache, so there is none."""
+
+    @functools.wraps(function)
+    def wrapper(self, *arguments, **keywords):
+        if not _is_rank:
+            return function(self, *arguments, **keywords)
+        key = arguments[0] if arguments else keywords.get("key", keywords.get("keys"))
+        if isinstance(key, (list, tuple)):
+            key = ",".join(map(str, key))
+        place = places.text(places.frame())
+        tell.enter(tell.encode(f"torch.distributed.Store.{method}", key=key, place=place))
+        try:
+            return function(self, *arguments, **keywords)
+        finally:
+            tell.leave()
+
+    return wrapper
+
+
+def _note_groups(module) -> None:
+    """Notes the process groups that are new, and what process this is when there was none before."""
+    global _is_rank
+    _is_rank = True
+    for group, ranks in list(module._world.pg_group_ranks.items()):
+        name = getattr(group, "group_name", None)
+        if name is None or name in _noted:
+            continue
+        if not _noted:
+            _note_process(module)
+        _noted.add(name)
+        members = sorted(ranks, key=ranks.get)
+        tell.note("torch.process_group", name=name, ranks=",".join(map(str, members)))
+
+
+def _note_process(module) -> None:
+    torch = sys.modules["torch"]
+    version = None
+    if torch.cuda.is_available():
+        major, minor, patch = torch.cuda.nccl.version()[:3]
+        version = major * 10000 + minor * 100 + patch
+    tell.note(
+        "process",
+        rank=module.get_rank(),
+        ranks=module.get_world_size(),
+        nccl_version=version,
+        torch_version=str(torch.__version__),
+    )
+
+
+def _methods(holder, prefix: str, names) -> None:
+    for name in names:
+        if hasattr(holder, name):
+            setattr(holder, name, _wrapped(getattr(holder, name), f"{prefix}.{name}"))
+
+
+def _symmetric_memory(module) -> None:
+    names = ("empty", "rendezvous", "set_backend", "enable_symm_mem_for_group", "get_symm_mem_workspace", "get_mem_pool")
+    _methods(module, "torch.distributed._symmetric_memory", names)
+
+
+def _graphs(module) -> None:
+    _methods(module.CUDAGraph, "torch.cuda.CUDAGraph", ("capture_begin", "capture_end", "replay", "reset"))
+
+
+def _memory(module) -> None:
+    if hasattr(module, "MemPool"):
+        _methods(module.MemPool, "torch.cuda.MemPool", ("__init__",))
+    _methods(module, "torch.cuda.memory", ("empty_cache",))
+
+
+def _cuda(module) -> None:
+    blocks.attach(module)
+
+
+_MODULES = {
+    "torch.distributed.distributed_c10d": _distributed,
+    "torch.distributed._symmetric_memory": _symmetric_memory,
+    "torch.cuda": _cuda,
+    "torch.cuda.graphs": _graphs,
+    "torch.cuda.memory": _memory,
+}

@@ -1,0 +1,93 @@
+"""Tells the recorder what happens in Python, through the `rankcheck_record_*` functions of its library.
+
+Not here: what is told.
+"""
+
+import ctypes
+import os
+
+_SEPARATOR = "\x1f"
+_library = None
+
+
+def connect() -> bool:
+    """Finds the recorder in this process. False if there is none; then telling does nothing."""
+    global _library
+    # PyDLL: these functions are too short to be worth giving up the interpreter's lock.
+    for path in (None, os.environ.get("RANKCHECK_RECORD_LIB")):
+        try:
+            library = ctypes.PyDLL(path)
+            library.rankcheck_record_enter.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+            library.rankcheck_record_note.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+            library.rankcheck_record_enter.restype = None
+            library.rankcheck_record_note.restype = None
+            library.rankcheck_record_leave.restype = None
+            library.rankcheck_record_began.restype = ctypes.c_uint64
+            library.rankcheck_record_pause.argtypes = [ctypes.c_int]
+        except (OSError, AttributeError):
+            continue
+        _library = library
+        return True
+    return False
+
+
+class Number(int):
+    """Counts, sizes, ranks."""
+
+
+class Signed(int):
+    """Numbers that may be negative."""
+
+
+class Address(int):
+    """Pointers and handles."""
+
+
+def encode(name: str, /, **values) -> bytes:
+    """A call as the recorder reads it; see docs/recording-format.md."""
+    parts = [name]
+    for key, value in values.items():
+        parts.append(key)
+        if value is None:
+            parts.append("-")
+        elif isinstance(value, Address):
+            parts.append(f"a{int(value)}")
+        elif isinstance(value, Signed):
+            parts.append(f"s{int(value)}")
+        elif isinstance(value, int):
+            parts.append(f"n{int(value)}")
+        elif isinstance(value, bytes):
+            parts.append("b" + value.hex())
+        else:
+            parts.append("t" + str(value).replace(_SEPARATOR, " "))
+    return _SEPARATOR.join(parts).encode("utf-8", "replace")
+
+
+def enter(call: bytes) -> None:
+    """A call is entered; `leave` follows whatever happens."""
+    if _library is not None:
+        _library.rankcheck_record_enter(call, len(call))
+
+
+def leave() -> None:
+    """The call that was entered last returned."""
+    if _library is not None:
+        _library.rankcheck_record_leave()
+
+
+def note(name: str, /, **values) -> None:
+    """Something happened."""
+    if _library is not None:
+        call = encode(name, **values)
+        _library.rankcheck_record_note(call, len(call))
+
+
+def began() -> int:
+    """When times of this process begin: nanoseconds since 1970; 0 if nothing was recorded yet."""
+    return _library.rankcheck_record_began() if _library is not None else 0
+
+
+def pause(paused: bool) -> None:
+    """Records nothing more, or goes on. No call may be open."""
+    if _library is not None:
+        _library.rankcheck_record_pause(int(paused))

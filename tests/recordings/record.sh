@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Runs every program of programs/ on this machine's GPUs: as it is, under the recorder, and with its divergence
+# under the recorder. Prints one line a run and leaves the recordings in OUT (or ./recordings).
+#   tests/recordings/record.sh RANKS [PROGRAM…]
+# Not here: what is checked. NVLink multicast stays off: a program that is killed in it can take the fabric along.
+set -uo pipefail
+cd "$(dirname "$0")/../.."
+ranks=${1:?the number of ranks}; shift
+programs=("$@")
+[ ${#programs[@]} -gt 0 ] || programs=(point_to_point point_to_point:--lazy two_groups registered_pool
+  symmetric_memory data_parallel graph_replay hang)
+out=${OUT:-recordings}
+rankcheck=${RANKCHECK:-$(ls target/release/rankcheck recorder/rankcheck 2>/dev/null | head -1)}
+export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 TORCH_NCCL_ENABLE_MONITORING=0 OMP_NUM_THREADS=1
+work=$(mktemp -d)
+mkdir -p "$out"
+
+run() { # name, deadline, command…
+  local name=$1 deadline=$2 began=$SECONDS; shift 2
+  timeout -k 20 "$deadline" "$@" >"$work/$name.log" 2>&1
+  local code=$?
+  echo "$name code=$code seconds=$((SECONDS - began)) $(grep -h '^digest' "$work/$name.log" | sort | tr '\n' ' ')"
+  # 124: the deadline; programs that have to hang end so.
+  [ $code = 0 ] || [ $code = 124 ] || tail -n 25 "$work/$name.log" | cut -c1-300
+  grep -h '^rankcheck: ' "$work/$name.log" | cut -c1-300
+}
+
+for entry in "${programs[@]}"; do
+  if [ $SECONDS -gt "${BUDGET:-450}" ]; then
+    echo "$entry skipped: ${BUDGET:-450} s have passed"
+    continue
+  fi
+  program=${entry%%:*} flags=${entry#"$program"}
+  flags=${flags#:}
+  name=$program${flags//--/-}-$ranks
+  launch=(torchrun --nproc-per-node "$ranks" --master-port $((20000 + RANDOM % 20000)) "tests/recordings/programs/$program.py")
+  [ -z "$flags" ] || launch+=("$flags")
+  run "$name.plain" 60 "${launch[@]}"
+  run "$name.clean" 60 "$rankcheck" record --out "$work/$name/clean" -- "${launch[@]}"
+  run "$name.divergent" 30 "$rankcheck" record --out "$work/$name/divergent" -- "${launch[@]}" --seed-divergence
+done
+(cd "$work" && tar czf - ./*-"$ranks" ./*.log) >"$out/recordings-$ranks.tar.gz"
+ls -l "$out"
