@@ -65,7 +65,7 @@ fn steps(world: &World, at: usize, tape: &Tape) -> VecDeque<Step> {
 }
 
 /// Who never gets on, and what met that is not alike: words, and the first call of each rank.
-fn judge(world: &World, tapes: &[Tape]) -> BTreeMap<String, BTreeSet<(Rank, u64)>> {
+fn plainly(world: &World, tapes: &[Tape]) -> BTreeMap<String, BTreeSet<(Rank, u64)>> {
     let mut ranks: BTreeMap<Rank, VecDeque<Step>> =
         tapes.iter().enumerate().map(|(at, tape)| (world.members[at].rank, steps(world, at, tape))).collect();
     let mut found: BTreeMap<String, BTreeSet<(Rank, u64)>> = BTreeMap::new();
@@ -115,11 +115,11 @@ fn compare(training: &Training, name: &str) -> (Vec<Fold>, f64, BTreeMap<String,
     let directory = Directory::new(name);
     training.write(&directory.0).expect("the directory for temporary files can be written");
     let (world, mut tapes) = read_all(&files(&directory.0).expect("they are there")).expect("they are whole");
-    let whole = judge(&world, &tapes);
+    let whole = plainly(&world, &tapes);
     let words = |tapes: &[Tape]| tapes.iter().map(|tape| tape.words.len()).sum::<usize>();
     let before = words(&tapes);
     let folds = fold(&world, &mut tapes);
-    assert_eq!(whole, judge(&world, &tapes), "{training:?} {folds:?}");
+    assert_eq!(whole, plainly(&world, &tapes), "{training:?} {folds:?}");
     (folds, words(&tapes) as f64 / before as f64, whole)
 }
 
