@@ -32,6 +32,7 @@ _NOTES = {
 
 _lock = threading.Lock()
 _ended = threading.Event()
+_attached = False
 _seen: dict = {}  # device -> (time of the last event, how many events of that time were told)
 
 
@@ -39,11 +40,13 @@ def attach(cuda) -> None:
     """Begins once torch.cuda is used; a process that never uses it is left alone."""
 
     def begin() -> None:
+        global _attached
         try:
             cuda.memory._record_memory_history(enabled="all", context=None, stacks="python", max_entries=_HISTORY)
         except (TypeError, RuntimeError, AttributeError) as error:
             sys.stderr.write(f"rankcheck: blocks of the allocator are not recorded: {error!r}\n")
             return
+        _attached = True
         watcher = threading.Thread(target=_watch, name="rankcheck", daemon=True)
         # Registered after torch's own, so it runs before them.
         atexit.register(_end, watcher)
@@ -70,12 +73,11 @@ def _end(watcher: threading.Thread) -> None:
 
 def drain() -> None:
     """Tells what the allocator did since the last time. Nothing is told while another thread does so."""
-    core = sys.modules.get("torch._C")
     began = tell.began()
-    if core is None or not began or not _lock.acquire(blocking=False):
+    if not _attached or not began or not _lock.acquire(blocking=False):
         return
     try:
-        for device, trace in enumerate(core._cuda_memorySnapshot(None)["device_traces"]):
+        for device, trace in enumerate(sys.modules["torch._C"]._cuda_memorySnapshot(None)["device_traces"]):
             _tell(device, trace, began)
     except (RuntimeError, KeyError):
         pass  # CUDA is gone already, or another version of torch has other words.

@@ -67,25 +67,44 @@ def _wrap_loader(loader, name: str) -> None:
     loader.exec_module = exec_module
 
 
+# Calls by who calls, where and with which group: (code, instruction, group) -> what `tell.define` gave. The code
+# is told by its address, so it must stay: the second value keeps it.
+_PLACES_MAX = 10_000
+
+
 def _wrapped(function, name: str, group_at=None, after=None):
     """The function, recorded under this name with its group and the place of its caller."""
     calls: dict = {}
-    told = frozenset(("group",)) if group_at is not None else frozenset()
+    enter, leave, frame_of = tell.enter, tell.leave, sys._getframe
+
+    def define(caller, key, group):
+        values = {} if group_at is None else {"group": group}
+        place = places.of(caller)
+        # Who is called by torch's own code is called for more than one place of the user's.
+        if len(calls) < _PLACES_MAX and places.is_users(caller):
+            call = tell.define(name, **values, place=place)
+            if call:
+                calls[key] = call, caller.f_code
+                enter(call)
+                return
+        tell.enter_once(name, **values, place=place)
 
     @functools.wraps(function)
     def wrapper(*arguments, **keywords):
-        found = places.frame()
-        group = _group(arguments, keywords, group_at) if told else None
-        key = (group, found)
+        caller = frame_of(1)
+        group = None if group_at is None else _group(arguments, keywords, group_at)
+        key = (id(caller.f_code), caller.f_lasti, group)
         call = calls.get(key)
         if call is None:
-            values = {"group": group} if told else {}
-            call = calls[key] = tell.encode(name, **values, place=places.text(found))
-        tell.enter(call)
+            define(caller, key, group)
+        else:
+            enter(call[0])
+        # Frames keep what is in them alive.
+        del caller
         try:
             return function(*arguments, **keywords)
         finally:
-            tell.leave()
+            leave()
             if after is not None:
                 _try(after)
 
@@ -105,18 +124,42 @@ def _group(arguments, keywords, at):
     if at == "operations":
         operations = arguments[0] if arguments else keywords.get("p2p_op_list")
         group = getattr(operations[0], "group", None) if operations else None
-    elif "group" in keywords:
-        group = keywords["group"]
+    elif len(arguments) > at >= 0:
+        group = arguments[at]
     else:
-        group = arguments[at] if at >= 0 and len(arguments) > at else None
+        group = keywords.get("group")
+    if group is None:
+        return _default if _default is not None else _find_default()
     if isinstance(group, str):
         return group
-    if group is None:
-        module = sys.modules.get("torch.distributed.distributed_c10d")
-        if module is None or not module.is_initialized():
-            return None
-        group = module._get_default_group()
     return getattr(group, "group_name", None)
+
+
+# The name of the default group, as long as no group is made or destroyed.
+_default = None
+
+
+def _find_default():
+    global _default
+    module = sys.modules.get("torch.distributed.distributed_c10d")
+    if module is not None and module.is_initialized():
+        _default = getattr(module._get_default_group(), "group_name", None)
+    return _default
+
+
+def _groups_change(function):
+    """The function, before and after which the default group is looked up again."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments, **keywords):
+        global _default
+        _default = None
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            _default = None
+
+    return wrapper
 
 
 def _distributed(module) -> None:
@@ -125,7 +168,10 @@ def _distributed(module) -> None:
         if function is None:
             continue
         if name in _MAKING:
+            function = _groups_change(function)
             wrapped = _wrapped(function, f"torch.distributed.{name}", -1, functools.partial(_note_groups, module))
+        elif name == "destroy_process_group":
+            wrapped = _wrapped(_groups_change(_drained(function)), f"torch.distributed.{name}", 0)
         elif name == "batch_isend_irecv":
             wrapped = _wrapped(function, f"torch.distributed.{name}", "operations")
         else:
@@ -146,6 +192,17 @@ def _distributed(module) -> None:
             setattr(backend, name, wrapped)
 
 
+def _drained(function):
+    """The function, before which the allocator's history is read: programs end after it."""
+
+    @functools.wraps(function)
+    def wrapper(*arguments, **keywords):
+        blocks.drain()
+        return function(*arguments, **keywords)
+
+    return wrapper
+
+
 def _wrapped_store(function, method: str):
     """A method of a store, recorded with its key. Keys that are counted up would fill a cache, so there is none."""
 
@@ -156,8 +213,7 @@ def _wrapped_store(function, method: str):
         key = arguments[0] if arguments else keywords.get("key", keywords.get("keys"))
         if isinstance(key, (list, tuple)):
             key = ",".join(map(str, key))
-        place = places.text(places.frame())
-        tell.enter(tell.encode(f"torch.distributed.Store.{method}", key=key, place=place))
+        tell.enter_once(f"torch.distributed.Store.{method}", key=key, place=places.of(sys._getframe(1)))
         try:
             return function(self, *arguments, **keywords)
         finally:

@@ -30,16 +30,16 @@ def name_of(file: str):
 _LIBRARY = (f"{os.sep}contextlib.py", f"{os.sep}functools.py", f"{os.sep}threading.py")
 
 
-def frame(depth: int = 2):
-    """The innermost frame of the user's code, as (code, line); None if there is none."""
-    current = sys._getframe(depth)
-    while current is not None:
-        if name_of(current.f_code.co_filename) is not None:
-            return current.f_code, current.f_lineno
-        current = current.f_back
+def of(frame):
+    """`train.py:12` for the innermost frame of the user's code from this one on, or None."""
+    while frame is not None:
+        name = name_of(frame.f_code.co_filename)
+        if name is not None:
+            return f"{name}:{frame.f_lineno}"
+        frame = frame.f_back
     return None
 
 
-def text(found) -> object:
-    """`train.py:12`, or None."""
-    return None if found is None else f"{name_of(found[0].co_filename)}:{found[1]}"
+def is_users(frame) -> bool:
+    """Whether a frame is of the user's code."""
+    return name_of(frame.f_code.co_filename) is not None

@@ -10,15 +10,31 @@ _SEPARATOR = "\x1f"
 _library = None
 
 
+def _nothing(*_) -> int:
+    """What telling does where there is no recorder."""
+    return 0
+
+
+# A call that `define` gave is entered; `leave` follows whatever happens. The library's own functions, once there
+# is one: nothing in between costs time.
+enter = _nothing
+leave = _nothing
+
+
 def connect() -> bool:
     """Finds the recorder in this process. False if there is none; then telling does nothing."""
-    global _library
+    global _library, enter, leave
     # PyDLL: these functions are too short to be worth giving up the interpreter's lock.
     for path in (None, os.environ.get("RANKCHECK_RECORD_LIB")):
         try:
             library = ctypes.PyDLL(path)
             library.rankcheck_record_enter.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
             library.rankcheck_record_note.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+            library.rankcheck_record_define.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+            library.rankcheck_record_enter_defined.argtypes = [ctypes.c_void_p]
+            library.rankcheck_record_leave.argtypes = []
+            library.rankcheck_record_define.restype = ctypes.c_void_p
+            library.rankcheck_record_enter_defined.restype = None
             library.rankcheck_record_enter.restype = None
             library.rankcheck_record_note.restype = None
             library.rankcheck_record_leave.restype = None
@@ -27,6 +43,7 @@ def connect() -> bool:
         except (OSError, AttributeError):
             continue
         _library = library
+        enter, leave = library.rankcheck_record_enter_defined, library.rankcheck_record_leave
         return True
     return False
 
@@ -63,16 +80,19 @@ def encode(name: str, /, **values) -> bytes:
     return _SEPARATOR.join(parts).encode("utf-8", "replace")
 
 
-def enter(call: bytes) -> None:
-    """A call is entered; `leave` follows whatever happens."""
+def define(name: str, /, **values):
+    """A call for `enter`, for as long as the process lives; None if there are too many."""
+    if _library is None:
+        return None
+    call = encode(name, **values)
+    return _library.rankcheck_record_define(call, len(call))
+
+
+def enter_once(name: str, /, **values) -> None:
+    """A call is entered that is not worth being defined; `leave` follows whatever happens."""
     if _library is not None:
+        call = encode(name, **values)
         _library.rankcheck_record_enter(call, len(call))
-
-
-def leave() -> None:
-    """The call that was entered last returned."""
-    if _library is not None:
-        _library.rankcheck_record_leave()
 
 
 def note(name: str, /, **values) -> None:

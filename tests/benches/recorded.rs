@@ -2,7 +2,7 @@
 //!
 //! The recordings are written to the directory that `RANKCHECK_BENCH_DIRECTORY` names (else the one for
 //! temporary files) and deleted again. `RANKCHECK_BENCH_RANKS` and `RANKCHECK_BENCH_CALLS` ask for one size: 512
-//! ranks of 1,000,000 calls need 4 GB.
+//! ranks of 1,000,000 calls need 3 GB.
 #![expect(clippy::print_stdout, reason = "the figures are for people")]
 
 use std::path::{Path, PathBuf};
