@@ -41,6 +41,7 @@ struct Memory {
 
 impl Space for Memory {
     fn advance(&mut self) -> bool {
+        self.done.borrow_mut().append(&mut self.extent);
         self.extent = vec![0; EXTENT_BYTES];
         true
     }
@@ -48,8 +49,11 @@ impl Space for Memory {
     fn extent(&mut self) -> &mut [u8] {
         &mut self.extent
     }
+}
 
-    fn sealed(&mut self, _: usize) {
+impl Drop for Memory {
+    /// A process that is killed leaves its extent as it is.
+    fn drop(&mut self) {
         self.done.borrow_mut().append(&mut self.extent);
     }
 }
@@ -147,6 +151,8 @@ impl Process {
         for thread in &mut self.threads {
             thread.finish();
         }
+        // A space hands over its last extent when it goes.
+        self.threads.clear();
         let mut bytes = encode_header(&self.header).expect("a short header");
         bytes.append(&mut self.done.borrow_mut());
         std::fs::write(path, bytes).expect("the directory was made");

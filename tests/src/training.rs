@@ -234,7 +234,7 @@ fn path(directory: &Path, rank: u32) -> PathBuf {
 /// Extents that are written to a file one after the other.
 struct Extents {
     file: File,
-    /// Empty between a sealed one and the next.
+    /// Empty before the first.
     extent: Vec<u8>,
     error: Rc<RefCell<Option<io::Error>>>,
 }
@@ -250,16 +250,13 @@ impl Extents {
 
 impl Space for Extents {
     fn advance(&mut self) -> bool {
+        self.write();
         self.extent.resize(EXTENT_BYTES, 0);
         self.error.borrow().is_none()
     }
 
     fn extent(&mut self) -> &mut [u8] {
         &mut self.extent
-    }
-
-    fn sealed(&mut self, _: usize) {
-        self.write();
     }
 }
 

@@ -91,7 +91,8 @@ impl Parting {
             (rank, Some((act, place))) => format!("{act} on rank {} ({})", rank.0, at(place)),
             (rank, None) => {
                 let program = &recording.program.ranks[rank.at()];
-                let last = program.last.map(|last| program.place(&last, &recording.program.names).to_string());
+                let last =
+                    program.last.map(|last| program.place(&last, &recording.program.names).to_string());
                 let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
                 format!("nothing on rank {}, which ended without it{last}", rank.0)
             }
