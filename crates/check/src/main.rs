@@ -608,7 +608,10 @@ fn record(out: Option<PathBuf>, command: &[std::ffi::OsString]) -> u8 {
     }
     let folder = recorded.folder.display();
     let _ = if recorded.processes == 0 {
-        writeln!(say, "rankcheck: nothing was recorded: no process called NCCL or CUDA through shared libraries")
+        writeln!(
+            say,
+            "rankcheck: nothing was recorded: no process called NCCL or CUDA through shared libraries"
+        )
     } else {
         writeln!(
             say,

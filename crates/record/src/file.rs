@@ -115,9 +115,7 @@ impl Space for Extents {
 }
 
 fn header(began: u64) -> Header {
-    let number = |names: &[&str]| {
-        names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
-    };
+    let number = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
     let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let mut command: Vec<String> =
         command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
@@ -130,7 +128,8 @@ fn header(began: u64) -> Header {
         command.pop();
     }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let host: String = host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(64).collect();
+    let host: String =
+        host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(64).collect();
     Header {
         rank: number(&["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"]),
         ranks: number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"]),

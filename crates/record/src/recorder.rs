@@ -8,8 +8,8 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rankcheck_recording::{Content, Field, Signature, Writer};
 
@@ -143,7 +143,13 @@ pub(crate) fn ask() -> u64 {
 
 /// The thread asked about its first argument, and this is the answer. Programs ask again and again: an answer
 /// that is no news to the thread is not written.
-pub(crate) fn answered(asked: Asked, at: u64, signature: &'static Signature, fields: &[Field<'_>], code: i32) {
+pub(crate) fn answered(
+    asked: Asked,
+    at: u64,
+    signature: &'static Signature,
+    fields: &[Field<'_>],
+    code: i32,
+) {
     THREAD.with(|thread| thread.depth.set(thread.depth.get().saturating_sub(1)));
     let Some(Field::Address(object)) = fields.first() else { return };
     let answer = Answer { object: *object, work: work(*object).load(Ordering::Relaxed), code };

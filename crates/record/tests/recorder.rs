@@ -84,7 +84,10 @@ impl Read {
     }
 
     fn calls(&self) -> usize {
-        self.events.iter().filter(|event| matches!(event, Event::Enter { call, .. } if !self.process.shape(*call).instant)).count()
+        self.events
+            .iter()
+            .filter(|event| matches!(event, Event::Enter { call, .. } if !self.process.shape(*call).instant))
+            .count()
     }
 }
 
@@ -109,7 +112,8 @@ fn run(test: &str, before: &str, way: &[&str]) -> Ran {
         .expect("the shell starts");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!text.contains("panicked"), "{text}");
-    let files = fs::read_dir(&folder).expect("it was made").map(|entry| entry.expect("it can be listed").path());
+    let files =
+        fs::read_dir(&folder).expect("it was made").map(|entry| entry.expect("it can be listed").path());
     let mut processes: Vec<Read> = files
         .map(|path| {
             let mut process = Process::open(&path).expect("a recording");
@@ -238,7 +242,11 @@ fn where_there_is_no_room_the_recording_ends_and_the_program_does_not() {
     let ran = run("room", "ulimit -f 400", &["many", "100000"]);
     assert_eq!(ran.code, Some(0));
     let read = &ran.processes[0];
-    let lost: u64 = read.events.iter().map(|event| if let Event::Lost { events, .. } = event { *events } else { 0 }).sum();
+    let lost: u64 = read
+        .events
+        .iter()
+        .map(|event| if let Event::Lost { events, .. } = event { *events } else { 0 })
+        .sum();
     assert!(lost > 100_000, "{lost}");
     assert!(read.calls() > 10_000);
     assert!(read.process.cuts().is_empty());

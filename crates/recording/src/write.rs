@@ -95,13 +95,7 @@ impl<S: Space> Writer<S> {
     }
 
     /// As [`Writer::enter`], where the content is known.
-    pub fn enter_known(
-        &mut self,
-        time: u64,
-        content: Content,
-        signature: &Signature,
-        fields: &[Field<'_>],
-    ) {
+    pub fn enter_known(&mut self, time: u64, content: Content, signature: &Signature, fields: &[Field<'_>]) {
         let Some(number) = self.number(content, signature, fields) else { return };
         let mut event = Short::default();
         event.varint(ENTER + u64::from(number));

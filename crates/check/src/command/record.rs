@@ -115,8 +115,7 @@ fn run(
     python: &Path,
 ) -> Result<ExitStatus, RecordError> {
     let (program, arguments) = command.split_first().expect("clap wants a command");
-    let failed =
-        |source| RecordError::Start { program: program.to_string_lossy().into_owned(), source };
+    let failed = |source| RecordError::Start { program: program.to_string_lossy().into_owned(), source };
     let mut process = Command::new(program);
     process
         .args(arguments)
@@ -150,9 +149,9 @@ fn library() -> Result<PathBuf, RecordError> {
     let named = std::env::var_os("RANKCHECK_RECORD_LIB").map(PathBuf::from);
     let beside = std::env::current_exe().ok().and_then(|path| path.canonicalize().ok());
     let folder = beside.as_deref().and_then(Path::parent);
-    let beside = folder.into_iter().flat_map(|folder| {
-        [folder.join(LIBRARY), folder.join("../lib/rankcheck").join(LIBRARY)]
-    });
+    let beside = folder
+        .into_iter()
+        .flat_map(|folder| [folder.join(LIBRARY), folder.join("../lib/rankcheck").join(LIBRARY)]);
     let mut candidates = named.into_iter().chain(beside);
     let found = candidates.find(|path| path.is_file()).ok_or(RecordError::NoLibrary)?;
     let found = found.canonicalize().map_err(|source| RecordError::Folder { path: found, source })?;

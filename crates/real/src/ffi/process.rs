@@ -56,9 +56,7 @@ pub fn pass_signals_to(child: u32) {
     let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) = pass_on;
     action.sa_sigaction = handler as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    for signal in
-        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2]
-    {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGUSR1, libc::SIGUSR2] {
         // SAFETY: the handler does what a handler may, and lives as long as the process.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
