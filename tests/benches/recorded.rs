@@ -26,7 +26,7 @@ fn main() {
         (None, None) => vec![(32, 50_000), (32, 100_000), (32, 200_000)],
         (ranks, calls) => vec![(ranks.unwrap_or(512), calls.unwrap_or(1_000_000))],
     };
-    println!("training that repeats itself, with a checkpoint every 100 iterations");
+    println!("training that repeats itself, with a checkpoint every 99 iterations");
     for &(ranks, calls) in &sizes {
         measure(&training(ranks, calls, Sizes::Fixed));
     }
@@ -51,7 +51,7 @@ fn training(ranks: u64, calls: u64, sizes: Sizes) -> Training {
         data,
         layers: 6,
         microbatches: 4,
-        checkpoint: 100,
+        checkpoint: 99,
         irregular: 1000,
         sizes,
         ..Training::default()

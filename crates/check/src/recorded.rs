@@ -8,6 +8,7 @@
 pub mod divergence;
 pub mod fold;
 pub mod follow;
+pub mod gaps;
 pub mod judge;
 pub mod lower;
 mod memory;

@@ -72,7 +72,7 @@ pub struct Parting {
     pub comm: CommId,
     /// What parts them.
     pub counted: Counted,
-    /// The n-th of those, from 0.
+    /// The n-th of those, from 0; what was folded is not counted.
     pub nth: usize,
     /// A rank, and what it does there.
     pub one: (Rank, Act, PlaceId),
@@ -97,10 +97,10 @@ impl Parting {
             }
         };
         let what = match self.counted {
-            Counted::SetUp => "set-up event",
-            Counted::Collective => "collective",
+            Counted::SetUp => "a set-up event",
+            Counted::Collective => "a collective",
         };
-        format!("{what} #{} of {comm} is {act} on rank {} ({}) and {other}", self.nth, one.0, at(place))
+        format!("{what} of {comm} is {act} on rank {} ({}) and {other}", one.0, at(place))
     }
 }
 
@@ -112,6 +112,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are every member's")]
     fn walk(&mut self, ops: &[Op]) {
         for op in ops {
             let (comm, act) = match &op.verb {

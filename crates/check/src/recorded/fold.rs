@@ -1,4 +1,4 @@
-//! Iterations that repeat are judged once: a run of a thousand equal iterations becomes a run of four.
+//! Iterations that repeat are judged once: a run of a thousand equal iterations becomes a run of two.
 //!
 //! [`repeat`] finds, in one process, stretches of calls with a period; [`count`] what one period does to the
 //! communicators; this file takes the same number of periods out of all processes that the stretch ties
@@ -16,6 +16,7 @@ mod repeat;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 
 use rankcheck_model::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,13 +26,10 @@ use self::repeat::stretches;
 use super::tape::{Tape, Word};
 use super::world::World;
 
-/// Iterations that stay before those that are taken out.
-///
-/// The first may meet what was there before the loop; what the second meets, the first has left, and so on
-/// for all that follow. A finding about two iterations that are further apart is one about neighbours too.
-const FIRST: u64 = 2;
-/// Iterations that stay behind those that are taken out: what follows the loop meets the last one, and that
-/// one meets its neighbour.
+/// Iterations that stay before those that are taken out: what was there before the loop meets the first.
+const FIRST: u64 = 1;
+/// Iterations that stay behind those that are taken out: what follows the loop meets the last. It also meets the
+/// first, as any iteration met the one before.
 const LAST: u64 = 1;
 /// After so many rounds the rest is judged as it is. Each round folds what the round before brought together:
 /// a loop in a loop.
@@ -98,6 +96,8 @@ pub fn fold(world: &World, tapes: &mut [Tape]) -> Vec<Fold> {
 struct Removal {
     from: usize,
     to: usize,
+    /// What it leaves.
+    word: Word,
 }
 
 /// Takes stretches out of a tape, and leaves a word in the place of each.
@@ -108,16 +108,19 @@ fn remove(tape: &mut Tape, mut removals: Vec<Removal>) {
     removals.sort_by_key(|removal| removal.from);
     let mut kept = Vec::new();
     let mut at = 0;
-    for Removal { from, to } in removals {
+    for Removal { from, to, word } in removals {
         kept.extend_from_slice(&tape.words[at..from]);
-        let gone = tape.words[from..to].iter().map(|&word| tape.word(word));
-        let (calls, noted) =
-            gone.fold((0, 0), |(calls, noted), word| (calls + word.calls(), noted + word.noted()));
-        kept.push(tape.intern(Word::Folded { calls, noted }));
+        kept.push(tape.intern(word));
         at = to;
     }
     kept.extend_from_slice(&tape.words[at..]);
     tape.words = kept;
+}
+
+/// How many calls and notes, and how many things that were noted later, stand on a stretch of a tape.
+fn content(tape: &Tape, stretch: Range<usize>) -> (u64, u64) {
+    let words = tape.words[stretch].iter().map(|&word| tape.word(word));
+    words.fold((0, 0), |(calls, noted), word| (calls + word.calls(), noted + word.noted()))
 }
 
 /// Finds what can be folded at once.
@@ -275,27 +278,24 @@ impl<'a> Round<'a> {
             .zip(&lengths)
             .map(|((part, &cut), &length)| ((self.loops[part.member][part.at].to - cut) / length) as u64);
         let iterations = iterations.min().filter(|&all| all > FIRST + LAST)?;
-        let calls_before = |tape: &Tape, to: usize| -> u64 {
-            tape.words[..to].iter().map(|&word| tape.word(word).calls()).sum()
-        };
-        let mut fold = Fold { ranks: Vec::new(), iterations, calls: 0, from: 0 };
+        let times = iterations - FIRST - LAST;
+        let (mut calls, mut froms) = (0, BTreeMap::new());
         for ((part, cut), length) in parts.iter().zip(cut).zip(lengths) {
             let first = usize::try_from(FIRST).expect("small") * length;
-            let gone = usize::try_from(iterations - FIRST - LAST).expect("they lie on a tape") * length;
+            let gone = usize::try_from(times).expect("they lie on a tape") * length;
             let (from, to) = (cut + first, cut + first + gone);
             let tape = &self.tapes[part.member];
-            let calls: u64 =
-                tape.words[from..from + length].iter().map(|&word| tape.word(word).calls()).sum();
-            fold.calls += calls * (iterations - FIRST - LAST);
-            let rank = self.world.members[part.member].rank;
-            if fold.ranks.first().is_none_or(|&first| rank < first) {
-                fold.from = tape.recorded(calls_before(tape, from));
-            }
-            fold.ranks.push(rank);
-            self.removals[part.member].push(Removal { from, to });
+            let (of_one, noted) = content(tape, from..from + length);
+            let word = Word::Folded { calls: of_one * times, noted: noted * times };
+            calls += word.calls();
+            froms.insert(self.world.members[part.member].rank, (part.member, from));
+            self.removals[part.member].push(Removal { from, to, word });
             self.loops[part.member][part.at].from = to;
         }
-        fold.ranks.sort();
+        let &(member, from) = froms.values().next()?;
+        let tape = &self.tapes[member];
+        let from = tape.recorded(content(tape, 0..from).0);
+        let fold = Fold { ranks: froms.into_keys().collect(), iterations, calls, from };
         self.folds.push(fold);
         Some(())
     }
@@ -324,12 +324,12 @@ impl<'a> Round<'a> {
                     cut[at] = this.quiet(this.counters[key].reaches(this, most)?)?;
                 }
             }
-            if cut == before {
-                return Some(cut);
-            }
             // Who is pushed through a whole loop is never met.
             if parts.iter().zip(&cut).any(|(part, &at)| at > of(part).to) {
                 return None;
+            }
+            if cut == before {
+                return Some(cut);
             }
         }
     }

@@ -39,6 +39,7 @@ struct Step<'a> {
     comm: Option<&'a Operand>,
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "few operations are on communicators")]
 fn step(verb: &Verb) -> Option<Step<'_>> {
     let (does, comm) = match verb {
         Verb::CommInit { members, .. } => (Does::Init(members.to_vec()), None),

@@ -19,8 +19,9 @@ use rankcheck_recording::Value;
 use super::RecordedError;
 use super::divergence::{self, Parting};
 use super::fold::{self, Fold};
+use super::gaps::Gaps;
 use super::lower::{self, Ending, Origin, RankProgram};
-use super::tape::{self, Gaps, Tape, Word};
+use super::tape::{self, Tape, Word};
 use super::world::{self, World};
 use crate::recorder::Names;
 
@@ -133,8 +134,23 @@ pub struct Judged {
 /// # Errors
 /// If it is none, or no recording of one run.
 pub fn read(folder: &Path) -> Result<Recording, RecordedError> {
+    read_with(folder, fold::fold)
+}
+
+/// Reads the recording in a directory; nothing is folded.
+///
+/// # Errors
+/// If it is none, or no recording of one run.
+pub fn read_whole(folder: &Path) -> Result<Recording, RecordedError> {
+    read_with(folder, |_, _| Vec::new())
+}
+
+fn read_with(
+    folder: &Path,
+    fold: impl FnOnce(&World, &mut [Tape]) -> Vec<Fold>,
+) -> Result<Recording, RecordedError> {
     let (mut world, mut tapes) = tape::read_all(&world::files(folder)?)?;
-    let folds = fold::fold(&world, &mut tapes);
+    let folds = fold(&world, &mut tapes);
     let gaps: Vec<Gaps> = tapes.iter().map(Tape::gaps).collect();
     let headers: Vec<u64> = tapes.iter().map(|tape| tape.header.began).collect();
     name_groups(&mut world, &tapes);

@@ -19,8 +19,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::call::Kind;
 use super::RecordedError;
+use super::gaps::{Gaps, Outside};
 use super::memory::Memory;
-use super::tape::Gaps;
 use super::vendor;
 use super::world::{CommId, Member, World};
 use crate::recorder::Names;
@@ -94,7 +94,6 @@ pub struct RankProgram {
     pub nccl: Option<String>,
     /// Registrations that failed: operations of the first entry, by communicator.
     failed: FxHashMap<CommId, Vec<usize>>,
-    next_number: u32,
 }
 
 /// What becomes of an operation's result.
@@ -134,8 +133,6 @@ struct HostThread {
     open: Vec<Open>,
     /// Groups that are open.
     depth: u32,
-    /// Calls that were entered in a gap; they return in it.
-    skipped: u32,
     grouped: Vec<Item>,
     calls: u64,
 }
@@ -147,8 +144,6 @@ pub(super) struct Lowering<'a> {
     world: &'a World,
     member: &'a Member,
     names: &'a Names,
-    /// Calls that were folded away.
-    gaps: &'a Gaps,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
     /// Members as the model numbers them, by communicator.
@@ -193,10 +188,12 @@ pub(super) fn lower_all(
                 let mut process = Process::open(&member.path)?;
                 let at = world.members.partition_point(|other| other.rank < rank);
                 let of = (&members[..], &orders[..]);
-                let mut lowering = Lowering::new(world, member, names, of, &gaps[at], base);
-                while let Some(event) = process.next_event()? {
-                    lowering.event(&process, event);
+                let mut lowering = Lowering::new(world, member, names, of, base);
+                let mut outside = Outside::new(&gaps[at]);
+                while let Some((number, event)) = outside.next(&mut process)? {
+                    lowering.event(&process, number, event);
                 }
+                lowering.program.calls += outside.folded();
                 lowering.finish(&process)
             }
             // What it did is not known.
@@ -285,7 +282,6 @@ impl RankProgram {
             comms: FxHashMap::default(),
             nccl: None,
             failed: FxHashMap::default(),
-            next_number: 0,
         }
     }
 
@@ -308,11 +304,9 @@ impl<'a> Lowering<'a> {
         member: &'a Member,
         names: &'a Names,
         (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
-        gaps: &'a Gaps,
         base: u32,
     ) -> Self {
         Self {
-            gaps,
             members,
             world,
             member,
@@ -339,16 +333,16 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn event(&mut self, process: &Process, event: Event) {
+    fn event(&mut self, process: &Process, number: u64, event: Event) {
         match event {
-            Event::Enter { time, thread, call } => self.enter(process, time, thread, call),
+            Event::Enter { time, thread, call } => {
+                let number = u32::try_from(number).unwrap_or(u32::MAX);
+                self.enter(process, number, time, thread, call);
+            }
             Event::Return { time, thread, values } => {
                 self.program.times.1 = self.program.times.1.max(time);
                 self.program.calls += 1;
-                let state = self.threads.entry(thread).or_default();
-                if state.skipped > 0 {
-                    state.skipped -= 1;
-                } else if let Some(open) = state.open.pop() {
+                if let Some(open) = self.threads.entry(thread).or_default().open.pop() {
                     self.leave(process, thread, open, values);
                 }
             }
@@ -365,15 +359,7 @@ impl<'a> Lowering<'a> {
         self.kinds[at]
     }
 
-    fn enter(&mut self, process: &Process, time: u64, thread: u32, shape: ShapeId) {
-        let number = self.program.numbered();
-        if self.gaps.has_call(number.into()) {
-            self.program.times = (time, time);
-            if !process.shape(shape).instant {
-                self.threads.entry(thread).or_default().skipped += 1;
-            }
-            return;
-        }
+    fn enter(&mut self, process: &Process, number: u32, time: u64, thread: u32, shape: ShapeId) {
         let kind = self.kind(process, shape);
         let call = process.shape(shape);
         let own = match call.get("place").and_then(Value::text) {
@@ -492,25 +478,22 @@ impl<'a> Lowering<'a> {
     /// Writes the operations of a call.
     fn put(&mut self, thread: u32, kind: Kind, open: &Open, items: Vec<Item>, returned: Returned) {
         let state = self.threads.entry(thread).or_default();
-        let items = match kind {
-            Kind::GroupStart => {
-                state.depth += 1;
+        if kind == Kind::GroupStart {
+            state.depth += 1;
+            return;
+        }
+        if state.depth > 0 && kind.grouped() {
+            state.grouped.extend(items);
+            return;
+        }
+        let mut items = items;
+        if kind == Kind::GroupEnd {
+            state.depth = state.depth.saturating_sub(1);
+            if state.depth > 0 {
                 return;
             }
-            Kind::GroupEnd => {
-                state.depth = state.depth.saturating_sub(1);
-                if state.depth > 0 {
-                    return;
-                }
-                let grouped = std::mem::take(&mut state.grouped);
-                group::whole(grouped, open.origin)
-            }
-            _ if state.depth > 0 && kind.grouped() => {
-                state.grouped.extend(items);
-                return;
-            }
-            _ => items,
-        };
+            items = group::whole(std::mem::take(&mut state.grouped), open.origin);
+        }
         if !open.held {
             for item in items {
                 self.write(item);
@@ -518,8 +501,8 @@ impl<'a> Lowering<'a> {
             return;
         }
         let background = items.iter().find_map(|item| match item.bind {
-            Bind::Comm(comm) if self.not_blocking.contains(&comm) => Some(comm),
-            _ => None,
+            Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
+            Bind::Nothing | Bind::Window(_) | Bind::Failed(_) => None,
         });
         if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Returned::Never) {
             self.withdraw(open);
@@ -662,12 +645,6 @@ enum Returned {
 }
 
 impl RankProgram {
-    fn numbered(&mut self) -> u32 {
-        let number = self.next_number;
-        self.next_number += 1;
-        number
-    }
-
     fn origin(&mut self, origin: Origin) -> PlaceId {
         let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
         self.origins.push(origin);

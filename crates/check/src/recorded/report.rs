@@ -200,6 +200,11 @@ fn rests(judged: &Judged) -> Vec<String> {
         None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
     });
     lines.extend(judged.recording.folds.iter().map(ToString::to_string));
+    if !judged.recording.folds.is_empty() {
+        lines.push(
+            "numbers of collectives and registrations do not count what was not judged again".to_owned(),
+        );
+    }
     let threads = judged.there().map(|(_, program)| program.threads).max().unwrap_or(0);
     if threads > 1 {
         lines.push(format!(

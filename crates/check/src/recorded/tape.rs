@@ -8,7 +8,6 @@
 //! how often somebody looks is luck.
 //! Not here: what the calls mean.
 
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -16,6 +15,7 @@ use rankcheck_recording::{Cut, Event, Header, Process, ReadError, Shape, ShapeId
 use rustc_hash::FxHashMap;
 
 use super::RecordedError;
+use super::gaps::Gaps;
 use super::world::{Local, World};
 
 /// The number of a word of one process.
@@ -222,7 +222,7 @@ impl Tape {
     /// What was folded, by the numbers of the recording.
     #[must_use]
     pub fn gaps(&self) -> Gaps {
-        let mut gaps = Gaps::default();
+        let (mut gaps, mut gaps_noted) = (Vec::new(), Vec::new());
         let (mut calls, mut noted) = (0, 0);
         for &word in &self.words {
             let word = self.word(word);
@@ -230,11 +230,11 @@ impl Tape {
             calls += word.calls();
             noted += word.noted();
             if let Word::Folded { .. } = word {
-                gaps.calls.push(self.recorded(from)..self.recorded(calls));
-                gaps.noted.push(noted_from..noted);
+                gaps.push(self.recorded(from)..self.recorded(calls));
+                gaps_noted.push(noted_from..noted);
             }
         }
-        gaps
+        Gaps::new(gaps, gaps_noted)
     }
 
     /// The number of a word; it may be new.
@@ -281,36 +281,6 @@ pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Tape>), RecordedError> 
     let of_members = world.members.iter().map(|member| tapes[member.file].take());
     let of_members = of_members.map(|tape| tape.expect("a file belongs to one member")).collect();
     Ok((world, of_members))
-}
-
-/// Which calls of a process were folded away, and need not be looked at again.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Gaps {
-    /// Numbers of calls and notes: counted from 0 in the order of the recording, polls included.
-    calls: Vec<Range<u64>>,
-    /// Numbers of what was noted later, counted from 0 in the order in which it happened.
-    noted: Vec<Range<u64>>,
-}
-
-impl Gaps {
-    /// Whether a call or note was folded away. Calls are counted from 0 in the order of the recording, polls
-    /// and all notes included. Nothing that was entered before a gap returns in it.
-    #[must_use]
-    pub fn has_call(&self, number: u64) -> bool {
-        has(&self.calls, number)
-    }
-
-    /// Whether a note that says when it happened (`at`) was folded away. These are counted from 0 in the order
-    /// of what they say.
-    #[must_use]
-    pub fn has_noted(&self, number: u64) -> bool {
-        has(&self.noted, number)
-    }
-}
-
-fn has(ranges: &[Range<u64>], number: u64) -> bool {
-    let after = ranges.partition_point(|range| range.start <= number);
-    ranges[..after].last().is_some_and(|range| number < range.end)
 }
 
 fn intern(word: Word, dictionary: &mut Vec<Word>, numbers: &mut FxHashMap<Word, WordId>) -> WordId {

@@ -114,10 +114,11 @@ impl Machine {
         let mut executed = std::mem::take(&mut state.shared_mut().executed);
         executed.push(Executed { comm, members });
         if executed.len() > FORGET_BEYOND {
-            if several {
-                executed.retain(|earlier| !self.known_to_all(state, earlier));
-            } else {
+            if !several {
                 executed.remove(0);
+            } else if executed.len().is_multiple_of(FORGET_BEYOND) {
+                // Not each time: many ranks have many launches under way, and all of them would be looked at.
+                executed.retain(|earlier| !self.known_to_all(state, earlier));
             }
         }
         state.shared_mut().executed = executed;

@@ -23,8 +23,8 @@ pub(super) struct Stretch {
     pub(super) period: usize,
 }
 
-/// Fewer repetitions are no stretch: four iterations stay, and the search for a cut may cost some.
-const REPEATS: usize = 6;
+/// Fewer repetitions are no stretch: two iterations stay, and the search for a cut costs up to two.
+const REPEATS: usize = 4;
 /// Shorter stretches are not worth the trouble.
 const WORDS: usize = 256;
 /// How many later pieces that are equal to a piece are tried as the beginning of the next period.
@@ -49,25 +49,35 @@ pub(super) fn stretches(words: &[WordId]) -> Vec<Stretch> {
     best.1
 }
 
-/// A word for each of some counts, the rarest first.
+/// A word for each of some counts, the rarest first. Those that stand all over the tape come before those that
+/// only a part of it has.
 fn anchors(words: &[WordId]) -> Vec<WordId> {
-    let highest = words.iter().map(|word| word.0).max().map_or(0, |highest| highest as usize + 1);
-    let mut counts = vec![0_u32; highest];
-    for word in words {
-        counts[word.0 as usize] += 1;
+    #[derive(Clone, Copy)]
+    struct Seen {
+        count: usize,
+        first: usize,
+        last: usize,
     }
-    let mut by_count: Vec<(usize, WordId)> = (0..)
-        .zip(counts)
-        .map(|(word, count)| (count as usize, WordId(word)))
-        .filter(|&(count, _)| count >= REPEATS)
+    let highest = words.iter().map(|word| word.0).max().map_or(0, |highest| highest as usize + 1);
+    let mut seen = vec![Seen { count: 0, first: usize::MAX, last: 0 }; highest];
+    for (at, word) in words.iter().enumerate() {
+        let seen = &mut seen[word.0 as usize];
+        seen.count += 1;
+        seen.first = seen.first.min(at);
+        seen.last = at;
+    }
+    let mut candidates: Vec<(bool, usize, WordId)> = (0..)
+        .zip(seen)
+        .filter(|(_, seen)| seen.count >= REPEATS && seen.last - seen.first >= WORDS / 2)
+        .map(|(word, seen)| ((seen.last - seen.first) * 2 < words.len(), seen.count, WordId(word)))
         .collect();
-    by_count.sort();
-    let mut least = 0;
+    candidates.sort();
+    let mut least = (false, 0);
     let mut anchors = Vec::new();
-    for (count, word) in by_count {
-        if count >= least {
+    for (part, count, word) in candidates {
+        if part != least.0 || count >= least.1 {
             anchors.push(word);
-            least = count + (count / GROWTH).max(1);
+            least = (part, count + (count / GROWTH).max(1));
         }
     }
     anchors

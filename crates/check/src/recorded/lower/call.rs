@@ -129,11 +129,7 @@ impl Kind {
 
     /// Whether a call of this kind makes a communicator for its caller.
     pub(super) fn makes_comm(self, call: &Shape) -> bool {
-        match self {
-            Self::Init | Self::Shrink => true,
-            Self::Split => color(call) >= 0,
-            _ => false,
-        }
+        matches!(self, Self::Init | Self::Shrink) || self == Self::Split && color(call) >= 0
     }
 }
 
@@ -192,7 +188,7 @@ impl Lowering<'_> {
             Kind::Exchange => self.exchange(thread, call, origin),
             Kind::Allocate => {
                 let mapped = (&*call.name == "cuMemMap").then(|| number(call, "address"));
-                if let Some(address) = given("address").or(mapped) {
+                if let Some(address) = given("address").or(mapped).filter(|address| *address != 0) {
                     self.allocated(call, address, origin);
                 }
                 Vec::new()
@@ -326,10 +322,10 @@ impl Lowering<'_> {
         let (from, to) = (number(call, "send"), number(call, "recv"));
         let recv = self.buffer(to, needs_recv, origin);
         // The send buffer of a broadcast counts on its root alone.
-        let send = match kind {
-            CollectiveKind::Broadcast { .. } if from != to => recv.clone(),
-            _ if from == to && needs_send == needs_recv => recv.clone(),
-            _ => self.buffer(from, needs_send, origin),
+        let broadcasts = matches!(kind, CollectiveKind::Broadcast { .. });
+        let send = match broadcasts || from == to && needs_send == needs_recv {
+            true => recv.clone(),
+            false => self.buffer(from, needs_send, origin),
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
         let verb = Verb::Collect(Arc::new(Collective {
@@ -437,7 +433,8 @@ impl Lowering<'_> {
         let (of, offset_bytes, len_bytes) = match self.memory.find(address, len_bytes) {
             // What lies beyond the end is found by the length that is left.
             Place::In(operand, offset, left) => (operand, offset, len_bytes.min(left)),
-            Place::Unknown if address == 0 => return Operand::Null,
+            // Of no bytes any pointer will do.
+            Place::Unknown if address == 0 && len_bytes > 0 => return Operand::Null,
             Place::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
         };
         Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }

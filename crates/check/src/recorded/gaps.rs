@@ -1,0 +1,105 @@
+//! What was folded away, by the numbers of the recording; and the events of a process without it.
+//!
+//! Not here: what is folded ([`super::fold`]).
+
+use std::ops::Range;
+
+use rankcheck_recording::{Event, Process, ReadError};
+
+/// Which calls of a process were folded away, and need not be looked at again.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Gaps {
+    /// Numbers of calls and notes: counted from 0 in the order of the recording, polls included.
+    calls: Vec<Range<u64>>,
+    /// Numbers of what was noted later, counted from 0 in the order in which it happened.
+    noted: Vec<Range<u64>>,
+}
+
+impl Gaps {
+    /// Ranges in their order, one of each for each gap.
+    pub(super) fn new(calls: Vec<Range<u64>>, noted: Vec<Range<u64>>) -> Self {
+        Self { calls, noted }
+    }
+
+    /// Whether a note that says when it happened (`at`) was folded away. These are counted from 0 in the order
+    /// of what they say.
+    #[must_use]
+    pub fn has_noted(&self, number: u64) -> bool {
+        let after = self.noted.partition_point(|range| range.start <= number);
+        self.noted[..after].last().is_some_and(|range| number < range.end)
+    }
+}
+
+/// The events of a process outside its gaps.
+///
+/// What was entered in a gap does not show, nor does its return. What another thread entered before a gap
+/// returns where it did.
+#[derive(Debug)]
+pub struct Outside<'a> {
+    gaps: std::slice::Iter<'a, Range<u64>>,
+    gap: Range<u64>,
+    number: u64,
+    folded: u64,
+    /// By thread: calls that were entered in the gap and have not returned.
+    inside: Vec<(u32, u32)>,
+}
+
+impl<'a> Outside<'a> {
+    /// From the beginning of a process.
+    #[must_use]
+    pub fn new(gaps: &'a Gaps) -> Self {
+        let mut gaps = gaps.calls.iter();
+        let gap = gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
+        Self { gaps, gap, number: 0, folded: 0, inside: Vec::new() }
+    }
+
+    /// The next event, and how many calls and notes were entered before it: the number of a call.
+    ///
+    /// # Errors
+    ///
+    /// If the file is damaged there.
+    pub fn next(&mut self, process: &mut Process) -> Result<Option<(u64, Event)>, ReadError> {
+        while let Some(event) = process.next_event()? {
+            match event {
+                Event::Enter { thread, call, .. } => {
+                    let number = self.number;
+                    self.number += 1;
+                    if number < self.gap.start {
+                        return Ok(Some((number, event)));
+                    }
+                    if number + 1 >= self.gap.end {
+                        self.gap = self.gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
+                    }
+                    self.folded += 1;
+                    if !process.shape(call).instant {
+                        *self.inside(thread) += 1;
+                    }
+                }
+                Event::Return { thread, .. } => {
+                    let inside = self.inside(thread);
+                    if *inside == 0 {
+                        return Ok(Some((self.number, event)));
+                    }
+                    *inside -= 1;
+                }
+                Event::Lost { .. } => return Ok(Some((self.number, event))),
+            }
+        }
+        Ok(None)
+    }
+
+    /// How many calls and notes were passed over.
+    #[must_use]
+    pub fn folded(&self) -> u64 {
+        self.folded
+    }
+
+    fn inside(&mut self, thread: u32) -> &mut u32 {
+        let known = self.inside.iter().position(|&(other, _)| other == thread);
+        let at = known.unwrap_or_else(|| {
+            self.inside.push((thread, 0));
+            self.inside.len() - 1
+        });
+        &mut self.inside[at].1
+    }
+}
