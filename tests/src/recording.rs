@@ -41,6 +41,7 @@ struct Memory {
 
 impl Space for Memory {
     fn advance(&mut self) -> bool {
+        self.done.borrow_mut().append(&mut self.extent);
         self.extent = vec![0; EXTENT_BYTES];
         true
     }
@@ -48,8 +49,10 @@ impl Space for Memory {
     fn extent(&mut self) -> &mut [u8] {
         &mut self.extent
     }
+}
 
-    fn sealed(&mut self, _: usize) {
+impl Drop for Memory {
+    fn drop(&mut self) {
         self.done.borrow_mut().append(&mut self.extent);
     }
 }

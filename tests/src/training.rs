@@ -250,16 +250,13 @@ impl Extents {
 
 impl Space for Extents {
     fn advance(&mut self) -> bool {
+        self.write();
         self.extent.resize(EXTENT_BYTES, 0);
         self.error.borrow().is_none()
     }
 
     fn extent(&mut self) -> &mut [u8] {
         &mut self.extent
-    }
-
-    fn sealed(&mut self, _: usize) {
-        self.write();
     }
 }
 
