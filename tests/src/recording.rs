@@ -147,7 +147,7 @@ impl Process {
     /// # Panics
     /// If it cannot be written.
     pub fn save(mut self, path: &Path) {
-        for thread in &mut self.threads {
+        for mut thread in self.threads.drain(..) {
             thread.finish();
         }
         let mut bytes = encode_header(&self.header).expect("a short header");
