@@ -31,10 +31,7 @@ def connect() -> bool:
             library.rankcheck_record_enter.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
             library.rankcheck_record_note.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
             library.rankcheck_record_define.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
-            library.rankcheck_record_enter_defined.argtypes = [ctypes.c_void_p]
-            library.rankcheck_record_leave.argtypes = []
             library.rankcheck_record_define.restype = ctypes.c_void_p
-            library.rankcheck_record_enter_defined.restype = None
             library.rankcheck_record_enter.restype = None
             library.rankcheck_record_note.restype = None
             library.rankcheck_record_leave.restype = None
@@ -43,9 +40,22 @@ def connect() -> bool:
         except (OSError, AttributeError):
             continue
         _library = library
-        enter, leave = library.rankcheck_record_enter_defined, library.rankcheck_record_leave
+        enter, leave = _functions(library)
         return True
     return False
+
+
+def _functions(library):
+    """The library's `enter` and `leave` as functions of Python: `ctypes` is slow."""
+    python = ctypes.pythonapi
+    library.rankcheck_record_methods.argtypes = [ctypes.c_void_p] * 3
+    library.rankcheck_record_methods.restype = ctypes.c_void_p
+    address = [ctypes.cast(function, ctypes.c_void_p) for function in (python.PyLong_AsVoidPtr, python.Py_IncRef)]
+    enters = library.rankcheck_record_methods(*address, id(None))
+    # A method's definition is four pointers long.
+    leaves = enters + 4 * ctypes.sizeof(ctypes.c_void_p)
+    make = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.c_void_p] * 3)(("PyCFunction_NewEx", python))
+    return make(enters, None, None), make(leaves, None, None)
 
 
 class Number(int):

@@ -21,7 +21,7 @@ run() { # name, deadline, command…
   local code=$?
   echo "$name code=$code seconds=$((SECONDS - began)) $(grep -h '^digest' "$work/$name.log" | sort | tr '\n' ' ')"
   # 124: the deadline; programs that have to hang end so.
-  [ $code = 0 ] || [ $code = 124 ] || tail -n 25 "$work/$name.log" | cut -c1-300
+  [ $code = 0 ] || [ $code = 124 ] || grep -v '^rankcheck: ' "$work/$name.log" | tail -n 25 | cut -c1-300
   grep -h '^rankcheck: ' "$work/$name.log" | cut -c1-300
 }
 

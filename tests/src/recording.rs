@@ -148,11 +148,10 @@ impl Process {
     /// # Panics
     /// If it cannot be written.
     pub fn save(mut self, path: &Path) {
-        for thread in &mut self.threads {
+        // A space hands over its last extent when it goes.
+        for mut thread in self.threads.drain(..) {
             thread.finish();
         }
-        // A space hands over its last extent when it goes.
-        self.threads.clear();
         let mut bytes = encode_header(&self.header).expect("a short header");
         bytes.append(&mut self.done.borrow_mut());
         std::fs::write(path, bytes).expect("the directory was made");

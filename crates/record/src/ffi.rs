@@ -11,6 +11,7 @@ mod lookup;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod nccl;
 pub(crate) mod process;
+mod python;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod runtime;
 mod told;

@@ -257,3 +257,46 @@ fn a_folder_that_is_not_there_changes_nothing() {
     let ran = run("folder", "export RANKCHECK_RECORD_DIR=/nowhere", &["calls"]);
     assert_eq!((ran.code, ran.processes.len()), (Some(0), 0));
 }
+
+#[test]
+fn python_reads_the_same() {
+    let ran = run("python", "", &["calls"]);
+    let read = &ran.processes[0];
+    let script = "import sys\n\
+        from rankcheck_record import read\n\
+        for process in read(sys.argv[1]):\n\
+        \x20   for event in process.events():\n\
+        \x20       print(event.time, event.thread, event.kind, event.call.name if event.call else '')\n";
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let mut command = Command::new("python3");
+    command.args(["-c", script]).arg(&read.process.path).env("PYTHONPATH", python);
+    let Ok(output) = command.output() else {
+        eprintln!("skipped: there is no python3");
+        return;
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let name = |id| &*read.process.shape(id).name;
+    let wanted = read.events.iter().map(|event| match event {
+        Event::Enter { time, thread, call } => format!("{time} {thread} enter {}", name(*call)),
+        Event::Return { time, thread, values } => {
+            format!("{time} {thread} return {}", values.map_or("", name))
+        }
+        Event::Lost { thread, .. } => format!("0 {thread} lost "),
+    });
+    let wanted: Vec<String> = wanted.collect();
+    let found = String::from_utf8(output.stdout).expect("Python writes UTF-8");
+    assert_eq!(found.lines().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn an_answer_that_is_no_news_is_not_written() {
+    let ran = run("polls", "", &["polls"]);
+    assert_eq!(ran.code, Some(0));
+    let words = ran.processes[0].words();
+    let wanted: [&[&str]; 3] = [
+        &["cudaEventQuery event=0xe0", "returned failed code=600", "cudaEventQuery event=0xe0", "returned"],
+        &["cudaEventRecord event=0xe0 stream=0x5", "returned", "cudaEventQuery event=0xe0", "returned"],
+        &["exit code=0"],
+    ];
+    assert_eq!(words, wanted.concat());
+}

@@ -11,6 +11,8 @@ unsafe extern "C" {
     fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int;
     fn ncclCommInitRank(to: *mut usize, ranks: c_int, id: UniqueId, rank: c_int) -> c_int;
     fn cudaSetDevice(device: c_int) -> c_int;
+    fn cudaEventQuery(event: usize) -> c_int;
+    fn cudaEventRecord(event: usize, stream: usize) -> c_int;
     fn cudaGetDriverEntryPoint(name: *const c_char, to: *mut *mut c_void, flags: u64, status: *mut c_int) -> c_int;
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -45,6 +47,20 @@ fn many(count: u64) {
     for nth in 0..count {
         // SAFETY: it takes a number alone.
         unsafe { cudaSetDevice(c_int::try_from(nth % 1000).expect("small")) };
+    }
+}
+
+/// Asks for an event ten times, records it, and asks ten times more.
+fn polls() {
+    for round in 0..2 {
+        for _ in 0..10 {
+            // SAFETY: the stand-in does not look at it.
+            unsafe { cudaEventQuery(0xe0) };
+        }
+        if round == 0 {
+            // SAFETY: as above.
+            unsafe { cudaEventRecord(0xe0, 5) };
+        }
     }
 }
 
@@ -95,6 +111,7 @@ fn main() {
             calls();
             std::process::exit(9);
         }
+        "polls" => polls(),
         "driver" => driver(),
         "path" => by_path(&arguments[2]),
         "many" => many(arguments[2].parse().expect("a number")),
