@@ -14,6 +14,7 @@ mod litmus;
 mod named;
 mod observed;
 mod recorded;
+mod recordings;
 mod runs;
 mod specs;
 mod tidy;

@@ -65,7 +65,7 @@ fn steps(world: &World, at: usize, tape: &Tape) -> VecDeque<Step> {
 }
 
 /// Who never gets on, and what met that is not alike: words, and the first call of each rank.
-fn plainly(world: &World, tapes: &[Tape]) -> BTreeMap<String, BTreeSet<(Rank, u64)>> {
+fn plainly(world: &World, tapes: &[Tape]) -> Found {
     let mut ranks: BTreeMap<Rank, VecDeque<Step>> =
         tapes.iter().enumerate().map(|(at, tape)| (world.members[at].rank, steps(world, at, tape))).collect();
     let mut found: BTreeMap<String, BTreeSet<(Rank, u64)>> = BTreeMap::new();
@@ -110,8 +110,11 @@ fn plainly(world: &World, tapes: &[Tape]) -> BTreeMap<String, BTreeSet<(Rank, u6
     found
 }
 
+/// What a matcher found, in words, and the calls in question.
+type Found = BTreeMap<String, BTreeSet<(Rank, u64)>>;
+
 /// Writes a run and judges it whole and folded. Gives the folds, what is left, and what was found.
-fn compare(training: &Training, name: &str) -> (Vec<Fold>, f64, BTreeMap<String, BTreeSet<(Rank, u64)>>) {
+fn compare(training: &Training, name: &str) -> (Vec<Fold>, f64, Found) {
     let directory = Directory::new(name);
     training.write(&directory.0).expect("the directory for temporary files can be written");
     let (world, mut tapes) = read_all(&files(&directory.0).expect("they are there")).expect("they are whole");

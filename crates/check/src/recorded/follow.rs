@@ -245,7 +245,7 @@ impl Following<'_> {
             .filter(|did| did.does == step.does && known.is_none_or(|known| did.comm == Some(known)));
         let Some(did) = fits else {
             let name = known.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
-            let text = format!("{} ({})", words(&step.does, name), self.source.place(place).to_string());
+            let text = format!("{} ({})", words(&step.does, name), self.source.place(place));
             self.allows(walk.behind, text);
             return false;
         };
@@ -272,7 +272,7 @@ impl Following<'_> {
             Some(did) => {
                 let name =
                     did.comm.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
-                format!("{} ({})", words(&did.does, name), program.place(did.place).to_string())
+                format!("{} ({})", words(&did.does, name), program.place(did.place))
             }
             None => "its end".to_owned(),
         };
