@@ -1,7 +1,7 @@
 """What recording costs a loop of 16 KiB all-reduces: short blocks of iterations alternately without, with the library
 alone, and with the library and Python's part, in one run.
 
-    rankcheck record --out /tmp/cost -- torchrun --nproc-per-node 2 tests/recordings/cost.py
+    rankcheck record --out cost -- torchrun --nproc-per-node 2 tests/recordings/cost.py
 
 The loop runs as it is, and with a kernel between all-reduces that takes longer than a launch, as in a training step.
 Prints for each kind the time of an iteration, and its ratio to the blocks without that stand beside it: the median,
