@@ -1,6 +1,6 @@
 //! Iterations that repeat are judged once: a run of a thousand equal iterations becomes a run of two.
 //!
-//! [`repeat`] finds, in one process, stretches of calls with a period; [`count`] what one period does to the
+//! `repeat` finds, in one process, stretches of calls with a period; `count` what one period does to the
 //! communicators; this file takes the same number of periods out of all processes that the stretch ties
 //! together. It does so only where both ends of what is taken out are *consistent cuts*: there every
 //! communicator was used equally often by all its members, as many messages were sent as received on every
