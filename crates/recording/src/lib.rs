@@ -9,7 +9,7 @@
 //! SIGKILL loses nothing. An extent without its checksum was open when the process ended: it is read up to
 //! its last whole event, which is how a cut file is read too. `docs/recording-format.md` has every byte.
 //!
-//! Reading order: [`value`], [`layout`], [`write`], [`read`], [`pack`].
+//! Reading order: [`mod@value`], [`mod@layout`], [`mod@write`], [`mod@read`], [`mod@pack`].
 //!
 //! Not here: how calls are caught, and what they mean.
 #![forbid(unsafe_code)]
