@@ -137,7 +137,7 @@ fn another_extent(bytes: &mut Vec<u8>, random: &mut Random) {
     let content = bytes[at + EXTENT_HEADER_BYTES..].to_vec();
     let length = (extent.length as usize).saturating_sub(EXTENT_HEADER_BYTES).min(content.len());
     if random.below(2) == 0 {
-        extent.thread += u32::try_from(1 + random.below(3)).expect("small");
+        extent.thread = extent.thread.wrapping_add(u32::try_from(1 + random.below(3)).expect("small"));
         extent.sequence = 0;
     } else {
         extent.sequence = u32::try_from(extents.len()).expect("few");
