@@ -158,7 +158,7 @@ impl Platform {
     #[must_use]
     pub fn in_flight_bytes(self) -> (u64, u64) {
         match self {
-            Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => (1 << 20, 256 << 20),
+            Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => (1 << 20, 128 << 20),
         }
     }
 

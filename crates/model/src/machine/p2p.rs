@@ -382,12 +382,13 @@ impl Machine {
                 }
             }
             self.judge_collisions(state, rank, thread, &transfers);
+            let op = transfers[0].op;
             let parts = self.parted(state, comm, rank, transfers);
             let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
             for transfers in parts {
                 let launch =
                     Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
-                self.launch_part(state, rank, thread, launch);
+                self.launch_part(state, rank, thread, (launch, op));
             }
         }
     }
@@ -413,8 +414,14 @@ impl Machine {
         parts
     }
 
-    /// Enqueues a launch in all its streams.
-    fn launch_part(&self, state: &mut State, rank: Rank, thread: u32, mut launch: Transfers) {
+    /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
+    fn launch_part(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (mut launch, op): (Transfers, OpRef),
+    ) {
         // What is only recorded has no place in the order of launches.
         if !launch.streams.iter().any(|stream| self.records(state, rank, *stream).is_some()) {
             (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
@@ -423,7 +430,7 @@ impl Machine {
         let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
         for stream in &launch.streams {
             let work = Work::Transfers(Arc::clone(&launch));
-            let op = StreamOp { work, issue: called.clone(), op: launch.op(), replay: None };
+            let op = StreamOp { work, issue: called.clone(), op, replay: None };
             self.enqueue(state, rank, *stream, op);
         }
     }
