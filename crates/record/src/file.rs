@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rankcheck_recording::layout::{EXTENT_BYTES, HEADER_BYTES, encode_header};
 use rankcheck_recording::{Header, Space};
 
-use crate::ffi::process::{self, Mapping};
+use crate::ffi::clock;
+use crate::ffi::process::Mapping;
 
 /// Events after a full disk until the next attempt to get an extent.
 const PATIENCE: u32 = 4096;
@@ -33,7 +34,7 @@ impl Recording {
     /// written there: the program goes on without.
     pub(crate) fn create() -> Option<Self> {
         let folder = PathBuf::from(std::env::var_os("RANKCHECK_RECORD_DIR")?);
-        let (began, began_at) = (process::monotonic(), process::since_1970());
+        let (began, began_at) = (clock::now(), clock::since_1970());
         let header = header(began_at);
         let bytes = encode_header(&header)?;
         let (host, pid) = (&header.host, header.pid);
@@ -64,11 +65,13 @@ impl Recording {
     }
 
     /// Nanoseconds since times begin.
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
-        self.at(process::monotonic())
+        self.at(clock::now())
     }
 
     /// A time of the monotonic clock, since times begin.
+    #[inline]
     pub(crate) fn at(&self, time: u64) -> u64 {
         time.saturating_sub(self.began)
     }
@@ -109,6 +112,7 @@ impl Space for Extents {
         }
     }
 
+    #[inline]
     fn extent(&mut self) -> &mut [u8] {
         self.mapping.as_mut().map_or(&mut [], Mapping::bytes)
     }
