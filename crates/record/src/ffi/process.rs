@@ -37,12 +37,15 @@ impl Mapping {
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
         let skip = usize::try_from(at).ok()? % page;
         let (mapped, from) = (skip + length, offset - libc::off_t::try_from(skip).ok()?);
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at a place that the kernel chooses.
         let base = unsafe { libc::mmap(ptr::null_mut(), mapped, access, flags, file, from) };
         if base == libc::MAP_FAILED {
             return None;
         }
+        // At once, so that calls do not wait page by page. A kernel that is too old for it does that.
+        // SAFETY: it was mapped above.
+        unsafe { libc::madvise(base, mapped, libc::MADV_POPULATE_WRITE) };
         Some(Self { base: NonNull::new(base)?, mapped, skip, length })
     }
 
