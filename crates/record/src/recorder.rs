@@ -21,6 +21,8 @@ use crate::file::{Extents, Recording};
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 /// What is noted when the process ends in order.
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
+/// The window of a registration within a group that has ended; in the order of the registrations.
+const MADE: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
 /// Signatures that a program may define itself; they are never given back.
 const DEFINED_MAX: usize = 4096;
 
@@ -47,6 +49,10 @@ pub(crate) struct Log {
     writer: Option<Writer<Extents>>,
     /// What was answered when the thread asked last, by the place of what it asked about.
     answers: [Answer; 64],
+    /// NCCL's groups that are open.
+    groups: u32,
+    /// Where the registrations within them will write their windows.
+    windows: Vec<usize>,
 }
 
 impl Log {
@@ -54,7 +60,7 @@ impl Log {
         let recording = &recorder.recording;
         let number = recorder.threads.fetch_add(1, Ordering::Relaxed);
         let writer = Some(Writer::new(Extents::new(recording), number));
-        Self { recording, writer, answers: [Answer::default(); 64] }
+        Self { recording, writer, answers: [Answer::default(); 64], groups: 0, windows: Vec::new() }
     }
 
     fn finish(&mut self) {
@@ -172,6 +178,42 @@ pub(crate) fn answered(
             let returned = if code == 0 { Returned::Plain } else { Returned::Failed(code.into()) };
             writer.call(log.recording.at(at), signature, fields);
             wrote_return(writer, log.recording.now(), &returned);
+        }
+    });
+}
+
+/// A group of NCCL began.
+pub(crate) fn group_began(thread: &Thread) {
+    with_log(thread, |log| log.groups += 1);
+}
+
+/// Whether a group is open. If so, what a call of it makes will be there when it ends, and is noted then.
+pub(crate) fn in_group(to: usize) -> bool {
+    let mut open = false;
+    on_thread(|thread| {
+        with_log(thread, |log| {
+            open = log.groups > 0;
+            if open {
+                log.windows.push(to);
+            }
+        });
+    });
+    open
+}
+
+/// A group of NCCL ended. If no other is around it, `made` reads what was made.
+pub(crate) fn group_ended(thread: &Thread, made: impl Fn(usize) -> Option<u64>) {
+    with_log(thread, |log| {
+        log.groups = log.groups.saturating_sub(1);
+        if log.groups > 0 {
+            return;
+        }
+        let windows = std::mem::take(&mut log.windows);
+        for window in windows {
+            let window = made(window).map_or(Field::None, Field::Address);
+            if let Some(writer) = &mut log.writer {
+                writer.enter(log.recording.now(), &MADE, &[window]);
+            }
         }
     });
 }

@@ -179,6 +179,7 @@ pub(super) fn succeeded(library: Library, code: c_int) -> bool {
 /// fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) [bytes = bytes] -> [address = at(to)];
 /// ```
 ///
+/// `then` names a function that follows the return, with the thread and the code.
 /// `@Event fn` and `@Stream fn` ask about their first argument, again and again: only news are written.
 /// The parameters are the vendor's, in order; more than it has are harmless, since callers leave them as they
 /// are. All calls return a code. `table` becomes the list of them.
@@ -187,7 +188,7 @@ macro_rules! calls {
         $library:ident;
         $($(@$asked:ident)? fn $name:ident($($parameter:ident: $type:ty),* $(,)?)
             [$($key:ident = $value:expr),* $(,)?] $(-> [$($out:ident = $got:expr),* $(,)?])?
-            $(as $recorded:literal)?;)*
+            $(as $recorded:literal)? $(then $then:ident)?;)*
     ) => {
         /// Every call of this file.
         pub(super) static TABLE: &[&Call] = &[$(&$name::CALL),*];
@@ -255,11 +256,12 @@ macro_rules! calls {
                         unsafe { recorder::enter(thread, &CALLED, &[$(Kept::field(&$value)),*]) };
                         // SAFETY: as the program calls it.
                         let code = unsafe { real($($parameter),*) };
-                        if !calls::succeeded(Library::$library, code) {
+                        if calls::succeeded(Library::$library, code) {
+                            returned!(thread, $( unsafe { MADE [$($got),*] } )?);
+                        } else {
                             recorder::leave(thread, &Returned::Failed(code.into()));
-                            return code;
                         }
-                        returned!(thread, $( unsafe { MADE [$($got),*] } )?);
+                        $($then(thread, code);)?
                         code
                     })
                 }

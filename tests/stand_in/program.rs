@@ -8,6 +8,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 unsafe extern "C" {
     fn ncclGroupStart() -> c_int;
     fn ncclGroupEnd() -> c_int;
+    fn ncclCommWindowRegister(comm: usize, address: usize, bytes: usize, to: *mut usize, flags: c_int) -> c_int;
     fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int;
     fn ncclCommInitRank(to: *mut usize, ranks: c_int, id: UniqueId, rank: c_int) -> c_int;
     fn cudaSetDevice(device: c_int) -> c_int;
@@ -41,6 +42,20 @@ fn calls() {
         assert_eq!(cudaSetDevice(2), 0);
     }
     assert_eq!((memory.addr(), comm), (0x1040, 0xc003));
+}
+
+/// Registers two windows in a group: they are there when it ends.
+fn windows() {
+    let mut windows = [0; 2];
+    let [first, second] = windows.each_mut().map(std::ptr::from_mut);
+    // SAFETY: both places outlive the group.
+    unsafe {
+        assert_eq!(ncclGroupStart(), 0);
+        assert_eq!(ncclCommWindowRegister(0xc0, 0x1000, 64, first, 1), 0);
+        assert_eq!(ncclCommWindowRegister(0xc0, 0x2000, 64, second, 1), 0);
+        assert_eq!(ncclGroupEnd(), 0);
+    }
+    assert_eq!(windows, [0x1001, 0x2001]);
 }
 
 fn many(count: u64) {
@@ -106,6 +121,31 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments[1].as_str() {
         "nothing" => {}
+        "windows" => windows(),
+        "variable" => by_path(&std::env::var(&arguments[2]).expect("the variable is set")),
+        "abort" => {
+            many(1000);
+            std::process::abort();
+        }
+        "crash" => {
+            many(1000);
+            // SAFETY: it is not: this is what a crash is.
+            unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(0) };
+        }
+        "wait" => {
+            many(1000);
+            println!("ready");
+            std::io::stdin().read_line(&mut String::new()).expect("it can be read");
+        }
+        "linger" => {
+            many(10);
+            // SAFETY: the child calls nothing that another thread could hold.
+            if unsafe { fork() } == 0 {
+                many(20);
+                println!("ready");
+                std::io::stdin().read_line(&mut String::new()).expect("it can be read");
+            }
+        }
         "calls" => calls(),
         "exit" => {
             calls();
