@@ -60,3 +60,8 @@ pub unsafe extern "C" fn pncclGetVersion(to: *mut c_int) -> c_int {
     unsafe { *to = 22809 };
     0
 }
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclAllReduce(_: usize, _: usize, _: usize, _: c_int, _: c_int, _: usize, _: usize) -> c_int {
+    0
+}

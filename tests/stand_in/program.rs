@@ -8,6 +8,9 @@ use std::ffi::{CString, c_char, c_int, c_void};
 unsafe extern "C" {
     fn ncclGroupStart() -> c_int;
     fn ncclGroupEnd() -> c_int;
+    fn ncclAllReduce(
+        send: usize, recv: usize, count: usize, dtype: c_int, op: c_int, comm: usize, stream: usize,
+    ) -> c_int;
     fn ncclCommWindowRegister(comm: usize, address: usize, bytes: usize, to: *mut usize, flags: c_int) -> c_int;
     fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int;
     fn ncclCommInitRank(to: *mut usize, ranks: c_int, id: UniqueId, rank: c_int) -> c_int;
@@ -56,6 +59,30 @@ fn windows() {
         assert_eq!(ncclGroupEnd(), 0);
     }
     assert_eq!(windows, [0x1001, 0x2001]);
+}
+
+/// Prints what calls cost: nanoseconds each, in the best of many rounds.
+fn measure() {
+    const CALLS: usize = 20_000;
+    let costs = |call: &dyn Fn(usize)| {
+        let rounds = (0..200).map(|_| {
+            let began = std::time::Instant::now();
+            (0..CALLS).for_each(call);
+            began.elapsed()
+        });
+        #[allow(clippy::cast_precision_loss, reason = "few")]
+        let calls = CALLS as f64;
+        let best = rounds.min().expect("there are rounds").as_secs_f64();
+        1e9 * best / calls
+    };
+    // SAFETY: the stand-ins look at nothing.
+    unsafe {
+        println!("cudaSetDevice {:.1}", costs(&|_| _ = cudaSetDevice(0)));
+        let record = |nth: usize| _ = cudaEventRecord(0x3000_0000 + 64 * (nth % 2000), 7);
+        println!("cudaEventRecord {:.1}", costs(&record));
+        println!("ncclAllReduce {:.1}", costs(&|_| _ = ncclAllReduce(0x7f00, 0x7f00, 4096, 7, 0, 9, 7)));
+        println!("cudaEventQuery {:.1}", costs(&|_| _ = cudaEventQuery(0xe0)));
+    }
 }
 
 fn many(count: u64) {
@@ -122,6 +149,7 @@ fn main() {
     match arguments[1].as_str() {
         "nothing" => {}
         "windows" => windows(),
+        "measure" => measure(),
         "variable" => by_path(&std::env::var(&arguments[2]).expect("the variable is set")),
         "abort" => {
             many(1000);

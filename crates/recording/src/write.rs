@@ -189,6 +189,11 @@ impl<S: Space> Writer<S> {
         self.open = false;
     }
 
+    /// What it wrote to.
+    pub fn into_space(self) -> S {
+        self.space
+    }
+
     /// Says how much of the extent is used, and what its checksum is. What it says may be said again.
     fn seal(&mut self) {
         let extent = self.space.extent();
@@ -440,37 +445,25 @@ fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{EXTENT_BYTES, Header, encode_header};
+    use crate::layout::{Header, encode_header};
     use crate::read::{Event, Process, ReadError};
+    use crate::sequence::Sequence;
     use crate::value::Value;
 
-    /// Extents in memory.
+    /// Extents in memory, as many as there is room for.
     struct Memory {
-        done: Done,
-        extent: Vec<u8>,
-        /// How many extents there is room for.
+        extents: Sequence<Vec<u8>>,
         left: usize,
     }
-
-    /// The extents of a writer that is gone.
-    type Done = std::rc::Rc<std::cell::RefCell<Vec<u8>>>;
 
     impl Space for Memory {
         fn advance(&mut self) -> bool {
             let Some(left) = self.left.checked_sub(1) else { return false };
             self.left = left;
-            self.done.borrow_mut().append(&mut self.extent);
-            self.extent = vec![0; EXTENT_BYTES];
-            true
+            self.extents.advance()
         }
         fn extent(&mut self) -> &mut [u8] {
-            &mut self.extent
-        }
-    }
-
-    impl Drop for Memory {
-        fn drop(&mut self) {
-            self.done.borrow_mut().append(&mut self.extent);
+            self.extents.extent()
         }
     }
 
@@ -483,9 +476,8 @@ mod tests {
     }
 
     fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
-        let done = Done::default();
-        let memory = Memory { done: Done::clone(&done), extent: Vec::new(), left: extents };
-        let mut writer = Writer::new(memory, 0);
+        let header = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
+        let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: extents }, 0);
         for call in 0..calls {
             let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
             if call % 3 == 0 {
@@ -500,9 +492,7 @@ mod tests {
             }
         }
         writer.finish();
-        drop(writer);
-        let mut bytes = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
-        bytes.append(&mut done.borrow_mut());
+        let bytes = writer.into_space().extents.end().expect("memory takes everything");
         let path = std::env::temp_dir().join(format!("rankcheck-recording-{name}-{}", std::process::id()));
         std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
         path
