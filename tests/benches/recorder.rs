@@ -33,6 +33,9 @@ fn measure(preload: &str) -> Vec<(String, f64)> {
 fn main() {
     let recorder = built::built().recorder.to_str().expect("UTF-8");
     for ((call, without), (_, with)) in measure("").into_iter().zip(measure(recorder)) {
-        println!("{call}: {:.0} ns for being recorded ({without:.0} without, {with:.0} with)", with - without);
+        println!(
+            "{call}: {:.0} ns for being recorded ({without:.0} without, {with:.0} with)",
+            with - without
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rankcheck_recording::{Event, Process};
+use rankcheck_recording::{Event, Process, Value};
 
 use crate::built::{built, folder};
 
@@ -235,4 +235,91 @@ fn python_keeps_what_it_would_run_at_its_start() {
     assert_eq!(output.status.code(), Some(0), "{said}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "mine\n");
     assert_eq!(calls(&folder), [2], "{said}");
+}
+
+/// As much of torch as is wrapped: a process group, and a collective that calls NCCL.
+const TORCH: [(&str, &str); 3] = [
+    (
+        "torch/__init__.py",
+        "__version__ = '2.0'\nclass cuda:\n    is_available = staticmethod(lambda: False)\n",
+    ),
+    ("torch/distributed/__init__.py", "from .distributed_c10d import *\n"),
+    (
+        "torch/distributed/distributed_c10d.py",
+        "import ctypes\n\
+        nccl = ctypes.CDLL('libnccl.so.2')\n\
+        class Group:\n\
+        \x20   def __init__(self, name): self.group_name = name\n\
+        class _world:\n\
+        \x20   pg_group_ranks = {}\n\
+        is_initialized = lambda: bool(_world.pg_group_ranks)\n\
+        _get_default_group = lambda: next(iter(_world.pg_group_ranks))\n\
+        get_rank = lambda: 0\n\
+        get_world_size = lambda: 1\n\
+        def new_group(name):\n\
+        \x20   group = Group(name)\n\
+        \x20   _world.pg_group_ranks[group] = {0: 0}\n\
+        \x20   return group\n\
+        def init_process_group(): _world.pg_group_ranks[Group('0')] = {0: 0}\n\
+        def destroy_process_group(): _world.pg_group_ranks.clear()\n\
+        def all_reduce(tensor, op=None, group=None, async_op=False):\n\
+        \x20   if tensor is None: raise ValueError\n\
+        \x20   assert nccl.ncclGroupStart() == 0\n",
+    ),
+];
+
+const TRAINING: &str = "import torch.distributed as dist
+dist.init_process_group()
+other = dist.new_group('other')
+for _ in range(2):
+    dist.all_reduce(1)
+    dist.all_reduce(1, group=other)
+try:
+    dist.all_reduce(None, None, other)
+except ValueError:
+    pass
+dist.destroy_process_group()
+dist.init_process_group()
+";
+
+#[test]
+fn calls_of_python_have_their_group_and_their_place() {
+    let folder = folder("record-torch");
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: there is no python3");
+        return;
+    }
+    for (name, text) in TORCH.iter().chain(&[("train.py", TRAINING)]) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+        fs::write(path, text).expect("it can be written");
+    }
+    let (code, said) = ended(record(&folder).env("RANK", "0").args(["python3", "train.py"]));
+    assert_eq!(code, Some(0), "{said}");
+    let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("there is a process");
+    let mut process = Process::open(&file.expect("it can be listed").path()).expect("a recording");
+    assert_eq!(process.header.command, ["python3", "train.py"]);
+    let mut told = Vec::new();
+    while let Some(event) = process.next_event().expect("a recording") {
+        let Event::Enter { call, .. } = event else { continue };
+        let shape = process.shape(call);
+        let value = |key: &str| shape.get(key).and_then(Value::text).unwrap_or("-").to_owned();
+        told.push(format!("{} {} {}", shape.name, value("group"), value("place")));
+    }
+    let reduce = |group: &str, line: u32| {
+        [format!("torch.distributed.all_reduce {group} train.py:{line}"), "ncclGroupStart - -".to_owned()]
+    };
+    let iteration = [reduce("0", 5), reduce("other", 6)].concat();
+    let wanted = [
+        vec!["torch.distributed.init_process_group - train.py:2".to_owned()],
+        vec!["process - -".to_owned(), "torch.process_group - -".to_owned()],
+        vec!["torch.distributed.new_group 0 train.py:3".to_owned(), "torch.process_group - -".to_owned()],
+        iteration.clone(),
+        iteration,
+        vec!["torch.distributed.all_reduce other train.py:8".to_owned()],
+        vec!["torch.distributed.destroy_process_group 0 train.py:11".to_owned()],
+        // No group of before is taken for the default one.
+        vec!["torch.distributed.init_process_group - train.py:12".to_owned(), "exit - -".to_owned()],
+    ];
+    assert_eq!(told, wanted.concat());
 }

@@ -12,7 +12,9 @@
 pub(crate) use counter::{forked, now};
 /// Nanoseconds of a clock that nobody sets.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) use kernel as now;
+pub(crate) fn now() -> u64 {
+    kernel()
+}
 
 /// This process is the child of a fork.
 #[cfg(not(target_arch = "x86_64"))]
