@@ -61,6 +61,13 @@ pub unsafe extern "C" fn pncclGetVersion(to: *mut c_int) -> c_int {
     0
 }
 
+/// Not the one that the recorder forwards to, where there is another under its second name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclGetVersion(to: *mut c_int) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { pncclGetVersion(to) }
+}
+
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclAllReduce(_: usize, _: usize, _: usize, _: c_int, _: c_int, _: usize, _: usize) -> c_int {
     0

@@ -4,6 +4,8 @@
 #![allow(non_snake_case, missing_docs, reason = "names of the vendor, for tests alone")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 
 unsafe extern "C" {
     fn ncclGroupStart() -> c_int;
@@ -167,9 +169,13 @@ fn main() {
         }
         "linger" => {
             many(10);
+            let (mut here, mut there) = UnixStream::pair().expect("there are descriptors left");
             // SAFETY: the child calls nothing that another thread could hold.
-            if unsafe { fork() } == 0 {
+            if unsafe { fork() } != 0 {
+                here.read_exact(&mut [0]).expect("the child writes");
+            } else {
                 many(20);
+                there.write_all(&[1]).expect("the parent reads");
                 println!("ready");
                 std::io::stdin().read_line(&mut String::new()).expect("it can be read");
             }

@@ -3,7 +3,7 @@
 //! Not here: what the library writes (`recorder.rs`), and what is made of it (`recorded.rs`).
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -106,19 +106,16 @@ fn a_signal_goes_to_the_command() {
 #[test]
 fn a_file_that_is_still_written_is_left_as_it_is() {
     let folder = folder("record-linger");
-    let child = started(record(&folder).arg(program()).arg("linger").stderr(Stdio::piped()));
-    let stdin = child.stdin.as_ref().map(std::os::fd::AsFd::as_fd).map(|end| end.try_clone_to_owned());
-    // The parent has ended, and its child holds these pipes.
-    let output = {
-        let mut child = child;
-        let code = child.wait().expect("it was started").code();
-        drop(stdin);
-        let said = child.stderr.take().expect("it is a pipe");
-        let said: Vec<String> = BufReader::new(said).lines().map_while(Result::ok).collect();
-        (code, said.join("\n"))
-    };
-    assert_eq!(output.0, Some(0));
-    assert!(output.1.contains("is still written by process"), "{}", output.1);
+    let mut child = started(record(&folder).arg(program()).arg("linger").stderr(Stdio::piped()));
+    // Waiting closes the pipe that the rest of the command waits for, so there is another end of it.
+    let stdin = child.stdin.as_ref().expect("it is a pipe");
+    let stdin = std::os::fd::AsFd::as_fd(stdin).try_clone_to_owned().expect("there are descriptors left");
+    let code = child.wait().expect("it was started").code();
+    drop(stdin);
+    let mut said = String::new();
+    child.stderr.take().expect("it is a pipe").read_to_string(&mut said).expect("it says UTF-8");
+    assert_eq!(code, Some(0));
+    assert!(said.contains("is still written by process"), "{said}");
     assert_eq!(calls(&folder), [10, 20]);
 }
 
