@@ -131,7 +131,10 @@ impl<S: Space> Writer<S> {
     /// As [`Writer::enter`], where the content is known.
     pub fn enter_known(&mut self, time: u64, content: Content, signature: &Signature, fields: &[Field<'_>]) {
         if let Some(number) = self.number(content, signature, fields) {
-            self.timed(time, 0, |event| event.varint(ENTER + u64::from(number)));
+            self.timed(time, 0, |event, passed| {
+                event.varint(ENTER + u64::from(number));
+                event.varint(passed);
+            });
         }
     }
 
@@ -139,9 +142,10 @@ impl<S: Space> Writer<S> {
     #[inline]
     pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
         if let Some(number) = self.number(Content::of(signature, fields), signature, fields)
-            && self.timed(time, TOOK_BYTES, |event| {
+            && self.timed(time, TOOK_BYTES, |event, passed| {
                 event.byte(CALL);
                 event.varint(u64::from(number));
+                event.varint(passed);
             })
         {
             self.took = Some(self.at - TOOK_BYTES);
@@ -159,12 +163,27 @@ impl<S: Space> Writer<S> {
             self.time += took;
             return;
         }
-        self.timed(time, 0, |event| event.byte(RETURN));
+        self.timed(time, 0, |event, passed| {
+            event.byte(RETURN);
+            event.varint(passed);
+        });
     }
 
     /// The innermost open call returned these values.
     pub fn leave_with(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
         let Some(number) = self.signature(signature) else { return };
+        if let [field] = fields
+            && let Some((tag, value)) = short(*field)
+        {
+            self.timed(time, 0, |event, passed| {
+                event.byte(RETURN_VALUES);
+                event.varint(passed);
+                event.varint(u64::from(number));
+                event.byte(tag);
+                event.varint(value);
+            });
+            return;
+        }
         self.scratch.clear();
         self.scratch.push(RETURN_VALUES);
         varint(&mut self.scratch, time.saturating_sub(self.time));
@@ -218,9 +237,10 @@ impl<S: Space> Writer<S> {
         self.lost = 0;
     }
 
-    /// An event whose time follows what is in it, and then zeros. Returns whether there was room for it.
+    /// An event that is told with the nanoseconds since the one before, and then zeros. Returns whether there was
+    /// room for it.
     #[inline]
-    fn timed(&mut self, time: u64, zeros: usize, code: impl FnOnce(&mut Short<'_>)) -> bool {
+    fn timed(&mut self, time: u64, zeros: usize, tell: impl FnOnce(&mut Short<'_>, u64)) -> bool {
         if !self.room(Short::BYTES, time) {
             self.lost += 1;
             return false;
@@ -228,8 +248,7 @@ impl<S: Space> Writer<S> {
         // An extent that begins here begins with this event's time.
         let passed = time.saturating_sub(self.time);
         let mut event = Short::at(self.space.extent(), self.at);
-        code(&mut event);
-        event.varint(passed);
+        tell(&mut event, passed);
         self.at += event.done(zeros);
         self.took = None;
         self.time += passed;
@@ -356,7 +375,7 @@ impl<S: Space> Writer<S> {
     }
 }
 
-/// An event of a code, two numbers and zeros, as it is written to an extent. Its first byte comes last: a process
+/// An event of a few numbers, as it is written to an extent. Its first byte comes last: a process
 /// that is killed in between leaves an end, not half an event.
 struct Short<'a> {
     bytes: &'a mut [u8; Short::BYTES],
@@ -365,7 +384,7 @@ struct Short<'a> {
 }
 
 impl<'a> Short<'a> {
-    /// A code that is a number, two numbers, and when a call returned. A power of two.
+    /// A code, three numbers and a tag. A power of two.
     const BYTES: usize = 32;
 
     /// An event in the extent, from there on.
@@ -416,30 +435,30 @@ fn varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number.to_le_bytes()[0]);
 }
 
-fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
+/// The tag and the number of a value that is one.
+#[inline]
+fn short(field: Field<'_>) -> Option<(u8, u64)> {
     match field {
-        Field::None => bytes.push(tag::NONE),
-        Field::Number(number) => {
-            bytes.push(tag::NUMBER);
-            varint(bytes, number);
-        }
-        Field::Signed(number) => {
-            bytes.push(tag::SIGNED);
-            varint(bytes, (number << 1 ^ number >> 63).cast_unsigned());
-        }
-        Field::Address(address) => {
-            bytes.push(tag::ADDRESS);
-            varint(bytes, address);
-        }
-        Field::Text(name) => {
-            bytes.push(tag::TEXT);
-            text(bytes, name.as_bytes());
-        }
-        Field::Bytes(content) => {
-            bytes.push(tag::BYTES);
-            text(bytes, content);
-        }
+        Field::Number(number) => Some((tag::NUMBER, number)),
+        Field::Signed(number) => Some((tag::SIGNED, (number << 1 ^ number >> 63).cast_unsigned())),
+        Field::Address(address) => Some((tag::ADDRESS, address)),
+        Field::None | Field::Text(_) | Field::Bytes(_) => None,
     }
+}
+
+fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
+    if let Some((tag, number)) = short(field) {
+        bytes.push(tag);
+        varint(bytes, number);
+        return;
+    }
+    let (tag, content) = match field {
+        Field::Text(text) => (tag::TEXT, text.as_bytes()),
+        Field::Bytes(bytes) => (tag::BYTES, bytes),
+        Field::None | Field::Number(_) | Field::Signed(_) | Field::Address(_) => return bytes.push(tag::NONE),
+    };
+    bytes.push(tag);
+    text(bytes, content);
 }
 
 #[cfg(test)]
