@@ -69,7 +69,7 @@ rules! {
     P2p2 = "P2P-2", "every send meets its receive, whatever NCCL can hold in between";
     P2p4 = "P2P-4", "count and type of a send are those of its receive";
     P2p5 = "P2P-5", "the buffers of a transfer are registered at both ends or at none";
-    P2p6 = "P2P-6", "no transfer waits for another of its group that may be launched after it";
+    P2p6 = "P2P-6", "no transfer waits for another of its group that may begin after it";
     Coll1 = "COLL-1", "every member launches each collective";
     Coll2 = "COLL-2", "the n-th collective of a communicator is of one kind on every rank";
     Coll3 = "COLL-3", "count, type, reduction and root agree on every rank";

@@ -131,7 +131,7 @@ pub struct Config {
     pub contended: BTreeSet<Object>,
     /// Kinds declared to commute although they do not: only for testing the tests.
     pub declared_commuting: BTreeSet<ObjectKind>,
-    /// Pairs of transfers that certainly make one launch, where that is not to be the platform's number: only for
+    /// Pairs of transfers that certainly progress together, where that is not to be the platform's number: only for
     /// testing with small groups.
     pub planned_together: Option<u32>,
     /// Operations left out: rank, thread, index.

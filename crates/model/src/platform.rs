@@ -162,9 +162,10 @@ impl Platform {
         }
     }
 
-    /// Sends and receives of a group on one communicator that certainly make one launch, counted as NCCL plans them:
-    /// a send and a receive in one. A batch of a channel has room for so many (`include/device.h:391`); how many
-    /// batches a launch has depends on channels and on budgets of bytes (`enqueue.cc:1184`, `1608-1610`).
+    /// Sends and receives of a group on one communicator that certainly progress together, counted as NCCL plans
+    /// them: a send and a receive in one, and only the first of each link. A batch of a channel has room for so many
+    /// (`include/device.h:391`), and later ones of a link are in a later batch (`enqueue.cc:121-150`). Which
+    /// batches wait for which depends on channels, and on budgets of bytes (`enqueue.cc:1184`, `1608-1610`).
     #[must_use]
     pub fn planned_together(self) -> u32 {
         match self {

@@ -122,10 +122,10 @@ pub enum Pick {
         /// All that was not measured to hang, or no more than was measured to finish.
         all: bool,
     },
-    /// Where NCCL cuts the transfers of a group into two launches. Nobody can force it or tell.
-    Cut {
-        /// Nowhere (0), or after the n-th place at which it may.
-        part: u32,
+    /// Whether transfers of a group that need not progress together do. Nobody can force it or tell.
+    InTurn {
+        /// They take turns.
+        all: bool,
     },
     /// A pool's history left nothing more behind (0) or a free segment of the n-th size.
     Havoc {

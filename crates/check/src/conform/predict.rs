@@ -281,7 +281,7 @@ pub(super) fn picks_of(
             PickOf::CommOrder => Pick::CommOrder { position: pick },
             PickOf::AddressReuse => Pick::AddressReuse { which: pick },
             PickOf::InFlight => Pick::InFlight { all: pick == 1 },
-            PickOf::Cut(..) => Pick::Cut { part: pick },
+            PickOf::InTurn => Pick::InTurn { all: pick == 1 },
             PickOf::Havoc(_) => Pick::Havoc { which: pick },
         })
         .collect()

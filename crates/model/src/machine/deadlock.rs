@@ -112,7 +112,7 @@ impl Machine {
             if !sink || component.iter().any(|n| nodes[*n].explained) {
                 continue;
             }
-            self.blame_cuts(state, &mut nodes, &component);
+            self.blame_parts(state, &mut nodes, &component);
             let first = component
                 .iter()
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
@@ -122,16 +122,16 @@ impl Machine {
         }
     }
 
-    /// Transfers that wait in a circle with a part of a group wait for the part that was cut off.
-    fn blame_cuts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
-        let cut = |n: &usize| match nodes[*n].who {
+    /// Transfers that wait in a circle with a part of a group wait for a part that comes later.
+    fn blame_parts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
+        let part = |n: &usize| match nodes[*n].who {
             Who::Stream(rank, at) => {
                 let head = state.ranks[rank.at()].streams[at].1.queue.front();
-                matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Cut)
+                matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Part)
             }
             Who::Thread(..) => false,
         };
-        if component.len() > 1 && component.iter().any(cut) {
+        if component.len() > 1 && component.iter().any(part) {
             for n in component.iter().filter(|n| nodes[**n].rule == Rule::P2p2).copied().collect::<Vec<_>>() {
                 nodes[n].rule = Rule::P2p6;
             }
@@ -600,7 +600,7 @@ impl Machine {
                     if component.len() > 1 {
                         text.push_str(": a cycle");
                         if rule == Rule::P2p6 {
-                            text.push_str(", once a group's transfers make two launches");
+                            text.push_str(", since transfers of a group take turns");
                         }
                     }
                 }

@@ -22,8 +22,9 @@ pub(crate) struct Decided {
     order: Vec<CommId>,
     /// What sends leave in flight, where this group is the first for which it matters.
     in_flight_bytes: Option<u64>,
-    /// Where its transfers are cut into launches.
-    cuts: Vec<(CommId, u32)>,
+    /// Whether transfers that need not progress together take turns, where this group is the first for which it
+    /// matters.
+    in_turn: Option<bool>,
 }
 
 impl Machine {
@@ -91,7 +92,7 @@ impl Machine {
     }
 
     /// The order of the communicators that register in this group, as a prefix of the hash order; what sends leave
-    /// in flight; and where transfers are cut into launches.
+    /// in flight; and whether transfers take turns.
     pub(crate) fn decide_group(
         &self,
         state: &State,
@@ -119,9 +120,8 @@ impl Machine {
         }
         let transfers = Self::grouped_transfers(state, rank, thread);
         let in_flight_bytes = self.decide_in_flight(state, rank, &transfers, picks)?;
-        let known = &state.ranks[rank.at()].threads[thread as usize].group.cuts;
-        let cuts = self.decide_cuts(rank, &transfers, known, picks)?;
-        Ok(Decided { order, in_flight_bytes, cuts })
+        let in_turn = self.decide_in_turn(state, rank, &transfers, picks)?;
+        Ok(Decided { order, in_flight_bytes, in_turn })
     }
 
     pub(crate) fn group_end(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
@@ -144,7 +144,7 @@ impl Machine {
             return;
         }
         let given = t.picks.clone();
-        let Decided { order, in_flight_bytes, cuts } = self
+        let Decided { order, in_flight_bytes, in_turn } = self
             .decide_group(state, rank, thread, &mut Picks { given: &given })
             .expect("polled before it runs");
         if order != state.shared.comm_order {
@@ -153,11 +153,12 @@ impl Machine {
         if in_flight_bytes.is_some() {
             state.shared_mut().in_flight_bytes = in_flight_bytes;
         }
+        if in_turn.is_some() {
+            state.shared_mut().in_turn = in_turn;
+        }
         if !given.is_empty() {
             // Decided for good: the end may have to meet other ranks, and then comes here again.
-            let t = &mut state.rank_mut(rank).threads[thread as usize];
-            t.group.cuts.clone_from(&cuts);
-            t.picks.clear();
+            state.rank_mut(rank).threads[thread as usize].picks.clear();
         }
         for (object, touch) in self.group_objects(state, rank, thread) {
             self.touch(state, rank, thread, object, touch);
@@ -203,7 +204,7 @@ impl Machine {
             let launch = Launch { companions, ..launch };
             self.enqueue_launch(state, rank, thread, launch);
         }
-        self.launch_transfers(state, rank, thread, (&transfers, &cuts));
+        self.launch_transfers(state, rank, thread, &transfers);
         state.rank_mut(rank).threads[thread as usize].group = Group::default();
         self.done(state, rank, thread, &[]);
     }

@@ -9,6 +9,7 @@ use super::contention::{Object, Touch};
 use super::state::{Access, Accessed, Expectation, Memory, State, whole};
 use super::value::{Buffer, MemoryId};
 use super::{Machine, locked};
+use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
 use crate::program::MemoryKind;
 use crate::rank::Rank;
@@ -59,6 +60,32 @@ impl Machine {
         let original = rank;
         let term = locked(&self.terms).intern(TermNode::Initial(original, buffer.name));
         self.write(state, rank, &Range::of(buffer), Content::Whole(term));
+    }
+
+    /// A buffer that was handed out behind other work may be used by now. What was written to it and is not
+    /// ordered before stays: nobody observes when the buffer was first its owner's.
+    pub(crate) fn fresh_behind(&self, state: &mut State, rank: Rank, buffer: &Buffer, now: &Clock) {
+        let Some(memory) = state.ranks[rank.at()].memory.get(&buffer.memory) else { return };
+        let mut free = vec![(buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes)];
+        for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
+            if now.after(written.actor, written.epoch) {
+                continue;
+            }
+            let (from, to) = (written.offset_bytes, written.offset_bytes + written.len_bytes);
+            let around = |(a, b): (u64, u64)| [(a, b.min(from)), (a.max(to), b)];
+            free = free.into_iter().flat_map(around).filter(|(a, b)| a < b).collect();
+        }
+        let term = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
+        for (from, to) in free {
+            let part = (from, to) != (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+            let term = if part {
+                locked(&self.terms).intern(TermNode::Part(term, from - buffer.offset_bytes, to - from))
+            } else {
+                term
+            };
+            let range = Range { memory: buffer.memory, offset_bytes: from, len_bytes: to - from };
+            self.write(state, rank, &range, Content::Whole(term));
+        }
     }
 
     /// What a range holds.

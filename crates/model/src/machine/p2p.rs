@@ -27,6 +27,16 @@ pub(crate) type Called = (CommId, Token, Arc<Transfer>);
 /// `ncclInvalidUsage`.
 const INVALID_USAGE: i32 = 5;
 
+/// How NCCL plans the pairs of a group on one communicator.
+struct Plan {
+    /// The pairs, in the order in which they are taken.
+    order: Vec<(usize, u32)>,
+    /// So many of them certainly progress together.
+    together: usize,
+    /// Whether luck decides if the others take turns.
+    luck: bool,
+}
+
 /// How the two halves of a transfer fit together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Halves {
@@ -105,7 +115,7 @@ impl Machine {
             self.arrive(state, rank, thread, Meeting::Link(link, handshake));
             return;
         }
-        self.launch_transfers(state, rank, thread, (&calls, &[]));
+        self.launch_transfers(state, rank, thread, &calls);
         self.done(state, rank, thread, &[]);
     }
 
@@ -297,67 +307,57 @@ impl Machine {
         }
     }
 
-    /// The pairs of a send and a receive in which NCCL plans transfers of one communicator: for each transfer the
-    /// position of its pair. The n-th transfers of all links come before the n+1-th, and of those the nearest first
-    /// (`enqueue.cc:1129-1236`); so an order of pairs is the same on both ends of a link.
-    fn planned(&self, comm: CommId, rank: Rank, transfers: &[&Transfer]) -> Vec<u32> {
-        let mut keys: Vec<(usize, u32)> = Vec::with_capacity(transfers.len());
-        for (at, transfer) in transfers.iter().enumerate() {
-            let link = transfer.link(comm, rank);
-            let same = |earlier: &&&Transfer| earlier.way == transfer.way && earlier.peer == transfer.peer;
-            keys.push((transfers[..at].iter().filter(same).count(), self.distance(link)));
-        }
-        let mut pairs = keys.clone();
-        pairs.sort_unstable();
-        pairs.dedup();
-        let position = |key| pairs.binary_search(key).expect("made of the same");
-        keys.iter().map(|key| u32::try_from(position(key)).expect("few transfers in a group")).collect()
+    /// For each transfer of a group on one communicator the pair of a send and a receive in which NCCL plans it: the
+    /// how-manieth of its link, and the distance between sender and receiver. Pairs are taken in this order
+    /// (`enqueue.cc:1129-1236`), which is the same on both ends of a link.
+    fn pairs(&self, comm: CommId, rank: Rank, transfers: &[Transfer]) -> Vec<(usize, u32)> {
+        let pair = |(at, transfer): (usize, &Transfer)| {
+            let same = |earlier: &&Transfer| earlier.way == transfer.way && earlier.peer == transfer.peer;
+            (transfers[..at].iter().filter(same).count(), self.distance(transfer.link(comm, rank)))
+        };
+        transfers.iter().enumerate().map(pair).collect()
     }
 
-    /// Where the end of a group cuts the transfers of each communicator. Each rank cuts by bytes of its own
-    /// (`enqueue.cc:1184`, `1608-1610`), so luck decides for each alone. More than one cut is not modelled.
-    pub(crate) fn decide_cuts(
+    /// Which pairs of a group progress together.
+    fn plan(&self, pairs: &[(usize, u32)]) -> Plan {
+        let mut order = pairs.to_vec();
+        order.sort_unstable();
+        order.dedup();
+        let most = self.config.planned_together.unwrap_or_else(|| self.config.platform.planned_together());
+        let firsts = order.iter().filter(|(nth, _)| *nth == 0).count();
+        let together = firsts.min(most as usize);
+        // Those of one distance use the same channels, one after the other.
+        let luck = order.len() > together && order.iter().any(|(_, distance)| *distance != order[0].1);
+        Plan { order, together, luck }
+    }
+
+    /// Whether transfers that need not progress together take turns, where the group is the first to ask. It is
+    /// decided once for a run. What NCCL does lies between the two, and differs from rank to rank; but who takes
+    /// turns waits for more, so a run that ends if all take turns ends in any case.
+    pub(crate) fn decide_in_turn(
         &self,
+        state: &State,
         rank: Rank,
         calls: &[Called],
-        known: &[(CommId, u32)],
         picks: &mut Picks<'_>,
-    ) -> Result<Vec<(CommId, u32)>, Poll> {
-        let together =
-            self.config.planned_together.unwrap_or_else(|| self.config.platform.planned_together());
-        let mut cuts = known.to_vec();
-        // A pair has two halves at most.
-        if calls.len() <= together as usize {
-            return Ok(cuts);
+    ) -> Result<Option<bool>, Poll> {
+        // The usual group: a pair or two.
+        if state.shared.in_turn.is_some() || calls.len() <= 2 {
+            return Ok(None);
         }
-        for comm in comms_of(calls) {
-            if cuts.iter().any(|(of, _)| *of == comm) {
-                continue;
-            }
-            let transfers: Vec<&Transfer> =
-                calls.iter().filter(|(of, ..)| *of == comm).map(|(_, _, transfer)| &**transfer).collect();
-            let link = |transfer: &&Transfer| transfer.link(comm, rank);
-            if transfers.iter().all(|transfer| link(transfer) == link(&transfers[0])) {
-                // Transfers of one link run one after the other anyway.
-                continue;
-            }
-            let pairs = self.planned(comm, rank, &transfers).into_iter().max().map_or(0, |last| last + 1);
-            if pairs > together {
-                let pick = picks.take(|| PickOf::Cut(comm, together), 0..=pairs - together)?;
-                cuts.push((comm, if pick == 0 { pairs } else { together + pick - 1 }));
-            }
+        let asks = comms_of(calls).into_iter().any(|comm| {
+            let own = calls.iter().filter(|(of, ..)| *of == comm);
+            let transfers: Vec<Transfer> = own.map(|(.., transfer)| Transfer::clone(transfer)).collect();
+            self.plan(&self.pairs(comm, rank, &transfers)).luck
+        });
+        if !asks {
+            return Ok(None);
         }
-        Ok(cuts)
+        Ok(Some(picks.take(|| PickOf::InTurn, 0..=1)? == 1))
     }
 
-    /// Launches transfers: once for each communicator, in one order on all ranks; twice where a group is cut.
-    pub(crate) fn launch_transfers(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (calls, cuts): (&[Called], &[(CommId, u32)]),
-    ) {
+    /// Launches transfers: for each communicator, in one order on all ranks, those of a group part by part.
+    pub(crate) fn launch_transfers(&self, state: &mut State, rank: Rank, thread: u32, calls: &[Called]) {
         let small = self.config.platform.small_transfer_bytes();
         if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
             self.sends.store(true, std::sync::atomic::Ordering::Relaxed);
@@ -382,10 +382,9 @@ impl Machine {
                 }
             }
             self.judge_collisions(state, rank, thread, &transfers);
-            let first = cuts.iter().find(|(of, _)| *of == comm).map_or(u32::MAX, |(_, pairs)| *pairs);
-            let (one, two) = self.parted(comm, rank, transfers, first);
-            let planned = if two.is_empty() { Planned::Whole } else { Planned::Cut };
-            for transfers in [one, two].into_iter().filter(|part| !part.is_empty()) {
+            let parts = self.parted(state, comm, rank, transfers);
+            let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
+            for transfers in parts {
                 let launch =
                     Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
                 self.launch_part(state, rank, thread, launch);
@@ -393,20 +392,25 @@ impl Machine {
         }
     }
 
-    /// The transfers of the first so many pairs, and the others.
+    /// The transfers of a group on one communicator in parts: each begins once the one before it is over.
     fn parted(
         &self,
+        state: &State,
         comm: CommId,
         rank: Rank,
         transfers: Vec<Transfer>,
-        pairs: u32,
-    ) -> (Vec<Transfer>, Vec<Transfer>) {
-        if pairs == u32::MAX {
-            return (transfers, Vec::new());
+    ) -> Vec<Vec<Transfer>> {
+        let pairs = self.pairs(comm, rank, &transfers);
+        let plan = self.plan(&pairs);
+        if plan.luck && state.shared.in_turn == Some(false) {
+            return vec![transfers];
         }
-        let planned = self.planned(comm, rank, &transfers.iter().collect::<Vec<_>>());
-        let mut planned = planned.into_iter();
-        transfers.into_iter().partition(|_| planned.next().is_some_and(|pair| pair < pairs))
+        let mut parts = vec![Vec::new(); plan.order.len().saturating_sub(plan.together) + 1];
+        for (transfer, pair) in transfers.into_iter().zip(pairs) {
+            let place = plan.order.binary_search(&pair).expect("made of the same");
+            parts[(place + 1).saturating_sub(plan.together)].push(transfer);
+        }
+        parts
     }
 
     /// Enqueues a launch in all its streams.

@@ -15,7 +15,7 @@ use super::contention::Object;
 use super::pool::Plan;
 use super::state::{State, Status, find};
 use super::thread::Next;
-use super::value::{CommId, Value};
+use super::value::Value;
 use super::{Expectations, Machine, Mode, ObjectKind};
 use crate::program::{FlagAct, Operand, Question, Verb};
 use crate::rank::{PlaceId, Rank, Thread, Token};
@@ -63,9 +63,8 @@ pub enum PickOf {
     AddressReuse,
     /// Whether NCCL can hold no more than was measured (0), or all but what was measured to hang.
     InFlight,
-    /// Whether the transfers of a group on a communicator make one launch (0), or two, the first with as many pairs
-    /// as certainly make one or with up to all but one.
-    Cut(CommId, u32),
+    /// Whether transfers of a group that need not progress together do (0) or take turns (1).
+    InTurn,
     /// What a pool's history left behind: nothing more (0) or a free segment of the n-th size.
     Havoc(Token),
 }

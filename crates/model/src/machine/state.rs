@@ -116,8 +116,6 @@ pub(crate) struct Group {
     /// What its end will return, because a call inside failed.
     pub(crate) failed: Option<i32>,
     pub(crate) calls: Vec<GroupCall>,
-    /// Where its end cuts the transfers of a communicator: how many pairs the first launch has.
-    pub(crate) cuts: Vec<(CommId, u32)>,
 }
 
 /// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
@@ -289,13 +287,13 @@ pub(crate) struct Transfer {
 /// What became of the transfers of a group on one communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Planned {
-    /// One launch.
+    /// They progress together.
     Whole,
-    /// Two, of which this is one.
-    Cut,
+    /// Some begin once others are over, and this is a part of them.
+    Part,
 }
 
-/// Transfers that one rank launches at once: those of a group on one communicator, part of them, or a single one.
+/// Transfers of one rank that progress together: those of a group on one communicator, part of them, or a single one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Transfers {
     pub(crate) comm: CommId,
@@ -752,6 +750,8 @@ pub(crate) struct Shared {
     pub(crate) in_flight: BTreeMap<Link, VecDeque<Message>>,
     /// Bytes of a link that can be in flight, once luck has decided.
     pub(crate) in_flight_bytes: Option<u64>,
+    /// Whether transfers of a group that need not progress together take turns, once luck has decided.
+    pub(crate) in_turn: Option<bool>,
     pub(crate) touches: Touches,
 }
 
@@ -769,6 +769,7 @@ impl Hash for Shared {
         self.comm_order.hash(state);
         self.in_flight.hash(state);
         self.in_flight_bytes.hash(state);
+        self.in_turn.hash(state);
     }
 }
 

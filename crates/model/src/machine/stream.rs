@@ -301,14 +301,21 @@ impl Machine {
         state.steps += 1;
         let r = state.rank_mut(rank);
         let head = r.streams[stream].1.queue.pop_front().expect("a ready stream has a head");
-        if let Work::Fresh(buffer) = &head.work {
-            self.fresh_contents(state, rank, buffer);
+        let clock = &mut r.streams[stream].1.clock;
+        if let (Work::Fresh(buffer), None) = (&head.work, head.replay) {
+            let mut now = clock.clone();
+            now.join(&head.issue);
+            self.fresh_behind(state, rank, buffer, &now);
             return;
         }
-        let clock = &mut r.streams[stream].1.clock;
         clock.tick();
         clock.join(&head.issue);
         match head.work {
+            // A graph may run on a stream that nothing orders after earlier users of the block.
+            Work::Fresh(buffer) => {
+                self.access(state, rank, stream, &buffer, Access::Write, head.op);
+                self.fresh_contents(state, rank, &buffer);
+            }
             Work::Kernel { name, reads, writes } => {
                 for buffer in &reads {
                     self.access(state, rank, stream, buffer, Access::Read, head.op);
@@ -349,7 +356,6 @@ impl Machine {
                     r.streams[stream].1.clock.join(&done);
                 }
             }
-            Work::Fresh(_) => unreachable!("nothing that anybody could wait for"),
             Work::Collective(_) | Work::Transfers(_) => {
                 unreachable!("what communicates runs on several ranks")
             }

@@ -150,12 +150,9 @@ impl Machine {
             PickOf::AddressReuse => "what is new gets a freed address back".to_owned(),
             PickOf::InFlight if pick == 0 => "NCCL holds no more of a send than was measured".to_owned(),
             PickOf::InFlight => "NCCL holds all of a send that was not measured to hang".to_owned(),
-            PickOf::Cut(comm, _) if pick == 0 => {
-                format!("the group's transfers on {} make one launch", self.comm_name(*comm))
-            }
-            PickOf::Cut(comm, together) => {
-                let (comm, first) = (self.comm_name(*comm), together + pick - 1);
-                format!("the group's transfers on {comm} make two launches, cut after {first}")
+            PickOf::InTurn if pick == 0 => "all transfers of a group progress together".to_owned(),
+            PickOf::InTurn => {
+                "transfers of a group take turns where they need not progress together".to_owned()
             }
             PickOf::Havoc(pool) if pick == 0 => {
                 format!("history leaves nothing more in {}", self.name(*pool))

@@ -20,7 +20,7 @@ pub(crate) enum Kind {
     CommOrder,
     AddressReuse,
     InFlight,
-    Cut,
+    InTurn,
     Havoc,
 }
 
@@ -36,7 +36,7 @@ impl Kind {
             Pick::CommOrder { .. } => Self::CommOrder,
             Pick::AddressReuse { .. } => Self::AddressReuse,
             Pick::InFlight { .. } => Self::InFlight,
-            Pick::Cut { .. } => Self::Cut,
+            Pick::InTurn { .. } => Self::InTurn,
             Pick::Havoc { .. } => Self::Havoc,
         }
     }
@@ -48,12 +48,11 @@ pub(crate) fn number(pick: &Pick) -> u32 {
         Pick::Choose { option } => *option,
         Pick::Fault { fails } => u32::from(*fails),
         Pick::Death { dies } => u32::from(*dies),
-        Pick::InFlight { all } => u32::from(*all),
+        Pick::InFlight { all } | Pick::InTurn { all } => u32::from(*all),
         Pick::Poll { done } => u32::from(*done),
         Pick::AddressOrder { position } | Pick::HashOrder { position } | Pick::CommOrder { position } => {
             *position
         }
-        Pick::Cut { part } => *part,
         Pick::AddressReuse { which } | Pick::Havoc { which } => *which,
     }
 }
