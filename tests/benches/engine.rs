@@ -10,7 +10,7 @@ use rankcheck::naive;
 use rankcheck::verify::{Options, verify};
 use rankcheck_model::{
     Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, MemoryKind, Operand, Place, PlaceId,
-    Rank, ReduceOp, Source, SourceError, Stretch, Symmetry, Token, Verb,
+    Rank, ReduceOp, Resources, Source, SourceError, Stretch, Symmetry, Token, Verb,
 };
 use rankcheck_tests::script::Script;
 
@@ -46,7 +46,11 @@ fn program(ranks: u32, rounds: u32, steps: u32, synchronize: bool) -> Arc<dyn So
     let (stream, label) = (s.name("default"), s.name("local"));
     let members: Arc<[Rank]> = (0..ranks).map(Rank).collect();
     for r in 0..ranks {
-        let comm = s.push(r, 0, Verb::CommInit { name: tp, members: Arc::clone(&members) });
+        let comm = s.push(
+            r,
+            0,
+            Verb::CommInit { name: tp, members: Arc::clone(&members), children: Resources::Own },
+        );
         let x = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
         let call = Collective {
             kind: CollectiveKind::AllReduce,

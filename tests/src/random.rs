@@ -95,7 +95,7 @@ pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
     for item in threads.iter_mut().flatten() {
         match item {
             Item::Do(Verb::CommSplit { name, .. }) => {
-                *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all) });
+                *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all), children: OWN });
             }
             // Memory of another rank is memory of one of them.
             Item::Do(verb @ (Verb::IpcOpen { .. } | Verb::Exchange { .. } | Verb::Expect { .. })) => {
@@ -126,8 +126,8 @@ impl Builder {
         (0..self.ranks).map(Rank).collect()
     }
 
-    fn init(&mut self, rank: u32, name: &str) -> Operand {
-        let verb = Verb::CommInit { name: self.script.name(name), members: self.all() };
+    fn init(&mut self, rank: u32, name: &str, children: Resources) -> Operand {
+        let verb = Verb::CommInit { name: self.script.name(name), members: self.all(), children };
         self.script.push(rank, 0, verb)
     }
 
@@ -155,9 +155,9 @@ impl Builder {
                 || uses(&p2p::KINDS);
         let memory = comm || uses(&[9, 11, 26, 30, 44, 53, 55]);
         for rank in 0..self.ranks {
-            let tp = if comm { self.init(rank, "tp") } else { Operand::Null };
+            let tp = if comm { self.init(rank, "tp", p2p::children(fragments)) } else { Operand::Null };
             self.comms.push(tp);
-            let ep = if uses(&[25, 39, 51]) { self.init(rank, "ep") } else { Operand::Null };
+            let ep = if uses(&[25, 39, 51]) { self.init(rank, "ep", OWN) } else { Operand::Null };
             self.others.push(ep);
             let a = if memory { self.memory(rank, "a", 4 * MIB, MemoryKind::Nccl) } else { Operand::Null };
             self.a.push(a);
@@ -215,7 +215,7 @@ impl Builder {
             5 => {
                 for r in 0..self.ranks {
                     if q % 3 != 0 || r != rank {
-                        self.init(r, "late");
+                        self.init(r, "late", OWN);
                     }
                 }
             }
@@ -289,11 +289,7 @@ impl Builder {
                         self.register(r, 0, self.b[r as usize].clone(), symmetric);
                     } else {
                         let comm = self.comms[r as usize].clone();
-                        self.script.push(
-                            r,
-                            0,
-                            Verb::CommSplit { comm, name, color: Some(0), resources: OWN },
-                        );
+                        self.script.push(r, 0, Verb::CommSplit { comm, name, color: Some(0) });
                     }
                 }
             }
@@ -523,14 +519,13 @@ impl Builder {
                     let then = vec![Verb::Exit { code }];
                     self.script.ask(r, thread, Question::Equal(agreed, Operand::Bool(false)), then);
                 } else {
-                    let comm =
-                        self.script.push(r, thread, Verb::CommInit { name, members: Arc::clone(&members) });
+                    let comm = self.script.push(
+                        r,
+                        thread,
+                        Verb::CommInit { name, members: Arc::clone(&members), children: OWN },
+                    );
                     if turn == 0 {
-                        self.script.push(
-                            r,
-                            thread,
-                            Verb::CommSplit { comm, name: label, color: Some(0), resources: OWN },
-                        );
+                        self.script.push(r, thread, Verb::CommSplit { comm, name: label, color: Some(0) });
                     }
                 }
             }

@@ -38,7 +38,7 @@ fn rounds_of_all_reduce() {
     let mut s = Script::new(ranks as usize);
     for r in 0..ranks {
         let name = s.name("tp");
-        let comm = s.push(r, 0, Verb::CommInit { name, members: all(ranks) });
+        let comm = s.push(r, 0, Verb::CommInit { name, members: all(ranks), children: Resources::Own });
         let x = s.name("x");
         let x = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
         for _ in 0..3 {
@@ -64,7 +64,7 @@ fn opposite_registration_order() {
     let mut s = Script::new(ranks as usize);
     for r in 0..ranks {
         let name = s.name("tp");
-        let comm = s.push(r, 0, Verb::CommInit { name, members: all(ranks) });
+        let comm = s.push(r, 0, Verb::CommInit { name, members: all(ranks), children: Resources::Own });
         let (a, b) = (s.name("a"), s.name("b"));
         let a = s.push(r, 0, Verb::MemAlloc { name: a, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
         let b = s.push(r, 0, Verb::MemAlloc { name: b, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
@@ -173,7 +173,7 @@ fn the_root_of_a_broadcast_may_run_ahead() {
     let (name, x, key, stream) = (s.name("tp"), s.name("x"), s.name("k"), s.name("default"));
     s.push(0, 0, Verb::StoreSet { key, value: Operand::Int(0) });
     for r in 0..2 {
-        let comm = s.push(r, 0, Verb::CommInit { name, members: all(2) });
+        let comm = s.push(r, 0, Verb::CommInit { name, members: all(2), children: Resources::Own });
         let buffer = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
         if r == 1 {
             let got = s.push(1, 0, Verb::StoreGet { key });
@@ -230,7 +230,8 @@ fn a_group_against_single_registrations_holds_in_one_hash_order() {
     for r in 0..2 {
         let (tp, ep, x) = (s.name("tp"), s.name("ep"), s.name("x"));
         let memory = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
-        let comms = [tp, ep].map(|name| s.push(r, 0, Verb::CommInit { name, members: all(2) }));
+        let comms = [tp, ep]
+            .map(|name| s.push(r, 0, Verb::CommInit { name, members: all(2), children: Resources::Own }));
         if r == 0 {
             s.push(r, 0, Verb::GroupStart);
         }
@@ -278,7 +279,7 @@ fn a_free_may_come_between_the_call_and_the_return_of_a_registration() {
     let tp = s.name("tp");
     for (rank, (name, len_bytes)) in [("a", 4 << 20), ("b", 8 << 20)].into_iter().enumerate() {
         let rank = u32::try_from(rank).expect("two ranks");
-        let comm = s.push(rank, 0, Verb::CommInit { name: tp, members: all(2) });
+        let comm = s.push(rank, 0, Verb::CommInit { name: tp, members: all(2), children: Resources::Own });
         let name = s.name(name);
         let memory = s.push(rank, 0, Verb::MemAlloc { name, len_bytes, memory: MemoryKind::Nccl });
         if rank == 0 {
@@ -300,7 +301,7 @@ fn a_free_races_with_a_kernel_that_comes_through_a_window() {
     let (tp, a, b) = (s.name("tp"), s.name("a"), s.name("b"));
     let flags = WindowFlags::CollSymmetric;
     for r in 0..2 {
-        let comm = s.push(r, 0, Verb::CommInit { name: tp, members: all(2) });
+        let comm = s.push(r, 0, Verb::CommInit { name: tp, members: all(2), children: Resources::Own });
         let [a, b] = [a, b]
             .map(|name| s.push(r, 0, Verb::MemAlloc { name, len_bytes: 4 << 20, memory: MemoryKind::Nccl }));
         let order = if r == 0 { [&b, &a] } else { [&a, &b] };

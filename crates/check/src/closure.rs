@@ -43,8 +43,8 @@ use std::sync::atomic::Ordering;
 
 use rankcheck_model::{
     Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, FlagAct, MapOrder, MemoryKind,
-    Operand, Place, PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch,
-    Symmetry, Test, TieBreak, Token, Verb, WindowFlags,
+    Operand, Place, PlaceId, Question, Rank, ReduceOp, Resources, SizeClasses, Slot, Source, SourceError,
+    Stretch, Symmetry, Test, TieBreak, Token, Verb, WindowFlags,
 };
 
 use crate::explore::{Bounds, explore};
@@ -255,7 +255,7 @@ impl RankProgram {
         }
         let members = ranks.iter().copied().map(Rank).collect();
         let name = self.token(name);
-        Held(self.record_slot(Verb::CommInit { name, members }))
+        Held(self.record_slot(Verb::CommInit { name, members, children: Resources::Own }))
     }
 
     /// A pool that takes one segment of `ncclMemAlloc` for each request.

@@ -291,13 +291,13 @@ pub struct Operation {
     pub index: u32,
 }
 
-/// Whether a split communicator has channels of its own.
+/// Whether communicators split from one have channels of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resources {
     /// Its own.
     Own,
-    /// `splitShare`: the parent's, whose launches it is ordered with.
+    /// `splitShare` of the parent: the parent's, whose launches theirs are ordered with.
     Shared,
 }
 
@@ -488,6 +488,8 @@ pub enum Verb {
         name: Token,
         /// World ranks, in communicator order.
         members: Arc<[Rank]>,
+        /// What splits of it use, and splits of these. NCCL asks the parent (`init.cc:3109-3131`).
+        children: Resources,
     },
     /// `ncclCommSplit`: a set-up event of the parent. Produces the child, or null without a color.
     CommSplit {
@@ -497,8 +499,6 @@ pub enum Verb {
         name: Token,
         /// Members with equal colors share a child.
         color: Option<i64>,
-        /// Whose channels it uses.
-        resources: Resources,
     },
     /// `ncclCommDestroy`.
     CommDestroy {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rankcheck_model::{Dtype, FlagAct, Rank, Test};
+use rankcheck_model::{Dtype, FlagAct, Rank, Resources, Test};
 use rankcheck_real::case::{At, CallFailed, Case, Comms, Ended, Forced, Host, Inspect, RankReport, Vote};
 use rankcheck_real::ffi::process;
 use rankcheck_real::flag::{Tried, Words};
@@ -138,7 +138,7 @@ impl Mock {
                 let next = notes.inits.entry(name.clone()).or_default();
                 let nth = std::mem::replace(next, *next + 1);
                 drop(notes);
-                let ticket = self.host.init(name, nth, &members)?;
+                let ticket = self.host.init(name, nth, &members, Resources::Own)?;
                 let own = (members[0] == self.rank).then(|| vec![42]);
                 let unique = self.host.unique_id(&ticket, own)?;
                 Some(format!("{} {:?} {unique:?}", ticket.id, ticket.comms))

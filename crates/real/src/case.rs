@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankcheck_model::{Dtype, Rank};
+use rankcheck_model::{Dtype, Rank, Resources};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
@@ -261,7 +261,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// If the connection to the others is gone.
-    fn init(&self, name: &str, nth: u32, members: &[Rank]) -> Result<CommTicket, Error>;
+    fn init(&self, name: &str, nth: u32, members: &[Rank], children: Resources) -> Result<CommTicket, Error>;
     /// The first member hands the unique id of a new communicator to the others, who get it here.
     ///
     /// # Errors
@@ -343,6 +343,8 @@ pub struct CommTicket {
     pub id: u64,
     /// Members, in communicator order.
     pub members: Vec<Rank>,
+    /// What splits of it use.
+    pub children: Resources,
     /// Whether the members still have it from an earlier case, or make it now.
     pub comms: Comms,
 }

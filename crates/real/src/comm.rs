@@ -1,6 +1,6 @@
 //! A communicator: made by all its members together, matched by order afterwards.
 //!
-//! Not here: nonblocking communicators, splits that share resources.
+//! Not here: nonblocking communicators.
 
 use std::ffi::c_int;
 
@@ -38,26 +38,33 @@ pub enum Color {
 const NO_COLOR: c_int = -1;
 
 impl Comm {
-    /// `ncclCommInitRank`. Blocks until every member calls it with the same id, without a timeout.
+    /// `ncclCommInitRank`, or with a configuration where children are to share its channels. Blocks until every
+    /// member calls it with the same id, without a timeout.
     ///
     /// # Errors
     /// [`Error::Nccl`], or [`Error::InsideGroup`].
-    pub fn init_rank(device: &Device, id: &UniqueId, rank: u32, size: u32) -> Result<Self, Error> {
-        nccl::Comm::init_rank(device, id, rank, size).map(|owner| Self { owner, rank, size })
+    pub fn init_rank(
+        device: &Device,
+        id: &UniqueId,
+        rank: u32,
+        size: u32,
+        children: Resources,
+    ) -> Result<Self, Error> {
+        nccl::Comm::init_rank(device, id, (rank, size), children).map(|owner| Self { owner, rank, size })
     }
 
-    /// `ncclCommSplit`, in the parent's order, on channels of its own or the parent's; nothing without a color. Blocks until every member calls it,
-    /// without a timeout.
+    /// `ncclCommSplit`, in the parent's order, on channels of its own or the parent's, as the parent was made;
+    /// nothing without a color. Blocks until every member calls it, without a timeout.
     ///
     /// # Errors
     /// [`Error::Nccl`], or [`Error::InsideGroup`].
-    pub fn split(&self, color: Color, resources: Resources) -> Result<Option<Self>, Error> {
+    pub fn split(&self, color: Color) -> Result<Option<Self>, Error> {
         let color = match color {
             Color::Nothing => NO_COLOR,
             Color::Of(color) => color,
         };
         let key = c_int::try_from(self.rank).expect("NCCL numbers its members with a C int");
-        let Some(owner) = self.owner.split(color, key, resources)? else { return Ok(None) };
+        let Some(owner) = self.owner.split(color, key)? else { return Ok(None) };
         let (rank, size) = (owner.user_rank()?, owner.count()?);
         Ok(Some(Self { owner, rank, size }))
     }

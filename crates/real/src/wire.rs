@@ -10,7 +10,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use rankcheck_model::Rank;
+use rankcheck_model::{Rank, Resources};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -109,7 +109,7 @@ pub(crate) enum FromWorker {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
-    Init { name: String, nth: u32, members: Vec<Rank> },
+    Init { name: String, nth: u32, members: Vec<Rank>, children: Resources },
     UniqueId { ticket: u64, own: Option<Vec<u8>> },
     Agree { members: Vec<Rank>, nth: u32, vote: Vote },
     StoreSet { key: String, value: serde_json::Value },

@@ -12,7 +12,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rankcheck_model::Rank;
+use rankcheck_model::{Rank, Resources};
 use serde_json::Value;
 
 use crate::Error;
@@ -273,8 +273,8 @@ impl Host for Line {
         self.send(&FromWorker::Leave { thread, index });
     }
 
-    fn init(&self, name: &str, nth: u32, members: &[Rank]) -> Result<CommTicket, Error> {
-        let request = Request::Init { name: name.to_owned(), nth, members: members.to_vec() };
+    fn init(&self, name: &str, nth: u32, members: &[Rank], children: Resources) -> Result<CommTicket, Error> {
+        let request = Request::Init { name: name.to_owned(), nth, members: members.to_vec(), children };
         let answer = self.ask(request)?;
         if let Answer::Comm(ticket) = answer { Ok(ticket) } else { Err(unfit(&answer)) }
     }

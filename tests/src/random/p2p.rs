@@ -6,10 +6,16 @@ use std::sync::Arc;
 
 use rankcheck_model::{Dtype, Entry, Operand, Operation, Resources, Transfer, Verb, Way, WindowFlags};
 
-use super::{Builder, MIB, slice};
+use super::{Builder, Fragment, MIB, slice};
 
 /// The kinds of these fragments.
 pub(super) const KINDS: [u8; 9] = [45, 46, 47, 48, 49, 50, 51, 52, super::MANY];
+
+/// What splits of the communicator of these fragments use: one of them says so.
+pub(super) fn children(fragments: &[Fragment]) -> Resources {
+    let shared = |fragment: &Fragment| fragment.0 % super::KINDS == 49 && fragment.2.is_multiple_of(2);
+    if fragments.iter().any(shared) { Resources::Shared } else { Resources::Own }
+}
 
 impl Builder {
     pub(super) fn transfers(&mut self, kind: u8, rank: u32, thread: u32, (q, s): (u8, u8)) {
@@ -18,7 +24,7 @@ impl Builder {
             46 => self.ring(rank, q, s),
             47 => self.behind(rank, q, s),
             48 => self.registered_pair(rank, q, s),
-            49 => self.shared_channels(rank, q, s),
+            49 => self.shared_channels(rank, s),
             50 => self.pair_of_threads(rank, q, s),
             51 => self.overlapping(rank, q, s),
             52 => self.head_to_head(rank, q, s),
@@ -160,14 +166,13 @@ impl Builder {
         self.push_half(other, 0, received);
     }
 
-    /// Parent and child, with one set of channels or two, on two streams.
-    fn shared_channels(&mut self, rank: u32, q: u8, s: u8) {
-        let resources = if q.is_multiple_of(2) { Resources::Shared } else { Resources::Own };
+    /// Parent and child, with one set of channels or two ([`children`]), on two streams.
+    fn shared_channels(&mut self, rank: u32, s: u8) {
         let name = self.script.name("child");
         let other = self.next(rank);
         for r in 0..self.ranks {
             let comm = self.comms[r as usize].clone();
-            let verb = Verb::CommSplit { comm, name, color: Some(0), resources };
+            let verb = Verb::CommSplit { comm, name, color: Some(0) };
             let child = self.script.push(r, 0, verb);
             if r != rank && r != other {
                 continue;

@@ -111,7 +111,8 @@ fn recorded(machine: &Machine, state: &State) -> Result<Vec<Recorded>, SourceErr
 
 /// An operation with all its operands, in names that do not depend on the order of evaluation.
 fn described(machine: &Machine, verb: &Verb, entries: &[u32]) -> String {
-    let text = format!("{verb:?}");
+    // What operations could not say once is left out where it says nothing new: older observations stay good.
+    let text = format!("{verb:?}").replace(", children: Own", "");
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
     while let Some(at) = ["Token(", "Entry("].iter().filter_map(|kind| rest.find(kind)).min() {

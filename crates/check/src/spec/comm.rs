@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rankcheck_model::{
     Collective, CollectiveKind, Declared, Dtype, MapOrder, MemoryKind, Operand, Question, ReduceOp,
-    Resources, SizeClasses, TieBreak, Transfer, Verb, Way, WindowFlags,
+    SizeClasses, TieBreak, Transfer, Verb, Way, WindowFlags,
 };
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
@@ -208,7 +208,6 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         this: Value<'v>,
         name: &str,
         color: Option<Value<'v>>,
-        #[starlark(default = false)] share: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let color = match color.filter(|color| !color.is_none()) {
@@ -219,8 +218,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
             None => None,
         };
         let name = Evaluation::of(eval)?.token(name);
-        let resources = if share { Resources::Shared } else { Resources::Own };
-        let verb = Verb::CommSplit { comm: comm(this)?, name, color, resources };
+        let verb = Verb::CommSplit { comm: comm(this)?, name, color };
         Ok(Noun::Comm(record_slot(eval, verb)?).alloc(eval.heap()))
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use allocative::Allocative;
-use rankcheck_model::{MemoryKind, Operand, Question, Rank, Verb};
+use rankcheck_model::{MemoryKind, Operand, Question, Rank, Resources, Verb};
 use starlark::any::ProvidesStaticType;
 use starlark::environment::{Methods, MethodsBuilder, MethodsStatic};
 use starlark::eval::Evaluator;
@@ -375,13 +375,16 @@ fn together(builder: &mut MethodsBuilder) {
         #[starlark(this)] _this: &RankValue,
         name: &str,
         ranks: Value<'v>,
+        #[starlark(default = false)] split_share: bool,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         if ranks.is_none() {
             return Err(expected("ranks", "a list of rank numbers", ranks));
         }
         let (name, members) = (token(eval, name)?, members(eval, Some(ranks))?);
-        Ok(Noun::Comm(record_slot(eval, Verb::CommInit { name, members })?).alloc(eval.heap()))
+        let children = if split_share { Resources::Shared } else { Resources::Own };
+        let verb = Verb::CommInit { name, members, children };
+        Ok(Noun::Comm(record_slot(eval, verb)?).alloc(eval.heap()))
     }
 
     fn barrier<'v>(

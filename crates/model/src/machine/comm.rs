@@ -20,7 +20,7 @@ use super::value::{Address, CommId, Value};
 use super::{CommInfo, Connections, Machine};
 use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
-use crate::program::{Operand, Resources, Verb, WindowFlags};
+use crate::program::{Op, Operand, Resources, Verb, WindowFlags};
 use crate::rank::{Rank, Token};
 
 /// Whether a map or list of the rank holds the address of a communicator.
@@ -39,7 +39,7 @@ fn remembers(rank: &RankState, comm: CommId) -> bool {
 /// A set-up event, as a waiting thread entered it.
 pub(crate) enum Setup {
     Register { memory: Value, flags: WindowFlags, op: OpRef },
-    Split { name: Token, color: Option<i64>, resources: Resources, op: OpRef },
+    Split { name: Token, color: Option<i64>, op: OpRef },
 }
 
 impl Setup {
@@ -286,7 +286,13 @@ impl Machine {
                 let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
-                    self.enter(state, *rank, *thread, (comm, comm));
+                    let t = &state.ranks[rank.at()].threads[*thread as usize];
+                    let Next::Op(Op { verb: Verb::CommInit { children, .. }, .. }) = t.next_in(&t.stretch)
+                    else {
+                        unreachable!("all enter the init")
+                    };
+                    let children = *children;
+                    self.enter(state, *rank, *thread, (comm, comm), children);
                     if self.config.connections == Connections::Made {
                         let view = self.view_mut(state, *rank, comm);
                         view.connected = true;
@@ -332,12 +338,19 @@ impl Machine {
     }
 
     /// A thread of the rank comes out of an init or split with a communicator of this family.
-    fn enter(&self, state: &mut State, rank: Rank, thread: u32, (comm, family): (CommId, CommId)) {
+    fn enter(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (comm, family): (CommId, CommId),
+        children: Resources,
+    ) {
         let size = self.members(comm).len();
         let r = state.rank_mut(rank);
         let promised = r.promised.iter().position(|(to, _)| *to == thread);
         let address = promised.map_or(comm, |at| r.promised.remove(at).1);
-        r.views.push((comm, View::new(size, family, address)));
+        r.views.push((comm, View::new(size, (family, children), address)));
         if family == comm {
             r.turns.push((comm, Turns::default()));
         }
@@ -369,9 +382,7 @@ impl Machine {
             Verb::Register { memory, flags, .. } => {
                 Setup::Register { memory: Self::value(state, rank, memory), flags: *flags, op: op_ref }
             }
-            Verb::CommSplit { name, color, resources, .. } => {
-                Setup::Split { name: *name, color: *color, resources: *resources, op: op_ref }
-            }
+            Verb::CommSplit { name, color, .. } => Setup::Split { name: *name, color: *color, op: op_ref },
             _ => {
                 let first = t.group.calls.iter().find_map(|call| match call {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
@@ -423,7 +434,7 @@ impl Machine {
             Setup::Register { .. } => None,
         };
         for ((rank, thread), event) in here.iter().zip(events) {
-            let Setup::Split { name, resources, .. } = event else { unreachable!("all are splits") };
+            let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
             let Some(mine) = color(event) else {
                 self.done(state, *rank, *thread, &[Value::Null]);
                 continue;
@@ -431,11 +442,12 @@ impl Machine {
             let members =
                 here.iter().zip(events).filter(|(_, e)| color(e) == Some(mine)).map(|(h, _)| h.0).collect();
             let child = self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members });
-            let family = match resources {
+            let children = self.view(state, *rank, comm).map_or(Resources::Own, |parent| parent.children);
+            let family = match children {
                 Resources::Own => child,
                 Resources::Shared => self.family(state, *rank, comm),
             };
-            self.enter(state, *rank, *thread, (child, family));
+            self.enter(state, *rank, *thread, (child, family), children);
             self.done(state, *rank, *thread, &[Value::Comm(child)]);
         }
     }

@@ -20,8 +20,8 @@ use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
 use crate::platform::KernelPath;
 use crate::program::{
-    Answer, Collective, CollectiveKind, Declared, Dtype, FlagAct, MemoryKind, ReduceOp, SizeClasses, Stretch,
-    TieBreak, Way, WindowFlags,
+    Answer, Collective, CollectiveKind, Declared, Dtype, FlagAct, MemoryKind, ReduceOp, Resources,
+    SizeClasses, Stretch, TieBreak, Way, WindowFlags,
 };
 use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
@@ -471,6 +471,8 @@ pub(crate) struct View {
     pub(crate) size: usize,
     /// The communicator whose channels it uses: itself, unless a split shares the parent's.
     pub(crate) family: CommId,
+    /// What communicators split from it use.
+    pub(crate) children: Resources,
     /// Set-up events entered.
     pub(crate) setups: u32,
     /// The communicator that was the first at its address.
@@ -490,10 +492,11 @@ pub(crate) struct View {
 
 impl View {
     /// A communicator that was just entered.
-    pub(crate) fn new(size: usize, family: CommId, address: CommId) -> Self {
+    pub(crate) fn new(size: usize, (family, children): (CommId, Resources), address: CommId) -> Self {
         Self {
             size,
             family,
+            children,
             setups: 0,
             address,
             connected: false,

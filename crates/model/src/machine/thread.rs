@@ -359,7 +359,7 @@ impl Machine {
                 }
                 self.done(state, rank, thread, &[]);
             }
-            Verb::CommInit { name, members } => self.comm_init(state, rank, thread, *name, members, op),
+            Verb::CommInit { name, members, .. } => self.comm_init(state, rank, thread, *name, members, op),
             Verb::CommSplit { comm, .. } => self.comm_split(state, rank, thread, comm, op),
             Verb::CommDestroy { comm } => self.comm_destroy(state, rank, thread, comm, op),
             Verb::Register { comm, memory, flags } => {

@@ -32,6 +32,7 @@ impl Thread<'_, '_> {
         verb: &Verb,
         name: Token,
         members: &Arc<[Rank]>,
+        children: Resources,
     ) -> Result<Value, Stop> {
         let Some(position) = members.iter().position(|member| *member == self.run.rank) else {
             return Ok(Value::Null);
@@ -51,7 +52,7 @@ impl Thread<'_, '_> {
         let words = self.words(verb);
         self.end_turn()?;
         let made = self.inside(&words, WaitsFor::Hosts, |thread| {
-            let ticket = thread.run.host.init(&name, nth, members)?;
+            let ticket = thread.run.host.init(&name, nth, members, children)?;
             thread.communicator(&ticket, position)
         });
         let Some((comm, kept)) = self.noted(&call, made)? else { return Ok(Value::Null) };
@@ -73,7 +74,7 @@ impl Thread<'_, '_> {
         let id = UniqueId::from_bytes(&bytes).ok_or_else(|| Error::Malformed { what: what() })?;
         let member = u32::try_from(position).expect("few members");
         let size = u32::try_from(ticket.members.len()).expect("few members");
-        let comm = Comm::init_rank(&self.device, &id, member, size)?;
+        let comm = Comm::init_rank(&self.device, &id, member, size, ticket.children)?;
         if run.case.comms == Comms::Fresh {
             return Ok((Arc::new(comm), Kept::Ours));
         }
@@ -122,7 +123,7 @@ impl Thread<'_, '_> {
         verb: &Verb,
         comm: &Operand,
         name: Token,
-        (color, resources): (Option<i64>, Resources),
+        color: Option<i64>,
     ) -> Result<Value, Stop> {
         let Some((_, parent, comm)) = self.usable(comm) else {
             self.failed("split".to_owned(), INVALID_ARGUMENT, None);
@@ -132,8 +133,7 @@ impl Thread<'_, '_> {
         self.end_turn()?;
         // What is no C int is no color either; NCCL refuses negative ones.
         let color = color.map_or(Color::Nothing, |color| Color::Of(i32::try_from(color).unwrap_or(-2)));
-        let child =
-            self.inside(&words, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.split(color, resources)));
+        let child = self.inside(&words, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.split(color)));
         let Some(Some(child)) = self.noted(&format!("{parent}.split"), child)? else {
             return Ok(Value::Null);
         };

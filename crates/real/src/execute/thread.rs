@@ -334,10 +334,10 @@ impl Thread<'_, '_> {
                 self.run.shared.inspect.reached(&self.run.source.token(*label));
                 nothing
             }
-            Verb::CommInit { name, members } => self.comm_init(verb, *name, members).map(Some),
-            Verb::CommSplit { comm, name, color, resources } => {
-                self.comm_split(verb, comm, *name, (*color, *resources)).map(Some)
+            Verb::CommInit { name, members, children } => {
+                self.comm_init(verb, *name, members, *children).map(Some)
             }
+            Verb::CommSplit { comm, name, color } => self.comm_split(verb, comm, *name, *color).map(Some),
             Verb::CommDestroy { comm } => self.comm_destroy(verb, comm).and(nothing),
             Verb::Register { comm, memory, flags } => self.register(verb, comm, memory, *flags).map(Some),
             Verb::Deregister { comm, window } => self.deregister(verb, comm, window).and(nothing),

@@ -213,6 +213,7 @@ pub struct Comm {
 }
 
 /// `NCCL_CONFIG_INITIALIZER` of NCCL 2.28 with `splitShare`: all else is undefined, so that the default is taken.
+/// NCCL asks the parent of a split, not the child (`init.cc:3109-3131`).
 fn sharing() -> sys::ncclConfig_v22800 {
     const MAGIC: c_uint = 0xcafe_beef;
     const VERSION: c_uint = 22_800;
@@ -243,39 +244,46 @@ impl Comm {
         self.raw.as_ptr().addr()
     }
 
-    pub(crate) fn init_rank(_device: &Device, id: &UniqueId, rank: u32, size: u32) -> Result<Self, Error> {
-        const CALL: &str = "ncclCommInitRank";
-        outside_group(CALL)?;
-        let invalid = Error::Nccl { call: CALL, code: sys::ncclResult_t::ncclInvalidArgument as u32 };
+    pub(crate) fn init_rank(
+        _device: &Device,
+        id: &UniqueId,
+        (rank, size): (u32, u32),
+        children: Resources,
+    ) -> Result<Self, Error> {
+        let call = match children {
+            Resources::Own => "ncclCommInitRank",
+            Resources::Shared => "ncclCommInitRankConfig",
+        };
+        outside_group(call)?;
+        let invalid = Error::Nccl { call, code: sys::ncclResult_t::ncclInvalidArgument as u32 };
         let (Ok(rank), Ok(size)) = (c_int::try_from(rank), c_int::try_from(size)) else {
             return Err(invalid);
         };
         let mut raw = ptr::null_mut();
-        // SAFETY: `raw` is valid for a write and, outside a group, is written before the call returns.
-        check(CALL, unsafe { sys::ncclCommInitRank(&raw mut raw, size, id.0, rank) })?;
+        let mut config = sharing();
+        // SAFETY: `raw` is valid for a write and, outside a group and with a blocking communicator, is written
+        // before the call returns; `config` outlives the call, which copies it.
+        let result = unsafe {
+            match children {
+                Resources::Own => sys::ncclCommInitRank(&raw mut raw, size, id.0, rank),
+                Resources::Shared => {
+                    sys::ncclCommInitRankConfig(&raw mut raw, size, id.0, rank, &raw mut config)
+                }
+            }
+        };
+        check(call, result)?;
         NonNull::new(raw).map(|raw| Self { raw }).ok_or(invalid)
     }
 
-    /// `ncclCommSplit`, with `splitShare` where the parent's channels are to be used; nothing for a member
-    /// without a color.
-    pub(crate) fn split(
-        &self,
-        color: c_int,
-        key: c_int,
-        resources: Resources,
-    ) -> Result<Option<Self>, Error> {
+    /// `ncclCommSplit` with the parent's configuration; nothing for a member without a color.
+    pub(crate) fn split(&self, color: c_int, key: c_int) -> Result<Option<Self>, Error> {
         const CALL: &str = "ncclCommSplit";
         outside_group(CALL)?;
         let mut raw = ptr::null_mut();
-        let mut sharing = sharing();
-        let config = match resources {
-            Resources::Own => ptr::null_mut(),
-            Resources::Shared => &raw mut sharing,
-        };
         // SAFETY: the communicator lives; `raw` is valid for a write and, outside a group and with a blocking
-        // communicator, is written before the call returns; `config` is null, for which the parent's is taken,
-        // or points to a configuration that outlives the call, which copies it.
-        let result = unsafe { sys::ncclCommSplit(self.raw.as_ptr(), color, key, &raw mut raw, config) };
+        // communicator, is written before the call returns; for a null configuration the parent's is taken.
+        let result =
+            unsafe { sys::ncclCommSplit(self.raw.as_ptr(), color, key, &raw mut raw, ptr::null_mut()) };
         check(CALL, result)?;
         Ok(NonNull::new(raw).map(|raw| Self { raw }))
     }

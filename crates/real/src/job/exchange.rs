@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rankcheck_model::Rank;
+use rankcheck_model::{Rank, Resources};
 use serde_json::Value;
 
 use crate::case::{At, CommTicket, Comms, Vote};
@@ -29,8 +29,9 @@ pub(super) struct Asker {
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     next: u64,
-    /// By members: what earlier cases left, in the order in which they asked for them.
-    kept: BTreeMap<Vec<Rank>, Vec<Kept>>,
+    /// By members, and by whether children share its channels: what earlier cases left, in the order in which they
+    /// asked for them.
+    kept: BTreeMap<(Vec<Rank>, Resources), Vec<Kept>>,
 }
 
 /// A communicator that lives on in the processes that made it.
@@ -67,7 +68,7 @@ impl Tickets {
 /// Members of an init in communicator order, name and number; or of an agreement.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Meeting {
-    Init(String, u32, Vec<Rank>),
+    Init(String, u32, Vec<Rank>, Resources),
     Agree(Vec<Rank>, u32),
     Gather(Vec<Rank>, u32),
 }
@@ -75,7 +76,7 @@ enum Meeting {
 impl Meeting {
     fn members(&self) -> &[Rank] {
         match self {
-            Self::Init(_, _, members) | Self::Agree(members, _) | Self::Gather(members, _) => members,
+            Self::Init(_, _, members, _) | Self::Agree(members, _) | Self::Gather(members, _) => members,
         }
     }
 }
@@ -113,7 +114,7 @@ pub(super) struct Exchange<'a> {
     /// Who has come, and what they brought.
     here: BTreeMap<Meeting, Vec<(Asker, Value)>>,
     /// Communicators of this case by members, in the order in which they were met for.
-    met: BTreeMap<Vec<Rank>, Vec<u64>>,
+    met: BTreeMap<(Vec<Rank>, Resources), Vec<u64>>,
     unique_ids: BTreeMap<u64, Vec<u8>>,
     store: BTreeMap<String, Value>,
     /// Flags, in the order of their words.
@@ -156,8 +157,8 @@ impl<'a> Exchange<'a> {
     /// Takes a request; all answers that it makes possible, its own among them if it need not wait.
     pub(super) fn ask(&mut self, asker: Asker, request: Request) -> Vec<(Asker, Answer)> {
         match request {
-            Request::Init { name, nth, members } => {
-                self.meet(Meeting::Init(name, nth, members), asker, Value::Null)
+            Request::Init { name, nth, members, children } => {
+                self.meet(Meeting::Init(name, nth, members, children), asker, Value::Null)
             }
             Request::Agree { members, nth, vote } => {
                 self.meet(Meeting::Agree(members, nth), asker, Value::Bool(vote == Vote::Yes))
@@ -222,9 +223,9 @@ impl<'a> Exchange<'a> {
         if self.comms == Comms::Fresh {
             return;
         }
-        for (members, ids) in self.met {
+        for ((members, children), ids) in self.met {
             let workers: Vec<u64> = members.iter().map(|rank| self.workers[rank.at()]).collect();
-            let kept = self.tickets.kept.entry(members).or_default();
+            let kept = self.tickets.kept.entry((members, children)).or_default();
             for id in ids {
                 if kept.iter().all(|kept| kept.id != id) {
                     kept.push(Kept { id, workers: workers.clone() });
@@ -249,7 +250,7 @@ impl<'a> Exchange<'a> {
         }
         let here = self.here.remove(&meeting).expect("it was entered above");
         let answer = match meeting {
-            Meeting::Init(_, _, members) => Answer::Comm(self.ticket(members)),
+            Meeting::Init(_, _, members, children) => Answer::Comm(self.ticket(members, children)),
             Meeting::Agree(..) => {
                 let all = here.iter().all(|(_, vote)| *vote == Value::Bool(true));
                 Answer::Agreed(if all { Vote::Yes } else { Vote::No })
@@ -265,10 +266,11 @@ impl<'a> Exchange<'a> {
 
     /// The communicator of a meeting: in a warm case the one that the same members kept longest among those
     /// that this case has not used, else a new one.
-    fn ticket(&mut self, members: Vec<Rank>) -> CommTicket {
-        let met = self.met.entry(members.clone()).or_default();
+    fn ticket(&mut self, members: Vec<Rank>, children: Resources) -> CommTicket {
+        let key = (members.clone(), children);
+        let met = self.met.entry(key.clone()).or_default();
         let kept = match self.comms {
-            Comms::Warm => self.tickets.kept.get(&members).and_then(|kept| kept.get(met.len())),
+            Comms::Warm => self.tickets.kept.get(&key).and_then(|kept| kept.get(met.len())),
             Comms::Fresh => None,
         };
         let (id, comms) = match kept {
@@ -279,7 +281,7 @@ impl<'a> Exchange<'a> {
             }
         };
         met.push(id);
-        CommTicket { id, members, comms }
+        CommTicket { id, members, children, comms }
     }
 
     /// The answers to all who wait for something that is there now.
@@ -332,7 +334,7 @@ mod tests {
     }
 
     fn init(nth: u32) -> Request {
-        Request::Init { name: "tp".to_owned(), nth, members: BOTH.to_vec() }
+        Request::Init { name: "tp".to_owned(), nth, members: BOTH.to_vec(), children: Resources::Own }
     }
 
     /// Both ranks meet for the n-th communicator.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use rankcheck_model::term::{initial_number, kernel_number};
 use rankcheck_model::{
     Answer, Collective, CollectiveKind, Declared, Dtype, End, Entry, MapOrder, MemoryKind, Op, Operand,
-    Place, PlaceId, Question, Rank, ReduceOp, SizeClasses, Slot, Source, SourceError, Stretch, Symmetry,
-    TieBreak, Token, Verb, WindowFlags,
+    Place, PlaceId, Question, Rank, ReduceOp, Resources, SizeClasses, Slot, Source, SourceError, Stretch,
+    Symmetry, TieBreak, Token, Verb, WindowFlags,
 };
 
 use crate::Error;
@@ -102,7 +102,7 @@ fn program() -> Vec<(Vec<Verb>, Option<Question>)> {
                 Verb::MemAlloc { name: token("b"), len_bytes: 4 * MIB, memory },
                 put(0, 0),
                 put(1, 1),
-                Verb::CommInit { name: token("tp"), members: [Rank(0)].into() },
+                Verb::CommInit { name: token("tp"), members: [Rank(0)].into(), children: Resources::Own },
                 register(slot(1)),
                 Verb::GroupStart,
                 register(Operand::Segment(Arc::new(slot(0)))),
@@ -222,8 +222,8 @@ impl Host for Alone {
         tracing::debug!(thread, index, "leave");
     }
 
-    fn init(&self, _: &str, nth: u32, members: &[Rank]) -> Result<CommTicket, Error> {
-        Ok(CommTicket { id: u64::from(nth), members: members.to_vec(), comms: Comms::Fresh })
+    fn init(&self, _: &str, nth: u32, members: &[Rank], children: Resources) -> Result<CommTicket, Error> {
+        Ok(CommTicket { id: u64::from(nth), members: members.to_vec(), children, comms: Comms::Fresh })
     }
 
     fn unique_id(&self, _: &CommTicket, own: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {

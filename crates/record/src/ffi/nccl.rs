@@ -115,15 +115,14 @@ calls! {
         [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = 1_u32] -> [comm = at(to)];
     fn ncclCommInitRankConfig(
         to: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut Config,
-    ) [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = option(config, blocking, 1)]
-        -> [comm = at(to)];
+    ) [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = option(config, blocking, 1),
+        share = option(config, split_share, 0)] -> [comm = at(to)];
     fn ncclCommInitRankScalable(
         to: *mut Comm, ranks: c_int, rank: c_int, count: c_int, ids: *mut UniqueId, config: *mut Config,
     ) [id = digest_at(ids, usize::try_from(count).unwrap_or(0)), rank = rank, ranks = ranks,
-        blocking = option(config, blocking, 1)] -> [comm = at(to)];
+        blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)];
     fn ncclCommSplit(comm: Comm, color: c_int, key: c_int, to: *mut Comm, config: *mut Config)
-        [comm = comm, color = Signed(color), key = Signed(key), share = option(config, split_share, 0)]
-        -> [comm = at(to)];
+        [comm = comm, color = Signed(color), key = Signed(key)] -> [comm = at(to)];
     fn ncclCommShrink(
         comm: Comm, list: *mut c_int, count: c_int, to: *mut Comm, config: *mut Config, flags: c_int,
     ) [comm = comm, excluded = ranks(list, count), flags = flags] -> [comm = at(to)];

@@ -165,7 +165,7 @@ impl Lowering<'_> {
             Kind::Unjudged => self.unjudged(&call.name),
             Kind::Init | Kind::Shrink => {
                 let not_blocking = call.get("blocking").and_then(Value::number) == Some(0);
-                self.init(given("comm"), not_blocking, origin)
+                self.init(call, given("comm"), not_blocking, origin)
             }
             Kind::Split => self.split(call, given("comm"), origin),
             Kind::Destroy => {
@@ -227,21 +227,21 @@ impl Lowering<'_> {
         comm
     }
 
-    fn init(&mut self, address: Option<u64>, not_blocking: bool, origin: Origin) -> Vec<Item> {
+    fn init(&mut self, call: &Shape, address: Option<u64>, not_blocking: bool, origin: Origin) -> Vec<Item> {
         let comm = self.next_born(address);
         if not_blocking {
             self.not_blocking.insert(comm);
         }
         let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
         let name = self.names.token(&self.world.comm(comm).name);
-        let verb = Verb::CommInit { name, members };
+        let children = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
+        let verb = Verb::CommInit { name, members, children };
         vec![Item { verb, origin, bind: Bind::Comm(comm) }]
     }
 
     fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
         let Some(parent) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
         let color = Some(color(call)).filter(|color| *color >= 0);
-        let resources = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
         let comm = self.operand(parent);
         let (name, bind) = match color {
             Some(_) => {
@@ -254,7 +254,7 @@ impl Lowering<'_> {
             }
             None => (self.names.token("no child"), Bind::Nothing),
         };
-        vec![Item { verb: Verb::CommSplit { comm, name, color, resources }, origin, bind }]
+        vec![Item { verb: Verb::CommSplit { comm, name, color }, origin, bind }]
     }
 
     fn register(&mut self, call: &Shape, bind: Bind, origin: Origin) -> Vec<Item> {
