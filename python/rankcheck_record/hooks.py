@@ -67,18 +67,24 @@ def _wrap_loader(loader, name: str) -> None:
     loader.exec_module = exec_module
 
 
-# Calls by who calls, where and with which group: (code, instruction, group) -> what `tell.define` gave. The code
-# is told by its address, so it must stay: the second value keeps it.
+# Of each wrapped function its calls, by who calls, where and with which group: (code, instruction, group) -> (what
+# `tell.define` gave, code). The code is told by its address, so it must stay: the second value keeps it. All are
+# forgotten when groups come or go: a group must not stay for this, and the default is another.
+_calls: list = []
 _PLACES_MAX = 10_000
 
 
-def _wrapped(function, name: str, group_at=None, after=None):
-    """The function, recorded under this name with its group and the place of its caller."""
+def _wrapped(function, name: str, group_at=None, group_of=None, after=None):
+    """The function, recorded under this name with its group and the place of its caller. The group is the argument
+    at `group_at` (-1: it is only ever named), or what `group_of` finds in all of them."""
     calls: dict = {}
+    _calls.append(calls)
     enter, leave, frame_of = tell.enter, tell.leave, sys._getframe
+    at = sys.maxsize if group_at is None or group_at < 0 else group_at
+    has_group = group_at is not None or group_of is not None
 
-    def define(caller, key, group):
-        values = {} if group_at is None else {"group": group}
+    def define(caller, key):
+        values = {"group": _name_of(key[2])} if has_group else {}
         place = places.of(caller)
         # Who is called by torch's own code is called for more than one place of the user's.
         if len(calls) < _PLACES_MAX and places.is_users(caller):
@@ -89,18 +95,23 @@ def _wrapped(function, name: str, group_at=None, after=None):
                 return
         tell.enter_once(name, **values, place=place)
 
+    # Every step of it costs the program time.
     @functools.wraps(function)
     def wrapper(*arguments, **keywords):
         caller = frame_of(1)
-        group = None if group_at is None else _group(arguments, keywords, group_at)
-        key = (id(caller.f_code), caller.f_lasti, group)
+        if group_of is not None:
+            group = group_of(arguments, keywords)
+        elif len(arguments) > at:
+            group = arguments[at]
+        else:
+            group = keywords.get("group")
+        # torch has groups as keys too.
+        key = id(caller.f_code), caller.f_lasti, group
         call = calls.get(key)
         if call is None:
-            define(caller, key, group)
+            define(caller, key)
         else:
             enter(call[0])
-        # Frames keep what is in them alive.
-        del caller
         try:
             return function(*arguments, **keywords)
         finally:
@@ -119,47 +130,39 @@ def _try(after) -> None:
         sys.stderr.write(f"rankcheck: process groups are not recorded: {error!r}\n")
 
 
-def _group(arguments, keywords, at):
-    """The name of the process group of a call."""
-    if at == "operations":
-        operations = arguments[0] if arguments else keywords.get("p2p_op_list")
-        group = getattr(operations[0], "group", None) if operations else None
-    elif len(arguments) > at >= 0:
-        group = arguments[at]
-    else:
-        group = keywords.get("group")
+def _name_of(group):
+    """The name of a process group; None stands for the default one."""
     if group is None:
-        return _default if _default is not None else _find_default()
-    if isinstance(group, str):
-        return group
-    return getattr(group, "group_name", None)
+        module = sys.modules.get("torch.distributed.distributed_c10d")
+        if module is None or not module.is_initialized():
+            return None
+        group = module._get_default_group()
+    return group if isinstance(group, str) else getattr(group, "group_name", None)
 
 
-# The name of the default group, as long as no group is made or destroyed.
-_default = None
-
-
-def _find_default():
-    global _default
-    module = sys.modules.get("torch.distributed.distributed_c10d")
-    if module is not None and module.is_initialized():
-        _default = getattr(module._get_default_group(), "group_name", None)
-    return _default
+def _group_of_first(arguments, keywords):
+    """The group of a list of operations."""
+    operations = arguments[0] if arguments else keywords.get("p2p_op_list")
+    return getattr(operations[0], "group", None) if operations else None
 
 
 def _groups_change(function):
-    """The function, before and after which the default group is looked up again."""
+    """The function, before and after which calls are forgotten."""
 
     @functools.wraps(function)
     def wrapper(*arguments, **keywords):
-        global _default
-        _default = None
+        _forget()
         try:
             return function(*arguments, **keywords)
         finally:
-            _default = None
+            _forget()
 
     return wrapper
+
+
+def _forget() -> None:
+    for calls in _calls:
+        calls.clear()
 
 
 def _distributed(module) -> None:
@@ -169,11 +172,11 @@ def _distributed(module) -> None:
             continue
         if name in _MAKING:
             function = _groups_change(function)
-            wrapped = _wrapped(function, f"torch.distributed.{name}", -1, functools.partial(_note_groups, module))
+            wrapped = _wrapped(function, f"torch.distributed.{name}", -1, after=functools.partial(_note_groups, module))
         elif name == "destroy_process_group":
             wrapped = _wrapped(_groups_change(_drained(function)), f"torch.distributed.{name}", 0)
         elif name == "batch_isend_irecv":
-            wrapped = _wrapped(function, f"torch.distributed.{name}", "operations")
+            wrapped = _wrapped(function, f"torch.distributed.{name}", group_of=_group_of_first)
         else:
             parameters = list(inspect.signature(function).parameters)
             at = parameters.index("group") if "group" in parameters else -1

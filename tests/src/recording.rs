@@ -2,12 +2,10 @@
 //!
 //! Not here: what is found in them.
 
-use std::cell::RefCell;
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
-use rankcheck_recording::layout::{EXTENT_BYTES, encode_header};
-use rankcheck_recording::{Field, Header, Signature, Space, Writer};
+use rankcheck_recording::layout::encode_header;
+use rankcheck_recording::{Field, Header, Sequence, Signature, Writer};
 
 /// `ncclFloat32`.
 pub const F32: u64 = 7;
@@ -24,38 +22,12 @@ pub struct Run {
 pub struct Process {
     /// What the file says of itself.
     pub header: Header,
-    done: Rc<RefCell<Vec<u8>>>,
-    threads: Vec<Writer<Memory>>,
+    threads: Vec<Writer<Sequence<Vec<u8>>>>,
     /// The thread that calls.
     pub thread: usize,
     /// Nanoseconds since the process began.
     pub time: u64,
     handles: u64,
-}
-
-/// Extents in memory.
-struct Memory {
-    done: Rc<RefCell<Vec<u8>>>,
-    extent: Vec<u8>,
-}
-
-impl Space for Memory {
-    fn advance(&mut self) -> bool {
-        self.done.borrow_mut().append(&mut self.extent);
-        self.extent = vec![0; EXTENT_BYTES];
-        true
-    }
-
-    fn extent(&mut self) -> &mut [u8] {
-        &mut self.extent
-    }
-}
-
-impl Drop for Memory {
-    /// A process that is killed leaves its extent as it is.
-    fn drop(&mut self) {
-        self.done.borrow_mut().append(&mut self.extent);
-    }
 }
 
 macro_rules! signature {
@@ -67,6 +39,7 @@ macro_rules! signature {
 
 const PROCESS: Signature =
     Signature { name: "process", keys: &["rank", "ranks", "nccl_version", "torch_version"], instant: true };
+const WINDOW: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 const PYTHON: Signature = Signature { name: "torch.distributed.step", keys: &["place"], instant: false };
@@ -89,7 +62,6 @@ impl Run {
             };
             let mut process = Process {
                 header,
-                done: Rc::default(),
                 threads: Vec::new(),
                 thread: 0,
                 time: 0,
@@ -147,21 +119,19 @@ impl Process {
     ///
     /// # Panics
     /// If it cannot be written.
-    pub fn save(mut self, path: &Path) {
-        // A space hands over its last extent when it goes.
-        for mut thread in self.threads.drain(..) {
-            thread.finish();
-        }
+    pub fn save(self, path: &Path) {
         let mut bytes = encode_header(&self.header).expect("a short header");
-        bytes.append(&mut self.done.borrow_mut());
+        for mut thread in self.threads {
+            thread.finish();
+            bytes.extend(thread.into_space().end().expect("memory takes everything"));
+        }
         std::fs::write(path, bytes).expect("the directory was made");
     }
 
-    fn writer(&mut self) -> &mut Writer<Memory> {
+    fn writer(&mut self) -> &mut Writer<Sequence<Vec<u8>>> {
         while self.threads.len() <= self.thread {
             let number = u32::try_from(self.threads.len()).expect("few threads");
-            let space = Memory { done: Rc::clone(&self.done), extent: Vec::new() };
-            self.threads.push(Writer::new(space, number));
+            self.threads.push(Writer::new(Sequence::new(Vec::new()), number));
         }
         &mut self.threads[self.thread]
     }
@@ -305,6 +275,23 @@ impl Process {
         let window = self.handle();
         self.leave_with(signature!("ncclCommWindowRegister", "window"), window);
         window
+    }
+
+    /// Registrations of addresses and lengths in one group: their windows are noted when it ends.
+    pub fn register_grouped(&mut self, comm: u64, memory: &[(u64, u64)]) -> Vec<u64> {
+        self.group(|process| {
+            for (address, bytes) in memory {
+                process.enter_register(comm, *address, *bytes);
+                let time = process.tick();
+                let signature = signature!("ncclCommWindowRegister", "window");
+                process.writer().leave_with(time, signature, &[Field::None]);
+            }
+        });
+        let windows: Vec<u64> = memory.iter().map(|_| self.handle()).collect();
+        for window in &windows {
+            self.note(&WINDOW, &[Field::Address(*window)]);
+        }
+        windows
     }
 
     /// `ncclCommWindowDeregister`.

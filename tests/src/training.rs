@@ -6,16 +6,14 @@
 //! checkpoint now and then, and one rank may once do something else.
 //! Not here: what is found in them.
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::rc::Rc;
 
-use rankcheck_recording::Header;
-use rankcheck_recording::layout::{EXTENT_BYTES, encode_header};
+use rankcheck_recording::layout::encode_header;
 use rankcheck_recording::value::{Field, Signature};
-use rankcheck_recording::write::{Space, Writer};
+use rankcheck_recording::write::Writer;
+use rankcheck_recording::{Header, Sequence};
 
 /// What is trained, and for how long.
 #[derive(Debug, Clone)]
@@ -209,21 +207,18 @@ impl Training {
             recorder: "synthetic".to_owned(),
         };
         file.write_all(&encode_header(&header).expect("it is short"))?;
-        let error = Rc::new(RefCell::new(None));
-        let extents = Extents { file, extent: Vec::new(), error: Rc::clone(&error) };
         let mut process = Process {
             training: self,
             rank,
             stage: rank / self.tensor % self.pipeline,
-            writer: Writer::new(extents, 0),
+            writer: Writer::new(Sequence::new(file), 0),
             time: 0,
             calls: 0,
             iteration: 0,
         };
         process.run();
-        let calls = process.calls;
-        drop(process);
-        error.take().map_or(Ok(calls), Err)
+        process.writer.into_space().end()?;
+        Ok(process.calls)
     }
 }
 
@@ -231,48 +226,12 @@ fn path(directory: &Path, rank: u32) -> PathBuf {
     directory.join(format!("rank{rank:05}.rankrec"))
 }
 
-/// Extents that are written to a file one after the other.
-struct Extents {
-    file: File,
-    /// Empty before the first.
-    extent: Vec<u8>,
-    error: Rc<RefCell<Option<io::Error>>>,
-}
-
-impl Extents {
-    fn write(&mut self) {
-        if let Err(error) = self.file.write_all(&self.extent) {
-            self.error.borrow_mut().get_or_insert(error);
-        }
-        self.extent.clear();
-    }
-}
-
-impl Space for Extents {
-    fn advance(&mut self) -> bool {
-        self.write();
-        self.extent.resize(EXTENT_BYTES, 0);
-        self.error.borrow().is_none()
-    }
-
-    fn extent(&mut self) -> &mut [u8] {
-        &mut self.extent
-    }
-}
-
-impl Drop for Extents {
-    /// A process that is killed leaves its extent as it is.
-    fn drop(&mut self) {
-        self.write();
-    }
-}
-
 /// A process while it is written.
 struct Process<'a> {
     training: &'a Training,
     rank: u32,
     stage: u32,
-    writer: Writer<Extents>,
+    writer: Writer<Sequence<File>>,
     time: u64,
     calls: u64,
     iteration: u64,

@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "tests say what they counted")]
 
 mod broken;
+mod built;
 mod cli;
 mod conform;
 mod cuts;
@@ -13,7 +14,9 @@ mod laws;
 mod litmus;
 mod named;
 mod observed;
+mod record;
 mod recorded;
+mod recorder;
 mod recordings;
 mod runs;
 mod specs;

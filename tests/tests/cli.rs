@@ -3,13 +3,14 @@
 //! Not here: diagnostics of bad specs (`broken.rs`), and what the reports of specs say (`specs.rs`).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
 
 use rankcheck_tests::recording::Run;
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use serde_json::Value;
+
+use crate::built::{built, folder};
 
 /// Fails if a rank leaves early.
 const LEAVES: &str = r#"def program(r):
@@ -19,29 +20,6 @@ const LEAVES: &str = r#"def program(r):
 check("a rank leaves early", program, ranks = 2, expect = fails("HOST-1"))
 "#;
 
-/// The command, built once as the tests were: cargo names binaries only to tests of their own package.
-fn binary() -> &'static Path {
-    static BINARY: OnceLock<PathBuf> = OnceLock::new();
-    BINARY.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test knows its own path");
-        let profile =
-            if test.components().any(|part| part.as_os_str() == "release") { "release" } else { "test" };
-        let built = Command::new(env!("CARGO"))
-            .args(["build", "--offline", "--package", "rankcheck", "--bin", "rankcheck"])
-            .args(["--profile", profile, "--message-format", "json"])
-            .current_dir(enter())
-            .output()
-            .expect("cargo runs");
-        assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
-        let messages = String::from_utf8(built.stdout).expect("cargo writes UTF-8");
-        let path = messages
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .find_map(|message| message["executable"].as_str().map(PathBuf::from));
-        path.expect("cargo says what it built")
-    })
-}
-
 struct Ran {
     code: i32,
     out: String,
@@ -49,7 +27,7 @@ struct Ran {
 }
 
 fn run(folder: &Path, arguments: &[&str]) -> Ran {
-    let output = Command::new(binary())
+    let output = Command::new(&built().command)
         .args(arguments)
         .current_dir(folder)
         .env("NO_COLOR", "1")
@@ -68,16 +46,6 @@ fn wants(ran: &Ran, code: i32, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "{word:?} is missing in:\n{text}");
     }
-}
-
-/// A fresh folder that belongs to one test.
-fn folder(name: &str) -> PathBuf {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    if folder.exists() {
-        fs::remove_dir_all(&folder).expect("an old folder can be removed");
-    }
-    fs::create_dir_all(&folder).expect("a folder can be made");
-    folder
 }
 
 fn write(folder: &Path, name: &str, text: &str) {

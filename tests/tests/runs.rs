@@ -324,6 +324,29 @@ fn registered_memory_is_deregistered_before_it_is_freed() {
 }
 
 #[test]
+fn windows_of_a_group_get_their_names_when_it_ends() {
+    let run = |last: bool| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let (one, other) = (process.alloc(1 << 21), process.alloc(1 << 21));
+            let windows = process.register_grouped(comm, &[(one, 1 << 21), (other, 1 << 21)]);
+            process.deregister(comm, windows[0]);
+            process.free(one);
+            if last {
+                process.deregister(comm, windows[1]);
+            }
+            process.free(other);
+            process.destroy(comm);
+        });
+        run.exit();
+        run
+    };
+    holds(run(true), "grouped-windows");
+    fails(run(false), "grouped-window", "WIN-11", &["rank"]);
+}
+
+#[test]
 fn a_graph_is_replayed_on_every_rank() {
     let run = |replays: [u32; 2], freed: bool| {
         let mut run = Run::new(2);
@@ -350,6 +373,33 @@ fn a_graph_is_replayed_on_every_rank() {
     fails(run([3, 2], false), "graph-replays", "COLL-1", &["rank 0", "rank 1"]);
     let judged = judged(run([1, 1], true), "graph-freed");
     assert_eq!(judged.verdict, Verdict::Fails, "{}", text(&judged));
+}
+
+#[test]
+fn a_graph_has_what_was_captured_on_each_rank() {
+    let run = |departing: u64| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let (comm, buffer, stream) = set_up(process, rank, 2);
+            process.all_reduce(comm, buffer, 1024, stream);
+            process.synchronize(stream);
+            let count = if rank == 1 { departing } else { 1024 };
+            let graph = process.capture(stream, |p| {
+                p.from("g.py:2", |p| p.all_reduce(comm, buffer, 1024, stream));
+                p.from("g.py:3", |p| p.all_reduce(comm, buffer, count, stream));
+            });
+            for _ in 0..2 {
+                process.from("g.py:5", |p| p.replay(graph, stream));
+            }
+            process.synchronize(stream);
+            process.destroy_graph(graph);
+            process.destroy(comm);
+        });
+        run.exit();
+        run
+    };
+    holds(run(1024), "graph-counts");
+    fails(run(512), "graph-count", "COLL-3", &["rank 0", "rank 1", "1024", "512"]);
 }
 
 #[test]

@@ -152,7 +152,7 @@ const CONFINED: [(&str, &[&str]); 5] = [
             // The recorder stands between a program and C, and so do the stand-ins that test it.
             "crates/record/src/ffi.rs",
             "crates/record/src/ffi/",
-            "crates/record/tests/stub/",
+            "tests/stand_in/",
         ],
     ),
     ("println", &["crates/check/src/main.rs", "crates/record/build.rs", "tests/"]),

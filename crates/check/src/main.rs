@@ -114,7 +114,7 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: Option<PathBuf>,
         /// The command, for example `torchrun --nproc-per-node 2 train.py`.
-        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        #[arg(required = true, trailing_var_arg = true)]
         command: Vec<std::ffi::OsString>,
     },
     /// List the quotes of code that no longer stand where the specs say.

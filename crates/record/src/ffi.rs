@@ -3,6 +3,7 @@
 //! Not here: what is written down.
 
 mod calls;
+pub(crate) mod clock;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod driver;
 mod find;
@@ -14,4 +15,5 @@ pub(crate) mod process;
 mod python;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod runtime;
+pub(crate) mod thread;
 mod told;

@@ -3,15 +3,18 @@
 //! A thread writes into memory that the file is mapped to, so what was written is in the file whatever becomes
 //! of the process. Not here: what is written.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd as _;
-use std::path::PathBuf;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rankcheck_recording::layout::{EXTENT_BYTES, HEADER_BYTES, encode_header};
 use rankcheck_recording::{Header, Space};
 
-use crate::ffi::process::{self, Mapping};
+use crate::ffi::clock;
+use crate::ffi::process::Mapping;
 
 /// Events after a full disk until the next attempt to get an extent.
 const PATIENCE: u32 = 4096;
@@ -33,7 +36,7 @@ impl Recording {
     /// written there: the program goes on without.
     pub(crate) fn create() -> Option<Self> {
         let folder = PathBuf::from(std::env::var_os("RANKCHECK_RECORD_DIR")?);
-        let (began, began_at) = (process::monotonic(), process::since_1970());
+        let (began, began_at) = (clock::now(), clock::since_1970());
         let header = header(began_at);
         let bytes = encode_header(&header)?;
         let (host, pid) = (&header.host, header.pid);
@@ -64,11 +67,13 @@ impl Recording {
     }
 
     /// Nanoseconds since times begin.
+    #[inline]
     pub(crate) fn now(&self) -> u64 {
-        self.at(process::monotonic())
+        self.at(clock::now())
     }
 
     /// A time of the monotonic clock, since times begin.
+    #[inline]
     pub(crate) fn at(&self, time: u64) -> u64 {
         time.saturating_sub(self.began)
     }
@@ -109,24 +114,32 @@ impl Space for Extents {
         }
     }
 
+    #[inline]
     fn extent(&mut self) -> &mut [u8] {
         self.mapping.as_mut().map_or(&mut [], Mapping::bytes)
     }
 }
 
+/// What was typed, nearly: launchers put whole paths where people type names.
+fn command() -> Vec<String> {
+    let here = std::env::current_dir().unwrap_or_default();
+    let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    // Its last word ends in a zero too. The header has one page: long arguments (`python -c …`) are told by their
+    // beginnings.
+    let words = line.strip_suffix(b"\0").unwrap_or(&line).split(|byte| *byte == 0).take(16);
+    let word = |(nth, word): (usize, &[u8])| {
+        let path = Path::new(OsStr::from_bytes(word));
+        let path = match (nth, path.file_name()) {
+            (0, Some(name)) => Path::new(name),
+            _ => path.strip_prefix(&here).unwrap_or(path),
+        };
+        path.to_string_lossy().chars().take(100).collect()
+    };
+    words.enumerate().map(word).collect()
+}
+
 fn header(began: u64) -> Header {
     let number = |names: &[&str]| names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    let command = std::fs::read("/proc/self/cmdline").unwrap_or_default();
-    let mut command: Vec<String> =
-        command.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    // The header has one page; long arguments (`python -c …`) are told by their beginnings.
-    command.truncate(16);
-    for word in &mut command {
-        *word = word.chars().take(100).collect();
-    }
-    while command.last().is_some_and(String::is_empty) {
-        command.pop();
-    }
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host: String =
         host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(64).collect();
@@ -135,7 +148,7 @@ fn header(began: u64) -> Header {
         ranks: number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"]),
         pid: std::process::id(),
         host: if host.is_empty() { "unknown".to_owned() } else { host },
-        command,
+        command: command(),
         run: std::env::var("RANKCHECK_RECORD_RUN").unwrap_or_default(),
         began,
         recorder: env!("CARGO_PKG_VERSION").to_owned(),

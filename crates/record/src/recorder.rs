@@ -5,7 +5,6 @@
 //!
 //! Not here: functions of others ([`crate::ffi`]), and the bytes (`rankcheck-recording`).
 
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
@@ -13,13 +12,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rankcheck_recording::{Content, Field, Signature, Writer};
 
+use crate::ffi::clock;
 use crate::ffi::process::{self, PerProcess};
+use crate::ffi::thread::{self, Owned};
 use crate::file::{Extents, Recording};
 
 /// What a failed call returns.
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 /// What is noted when the process ends in order.
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
+/// The window of a registration within a group that has ended; in the order of the registrations.
+const MADE: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
 /// Signatures that a program may define itself; they are never given back.
 const DEFINED_MAX: usize = 4096;
 
@@ -34,22 +37,36 @@ static WORK: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
 struct Recorder {
     recording: Recording,
     threads: AtomicU32,
-    logs: Mutex<Vec<&'static Mutex<Log>>>,
+    logs: Mutex<Vec<&'static Owned<Log>>>,
     /// Signatures that the program defined. Writers tell signatures by their place, so there is one of each.
     defined: Mutex<BTreeMap<String, &'static Signature>>,
 }
 
-/// The writer of one thread.
-struct Log {
+/// What one thread wrote.
+pub(crate) struct Log {
+    recording: &'static Recording,
     /// `None` once the thread, or the process, has ended.
     writer: Option<Writer<Extents>>,
     /// What was answered when the thread asked last, by the place of what it asked about.
     answers: [Answer; 64],
+    /// NCCL's groups that are open.
+    groups: u32,
+    /// Where the registrations within them will write their windows.
+    windows: Vec<usize>,
 }
 
 impl Log {
-    fn new(writer: Option<Writer<Extents>>) -> Self {
-        Self { writer, answers: [Answer::default(); 64] }
+    fn new(recorder: &'static Recorder) -> Self {
+        let recording = &recorder.recording;
+        let number = recorder.threads.fetch_add(1, Ordering::Relaxed);
+        let writer = Some(Writer::new(Extents::new(recording), number));
+        Self { recording, writer, answers: [Answer::default(); 64], groups: 0, windows: Vec::new() }
+    }
+
+    fn finish(&mut self) {
+        if let Some(mut writer) = self.writer.take() {
+            writer.finish();
+        }
     }
 }
 
@@ -79,16 +96,17 @@ pub(crate) struct Told {
     fields: Vec<Field<'static>>,
 }
 
-/// What a thread knows of itself. It has no destructor: handlers of the end of the process call NCCL, and run
-/// after destructors of threads.
-struct Thread {
-    /// Open calls of the vendors; what they call themselves is not recorded.
-    depth: Cell<u32>,
-    log: Cell<Option<(&'static Recorder, &'static Mutex<Log>)>>,
-}
+/// What a thread knows of itself.
+pub(crate) type Thread = thread::Thread<Log>;
 
 thread_local! {
-    static THREAD: Thread = const { Thread { depth: Cell::new(0), log: Cell::new(None) } };
+    static THREAD: Thread = const { Thread::new() };
+}
+
+/// Calls this with what the thread knows of itself.
+#[inline]
+pub(crate) fn on_thread<R>(run: impl FnOnce(&Thread) -> R) -> R {
+    THREAD.with(run)
 }
 
 /// What came back from a call.
@@ -103,30 +121,25 @@ pub(crate) enum Returned<'a> {
 
 /// Whether a vendor's call of this thread is to be recorded. If so, [`enter`] or [`ask`] comes next.
 #[inline]
-pub(crate) fn wanted() -> bool {
-    !STOPPED.load(Ordering::Relaxed) && THREAD.with(|thread| thread.depth.get() == 0)
+pub(crate) fn wanted(thread: &Thread) -> bool {
+    !thread.calling.get() && !STOPPED.load(Ordering::Relaxed)
 }
 
 /// A vendor's call is entered.
-pub(crate) fn enter(signature: &'static Signature, fields: &[Field<'_>]) {
-    with_log(|recorder, log| {
-        if let Some(writer) = &mut log.writer {
-            writer.call(recorder.recording.now(), signature, fields);
-        }
-    });
-    THREAD.with(|thread| thread.depth.set(thread.depth.get() + 1));
+#[inline]
+pub(crate) fn enter(thread: &Thread, signature: &'static Signature, fields: &[Field<'_>]) {
+    thread.calling.set(true);
+    write(thread, |recording, writer| writer.call(recording.now(), signature, fields));
 }
 
 /// The vendor's call that was entered last returned.
-pub(crate) fn leave(returned: &Returned<'_>) {
-    THREAD.with(|thread| thread.depth.set(thread.depth.get().saturating_sub(1)));
-    with_log(|recorder, log| {
-        if let Some(writer) = &mut log.writer {
-            wrote_return(writer, recorder.recording.now(), returned);
-        }
-    });
+#[inline]
+pub(crate) fn leave(thread: &Thread, returned: &Returned<'_>) {
+    thread.calling.set(false);
+    write(thread, |recording, writer| wrote_return(writer, recording.now(), returned));
 }
 
+#[inline]
 fn wrote_return(writer: &mut Writer<Extents>, now: u64, returned: &Returned<'_>) {
     match returned {
         Returned::Plain => writer.leave(now),
@@ -136,24 +149,25 @@ fn wrote_return(writer: &mut Writer<Extents>, now: u64, returned: &Returned<'_>)
 }
 
 /// The thread is about to ask whether the work of something is done; [`answered`] follows. Returns when.
-pub(crate) fn ask() -> u64 {
-    THREAD.with(|thread| thread.depth.set(thread.depth.get() + 1));
-    process::monotonic()
+pub(crate) fn ask(thread: &Thread) -> u64 {
+    thread.calling.set(true);
+    clock::now()
 }
 
 /// The thread asked about its first argument, and this is the answer. Programs ask again and again: an answer
 /// that is no news to the thread is not written.
 pub(crate) fn answered(
+    thread: &Thread,
     asked: Asked,
     at: u64,
     signature: &'static Signature,
     fields: &[Field<'_>],
     code: i32,
 ) {
-    THREAD.with(|thread| thread.depth.set(thread.depth.get().saturating_sub(1)));
+    thread.calling.set(false);
     let Some(Field::Address(object)) = fields.first() else { return };
     let answer = Answer { object: *object, work: work(*object).load(Ordering::Relaxed), code };
-    with_log(|recorder, log| {
+    with_log(thread, |log| {
         let last = &mut log.answers[spread(*object, 64)];
         if *last == answer {
             return;
@@ -162,8 +176,44 @@ pub(crate) fn answered(
         *last = if asked == Asked::Stream && code == 0 { Answer::default() } else { answer };
         if let Some(writer) = &mut log.writer {
             let returned = if code == 0 { Returned::Plain } else { Returned::Failed(code.into()) };
-            writer.call(recorder.recording.at(at), signature, fields);
-            wrote_return(writer, recorder.recording.now(), &returned);
+            writer.call(log.recording.at(at), signature, fields);
+            wrote_return(writer, log.recording.now(), &returned);
+        }
+    });
+}
+
+/// A group of NCCL began.
+pub(crate) fn group_began(thread: &Thread) {
+    with_log(thread, |log| log.groups += 1);
+}
+
+/// Whether a group is open. If so, what a call of it makes will be there when it ends, and is noted then.
+pub(crate) fn in_group(to: usize) -> bool {
+    let mut open = false;
+    on_thread(|thread| {
+        with_log(thread, |log| {
+            open = log.groups > 0;
+            if open {
+                log.windows.push(to);
+            }
+        });
+    });
+    open
+}
+
+/// A group of NCCL ended. If no other is around it, `made` reads what was made.
+pub(crate) fn group_ended(thread: &Thread, made: impl Fn(usize) -> Option<u64>) {
+    with_log(thread, |log| {
+        log.groups = log.groups.saturating_sub(1);
+        if log.groups > 0 {
+            return;
+        }
+        let windows = std::mem::take(&mut log.windows);
+        for window in windows {
+            let window = made(window).map_or(Field::None, Field::Address);
+            if let Some(writer) = &mut log.writer {
+                writer.enter(log.recording.now(), &MADE, &[window]);
+            }
         }
     });
 }
@@ -200,36 +250,34 @@ pub(crate) fn told(name: &str, keys: &[&str], fields: Vec<Field<'static>>) -> Op
 
 /// As [`enter_told`], with less work.
 pub(crate) fn enter_known(told: &Told) {
-    if STOPPED.load(Ordering::Relaxed) {
-        return;
+    if !STOPPED.load(Ordering::Relaxed) {
+        on_thread(|thread| {
+            write(thread, |recording, writer| {
+                writer.enter_known(recording.now(), told.content, told.signature, &told.fields);
+            });
+        });
     }
-    with_log(|recorder, log| {
-        if let Some(writer) = &mut log.writer {
-            writer.enter_known(recorder.recording.now(), told.content, told.signature, &told.fields);
-        }
-    });
 }
 
 /// A call that the program told of returned.
 pub(crate) fn leave_told() {
     if !STOPPED.load(Ordering::Relaxed) {
-        with_log(|recorder, log| {
-            if let Some(writer) = &mut log.writer {
-                writer.leave(recorder.recording.now());
-            }
-        });
+        on_thread(|thread| write(thread, |recording, writer| writer.leave(recording.now())));
     }
 }
 
 fn tell(name: &str, keys: &[&str], instant: bool, fields: &[Field<'_>]) {
-    if STOPPED.load(Ordering::Relaxed) {
-        return;
+    if !STOPPED.load(Ordering::Relaxed)
+        && let Some(signature) = define(name, keys, instant)
+    {
+        note_now(signature, fields);
     }
-    let Some(signature) = define(name, keys, instant) else { return };
-    with_log(|recorder, log| {
-        if let Some(writer) = &mut log.writer {
-            writer.enter(recorder.recording.now(), signature, fields);
-        }
+}
+
+/// A call that the program tells of is entered, or something is noted.
+fn note_now(signature: &'static Signature, fields: &[Field<'_>]) {
+    on_thread(|thread| {
+        write(thread, |recording, writer| writer.enter(recording.now(), signature, fields));
     });
 }
 
@@ -263,18 +311,18 @@ pub(crate) fn pause(paused: bool) {
 /// The process ends in order with this code. Other threads may still be at work.
 pub(crate) fn exiting(code: i32) {
     if CURRENT.get().is_some() && !STOPPED.load(Ordering::Relaxed) {
-        with_log(|recorder, log| {
-            if let Some(writer) = &mut log.writer {
-                writer.enter(recorder.recording.now(), &EXIT, &[Field::Signed(code.into())]);
-            }
-        });
+        note_now(&EXIT, &[Field::Signed(code.into())]);
     }
 }
 
 /// This process is the child of a fork: what it calls goes to a file of its own.
 pub(crate) fn forked() {
     CURRENT.clear();
-    THREAD.with(|thread| thread.depth.set(0));
+    clock::forked();
+    on_thread(|thread| {
+        thread.calling.set(false);
+        thread.own.set(None);
+    });
 }
 
 /// Nothing more will be called: every log ends, but those in which a thread is writing.
@@ -282,29 +330,23 @@ pub(crate) fn end() {
     STOPPED.store(true, Ordering::Relaxed);
     let Some(recorder) = CURRENT.get() else { return };
     if let Ok(logs) = recorder.logs.try_lock() {
-        logs.iter().for_each(|log| close(log));
+        for log in logs.iter() {
+            log.take(Log::finish);
+        }
     }
 }
 
 /// The thread ends.
 pub(crate) fn thread_ends() {
-    // Other destructors of the thread may still call NCCL.
-    let log = THREAD.with(|thread| {
-        thread.depth.set(1);
-        thread.log.take()
+    on_thread(|thread| {
+        // Other destructors of the thread may still call NCCL.
+        thread.calling.set(true);
+        if let Some(log) = thread.own.take()
+            && log.with(thread, Log::finish).is_some()
+        {
+            log.free(thread);
+        }
     });
-    if let Some((recorder, log)) = log
-        && CURRENT.get().is_some_and(|current| std::ptr::eq(current, recorder))
-    {
-        close(log);
-    }
-}
-
-fn close(log: &Mutex<Log>) {
-    let Ok(mut log) = log.try_lock() else { return };
-    if let Some(mut writer) = log.writer.take() {
-        writer.finish();
-    }
 }
 
 fn recorder() -> Option<&'static Recorder> {
@@ -327,54 +369,51 @@ fn recorder() -> Option<&'static Recorder> {
 
 impl Recorder {
     /// A log for a thread that has none; those of threads that ended are used again.
-    fn log(&'static self) -> &'static Mutex<Log> {
-        let number = self.threads.fetch_add(1, Ordering::Relaxed);
-        let mut writer = Some(Writer::new(Extents::new(&self.recording), number));
-        let Ok(mut logs) = self.logs.lock() else { return Box::leak(Box::new(Mutex::new(Log::new(writer)))) };
-        for log in logs.iter() {
-            if let Ok(mut log) = log.try_lock()
-                && log.writer.is_none()
-            {
-                *log = Log::new(writer.take());
-            }
-            if writer.is_none() {
-                return log;
-            }
+    fn log(&'static self, thread: &Thread) -> &'static Owned<Log> {
+        let Ok(mut logs) = self.logs.lock() else {
+            return Box::leak(Box::new(Owned::new(thread, Log::new(self))));
+        };
+        if let Some(log) = logs.iter().find(|log| log.claim(thread)) {
+            log.with(thread, |log| *log = Log::new(self));
+            return log;
         }
-        let log: &'static Mutex<Log> = Box::leak(Box::new(Mutex::new(Log::new(writer))));
+        let log: &'static Owned<Log> = Box::leak(Box::new(Owned::new(thread, Log::new(self))));
         logs.push(log);
         log
     }
 }
 
-/// The log of the thread, which it gets now if it has none.
+/// The log of a thread that has none yet.
+#[cold]
+fn first_log(thread: &Thread) -> Option<&'static Owned<Log>> {
+    let log = recorder()?.log(thread);
+    thread.own.set(Some(log));
+    process::watch_thread();
+    Some(log)
+}
+
+/// Calls this with the writer of the thread, if it has one.
 #[inline]
-fn log() -> Option<(&'static Recorder, &'static Mutex<Log>)> {
-    let recorder = recorder()?;
-    // After a fork the log is still the parent's.
-    let known = THREAD.with(|thread| thread.log.get()).filter(|(owner, _)| std::ptr::eq(*owner, recorder));
-    known.or_else(|| {
-        let log = recorder.log();
-        THREAD.with(|thread| thread.log.set(Some((recorder, log))));
-        process::watch_thread();
-        Some((recorder, log))
-    })
+fn write(thread: &Thread, write: impl FnOnce(&'static Recording, &mut Writer<Extents>)) {
+    with_log(thread, |log| {
+        if let Some(writer) = &mut log.writer {
+            write(log.recording, writer);
+        }
+    });
 }
 
 /// Calls this with the log of the thread, if nobody is in it: a signal handler that calls NCCL while its thread
 /// writes gets nothing recorded.
 #[inline]
-fn with_log(write: impl FnOnce(&'static Recorder, &mut Log)) {
-    let errno = process::errno();
+fn with_log(thread: &Thread, write: impl FnOnce(&mut Log)) {
+    let errno = process::Errno::kept();
     let done = catch_unwind(AssertUnwindSafe(|| {
-        if let Some((recorder, log)) = log()
-            && let Ok(mut log) = log.try_lock()
-        {
-            write(recorder, &mut log);
+        if let Some(log) = thread.own.get().or_else(|| first_log(thread)) {
+            log.with(thread, write);
         }
     }));
     if done.is_err() {
         STOPPED.store(true, Ordering::Relaxed);
     }
-    process::set_errno(errno);
+    drop(errno);
 }

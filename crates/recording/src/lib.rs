@@ -9,7 +9,8 @@
 //! SIGKILL loses nothing. An extent without its checksum was open when the process ended: it is read up to
 //! its last whole event, which is how a cut file is read too. `docs/recording-format.md` has every byte.
 //!
-//! Reading order: [`mod@value`], [`mod@layout`], [`mod@write`], [`mod@read`], [`mod@pack`].
+//! Reading order: [`mod@value`], [`mod@layout`], [`mod@write`], [`mod@sequence`], [`mod@read`],
+//! [`mod@pack`].
 //!
 //! Not here: how calls are caught, and what they mean.
 #![forbid(unsafe_code)]
@@ -17,11 +18,13 @@
 pub mod layout;
 pub mod pack;
 pub mod read;
+pub mod sequence;
 pub mod value;
 pub mod write;
 
 pub use layout::Header;
 pub use pack::{Packed, pack};
 pub use read::{Cut, Event, Process, ReadError, Shape, ShapeId};
+pub use sequence::Sequence;
 pub use value::{Field, Signature, Value};
 pub use write::{Content, Space, Writer};

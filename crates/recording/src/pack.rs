@@ -13,7 +13,7 @@ use crate::read::{Event, Process, ReadError};
 /// What a file holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// Calls and notes.
+    /// Calls, without notes.
     pub calls: u64,
     /// Events that found no room on the disk.
     pub lost: u64,
@@ -34,7 +34,7 @@ pub fn pack(path: &Path) -> Result<Packed, ReadError> {
     let mut packed = Packed::default();
     while let Some(event) = process.next_event()? {
         match event {
-            Event::Enter { .. } => packed.calls += 1,
+            Event::Enter { call, .. } => packed.calls += u64::from(!process.shape(call).instant),
             Event::Lost { events, .. } => packed.lost += events,
             Event::Return { .. } => {}
         }

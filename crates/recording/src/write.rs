@@ -5,7 +5,7 @@
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
-use std::hash::{BuildHasher, Hash};
+use std::hash::BuildHasher as _;
 
 use crate::layout::{
     CALL, ENTER, EVENT_BYTES_MAX, EXTENT_HEADER_BYTES, Extent, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE,
@@ -27,7 +27,7 @@ pub trait Space {
 const SHAPES_MAX: usize = 1 << 16;
 
 /// What each extent keeps free, so that it can end with the number of events that found no room.
-const RESERVE: usize = 12;
+const RESERVE: usize = 32;
 
 /// A call with its arguments, in one number. Two are taken for one if they agree in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,10 +39,44 @@ impl Content {
     #[inline]
     pub fn of(signature: &Signature, fields: &[Field<'_>]) -> Self {
         debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
-        let mut hasher = FxBuildHasher.build_hasher();
-        (place(signature), fields).hash(&mut hasher);
-        Self(std::hash::Hasher::finish(&hasher))
+        let (name, keys) = place(signature);
+        let mut content = mixed(name as u64, keys as u64, 0);
+        // Pairs are mixed apart, so that a processor does them side by side.
+        for (nth, pair) in (1..).zip(fields.chunks(2)) {
+            content ^= mixed(number(pair[0]), pair.get(1).copied().map_or(0, number), nth);
+        }
+        Self(content)
     }
+}
+
+/// Two numbers in one that depends on every bit of them, and on their place.
+#[inline]
+fn mixed(one: u64, other: u64, place: u64) -> u64 {
+    // Halves of digits of pi, which have no pattern.
+    let one = one ^ 0x243f_6a88_85a3_08d3_u64.wrapping_mul(2 * place + 1);
+    let other = other ^ 0x1319_8a2e_0370_7344_u64.wrapping_add(place).wrapping_mul(2 * place + 1);
+    let product = u128::from(one) * u128::from(other);
+    #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
+    let halves = (product as u64, (product >> 64) as u64);
+    halves.0 ^ halves.1
+}
+
+/// A value and its kind as a number.
+#[inline]
+fn number(field: Field<'_>) -> u64 {
+    // Kinds are kept apart where numbers seldom have bits.
+    match field {
+        Field::None => 1 << 56,
+        Field::Number(number) => number ^ 2 << 56,
+        Field::Signed(number) => number.cast_unsigned() ^ 3 << 56,
+        Field::Address(address) => address ^ 4 << 56,
+        Field::Text(text) => hashed(text.as_bytes()) ^ 5 << 56,
+        Field::Bytes(bytes) => hashed(bytes) ^ 6 << 56,
+    }
+}
+
+fn hashed(bytes: &[u8]) -> u64 {
+    FxBuildHasher.hash_one(bytes)
 }
 
 fn place(signature: &Signature) -> (usize, usize) {
@@ -96,20 +130,24 @@ impl<S: Space> Writer<S> {
 
     /// As [`Writer::enter`], where the content is known.
     pub fn enter_known(&mut self, time: u64, content: Content, signature: &Signature, fields: &[Field<'_>]) {
-        let Some(number) = self.number(content, signature, fields) else { return };
-        let mut event = Short::default();
-        event.varint(ENTER + u64::from(number));
-        self.timed(event, time, 0);
+        if let Some(number) = self.number(content, signature, fields) {
+            self.timed(time, 0, |event, passed| {
+                event.varint(ENTER + u64::from(number));
+                event.varint(passed);
+            });
+        }
     }
 
     /// A call was entered at `time`. Its return is most probably the next event, and is then told within this one.
     #[inline]
     pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        let Some(number) = self.number(Content::of(signature, fields), signature, fields) else { return };
-        let mut event = Short::default();
-        event.byte(CALL);
-        event.varint(u64::from(number));
-        if self.timed(event, time, TOOK_BYTES) {
+        if let Some(number) = self.number(Content::of(signature, fields), signature, fields)
+            && self.timed(time, TOOK_BYTES, |event, passed| {
+                event.byte(CALL);
+                event.varint(u64::from(number));
+                event.varint(passed);
+            })
+        {
             self.took = Some(self.at - TOOK_BYTES);
         }
     }
@@ -125,14 +163,27 @@ impl<S: Space> Writer<S> {
             self.time += took;
             return;
         }
-        let mut event = Short::default();
-        event.byte(RETURN);
-        self.timed(event, time, 0);
+        self.timed(time, 0, |event, passed| {
+            event.byte(RETURN);
+            event.varint(passed);
+        });
     }
 
     /// The innermost open call returned these values.
     pub fn leave_with(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
         let Some(number) = self.signature(signature) else { return };
+        if let [field] = fields
+            && let Some((tag, value)) = short(*field)
+        {
+            self.timed(time, 0, |event, passed| {
+                event.byte(RETURN_VALUES);
+                event.varint(passed);
+                event.varint(u64::from(number));
+                event.byte(tag);
+                event.varint(value);
+            });
+            return;
+        }
         self.scratch.clear();
         self.scratch.push(RETURN_VALUES);
         varint(&mut self.scratch, time.saturating_sub(self.time));
@@ -157,6 +208,11 @@ impl<S: Space> Writer<S> {
         self.open = false;
     }
 
+    /// What it wrote to.
+    pub fn into_space(self) -> S {
+        self.space
+    }
+
     /// Says how much of the extent is used, and what its checksum is. What it says may be said again.
     fn seal(&mut self) {
         let extent = self.space.extent();
@@ -174,24 +230,27 @@ impl<S: Space> Writer<S> {
 
     /// The reserve is for this.
     fn write_lost(&mut self) {
-        let mut event = Short::default();
+        let mut event = Short::at(self.space.extent(), self.at);
         event.byte(LOST);
         event.varint(self.lost);
+        self.at += event.done(0);
         self.lost = 0;
-        self.append(event.bytes());
     }
 
-    /// An event whose time follows what is in it, and then zeros. Returns whether there was room for it.
-    fn timed(&mut self, mut event: Short, time: u64, zeros: usize) -> bool {
-        // An extent that begins here begins with this event's time, so the difference is known after `room`.
+    /// An event that is told with the nanoseconds since the one before, and then zeros. Returns whether there was
+    /// room for it.
+    #[inline]
+    fn timed(&mut self, time: u64, zeros: usize, tell: impl FnOnce(&mut Short<'_>, u64)) -> bool {
         if !self.room(Short::BYTES, time) {
             self.lost += 1;
             return false;
         }
+        // An extent that begins here begins with this event's time.
         let passed = time.saturating_sub(self.time);
-        event.varint(passed);
-        event.length += zeros;
-        self.append(event.bytes());
+        let mut event = Short::at(self.space.extent(), self.at);
+        tell(&mut event, passed);
+        self.at += event.done(zeros);
+        self.took = None;
         self.time += passed;
         true
     }
@@ -280,10 +339,13 @@ impl<S: Space> Writer<S> {
     }
 
     /// Makes sure that `length` bytes fit into the extent.
+    #[inline]
     fn room(&mut self, length: usize, time: u64) -> bool {
-        if self.open && self.at + length + RESERVE <= self.space.extent().len() {
-            return true;
-        }
+        self.open && self.at + length + RESERVE <= self.space.extent().len() || self.advance(time)
+    }
+
+    #[cold]
+    fn advance(&mut self, time: u64) -> bool {
         if self.open {
             // Before the next one: a process that is killed in between leaves this one whole.
             self.seal();
@@ -313,22 +375,36 @@ impl<S: Space> Writer<S> {
     }
 }
 
-/// An event of a code, two numbers and zeros.
-#[derive(Default)]
-struct Short {
-    bytes: [u8; Self::BYTES],
+/// An event of a few numbers, as it is written to an extent. Its first byte comes last: a process
+/// that is killed in between leaves an end, not half an event.
+struct Short<'a> {
+    bytes: &'a mut [u8; Short::BYTES],
+    first: u8,
     length: usize,
 }
 
-impl Short {
-    /// A code that is a number, two numbers, and when a call returned.
+impl<'a> Short<'a> {
+    /// A code, three numbers and a tag. A power of two.
     const BYTES: usize = 32;
 
+    /// An event in the extent, from there on.
+    #[inline]
+    fn at(extent: &'a mut [u8], at: usize) -> Self {
+        let bytes = extent[at..].first_chunk_mut().expect("`room` has seen to it, or there is the reserve");
+        Self { bytes, first: 0, length: 0 }
+    }
+
+    #[inline]
     fn byte(&mut self, byte: u8) {
-        self.bytes[self.length] = byte;
+        if self.length == 0 {
+            self.first = byte;
+        } else {
+            self.bytes[self.length % Self::BYTES] = byte;
+        }
         self.length += 1;
     }
 
+    #[inline]
     fn varint(&mut self, mut number: u64) {
         while number >= 0x80 {
             self.byte(number.to_le_bytes()[0] | 0x80);
@@ -337,8 +413,12 @@ impl Short {
         self.byte(number.to_le_bytes()[0]);
     }
 
-    fn bytes(&self) -> &[u8] {
-        &self.bytes[..self.length]
+    /// Ends with so many zeros, which are there already. Returns how long it is.
+    #[inline]
+    fn done(self, zeros: usize) -> usize {
+        compiler_fence(Ordering::Release);
+        self.bytes[0] = self.first;
+        self.length + zeros
     }
 }
 
@@ -355,66 +435,54 @@ fn varint(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(number.to_le_bytes()[0]);
 }
 
-fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
+/// The tag and the number of a value that is one.
+#[inline]
+fn short(field: Field<'_>) -> Option<(u8, u64)> {
     match field {
-        Field::None => bytes.push(tag::NONE),
-        Field::Number(number) => {
-            bytes.push(tag::NUMBER);
-            varint(bytes, number);
-        }
-        Field::Signed(number) => {
-            bytes.push(tag::SIGNED);
-            varint(bytes, (number << 1 ^ number >> 63).cast_unsigned());
-        }
-        Field::Address(address) => {
-            bytes.push(tag::ADDRESS);
-            varint(bytes, address);
-        }
-        Field::Text(name) => {
-            bytes.push(tag::TEXT);
-            text(bytes, name.as_bytes());
-        }
-        Field::Bytes(content) => {
-            bytes.push(tag::BYTES);
-            text(bytes, content);
-        }
+        Field::Number(number) => Some((tag::NUMBER, number)),
+        Field::Signed(number) => Some((tag::SIGNED, (number << 1 ^ number >> 63).cast_unsigned())),
+        Field::Address(address) => Some((tag::ADDRESS, address)),
+        Field::None | Field::Text(_) | Field::Bytes(_) => None,
     }
+}
+
+fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
+    if let Some((tag, number)) = short(field) {
+        bytes.push(tag);
+        varint(bytes, number);
+        return;
+    }
+    let (tag, content) = match field {
+        Field::Text(text) => (tag::TEXT, text.as_bytes()),
+        Field::Bytes(bytes) => (tag::BYTES, bytes),
+        Field::None | Field::Number(_) | Field::Signed(_) | Field::Address(_) => return bytes.push(tag::NONE),
+    };
+    bytes.push(tag);
+    text(bytes, content);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{EXTENT_BYTES, Header, encode_header};
+    use crate::layout::{Header, encode_header};
     use crate::read::{Event, Process, ReadError};
+    use crate::sequence::Sequence;
     use crate::value::Value;
 
-    /// Extents in memory.
+    /// Extents in memory, as many as there is room for.
     struct Memory {
-        done: Done,
-        extent: Vec<u8>,
-        /// How many extents there is room for.
+        extents: Sequence<Vec<u8>>,
         left: usize,
     }
-
-    /// The extents of a writer that is gone.
-    type Done = std::rc::Rc<std::cell::RefCell<Vec<u8>>>;
 
     impl Space for Memory {
         fn advance(&mut self) -> bool {
             let Some(left) = self.left.checked_sub(1) else { return false };
             self.left = left;
-            self.done.borrow_mut().append(&mut self.extent);
-            self.extent = vec![0; EXTENT_BYTES];
-            true
+            self.extents.advance()
         }
         fn extent(&mut self) -> &mut [u8] {
-            &mut self.extent
-        }
-    }
-
-    impl Drop for Memory {
-        fn drop(&mut self) {
-            self.done.borrow_mut().append(&mut self.extent);
+            self.extents.extent()
         }
     }
 
@@ -427,9 +495,8 @@ mod tests {
     }
 
     fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
-        let done = Done::default();
-        let memory = Memory { done: Done::clone(&done), extent: Vec::new(), left: extents };
-        let mut writer = Writer::new(memory, 0);
+        let header = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
+        let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: extents }, 0);
         for call in 0..calls {
             let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
             if call % 3 == 0 {
@@ -444,9 +511,7 @@ mod tests {
             }
         }
         writer.finish();
-        drop(writer);
-        let mut bytes = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
-        bytes.append(&mut done.borrow_mut());
+        let bytes = writer.into_space().extents.end().expect("memory takes everything");
         let path = std::env::temp_dir().join(format!("rankcheck-recording-{name}-{}", std::process::id()));
         std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
         path

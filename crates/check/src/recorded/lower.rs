@@ -10,7 +10,7 @@ mod call;
 mod device;
 mod group;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{End, Entry, Op, Operand, Place, PlaceId, Rank, Slot, Stretch, Token, Verb};
@@ -102,6 +102,8 @@ enum Bind {
     Nothing,
     Comm(CommId),
     Window(u64),
+    /// A window whose handle is noted when the group ends.
+    Unnamed,
     /// A registration that failed.
     Failed(CommId),
 }
@@ -165,6 +167,8 @@ pub(super) struct Lowering<'a> {
     /// Threads that still make a communicator, to be joined when somebody uses it.
     under_way: Vec<(CommId, Operand)>,
     windows: FxHashMap<u64, Operand>,
+    /// Windows of a group that ended, until their handles are noted, in order.
+    unnamed: VecDeque<Operand>,
     memory: Memory,
     /// Memory that nobody was seen to allocate.
     unseen: Option<Operand>,
@@ -326,6 +330,7 @@ impl<'a> Lowering<'a> {
             not_blocking: FxHashSet::default(),
             under_way: Vec::new(),
             windows: FxHashMap::default(),
+            unnamed: VecDeque::new(),
             memory: Memory::default(),
             unseen: None,
             allocations: 0,
@@ -418,6 +423,12 @@ impl<'a> Lowering<'a> {
         if &*note.name == "process" {
             self.program.nccl = note.get("nccl_version").and_then(version);
         }
+        if &*note.name == "ncclGroupEnd.window"
+            && let (window, Some(operand)) = (call::number(note, "window"), self.unnamed.pop_front())
+            && window != 0
+        {
+            self.windows.insert(window, operand);
+        }
         if &*note.name == "exit" {
             let code = match note.get("code") {
                 Some(Value::Signed(code)) => *code,
@@ -502,7 +513,7 @@ impl<'a> Lowering<'a> {
         }
         let background = items.iter().find_map(|item| match item.bind {
             Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
-            Bind::Nothing | Bind::Window(_) | Bind::Failed(_) => None,
+            Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) => None,
         });
         if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Returned::Never) {
             self.withdraw(open);
@@ -575,6 +586,7 @@ impl<'a> Lowering<'a> {
             Bind::Window(address) => {
                 self.windows.insert(address, Operand::Slot(slot));
             }
+            Bind::Unnamed => self.unnamed.push_back(Operand::Slot(slot)),
             Bind::Failed(comm) if slot.entry == Entry(0) => {
                 self.program.failed.entry(comm).or_default().push(self.ops.len());
             }

@@ -179,6 +179,7 @@ pub(super) fn succeeded(library: Library, code: c_int) -> bool {
 /// fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) [bytes = bytes] -> [address = at(to)];
 /// ```
 ///
+/// `then` names a function that follows the return, with the thread and the code.
 /// `@Event fn` and `@Stream fn` ask about their first argument, again and again: only news are written.
 /// The parameters are the vendor's, in order; more than it has are harmless, since callers leave them as they
 /// are. All calls return a code. `table` becomes the list of them.
@@ -187,7 +188,7 @@ macro_rules! calls {
         $library:ident;
         $($(@$asked:ident)? fn $name:ident($($parameter:ident: $type:ty),* $(,)?)
             [$($key:ident = $value:expr),* $(,)?] $(-> [$($out:ident = $got:expr),* $(,)?])?
-            $(as $recorded:literal)?;)*
+            $(as $recorded:literal)? $(then $then:ident)?;)*
     ) => {
         /// Every call of this file.
         pub(super) static TABLE: &[&Call] = &[$(&$name::CALL),*];
@@ -234,30 +235,35 @@ macro_rules! calls {
                     let real = unsafe {
                         std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(real)
                     };
-                    if !recorder::wanted() {
-                        // SAFETY: as the program calls it.
-                        return unsafe { real($($parameter),*) };
-                    }
-                    if let Some(asked) = ASKED {
-                        let at = recorder::ask();
-                        // SAFETY: as the program calls it.
-                        let code = unsafe { real($($parameter),*) };
+                    recorder::on_thread(|thread| {
+                        if !recorder::wanted(thread) {
+                            // SAFETY: as the program calls it.
+                            return unsafe { real($($parameter),*) };
+                        }
+                        if let Some(asked) = ASKED {
+                            let at = recorder::ask(thread);
+                            // SAFETY: as the program calls it.
+                            let code = unsafe { real($($parameter),*) };
+                            #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
+                            // SAFETY: pointers are as the vendor's function wants them.
+                            unsafe {
+                                recorder::answered(thread, asked, at, &CALLED, &[$(Kept::field(&$value)),*], code);
+                            };
+                            return code;
+                        }
                         #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
                         // SAFETY: pointers are as the vendor's function wants them.
-                        unsafe { recorder::answered(asked, at, &CALLED, &[$(Kept::field(&$value)),*], code) };
-                        return code;
-                    }
-                    #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
-                    // SAFETY: pointers are as the vendor's function wants them.
-                    unsafe { recorder::enter(&CALLED, &[$(Kept::field(&$value)),*]) };
-                    // SAFETY: as the program calls it.
-                    let code = unsafe { real($($parameter),*) };
-                    if !calls::succeeded(Library::$library, code) {
-                        recorder::leave(&Returned::Failed(code.into()));
-                        return code;
-                    }
-                    returned!($( unsafe { MADE [$($got),*] } )?);
-                    code
+                        unsafe { recorder::enter(thread, &CALLED, &[$(Kept::field(&$value)),*]) };
+                        // SAFETY: as the program calls it.
+                        let code = unsafe { real($($parameter),*) };
+                        if calls::succeeded(Library::$library, code) {
+                            returned!(thread, $( unsafe { MADE [$($got),*] } )?);
+                        } else {
+                            recorder::leave(thread, &Returned::Failed(code.into()));
+                        }
+                        $($then(thread, code);)?
+                        code
+                    })
                 }
             }
 
@@ -297,13 +303,13 @@ macro_rules! asked {
 
 /// Writes down that a call succeeded, with what it made.
 macro_rules! returned {
-    () => {
-        recorder::leave(&Returned::Plain)
+    ($thread:ident,) => {
+        recorder::leave($thread, &Returned::Plain)
     };
-    (unsafe { $made:ident [$($got:expr),*] }) => {{
+    ($thread:ident, unsafe { $made:ident [$($got:expr),*] }) => {{
         #[allow(unused_unsafe, reason = "some results are read from arguments, some are not")]
         // SAFETY: the call succeeded, so it has written what it made.
-        unsafe { recorder::leave(&Returned::Values(&$made, &[$(Kept::field(&$got)),*])) }
+        unsafe { recorder::leave($thread, &Returned::Values(&$made, &[$(Kept::field(&$got)),*])) }
     }};
 }
 

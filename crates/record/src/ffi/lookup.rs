@@ -13,6 +13,7 @@ use libc::{c_char, c_int, c_void};
 
 use super::calls::Call;
 use super::find::{self, Library, REAL_DLSYM};
+use super::process::Errno;
 use super::{driver, nccl, runtime};
 
 /// A function through which others are looked up, and its wrapper.
@@ -79,10 +80,8 @@ unsafe extern "C" fn is_ours(handle: *mut c_void, name: *const c_char, caller: *
 unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> *mut c_void {
     // SAFETY: `is_ours` has seen that it is a name.
     let name = unsafe { CStr::from_ptr(name) };
-    let errno = super::process::errno();
-    let found = wrapper_of(name, find::symbol(handle, name));
-    super::process::set_errno(errno);
-    found
+    let _errno = Errno::kept();
+    wrapper_of(name, find::symbol(handle, name))
 }
 
 /// `dlsym` of the C library, but for names that are ours. What it answers may depend on who calls it, so where
@@ -231,9 +230,8 @@ extern "C" fn missing_text() -> usize {
 unsafe extern "C" fn destination(forward: &Forward) -> *mut c_void {
     let mut real = forward.real.load(Ordering::Relaxed);
     if real.is_null() {
-        let errno = super::process::errno();
+        let _errno = Errno::kept();
         real = find::function(Library::Nccl, forward.name);
-        super::process::set_errno(errno);
         if real.is_null() {
             real = forward.missing as *mut c_void;
         }

@@ -2,12 +2,14 @@
 //!
 //! Not here: what a wrapper does (`calls.rs`); functions that are not recorded (`lookup.rs`).
 
+use std::ptr;
+
 use libc::{c_char, c_int, c_void};
 use rankcheck_recording::Signature;
 
 use super::calls::{self, Call, Kept, Signed, asked, at, calls, digest_at, recorded_name, returned};
 use super::find::Library;
-use crate::recorder::{self, Asked, Returned};
+use crate::recorder::{self, Asked, Returned, Thread};
 
 type Comm = *mut c_void;
 type Stream = *mut c_void;
@@ -50,12 +52,12 @@ unsafe fn option(config: *const Config, of: fn(&Config) -> (c_int, usize), defau
         blocking: UNSET,
         cga_cluster_size: UNSET,
         ctas: [UNSET; 2],
-        net_name: std::ptr::null(),
+        net_name: ptr::null(),
         split_share: UNSET,
     };
     let bytes = size.min(size_of::<Config>());
     // SAFETY: `bytes` are no more than either of them has.
-    unsafe { std::ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes) };
+    unsafe { ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes) };
     let (value, end) = of(&known);
     if end > size || value == UNSET { default } else { value }
 }
@@ -77,6 +79,33 @@ unsafe fn ranks(list: *const c_int, count: c_int) -> Vec<u8> {
     let count = usize::try_from(count).unwrap_or(0);
     // SAFETY: said above.
     (0..count).filter_map(|nth| unsafe { at(list.wrapping_add(nth)) }).flat_map(c_int::to_le_bytes).collect()
+}
+
+/// The window that a registration made. Within a group it makes it when the group ends, and nothing is there yet.
+///
+/// # Safety
+///
+/// It is null, or where the registration writes to.
+unsafe fn window_at(to: *mut Window) -> Option<Window> {
+    if recorder::in_group(to.expose_provenance()) {
+        return None;
+    }
+    // SAFETY: said above.
+    unsafe { at(to) }
+}
+
+fn group_began(thread: &Thread, code: c_int) {
+    if code == 0 {
+        recorder::group_began(thread);
+    }
+}
+
+fn group_ended(thread: &Thread, code: c_int) {
+    recorder::group_ended(thread, |to| {
+        let to = ptr::with_exposed_provenance::<Window>(to);
+        // SAFETY: the registration was told to write here until the group ends.
+        if code == 0 { unsafe { at(to) }.map(|window| window.addr() as u64) } else { None }
+    });
 }
 
 calls! {
@@ -105,12 +134,12 @@ calls! {
     fn ncclCommDeregister(comm: Comm, handle: *mut c_void) [comm = comm, handle = handle];
     fn ncclCommWindowRegister(
         comm: Comm, address: *mut c_void, bytes: usize, to: *mut Window, flags: c_int,
-    ) [comm = comm, address = address, bytes = bytes, flags = flags] -> [window = at(to)];
+    ) [comm = comm, address = address, bytes = bytes, flags = flags] -> [window = window_at(to)];
     fn ncclCommWindowDeregister(comm: Comm, window: Window) [comm = comm, window = window];
     fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) [bytes = bytes] -> [address = at(to)];
     fn ncclMemFree(address: *mut c_void) [address = address];
-    fn ncclGroupStart() [];
-    fn ncclGroupEnd() [];
+    fn ncclGroupStart() [] then group_began;
+    fn ncclGroupEnd() [] then group_ended;
     fn ncclSend(address: *const c_void, count: usize, dtype: c_int, peer: c_int, comm: Comm, stream: Stream)
         [address = address, count = count, dtype = dtype, peer = peer, comm = comm, stream = stream];
     fn ncclRecv(address: *mut c_void, count: usize, dtype: c_int, peer: c_int, comm: Comm, stream: Stream)

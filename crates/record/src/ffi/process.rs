@@ -1,4 +1,4 @@
-//! What the operating system is asked for: mapped memory, clocks, and word of forks and of the end.
+//! What the operating system is asked for: mapped memory, and word of forks and of the end.
 //!
 //! Not here: what the answers are for.
 
@@ -37,16 +37,20 @@ impl Mapping {
         let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
         let skip = usize::try_from(at).ok()? % page;
         let (mapped, from) = (skip + length, offset - libc::off_t::try_from(skip).ok()?);
-        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_POPULATE);
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         // SAFETY: a new mapping at a place that the kernel chooses.
         let base = unsafe { libc::mmap(ptr::null_mut(), mapped, access, flags, file, from) };
         if base == libc::MAP_FAILED {
             return None;
         }
+        // At once, so that calls do not wait page by page. A kernel that is too old for it does that.
+        // SAFETY: it was mapped above.
+        unsafe { libc::madvise(base, mapped, libc::MADV_POPULATE_WRITE) };
         Some(Self { base: NonNull::new(base)?, mapped, skip, length })
     }
 
     /// The part of the file.
+    #[inline]
     pub(crate) fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: `new` mapped `skip + length` bytes here, and no other value names those of this part.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().cast::<u8>().add(self.skip), self.length) }
@@ -98,33 +102,26 @@ impl<T> PerProcess<T> {
     }
 }
 
-fn clock(which: libc::clockid_t) -> u64 {
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is written by the call.
-    unsafe { libc::clock_gettime(which, &raw mut time) };
-    time.tv_sec.cast_unsigned() * 1_000_000_000 + time.tv_nsec.cast_unsigned()
+/// The number of the last error, which a caller of the vendor's function may look at: put back when this goes.
+pub(crate) struct Errno {
+    place: *mut c_int,
+    value: c_int,
 }
 
-/// Nanoseconds of a clock that nobody sets.
-pub(crate) fn monotonic() -> u64 {
-    clock(libc::CLOCK_MONOTONIC)
+impl Errno {
+    pub(crate) fn kept() -> Self {
+        // SAFETY: it is this thread's own.
+        let place = unsafe { libc::__errno_location() };
+        // SAFETY: as above.
+        Self { place, value: unsafe { *place } }
+    }
 }
 
-/// Nanoseconds since 1970.
-pub(crate) fn since_1970() -> u64 {
-    clock(libc::CLOCK_REALTIME)
-}
-
-/// The number of the last error, which a caller of the vendor's function may look at.
-pub(crate) fn errno() -> c_int {
-    // SAFETY: it is this thread's own.
-    unsafe { *libc::__errno_location() }
-}
-
-/// Puts it back.
-pub(crate) fn set_errno(value: c_int) {
-    // SAFETY: it is this thread's own.
-    unsafe { *libc::__errno_location() = value };
+impl Drop for Errno {
+    fn drop(&mut self) {
+        // SAFETY: the pointer keeps this value on its thread, whose own it is.
+        unsafe { *self.place = self.value };
+    }
 }
 
 unsafe extern "C" {

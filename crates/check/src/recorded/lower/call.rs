@@ -173,7 +173,16 @@ impl Lowering<'_> {
                 let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
                 one(Verb::CommDestroy { comm: self.operand(comm) }, origin)
             }
-            Kind::Register => self.register(call, given("window"), origin),
+            Kind::Register => {
+                let bind = match result.and_then(|result| result.get("window")) {
+                    Some(Value::None) => Bind::Unnamed,
+                    window => match window.and_then(Value::number) {
+                        Some(window) if window != 0 => Bind::Window(window),
+                        Some(_) | None => Bind::Nothing,
+                    },
+                };
+                self.register(call, bind, origin)
+            }
             Kind::Deregister => {
                 let window = self.windows.get(&number(call, "window")).cloned();
                 match (self.comm(number(call, "comm")), window) {
@@ -248,7 +257,7 @@ impl Lowering<'_> {
         vec![Item { verb: Verb::CommSplit { comm, name, color }, origin, bind }]
     }
 
-    fn register(&mut self, call: &Shape, window: Option<u64>, origin: Origin) -> Vec<Item> {
+    fn register(&mut self, call: &Shape, bind: Bind, origin: Origin) -> Vec<Item> {
         let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
         let (address, bytes) = (number(call, "address"), number(call, "bytes"));
         if address != 0 && matches!(self.memory.find(address, bytes), Place::Unknown) {
@@ -260,7 +269,6 @@ impl Lowering<'_> {
             0 => WindowFlags::Default,
             _ => WindowFlags::CollSymmetric,
         };
-        let bind = window.filter(|window| *window != 0).map_or(Bind::Nothing, Bind::Window);
         vec![Item { verb: Verb::Register { comm: self.operand(comm), memory, flags }, origin, bind }]
     }
 

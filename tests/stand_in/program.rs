@@ -4,15 +4,22 @@
 #![allow(non_snake_case, missing_docs, reason = "names of the vendor, for tests alone")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 
 unsafe extern "C" {
     fn ncclGroupStart() -> c_int;
     fn ncclGroupEnd() -> c_int;
+    fn ncclAllReduce(
+        send: usize, recv: usize, count: usize, dtype: c_int, op: c_int, comm: usize, stream: usize,
+    ) -> c_int;
+    fn ncclCommWindowRegister(comm: usize, address: usize, bytes: usize, to: *mut usize, flags: c_int) -> c_int;
     fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int;
     fn ncclCommInitRank(to: *mut usize, ranks: c_int, id: UniqueId, rank: c_int) -> c_int;
     fn cudaSetDevice(device: c_int) -> c_int;
     fn cudaEventQuery(event: usize) -> c_int;
     fn cudaEventRecord(event: usize, stream: usize) -> c_int;
+    fn cudaEventCreateWithFlags(to: *mut usize, flags: u32) -> c_int;
     fn cudaGetDriverEntryPoint(name: *const c_char, to: *mut *mut c_void, flags: u64, status: *mut c_int) -> c_int;
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -41,6 +48,46 @@ fn calls() {
         assert_eq!(cudaSetDevice(2), 0);
     }
     assert_eq!((memory.addr(), comm), (0x1040, 0xc003));
+}
+
+/// Registers two windows in a group: they are there when it ends.
+fn windows() {
+    let mut windows = [0; 2];
+    let [first, second] = windows.each_mut().map(std::ptr::from_mut);
+    // SAFETY: both places outlive the group.
+    unsafe {
+        assert_eq!(ncclGroupStart(), 0);
+        assert_eq!(ncclCommWindowRegister(0xc0, 0x1000, 64, first, 1), 0);
+        assert_eq!(ncclCommWindowRegister(0xc0, 0x2000, 64, second, 1), 0);
+        assert_eq!(ncclGroupEnd(), 0);
+    }
+    assert_eq!(windows, [0x1001, 0x2001]);
+}
+
+/// Prints what calls cost: nanoseconds each, in the best of many rounds.
+fn measure() {
+    const CALLS: usize = 20_000;
+    let costs = |call: &dyn Fn(usize)| {
+        let rounds = (0..200).map(|_| {
+            let began = std::time::Instant::now();
+            (0..CALLS).for_each(call);
+            began.elapsed()
+        });
+        #[allow(clippy::cast_precision_loss, reason = "few")]
+        let calls = CALLS as f64;
+        let best = rounds.min().expect("there are rounds").as_secs_f64();
+        1e9 * best / calls
+    };
+    // SAFETY: the stand-ins look at nothing.
+    unsafe {
+        println!("cudaSetDevice {:.1}", costs(&|_| _ = cudaSetDevice(0)));
+        let record = |nth: usize| _ = cudaEventRecord(0x3000_0000 + 64 * (nth % 2000), 7);
+        println!("cudaEventRecord {:.1}", costs(&record));
+        let create = |_| _ = cudaEventCreateWithFlags(&mut 0, 2);
+        println!("cudaEventCreateWithFlags {:.1}", costs(&create));
+        println!("ncclAllReduce {:.1}", costs(&|_| _ = ncclAllReduce(0x7f00, 0x7f00, 4096, 7, 0, 9, 7)));
+        println!("cudaEventQuery {:.1}", costs(&|_| _ = cudaEventQuery(0xe0)));
+    }
 }
 
 fn many(count: u64) {
@@ -106,6 +153,36 @@ fn main() {
     let arguments: Vec<String> = std::env::args().collect();
     match arguments[1].as_str() {
         "nothing" => {}
+        "windows" => windows(),
+        "measure" => measure(),
+        "variable" => by_path(&std::env::var(&arguments[2]).expect("the variable is set")),
+        "abort" => {
+            many(1000);
+            std::process::abort();
+        }
+        "crash" => {
+            many(1000);
+            // SAFETY: it is not: this is what a crash is.
+            unsafe { std::ptr::without_provenance_mut::<u8>(8).write_volatile(0) };
+        }
+        "wait" => {
+            many(1000);
+            println!("ready");
+            std::io::stdin().read_line(&mut String::new()).expect("it can be read");
+        }
+        "linger" => {
+            many(10);
+            let (mut here, mut there) = UnixStream::pair().expect("there are descriptors left");
+            // SAFETY: the child calls nothing that another thread could hold.
+            if unsafe { fork() } != 0 {
+                here.read_exact(&mut [0]).expect("the child writes");
+            } else {
+                many(20);
+                there.write_all(&[1]).expect("the parent reads");
+                println!("ready");
+                std::io::stdin().read_line(&mut String::new()).expect("it can be read");
+            }
+        }
         "calls" => calls(),
         "exit" => {
             calls();

@@ -3,56 +3,12 @@
 //! Not here: the format (`rankcheck-recording`), and `rankcheck record` (`tests/tests/record.rs`).
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::process::Command;
 
 use rankcheck_recording::{Event, Process, Value};
 
-/// What is built once for all tests.
-struct Built {
-    library: PathBuf,
-    program: PathBuf,
-    /// Of the stand-ins.
-    folder: PathBuf,
-}
-
-fn succeeds(command: &mut Command) -> Output {
-    let output = command.output().expect("it starts");
-    assert!(output.status.success(), "{command:?}\n{}", String::from_utf8_lossy(&output.stderr));
-    output
-}
-
-fn built() -> &'static Built {
-    static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let cargo = Command::new(env!("CARGO"))
-            .args(["build", "--offline", "--package", "rankcheck-record", "--message-format", "json"])
-            .output()
-            .expect("cargo runs");
-        assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
-        let messages = String::from_utf8(cargo.stdout).expect("cargo writes UTF-8");
-        let name = "librankcheck_record.so\"";
-        let line = messages.lines().find(|line| line.contains(name)).expect("cargo says what it built");
-        let end = line.find(name).expect("it is in this line") + name.len() - 1;
-        let begin = line[..end].rfind('"').expect("a path in quotes") + 1;
-        let library = PathBuf::from(&line[begin..end]);
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-ins");
-        fs::create_dir_all(&folder).expect("a folder can be made");
-        let stub = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stub");
-        let rustc = |arguments: &[&str], from: &str, to: &str| {
-            let mut command = Command::new("rustc");
-            command.args(["--edition", "2024", "-O", "-L", folder.to_str().expect("UTF-8")]).args(arguments);
-            succeeds(command.arg(stub.join(from)).arg("-o").arg(folder.join(to)));
-        };
-        let name = |name: &str| format!("-Clink-arg=-Wl,-soname,{name}");
-        rustc(&["--crate-type", "cdylib", &name("libcudart.so.12")], "cuda.rs", "libcudart.so.12");
-        let cuda = "-Clink-arg=-l:libcudart.so.12";
-        rustc(&["--crate-type", "cdylib", &name("libnccl.so.2"), cuda], "nccl.rs", "libnccl.so.2");
-        rustc(&["-Clink-arg=-l:libnccl.so.2", cuda], "program.rs", "program");
-        Built { library, program: folder.join("program"), folder }
-    })
-}
+use crate::built::{built, folder};
 
 /// A run of the program: how it ended, and what each of its processes wrote, oldest first.
 struct Ran {
@@ -94,18 +50,14 @@ impl Read {
 /// Runs the program in this way, with the recorder, after these shell commands.
 fn run(test: &str, before: &str, way: &[&str]) -> Ran {
     let built = built();
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("recorded-{test}"));
-    if folder.exists() {
-        fs::remove_dir_all(&folder).expect("an old folder can be removed");
-    }
-    fs::create_dir_all(&folder).expect("a folder can be made");
+    let folder = folder(&format!("recorder-{test}"));
     let preload = if before.contains("RANKCHECK_NCCL") { "" } else { "LD_PRELOAD=\"$RECORDER\"" };
     let output = Command::new("sh")
         .args(["-c", &format!("{before}\n{preload} exec \"$0\" \"$@\"")])
-        .arg(&built.program)
+        .arg(built.stand_ins.join("program"))
         .args(way)
-        .env("RECORDER", &built.library)
-        .env("LD_LIBRARY_PATH", &built.folder)
+        .env("RECORDER", &built.recorder)
+        .env("LD_LIBRARY_PATH", &built.stand_ins)
         .env("RANKCHECK_RECORD_DIR", &folder)
         .env("RANK", "3")
         .output()
@@ -182,11 +134,11 @@ fn each_function_of_a_name_is_forwarded_to_itself() {
 
 #[test]
 fn a_program_may_load_it_in_place_of_nccl() {
-    let library = built().library.to_str().expect("UTF-8");
+    let library = built().recorder.to_str().expect("UTF-8");
     for (test, before) in [
         ("path", String::new()),
         // Without being loaded first, and with an NCCL that nobody has loaded.
-        ("path-alone", format!("export RANKCHECK_NCCL={}/libnccl.so.2", built().folder.display())),
+        ("path-alone", format!("export RANKCHECK_NCCL={}/libnccl.so.2", built().stand_ins.display())),
     ] {
         let ran = run(test, &before, &["path", library]);
         assert_eq!(ran.code, Some(0), "{test}");
@@ -267,7 +219,7 @@ fn python_reads_the_same() {
         for process in read(sys.argv[1]):\n\
         \x20   for event in process.events():\n\
         \x20       print(event.time, event.thread, event.kind, event.call.name if event.call else '')\n";
-    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../python");
+    let python = Path::new(env!("CARGO_MANIFEST_DIR")).join("../python");
     let mut command = Command::new("python3");
     command.args(["-c", script]).arg(&read.process.path).env("PYTHONPATH", python);
     let Ok(output) = command.output() else {
@@ -286,6 +238,28 @@ fn python_reads_the_same() {
     let wanted: Vec<String> = wanted.collect();
     let found = String::from_utf8(output.stdout).expect("Python writes UTF-8");
     assert_eq!(found.lines().collect::<Vec<_>>(), wanted);
+}
+
+#[test]
+fn windows_of_a_group_are_noted_when_it_ends() {
+    let ran = run("windows", "", &["windows"]);
+    assert_eq!(ran.code, Some(0));
+    let words = ran.processes[0].words();
+    let register = |address| format!("ncclCommWindowRegister comm=0xc0 address={address} bytes=64 flags=1");
+    let wanted = [
+        "ncclGroupStart",
+        "returned",
+        &register("0x1000"),
+        "returned ncclCommWindowRegister window=unknown",
+        &register("0x2000"),
+        "returned ncclCommWindowRegister window=unknown",
+        "ncclGroupEnd",
+        "returned",
+        "ncclGroupEnd.window window=0x1001",
+        "ncclGroupEnd.window window=0x2001",
+        "exit code=0",
+    ];
+    assert_eq!(words, wanted);
 }
 
 #[test]

@@ -1,0 +1,322 @@
+//! `rankcheck record` as people use it: a command and its processes, however they end, and what goes wrong before.
+//!
+//! Not here: what the library writes (`recorder.rs`), and what is made of it (`recorded.rs`).
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use rankcheck_recording::{Event, Process, Value};
+
+use crate::built::{built, folder};
+
+/// `rankcheck record --out run` in this folder, with the stand-ins in reach; what is run comes next.
+fn record(folder: &Path) -> Command {
+    let mut command = Command::new(&built().command);
+    command
+        .args(["record", "--out", "run", "--"])
+        .current_dir(folder)
+        .env("NO_COLOR", "1")
+        .env("LD_LIBRARY_PATH", &built().stand_ins)
+        .env("RANKCHECK_RECORD_LIB", &built().recorder)
+        .env_remove("LD_PRELOAD")
+        .env_remove("VLLM_NCCL_SO_PATH")
+        .env_remove("SGLANG_NCCL_SO_PATH");
+    command
+}
+
+fn program() -> PathBuf {
+    built().stand_ins.join("program")
+}
+
+/// Its exit code, and what it says.
+fn ended(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().expect("the command starts");
+    (output.status.code(), String::from_utf8(output.stderr).expect("the command writes UTF-8"))
+}
+
+/// How often something is called in each file of the recording, by its beginning.
+fn calls(folder: &Path) -> Vec<usize> {
+    let files = fs::read_dir(folder.join("run")).expect("it was made");
+    let mut processes: Vec<Process> = files
+        .map(|entry| Process::open(&entry.expect("it can be listed").path()).expect("a recording"))
+        .collect();
+    processes.sort_by_key(|process| process.header.began);
+    let count = |mut process: Process| {
+        let mut calls = 0;
+        while let Some(event) = process.next_event().expect("a recording") {
+            let called = matches!(event, Event::Enter { call, .. } if !process.shape(call).instant);
+            calls += usize::from(called);
+        }
+        calls
+    };
+    processes.into_iter().map(count).collect()
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_command() {
+    let folder = folder("record-exit");
+    let (code, said) = ended(record(&folder).arg(program()).arg("exit"));
+    assert_eq!(code, Some(9), "{said}");
+    assert!(said.contains("recorded 1 processes, 5 calls"), "{said}");
+    assert_eq!(calls(&folder), [5]);
+    // The Python part was there for the run alone.
+    assert!(!folder.join("run/.python").exists());
+}
+
+#[test]
+fn what_a_crash_leaves_is_kept_and_its_signal_is_told() {
+    for (way, signal) in [("abort", 6), ("crash", 11)] {
+        let folder = folder(&format!("record-{way}"));
+        let (code, said) = ended(record(&folder).arg(program()).arg(way));
+        assert_eq!(code, Some(128 + signal), "{said}");
+        assert_eq!(calls(&folder), [1000], "{said}");
+    }
+    let folder = folder("record-killed");
+    let (code, said) = ended(record(&folder).arg(program()).arg("killed"));
+    assert_eq!(code, Some(128 + 9), "{said}");
+    assert_eq!(calls(&folder), [100_000], "{said}");
+}
+
+/// Starts it and waits until it says that it is ready.
+fn started(command: &mut Command) -> Child {
+    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command starts");
+    let mut line = String::new();
+    let out = child.stdout.take().expect("it is a pipe");
+    BufReader::new(out).read_line(&mut line).expect("it can be read");
+    assert_eq!(line, "ready\n");
+    child
+}
+
+#[test]
+fn a_signal_goes_to_the_command() {
+    for (name, number) in [("TERM", 15), ("INT", 2)] {
+        let folder = folder(&format!("record-{name}"));
+        let child = started(record(&folder).arg(program()).arg("wait").stderr(Stdio::null()));
+        let kill = format!("kill -{name} {}", child.id());
+        let sent = Command::new("sh").args(["-c", &kill]).status().expect("the shell starts");
+        assert!(sent.success());
+        let output = child.wait_with_output().expect("it was started");
+        assert_eq!(output.status.code(), Some(128 + number));
+        assert_eq!(calls(&folder), [1000]);
+    }
+}
+
+#[test]
+fn a_file_that_is_still_written_is_left_as_it_is() {
+    let folder = folder("record-linger");
+    let mut child = started(record(&folder).arg(program()).arg("linger").stderr(Stdio::piped()));
+    // Waiting closes the pipe that the rest of the command waits for, so there is another end of it.
+    let stdin = child.stdin.as_ref().expect("it is a pipe");
+    let stdin = std::os::fd::AsFd::as_fd(stdin).try_clone_to_owned().expect("there are descriptors left");
+    let code = child.wait().expect("it was started").code();
+    drop(stdin);
+    let mut said = String::new();
+    child.stderr.take().expect("it is a pipe").read_to_string(&mut said).expect("it says UTF-8");
+    assert_eq!(code, Some(0));
+    assert!(said.contains("is still written by process"), "{said}");
+    assert_eq!(calls(&folder), [10, 20]);
+}
+
+#[test]
+fn a_program_that_loads_nccl_by_its_path_is_recorded() {
+    for variable in ["VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH"] {
+        let folder = folder(&format!("record-{variable}"));
+        let (code, said) = ended(record(&folder).arg(program()).args(["variable", variable]));
+        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(calls(&folder), [1], "{said}");
+    }
+    // Whoever named one gets that one; being loaded first, the recorder answers for it all the same.
+    let folder = folder("record-named");
+    let named = built().stand_ins.join("libnccl.so.2");
+    let mut command = record(&folder);
+    command.env("VLLM_NCCL_SO_PATH", named).arg(program()).args(["variable", "VLLM_NCCL_SO_PATH"]);
+    let (code, said) = ended(&mut command);
+    assert_eq!((code, calls(&folder)), (Some(0), vec![1]), "{said}");
+}
+
+#[test]
+fn what_goes_wrong_before_the_command_is_told_apart() {
+    let folder = folder("record-wrong");
+    fs::create_dir(folder.join("run")).expect("the folder is there");
+    fs::write(folder.join("run/notes"), "").expect("it can be written");
+    let (code, said) = ended(record(&folder).arg(program()).arg("exit"));
+    assert_eq!(code, Some(125));
+    assert!(said.contains("is not empty"), "{said}");
+    fs::remove_dir_all(folder.join("run")).expect("it was made");
+
+    let (code, said) = ended(record(&folder).arg("no-such-command"));
+    assert_eq!(code, Some(127));
+    assert!(said.contains("cannot run no-such-command"), "{said}");
+    fs::remove_dir_all(folder.join("run")).expect("it was made");
+
+    // A place that nobody may write to, whoever runs this.
+    let command = &built().command;
+    let mut nowhere = Command::new(command);
+    nowhere
+        .args(["record", "--out", "/proc/nowhere", "--", "true"])
+        .env("RANKCHECK_RECORD_LIB", &built().recorder);
+    let (code, said) = ended(&mut nowhere);
+    assert_eq!(code, Some(125));
+    assert!(said.contains("cannot use /proc/nowhere"), "{said}");
+
+    // A command that has nothing beside it.
+    let alone = folder.join("rankcheck");
+    fs::copy(command, &alone).expect("it can be copied");
+    let (code, said) =
+        ended(Command::new(&alone).args(["record", "--", "true"]).env_remove("RANKCHECK_RECORD_LIB"));
+    assert_eq!(code, Some(125));
+    assert!(said.contains("librankcheck_record.so is not beside this command"), "{said}");
+    fs::create_dir_all(folder.join("lib/rankcheck")).expect("the folder is there");
+    fs::create_dir_all(folder.join("bin")).expect("the folder is there");
+    fs::rename(&alone, folder.join("bin/rankcheck")).expect("it was copied");
+    fs::copy(&built().recorder, folder.join("lib/rankcheck/librankcheck_record.so"))
+        .expect("it can be copied");
+    let mut installed = Command::new(folder.join("bin/rankcheck"));
+    installed.args(["record", "--out", "installed", "--"]).arg(program()).arg("exit").current_dir(&folder);
+    installed.env_remove("RANKCHECK_RECORD_LIB").env("LD_LIBRARY_PATH", &built().stand_ins);
+    let (code, said) = ended(&mut installed);
+    assert_eq!(code, Some(9), "{said}");
+    assert!(said.contains("recorded 1 processes"), "{said}");
+
+    let spaced = folder.join("a space.so");
+    fs::copy(&built().recorder, &spaced).expect("it can be copied");
+    let (code, said) = ended(record(&folder).env("RANKCHECK_RECORD_LIB", spaced).arg("true"));
+    assert_eq!(code, Some(125));
+    assert!(said.contains("has a space or a colon in its path"), "{said}");
+
+    for arguments in [&["record"][..], &["record", "--no-such-flag", "--", "true"]] {
+        let (code, said) = ended(Command::new(command).args(arguments));
+        assert_eq!(code, Some(2), "{said}");
+        assert!(said.contains("Usage:"), "{said}");
+    }
+}
+
+#[test]
+fn a_command_that_calls_nothing_is_told_so() {
+    let folder = folder("record-nothing");
+    let (code, said) = ended(record(&folder).arg(program()).arg("nothing"));
+    assert_eq!(code, Some(0));
+    assert!(said.contains("nothing was recorded"), "{said}");
+}
+
+#[test]
+fn what_finds_no_room_is_told_and_the_command_goes_on() {
+    let folder = folder("record-room");
+    // In blocks of 512 bytes: the header and three extents.
+    let script = "ulimit -f 400; exec \"$0\" many 100000";
+    let (code, said) = ended(record(&folder).args(["sh", "-c", script]).arg(program()));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("the disk was full"), "{said}");
+    assert!(calls(&folder)[0] > 10_000);
+}
+
+#[test]
+fn python_keeps_what_it_would_run_at_its_start() {
+    let folder = folder("record-python");
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: there is no python3");
+        return;
+    }
+    fs::create_dir(folder.join("mine")).expect("the folder is there");
+    fs::write(folder.join("mine/sitecustomize.py"), "print('mine')\n").expect("it can be written");
+    let script = "import ctypes, rankcheck_record\n\
+        nccl = ctypes.CDLL('libnccl.so.2')\n\
+        assert nccl.ncclGroupStart() == 0\n\
+        assert nccl.ncclGroupEnd() == 5\n";
+    let mut command = record(&folder);
+    command.env("PYTHONPATH", folder.join("mine")).args(["python3", "-c", script]);
+    let output = command.output().expect("the command starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "mine\n");
+    assert_eq!(calls(&folder), [2], "{said}");
+}
+
+/// As much of torch as is wrapped: a process group, and a collective that calls NCCL.
+const TORCH: [(&str, &str); 3] = [
+    (
+        "torch/__init__.py",
+        "__version__ = '2.0'\nclass cuda:\n    is_available = staticmethod(lambda: False)\n",
+    ),
+    ("torch/distributed/__init__.py", "from .distributed_c10d import *\n"),
+    (
+        "torch/distributed/distributed_c10d.py",
+        "import ctypes\n\
+        nccl = ctypes.CDLL('libnccl.so.2')\n\
+        class Group:\n\
+        \x20   def __init__(self, name): self.group_name = name\n\
+        class _world:\n\
+        \x20   pg_group_ranks = {}\n\
+        is_initialized = lambda: bool(_world.pg_group_ranks)\n\
+        _get_default_group = lambda: next(iter(_world.pg_group_ranks))\n\
+        get_rank = lambda: 0\n\
+        get_world_size = lambda: 1\n\
+        def new_group(name):\n\
+        \x20   group = Group(name)\n\
+        \x20   _world.pg_group_ranks[group] = {0: 0}\n\
+        \x20   return group\n\
+        def init_process_group(): _world.pg_group_ranks[Group('0')] = {0: 0}\n\
+        def destroy_process_group(): _world.pg_group_ranks.clear()\n\
+        def all_reduce(tensor, op=None, group=None, async_op=False):\n\
+        \x20   if tensor is None: raise ValueError\n\
+        \x20   assert nccl.ncclGroupStart() == 0\n",
+    ),
+];
+
+const TRAINING: &str = "import torch.distributed as dist
+dist.init_process_group()
+other = dist.new_group('other')
+for _ in range(2):
+    dist.all_reduce(1)
+    dist.all_reduce(1, group=other)
+try:
+    dist.all_reduce(None, None, other)
+except ValueError:
+    pass
+dist.destroy_process_group()
+dist.init_process_group()
+";
+
+#[test]
+fn calls_of_python_have_their_group_and_their_place() {
+    let folder = folder("record-torch");
+    if Command::new("python3").arg("--version").output().is_err() {
+        println!("skipped: there is no python3");
+        return;
+    }
+    for (name, text) in TORCH.iter().chain(&[("train.py", TRAINING)]) {
+        let path = folder.join(name);
+        fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
+        fs::write(path, text).expect("it can be written");
+    }
+    let (code, said) = ended(record(&folder).env("RANK", "0").args(["python3", "train.py"]));
+    assert_eq!(code, Some(0), "{said}");
+    let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("there is a process");
+    let mut process = Process::open(&file.expect("it can be listed").path()).expect("a recording");
+    assert_eq!(process.header.command, ["python3", "train.py"]);
+    let mut told = Vec::new();
+    while let Some(event) = process.next_event().expect("a recording") {
+        let Event::Enter { call, .. } = event else { continue };
+        let shape = process.shape(call);
+        let value = |key: &str| shape.get(key).and_then(Value::text).unwrap_or("-").to_owned();
+        told.push(format!("{} {} {}", shape.name, value("group"), value("place")));
+    }
+    let reduce = |group: &str, line: u32| {
+        [format!("torch.distributed.all_reduce {group} train.py:{line}"), "ncclGroupStart - -".to_owned()]
+    };
+    let iteration = [reduce("0", 5), reduce("other", 6)].concat();
+    let wanted = [
+        vec!["torch.distributed.init_process_group - train.py:2".to_owned()],
+        vec!["process - -".to_owned(), "torch.process_group - -".to_owned()],
+        vec!["torch.distributed.new_group 0 train.py:3".to_owned(), "torch.process_group - -".to_owned()],
+        iteration.clone(),
+        iteration,
+        vec!["torch.distributed.all_reduce other train.py:8".to_owned()],
+        vec!["torch.distributed.destroy_process_group 0 train.py:11".to_owned()],
+        // No group of before is taken for the default one.
+        vec!["torch.distributed.init_process_group - train.py:12".to_owned(), "exit - -".to_owned()],
+    ];
+    assert_eq!(told, wanted.concat());
+}
