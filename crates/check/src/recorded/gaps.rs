@@ -16,8 +16,10 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Ranges in their order, one of each for each gap.
-    pub(super) fn new(calls: Vec<Range<u64>>, noted: Vec<Range<u64>>) -> Self {
+    /// Ranges in their order, one of each for each gap. Of the one or the other a gap may have none.
+    pub(super) fn new(mut calls: Vec<Range<u64>>, mut noted: Vec<Range<u64>>) -> Self {
+        calls.retain(|range| !range.is_empty());
+        noted.retain(|range| !range.is_empty());
         Self { calls, noted }
     }
 
@@ -59,18 +61,20 @@ impl<'a> Outside<'a> {
     ///
     /// If the file is damaged there.
     pub fn next(&mut self, process: &mut Process) -> Result<Option<(u64, Event)>, ReadError> {
-        while let Some(event) = process.next_event()? {
+        loop {
+            if self.number >= self.gap.start {
+                let passed_over = process.plain_calls(self.gap.end - self.number, |_| true)?;
+                self.passed_over(passed_over);
+            }
+            let Some(event) = process.next_event()? else { return Ok(None) };
             match event {
                 Event::Enter { thread, call, .. } => {
                     let number = self.number;
-                    self.number += 1;
                     if number < self.gap.start {
+                        self.number += 1;
                         return Ok(Some((number, event)));
                     }
-                    if number + 1 >= self.gap.end {
-                        self.gap = self.gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
-                    }
-                    self.folded += 1;
+                    self.passed_over(1);
                     if !process.shape(call).instant {
                         *self.inside(thread) += 1;
                     }
@@ -85,7 +89,15 @@ impl<'a> Outside<'a> {
                 Event::Lost { .. } => return Ok(Some((self.number, event))),
             }
         }
-        Ok(None)
+    }
+
+    /// So many calls and notes of the gap.
+    fn passed_over(&mut self, calls: u64) {
+        self.number += calls;
+        self.folded += calls;
+        if self.number >= self.gap.end {
+            self.gap = self.gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
+        }
     }
 
     /// How many calls and notes were passed over.

@@ -10,7 +10,7 @@ mod call;
 mod device;
 mod group;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{End, Entry, Op, Operand, Place, PlaceId, Rank, Slot, Stretch, Token, Verb};
@@ -182,19 +182,16 @@ pub(super) fn lower_all(
     let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
     let mut base = 0_u32;
-    for rank in (0..world.ranks).map(Rank) {
-        let program = match world.member(rank) {
-            Some(member) => {
-                let mut process = Process::open(&member.path)?;
-                let at = world.members.partition_point(|other| other.rank < rank);
+    let mut lower = |read: Option<(&Member, Kept)>| {
+        let program = match read {
+            Some((member, kept)) => {
                 let of = (&members[..], &orders[..]);
                 let mut lowering = Lowering::new(world, member, names, of, base);
-                let mut outside = Outside::new(&gaps[at]);
-                while let Some((number, event)) = outside.next(&mut process)? {
-                    lowering.event(&process, number, event);
+                for (number, event) in kept.events {
+                    lowering.event(&kept.process, number, event);
                 }
-                lowering.program.calls += outside.folded();
-                lowering.finish(&process)
+                lowering.program.calls += kept.folded;
+                lowering.finish(&kept.process)
             }
             // What it did is not known.
             None => RankProgram::empty(base),
@@ -202,9 +199,58 @@ pub(super) fn lower_all(
         let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
         base = base.checked_add(length).ok_or(RecordedError::TooMany)?;
         programs.push(program);
-    }
+        Ok::<(), RecordedError>(())
+    };
+    // Names are numbered as they come, so ranks become programs in order; files are read ahead of that.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let mut files = world.members.iter().zip(gaps);
+        let mut ahead = VecDeque::new();
+        let mut next = || {
+            let (member, gaps) = files.next()?;
+            Some((member, scope.spawn(|| Kept::read(member, gaps))))
+        };
+        for rank in (0..world.ranks).map(Rank) {
+            while ahead.len() <= workers
+                && let Some(read) = next()
+            {
+                ahead.push_back(read);
+            }
+            let mine = match ahead.front() {
+                Some((member, _)) if member.rank == rank => ahead.pop_front(),
+                Some(_) | None => None,
+            };
+            let mine = mine.map(|(member, read)| {
+                let kept = read.join().expect("a reader does not panic")?;
+                Ok::<_, RecordedError>((member, kept))
+            });
+            lower(mine.transpose()?)?;
+        }
+        Ok::<(), RecordedError>(())
+    })?;
     leave_out_failed(&orders, &mut programs, names.token("nothing"));
     Ok(programs)
+}
+
+/// What is left of a process without what was folded away.
+struct Kept {
+    process: Process,
+    /// With their numbers.
+    events: Vec<(u64, Event)>,
+    /// How many calls and notes are missing.
+    folded: u64,
+}
+
+impl Kept {
+    fn read(member: &Member, gaps: &Gaps) -> Result<Self, RecordedError> {
+        let mut process = Process::open(&member.path)?;
+        let mut outside = Outside::new(gaps);
+        let mut events = Vec::new();
+        while let Some(event) = outside.next(&mut process)? {
+            events.push(event);
+        }
+        Ok(Self { folded: outside.folded(), process, events })
+    }
 }
 
 /// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on

@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rankcheck_recording::{Cut, Event, Header, Process, ReadError, Shape, ShapeId, Value};
+use rankcheck_recording::{Cut, Event, Header, PlainCall, Process, ReadError, Shape, ShapeId, Value};
 use rustc_hash::FxHashMap;
 
 use super::RecordedError;
@@ -356,7 +356,7 @@ enum Times {
 struct Reading {
     words: Vec<WordId>,
     times: Times,
-    /// By shape: the thread and the word of its last call that returned nothing.
+    /// By shape: the thread and the word of its last call that returned nothing, if it is of class `Other`.
     plain: Vec<Option<(u32, WordId)>>,
     dictionary: Vec<Word>,
     numbers: FxHashMap<Word, WordId>,
@@ -375,7 +375,10 @@ impl Reading {
     fn of(path: &Path, times: Times) -> Result<(Process, Self), ReadError> {
         let mut process = Process::open(path)?;
         let mut reading = Self { times, ..Self::default() };
-        while let Some(event) = process.next_event()? {
+        loop {
+            let mut first = true;
+            process.plain_calls(u64::MAX, |call| reading.plain_call(call, std::mem::take(&mut first)))?;
+            let Some(event) = process.next_event()? else { break };
             reading.event(event, &process);
         }
         reading.end(&process);
@@ -393,22 +396,34 @@ impl Reading {
         }
     }
 
+    /// Puts a call onto the tape that was over before anything else happened, if its word is known. The first of
+    /// those that stand in a row may be inside another call.
+    #[inline]
+    fn plain_call(&mut self, call: PlainCall, first: bool) -> bool {
+        let PlainCall { time, thread, call } = call;
+        let Some(Some((of, word))) = self.plain.get(call.0 as usize).copied() else { return false };
+        if of != thread {
+            return false;
+        }
+        if first {
+            self.inside(thread);
+            self.thread(thread).acts = true;
+        }
+        self.number += 1;
+        self.push(word, time);
+        true
+    }
+
     /// The word of a call that returned.
     fn call(&mut self, thread: u32, call: ShapeId, result: Option<ShapeId>) -> WordId {
-        if result.is_some() {
-            return self.intern(Word::Call { thread, call, result });
-        }
-        let at = call.0 as usize;
-        if let Some(Some((of, word))) = self.plain.get(at)
-            && *of == thread
-        {
-            return *word;
-        }
         let word = self.intern(Word::Call { thread, call, result });
-        if self.plain.len() <= at {
-            self.plain.resize(self.classes.len(), None);
+        let at = call.0 as usize;
+        if result.is_none() && self.classes[at] == Class::Other {
+            if self.plain.len() <= at {
+                self.plain.resize(self.classes.len(), None);
+            }
+            self.plain[at] = Some((thread, word));
         }
-        self.plain[at] = Some((thread, word));
         word
     }
 
