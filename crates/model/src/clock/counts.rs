@@ -8,7 +8,6 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
-use smallvec::SmallVec;
 
 /// Counts in a leaf, and children of a branch.
 const FAN: usize = 16;
@@ -30,8 +29,8 @@ struct Node {
 enum Part {
     /// Zeros stand where there is no actor.
     Leaf([u32; FAN]),
-    /// Children with the counts of so many actors each.
-    Branch(usize, SmallVec<[Arc<Node>; FAN]>),
+    /// Children with the counts of so many actors each. Behind the last actor one child of zeros stands everywhere.
+    Branch(usize, [Arc<Node>; FAN]),
 }
 
 impl Counts {
@@ -40,8 +39,7 @@ impl Counts {
         let mut node = Arc::new(Node::leaf([0; FAN]));
         let mut span = FAN;
         while span < width {
-            let children = (0..width.div_ceil(span).min(FAN)).map(|_| Arc::clone(&node)).collect();
-            node = Arc::new(Node::branch(span, children));
+            node = Arc::new(Node::branch(span, std::array::from_fn(|_| Arc::clone(&node))));
             span *= FAN;
         }
         Self(node)
@@ -102,7 +100,7 @@ impl Node {
         Self { hash: hasher.finish(), sum, part: Part::Leaf(counts) }
     }
 
-    fn branch(span: usize, children: SmallVec<[Arc<Self>; FAN]>) -> Self {
+    fn branch(span: usize, children: [Arc<Self>; FAN]) -> Self {
         let hash = (0..).zip(&children).map(|(at, child)| placed(at, child.hash));
         let hash = hash.fold(0, u64::wrapping_add);
         let sum = children.iter().map(|child| child.sum).sum();
@@ -142,6 +140,11 @@ fn raise(node: &mut Arc<Node>, at: usize, to: u32) {
     }
 }
 
+/// Without a call: a leaf is short.
+fn same(one: &[u32; FAN], other: &[u32; FAN]) -> bool {
+    one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
+}
+
 /// The larger of each two counts; `None` if these are all of `mine`.
 fn joined(mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node>> {
     if Arc::ptr_eq(mine, theirs) {
@@ -153,35 +156,26 @@ fn joined(mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node>> {
             for (count, other) in counts.iter_mut().zip(other) {
                 *count = (*count).max(*other);
             }
-            match counts {
-                counts if counts == *one => None,
-                counts if counts == *other => Some(Arc::clone(theirs)),
-                counts => Some(Arc::new(Node::leaf(counts))),
+            if same(&counts, one) {
+                None
+            } else if same(&counts, other) {
+                Some(Arc::clone(theirs))
+            } else {
+                Some(Arc::new(Node::leaf(counts)))
             }
         }
         (Part::Branch(_, ones), Part::Branch(_, others)) => {
-            let mut changed: SmallVec<[(usize, Arc<Node>); FAN]> = SmallVec::new();
+            // Of `mine`, as soon as a child of it is not what comes out.
+            let mut node: Option<Node> = None;
             let mut all_theirs = true;
             for (at, (one, other)) in ones.iter().zip(others).enumerate() {
-                match joined(one, other) {
-                    Some(child) => {
-                        all_theirs &= Arc::ptr_eq(&child, other);
-                        changed.push((at, child));
-                    }
-                    None => all_theirs &= Arc::ptr_eq(one, other),
+                let child = joined(one, other);
+                all_theirs &= Arc::ptr_eq(child.as_ref().unwrap_or(one), other);
+                if let Some(child) = child {
+                    node.get_or_insert_with(|| Node::clone(mine)).replace(at, child);
                 }
             }
-            if changed.is_empty() {
-                return None;
-            }
-            if all_theirs {
-                return Some(Arc::clone(theirs));
-            }
-            let mut node = Node::clone(mine);
-            for (at, child) in changed {
-                node.replace(at, child);
-            }
-            Some(Arc::new(node))
+            if all_theirs { Some(Arc::clone(theirs)) } else { node.map(Arc::new) }
         }
         (Part::Leaf(_), Part::Branch(..)) | (Part::Branch(..), Part::Leaf(_)) => {
             unreachable!("clocks of one machine are equally wide")
