@@ -214,6 +214,12 @@ impl Process {
         Ok(process)
     }
 
+    /// Bytes of events in extents that are whole.
+    #[must_use]
+    pub fn event_bytes(&self) -> usize {
+        self.extents.iter().map(|(_, extent)| extent.used as usize).sum()
+    }
+
     /// A shape that an event named.
     ///
     /// # Panics

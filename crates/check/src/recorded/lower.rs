@@ -17,9 +17,9 @@ use rankcheck_model::{End, Entry, Op, Operand, Place, PlaceId, Rank, Slot, Stret
 use rankcheck_recording::{Event, Process, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::call::Kind;
 use super::RecordedError;
 use super::gaps::{Gaps, Outside};
+use super::kind::Kind;
 use super::memory::Memory;
 use super::vendor;
 use super::world::{CommId, Member, World};
