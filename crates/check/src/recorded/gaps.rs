@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use rankcheck_recording::{Event, Process, ReadError};
+use rankcheck_recording::{Event, Process, ReadError, ShapeId};
 
 /// Which calls of a process were folded away, and need not be looked at again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -42,6 +42,10 @@ pub struct Outside<'a> {
     gap: Range<u64>,
     number: u64,
     folded: u64,
+    /// By call: how often it was passed over since somebody asked.
+    passed_over: Vec<u64>,
+    /// How many were passed over when somebody asked.
+    told: u64,
     /// By thread: calls that were entered in the gap and have not returned.
     inside: Vec<(u32, u32)>,
 }
@@ -52,7 +56,7 @@ impl<'a> Outside<'a> {
     pub fn new(gaps: &'a Gaps) -> Self {
         let mut gaps = gaps.calls.iter();
         let gap = gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
-        Self { gaps, gap, number: 0, folded: 0, inside: Vec::new() }
+        Self { gaps, gap, number: 0, folded: 0, passed_over: Vec::new(), told: 0, inside: Vec::new() }
     }
 
     /// The next event, and how many calls and notes were entered before it: the number of a call.
@@ -63,8 +67,12 @@ impl<'a> Outside<'a> {
     pub fn next(&mut self, process: &mut Process) -> Result<Option<(u64, Event)>, ReadError> {
         loop {
             if self.number >= self.gap.start {
-                let passed_over = process.plain_calls(self.gap.end - self.number, |_| true)?;
-                self.passed_over(passed_over);
+                let left = self.gap.end - self.number;
+                let passed_over = process.plain_calls(left, |plain| {
+                    count(&mut self.passed_over, plain.call);
+                    true
+                })?;
+                self.pass_over(passed_over);
             }
             let Some(event) = process.next_event()? else { return Ok(None) };
             match event {
@@ -74,7 +82,8 @@ impl<'a> Outside<'a> {
                         self.number += 1;
                         return Ok(Some((number, event)));
                     }
-                    self.passed_over(1);
+                    self.pass_over(1);
+                    count(&mut self.passed_over, call);
                     if !process.shape(call).instant {
                         *self.inside(thread) += 1;
                     }
@@ -92,12 +101,21 @@ impl<'a> Outside<'a> {
     }
 
     /// So many calls and notes of the gap.
-    fn passed_over(&mut self, calls: u64) {
+    fn pass_over(&mut self, calls: u64) {
         self.number += calls;
         self.folded += calls;
         if self.number >= self.gap.end {
             self.gap = self.gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
         }
+    }
+
+    /// How often each call was passed over since this was asked last.
+    pub fn take_passed_over(&mut self) -> Vec<(ShapeId, u64)> {
+        if std::mem::replace(&mut self.told, self.folded) == self.folded {
+            return Vec::new();
+        }
+        let counts = std::mem::take(&mut self.passed_over);
+        (0..).map(ShapeId).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
     /// How many calls and notes were passed over.
@@ -114,4 +132,14 @@ impl<'a> Outside<'a> {
         });
         &mut self.inside[at].1
     }
+}
+
+/// One more call of a shape.
+#[inline]
+fn count(counts: &mut Vec<u64>, call: ShapeId) {
+    let at = call.0 as usize;
+    if counts.len() <= at {
+        counts.resize(at + 1, 0);
+    }
+    counts[at] += 1;
 }

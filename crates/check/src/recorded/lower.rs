@@ -92,6 +92,8 @@ pub struct RankProgram {
     pub comms: FxHashMap<Slot, CommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
+    /// Where collectives were left out: before the operation of which place, on which communicator, and how many.
+    skipped: Vec<(PlaceId, CommId, u32)>,
     /// Registrations that failed: operations of the first entry, by communicator.
     failed: FxHashMap<CommId, Vec<usize>>,
 }
@@ -187,7 +189,11 @@ pub(super) fn lower_all(
             Some((member, kept)) => {
                 let of = (&members[..], &orders[..]);
                 let mut lowering = Lowering::new(world, member, names, of, base);
-                for (number, event) in kept.events {
+                let mut gaps = kept.gaps.iter().peekable();
+                for (at, (number, event)) in kept.events.into_iter().enumerate() {
+                    if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
+                        lowering.skipped(&kept.process, passed_over);
+                    }
                     lowering.event(&kept.process, number, event);
                 }
                 lowering.program.calls += kept.folded;
@@ -237,6 +243,8 @@ struct Kept {
     process: Process,
     /// With their numbers.
     events: Vec<(u64, Event)>,
+    /// Of which events others were passed over before, and how often each call.
+    gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,
     /// How many calls and notes are missing.
     folded: u64,
 }
@@ -245,11 +253,15 @@ impl Kept {
     fn read(member: &Member, gaps: &Gaps) -> Result<Self, RecordedError> {
         let mut process = Process::open(&member.path)?;
         let mut outside = Outside::new(gaps);
-        let mut events = Vec::new();
+        let (mut events, mut gaps) = (Vec::new(), Vec::new());
         while let Some(event) = outside.next(&mut process)? {
+            let passed_over = outside.take_passed_over();
+            if !passed_over.is_empty() {
+                gaps.push((events.len(), passed_over));
+            }
             events.push(event);
         }
-        Ok(Self { folded: outside.folded(), process, events })
+        Ok(Self { folded: outside.folded(), process, events, gaps })
     }
 }
 
@@ -327,7 +339,28 @@ impl RankProgram {
             streams: 0,
             comms: FxHashMap::default(),
             nccl: None,
+            skipped: Vec::new(),
             failed: FxHashMap::default(),
+        }
+    }
+
+    /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
+    #[must_use]
+    pub fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
+        let mut ops = self.stretches.iter().flat_map(|stretch| &stretch.ops);
+        let comm = ops.find(|op| op.place == of).and_then(|op| self.collects_on(op));
+        let skipped = self.skipped.iter().filter(|(at, on, _)| *at <= before && Some(*on) == comm);
+        skipped.map(|(.., times)| times).sum()
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
+    fn collects_on(&self, op: &Op) -> Option<CommId> {
+        match &op.verb {
+            Verb::Collect(call) => match &call.comm {
+                Operand::Slot(slot) => self.comms.get(slot).copied(),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -394,6 +427,32 @@ impl<'a> Lowering<'a> {
             }
             Event::Lost { events, .. } => self.program.lost += events,
         }
+    }
+
+    /// Calls were passed over: what is numbered here is numbered as in the whole run.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
+    fn skipped(&mut self, process: &Process, passed_over: &[(ShapeId, u64)]) {
+        let mut by_comm: BTreeMap<CommId, u64> = BTreeMap::new();
+        for &(shape, times) in passed_over {
+            let call = process.shape(shape);
+            match self.kind(process, shape) {
+                Kind::Collect => {
+                    if let Some(comm) = self.comm(call::number(call, "comm")) {
+                        *by_comm.entry(comm).or_default() += times;
+                    }
+                }
+                Kind::GraphLaunch => {
+                    for &comm in self.device.collectives_of(call::number(call, "executable")) {
+                        *by_comm.entry(comm).or_default() += times;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let next = u32::try_from(self.program.origins.len()).expect("checked when the next rank begins");
+        let place = PlaceId(self.program.base.saturating_add(next));
+        let times = |times: u64| u32::try_from(times).unwrap_or(u32::MAX);
+        self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (place, comm, times(more))));
     }
 
     fn kind(&mut self, process: &Process, shape: ShapeId) -> Kind {
