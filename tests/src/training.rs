@@ -248,7 +248,7 @@ const ACTIVATIONS: u64 = 0x7e00_0000_0000;
 
 impl Process<'_> {
     fn call(&mut self, signature: &Signature, fields: &[Field<'_>]) {
-        self.writer.enter(self.time, signature, fields);
+        self.writer.call(self.time, signature, fields);
         self.writer.leave(self.time + 900);
         self.time += 1000;
         self.calls += 1;
@@ -261,7 +261,7 @@ impl Process<'_> {
         result: &Signature,
         values: &[Field<'_>],
     ) {
-        self.writer.enter(self.time, signature, fields);
+        self.writer.call(self.time, signature, fields);
         self.writer.leave_with(self.time + 900, result, values);
         self.time += 1000;
         self.calls += 1;

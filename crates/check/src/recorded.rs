@@ -10,6 +10,7 @@ pub mod fold;
 pub mod follow;
 pub mod gaps;
 pub mod judge;
+mod kind;
 pub mod lower;
 mod memory;
 pub mod report;

@@ -1,48 +1,30 @@
 //! Happens-before: vector clocks over host threads and streams, shared copy-on-write.
 //!
-//! A clock is a shared base plus the owner's own count. Ticking costs an addition; joining the clocks of a
-//! whole communicator costs one pass, because after a collective all members share one base.
+//! A clock is a shared base plus the owner's own count. Ticking costs an addition; joining costs what the two
+//! bases do not share ([`counts`]), and after a collective all members share one base.
 //! Not here: which operations order what ([`crate::machine`]).
 
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
+mod counts;
 
-use rustc_hash::FxHasher;
+use std::hash::{Hash, Hasher};
+
+use self::counts::Counts;
 
 /// Position of an actor (a host thread or a stream of a rank) in every clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Actor(pub u32);
 
-#[derive(Debug, PartialEq, Eq)]
-struct Base {
-    hash: u64,
-    /// Of all counts.
-    sum: u64,
-    counts: Vec<u32>,
-}
-
-impl Base {
-    fn new(counts: Vec<u32>) -> Arc<Self> {
-        let mut hasher = FxHasher::default();
-        counts.hash(&mut hasher);
-        let sum = counts.iter().map(|count| u64::from(*count)).sum();
-        Arc::new(Self { hash: hasher.finish(), sum, counts })
-    }
-}
-
 /// What an actor knows of every actor's progress.
 #[derive(Debug, Clone)]
 pub struct Clock {
-    base: Arc<Base>,
+    base: Counts,
     own: u32,
     actor: Actor,
 }
 
 impl PartialEq for Clock {
     fn eq(&self, other: &Self) -> bool {
-        self.own == other.own
-            && self.actor == other.actor
-            && (Arc::ptr_eq(&self.base, &other.base) || self.base == other.base)
+        self.own == other.own && self.actor == other.actor && self.base == other.base
     }
 }
 
@@ -50,7 +32,7 @@ impl Eq for Clock {}
 
 impl Hash for Clock {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.base.hash.hash(state);
+        self.base.hash().hash(state);
         self.own.hash(state);
     }
 }
@@ -59,19 +41,19 @@ impl Clock {
     /// A clock that knows nothing, of an actor among `width`.
     #[must_use]
     pub fn new(actor: Actor, width: usize) -> Self {
-        Self { base: Base::new(vec![0; width]), own: 0, actor }
+        Self { base: Counts::zeros(width), own: 0, actor }
     }
 
     /// The same knowledge, held by another actor that has done nothing yet.
     #[must_use]
     pub fn child(&self, actor: Actor) -> Self {
-        let own = self.knows(actor);
-        if self.base.counts[self.actor.0 as usize] == self.own {
-            return Self { base: Arc::clone(&self.base), own, actor };
-        }
-        let mut counts = self.base.counts.clone();
-        counts[self.actor.0 as usize] = self.own;
-        Self { base: Base::new(counts), own, actor }
+        let mut base = self.base.clone();
+        base.raise(self.place(), self.own);
+        Self { base, own: self.knows(actor), actor }
+    }
+
+    fn place(&self) -> usize {
+        self.actor.0 as usize
     }
 
     /// One more operation of the owner.
@@ -94,7 +76,7 @@ impl Clock {
     /// How far this clock knows `actor`.
     #[must_use]
     pub fn knows(&self, actor: Actor) -> u32 {
-        if actor == self.actor { self.own } else { self.base.counts[actor.0 as usize] }
+        if actor == self.actor { self.own } else { self.base.at(actor.0 as usize) }
     }
 
     /// Whether the operation `epoch` of `actor` happened before whoever holds this clock.
@@ -106,25 +88,18 @@ impl Clock {
     /// Number of operations in the causal past.
     #[must_use]
     pub fn past(&self) -> u64 {
-        self.base.sum - u64::from(self.base.counts[self.actor.0 as usize]) + u64::from(self.own)
+        self.base.sum() - u64::from(self.base.at(self.place())) + u64::from(self.own)
     }
 
     /// Learns all that `other` knows.
     pub fn join(&mut self, other: &Self) {
-        if Arc::ptr_eq(&self.base, &other.base) && self.base.counts[other.actor.0 as usize] >= other.own {
+        if self.base.is(&other.base) && self.base.at(other.place()) >= other.own {
             return;
         }
-        let mut counts = self.base.counts.clone();
-        if !Arc::ptr_eq(&self.base, &other.base) {
-            for (mine, theirs) in counts.iter_mut().zip(&other.base.counts) {
-                *mine = (*mine).max(*theirs);
-            }
-        }
-        let slot = &mut counts[other.actor.0 as usize];
-        *slot = (*slot).max(other.own);
-        self.own = self.own.max(counts[self.actor.0 as usize]);
-        counts[self.actor.0 as usize] = self.own;
-        self.base = Base::new(counts);
+        self.base.join(&other.base);
+        self.base.raise(other.place(), other.own);
+        self.own = self.own.max(self.base.at(self.place()));
+        self.base.raise(self.place(), self.own);
     }
 
     /// What all of `clocks` know together.
@@ -142,62 +117,46 @@ impl Clock {
 
     /// Learns what a rendezvous knows; cheap when the knowledge includes the own past.
     pub fn learn(&mut self, knowledge: &Knowledge) {
-        let known = knowledge.0.counts[self.actor.0 as usize];
-        self.own = self.own.max(known);
-        self.base = Arc::clone(&knowledge.0);
+        self.own = self.own.max(knowledge.0.at(self.place()));
+        self.base = knowledge.0.clone();
     }
 
     /// Whether actors may be renumbered without changing what is known of them: what everybody knows of
     /// everybody alike looks the same under all numbers.
     #[must_use]
     pub fn alike(&self, to: &[u32]) -> bool {
-        to.iter().zip(&self.base.counts).all(|(new, count)| self.base.counts[*new as usize] == *count)
+        to.iter().enumerate().all(|(old, new)| self.base.at(*new as usize) == self.base.at(old))
     }
 
     /// The same clock after actors were renumbered: `to[old] = new`.
     #[must_use]
     pub fn renumbered(&self, to: &[u32]) -> Self {
         let (actor, own) = (Actor(to[self.actor.0 as usize]), self.own);
-        let old = &self.base.counts;
         if self.alike(to) {
-            return Self { base: Arc::clone(&self.base), own, actor };
+            return Self { base: self.base.clone(), own, actor };
         }
-        let mut counts = vec![0; old.len()];
-        for (new, count) in to.iter().zip(old) {
-            counts[*new as usize] = *count;
+        let mut base = Counts::zeros(to.len());
+        for (old, new) in to.iter().enumerate() {
+            base.raise(*new as usize, self.base.at(old));
         }
-        Self { base: Base::new(counts), own, actor }
+        Self { base, own, actor }
     }
 }
 
 /// The joint knowledge of the members of a rendezvous.
 #[derive(Debug, Clone)]
-pub struct Knowledge(Arc<Base>);
+pub struct Knowledge(Counts);
 
 /// Joint knowledge as it comes together, member by member.
 #[derive(Debug, Default)]
-pub struct Gathered {
-    counts: Vec<u32>,
-    /// The bases that came last. After a collective its members share few, so a look among them is enough.
-    seen: [Option<Arc<Base>>; 4],
-    next: usize,
-}
+pub struct Gathered(Option<Counts>);
 
 impl Gathered {
     /// One more member.
     pub fn add(&mut self, clock: &Clock) {
-        if !self.seen.iter().flatten().any(|base| Arc::ptr_eq(base, &clock.base)) {
-            if self.counts.is_empty() {
-                self.counts.clone_from(&clock.base.counts);
-            }
-            for (mine, theirs) in self.counts.iter_mut().zip(&clock.base.counts) {
-                *mine = (*mine).max(*theirs);
-            }
-            self.seen[self.next] = Some(Arc::clone(&clock.base));
-            self.next = (self.next + 1) % self.seen.len();
-        }
-        let slot = &mut self.counts[clock.actor.0 as usize];
-        *slot = (*slot).max(clock.own);
+        let counts = self.0.get_or_insert_with(|| clock.base.clone());
+        counts.join(&clock.base);
+        counts.raise(clock.place(), clock.own);
     }
 
     /// What they know together.
@@ -206,7 +165,6 @@ impl Gathered {
     /// If nobody was added: a rendezvous has members.
     #[must_use]
     pub fn knowledge(self) -> Knowledge {
-        assert!(!self.counts.is_empty(), "a rendezvous has members");
-        Knowledge(Base::new(self.counts))
+        Knowledge(self.0.expect("a rendezvous has members"))
     }
 }

@@ -1155,6 +1155,13 @@ pub trait Source: Send + Sync {
     /// Whether ranks are interchangeable, as far as evaluated so far.
     fn symmetry(&self) -> Symmetry;
 
+    /// How many collectives on the communicator of the operation `of` this rank launched before the operation
+    /// `before` that are not in the program: of a recorded run, iterations may be left out. Only said of it.
+    fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
+        let _ = (of, before);
+        0
+    }
+
     /// Whether some rank may come by a [`Verb::Overlap`]. The answer is one for the whole program.
     fn declares_overlap(&self) -> bool {
         false

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::{Barrier, OnceLock};
 use std::time::{Duration, Instant};
 
-use rankcheck_model::Dtype;
+use rankcheck_model::{Dtype, Resources};
 use rankcheck_real::Error;
 use rankcheck_real::collective::{Elements, receive, send};
 use rankcheck_real::comm::Comm;
@@ -120,7 +120,7 @@ fn comm(
     meeting.barrier.wait();
     let bytes = meeting.ids[nth].get().expect("rank 0 made it before it came to the barrier");
     let id = UniqueId::from_bytes(bytes).expect("as long as an id is");
-    Comm::init_rank(device, &id, rank, 2)
+    Comm::init_rank(device, &id, rank, 2, Resources::Own)
 }
 
 impl Bench {

@@ -24,7 +24,7 @@ pub mod write;
 
 pub use layout::Header;
 pub use pack::{Packed, pack};
-pub use read::{Cut, Event, Process, ReadError, Shape, ShapeId};
+pub use read::{Cut, Event, PlainCall, Process, ReadError, Shape, ShapeId};
 pub use sequence::Sequence;
 pub use value::{Field, Signature, Value};
 pub use write::{Content, Space, Writer};

@@ -455,7 +455,9 @@ fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
     let (tag, content) = match field {
         Field::Text(text) => (tag::TEXT, text.as_bytes()),
         Field::Bytes(bytes) => (tag::BYTES, bytes),
-        Field::None | Field::Number(_) | Field::Signed(_) | Field::Address(_) => return bytes.push(tag::NONE),
+        Field::None | Field::Number(_) | Field::Signed(_) | Field::Address(_) => {
+            return bytes.push(tag::NONE);
+        }
     };
     bytes.push(tag);
     text(bytes, content);
@@ -465,7 +467,7 @@ fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
 mod tests {
     use super::*;
     use crate::layout::{Header, encode_header};
-    use crate::read::{Event, Process, ReadError};
+    use crate::read::{Event, PlainCall, Process, ReadError};
     use crate::sequence::Sequence;
     use crate::value::Value;
 
@@ -546,6 +548,64 @@ mod tests {
                 assert_eq!(process.shape(*values).get("code"), Some(&Value::Signed(-5)));
             }
         }
+    }
+
+    /// Adds a thread that calls every so many nanoseconds, now and then with another call inside.
+    fn with_thread(bytes: Vec<u8>, thread: u32, every: u64) -> Vec<u8> {
+        let mut writer = Writer::new(Sequence::new(bytes), thread);
+        for call in 0..60_000_u64 {
+            let (time, took) = (call * every, 1 + call % 90 * every / 60);
+            let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::None];
+            writer.call(time, &REDUCE, &fields);
+            if call % 11 == 0 {
+                writer.call(time + 1, &REDUCE, &fields);
+                writer.leave(time + 2);
+            }
+            if call % 50 == 0 {
+                writer.leave_with(time + took, &FAILED, &[Field::Signed(-5)]);
+            } else {
+                writer.leave(time + took);
+            }
+        }
+        writer.finish();
+        writer.into_space().end().expect("memory takes everything")
+    }
+
+    #[test]
+    fn plain_calls_are_events_of_calls_that_are_over_at_once() {
+        let mut bytes = encode_header(&Header::default()).expect("short");
+        for (thread, every) in [(0, 1000), (1, 17_000), (2, 1003)] {
+            bytes = with_thread(bytes, thread, every);
+        }
+        let path = std::env::temp_dir().join(format!("rankcheck-recording-plain-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
+        let (_, wanted) = events(&path).expect("a whole file");
+        for at_most in [1, 2, 7, u64::MAX] {
+            let mut wanted = wanted.iter();
+            let mut process = Process::open(&path).expect("a whole file");
+            let (mut plain, mut refused) = (0, 0);
+            loop {
+                plain += process
+                    .plain_calls(at_most, |PlainCall { time, thread, call }| {
+                        // Now and then one is not wanted.
+                        refused += u64::from(time % 64 == 0);
+                        if time % 64 == 0 {
+                            return false;
+                        }
+                        assert_eq!(wanted.next(), Some(&Event::Enter { time, thread, call }));
+                        let Some(Event::Return { thread: of, values: None, .. }) = wanted.next() else {
+                            panic!("a plain call returns at once, and nothing")
+                        };
+                        *of == thread
+                    })
+                    .expect("a whole file");
+                let Some(event) = process.next_event().expect("a whole file") else { break };
+                assert_eq!(Some(&event), wanted.next());
+            }
+            assert_eq!(wanted.next(), None);
+            assert!(plain > 20_000 && refused > 500, "{plain}, {refused}");
+        }
+        std::fs::remove_file(&path).expect("it was written");
     }
 
     #[test]

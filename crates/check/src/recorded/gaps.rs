@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use rankcheck_recording::{Event, Process, ReadError};
+use rankcheck_recording::{Event, Process, ReadError, ShapeId};
 
 /// Which calls of a process were folded away, and need not be looked at again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -16,8 +16,10 @@ pub struct Gaps {
 }
 
 impl Gaps {
-    /// Ranges in their order, one of each for each gap.
-    pub(super) fn new(calls: Vec<Range<u64>>, noted: Vec<Range<u64>>) -> Self {
+    /// Ranges in their order, one of each for each gap. Of the one or the other a gap may have none.
+    pub(super) fn new(mut calls: Vec<Range<u64>>, mut noted: Vec<Range<u64>>) -> Self {
+        calls.retain(|range| !range.is_empty());
+        noted.retain(|range| !range.is_empty());
         Self { calls, noted }
     }
 
@@ -40,6 +42,10 @@ pub struct Outside<'a> {
     gap: Range<u64>,
     number: u64,
     folded: u64,
+    /// By call: how often it was passed over since somebody asked.
+    passed_over: Vec<u64>,
+    /// How many were passed over when somebody asked.
+    told: u64,
     /// By thread: calls that were entered in the gap and have not returned.
     inside: Vec<(u32, u32)>,
 }
@@ -50,7 +56,7 @@ impl<'a> Outside<'a> {
     pub fn new(gaps: &'a Gaps) -> Self {
         let mut gaps = gaps.calls.iter();
         let gap = gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
-        Self { gaps, gap, number: 0, folded: 0, inside: Vec::new() }
+        Self { gaps, gap, number: 0, folded: 0, passed_over: Vec::new(), told: 0, inside: Vec::new() }
     }
 
     /// The next event, and how many calls and notes were entered before it: the number of a call.
@@ -59,18 +65,25 @@ impl<'a> Outside<'a> {
     ///
     /// If the file is damaged there.
     pub fn next(&mut self, process: &mut Process) -> Result<Option<(u64, Event)>, ReadError> {
-        while let Some(event) = process.next_event()? {
+        loop {
+            if self.number >= self.gap.start {
+                let left = self.gap.end - self.number;
+                let passed_over = process.plain_calls(left, |plain| {
+                    count(&mut self.passed_over, plain.call);
+                    true
+                })?;
+                self.pass_over(passed_over);
+            }
+            let Some(event) = process.next_event()? else { return Ok(None) };
             match event {
                 Event::Enter { thread, call, .. } => {
                     let number = self.number;
-                    self.number += 1;
                     if number < self.gap.start {
+                        self.number += 1;
                         return Ok(Some((number, event)));
                     }
-                    if number + 1 >= self.gap.end {
-                        self.gap = self.gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
-                    }
-                    self.folded += 1;
+                    self.pass_over(1);
+                    count(&mut self.passed_over, call);
                     if !process.shape(call).instant {
                         *self.inside(thread) += 1;
                     }
@@ -85,7 +98,24 @@ impl<'a> Outside<'a> {
                 Event::Lost { .. } => return Ok(Some((self.number, event))),
             }
         }
-        Ok(None)
+    }
+
+    /// So many calls and notes of the gap.
+    fn pass_over(&mut self, calls: u64) {
+        self.number += calls;
+        self.folded += calls;
+        if self.number >= self.gap.end {
+            self.gap = self.gaps.next().cloned().unwrap_or(u64::MAX..u64::MAX);
+        }
+    }
+
+    /// How often each call was passed over since this was asked last.
+    pub fn take_passed_over(&mut self) -> Vec<(ShapeId, u64)> {
+        if std::mem::replace(&mut self.told, self.folded) == self.folded {
+            return Vec::new();
+        }
+        let counts = std::mem::take(&mut self.passed_over);
+        (0..).map(ShapeId).zip(counts).filter(|(_, count)| *count > 0).collect()
     }
 
     /// How many calls and notes were passed over.
@@ -102,4 +132,14 @@ impl<'a> Outside<'a> {
         });
         &mut self.inside[at].1
     }
+}
+
+/// One more call of a shape.
+#[inline]
+fn count(counts: &mut Vec<u64>, call: ShapeId) {
+    let at = call.0 as usize;
+    if counts.len() <= at {
+        counts.resize(at + 1, 0);
+    }
+    counts[at] += 1;
 }

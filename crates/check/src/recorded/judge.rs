@@ -73,6 +73,10 @@ impl Source for Program {
         self.default
     }
 
+    fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
+        self.of(of).map_or(0, |(rank, _)| rank.skipped(of, before))
+    }
+
     fn symmetry(&self) -> Symmetry {
         Symmetry::Distinct
     }

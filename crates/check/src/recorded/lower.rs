@@ -17,9 +17,9 @@ use rankcheck_model::{End, Entry, Op, Operand, Place, PlaceId, Rank, Slot, Stret
 use rankcheck_recording::{Event, Process, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::call::Kind;
 use super::RecordedError;
 use super::gaps::{Gaps, Outside};
+use super::kind::Kind;
 use super::memory::Memory;
 use super::vendor;
 use super::world::{CommId, Member, World};
@@ -92,6 +92,8 @@ pub struct RankProgram {
     pub comms: FxHashMap<Slot, CommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
+    /// Where collectives were left out: before the operation of which place, on which communicator, and how many.
+    skipped: Vec<(PlaceId, CommId, u32)>,
     /// Registrations that failed: operations of the first entry, by communicator.
     failed: FxHashMap<CommId, Vec<usize>>,
 }
@@ -186,19 +188,20 @@ pub(super) fn lower_all(
     let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
     let mut base = 0_u32;
-    for rank in (0..world.ranks).map(Rank) {
-        let program = match world.member(rank) {
-            Some(member) => {
-                let mut process = Process::open(&member.path)?;
-                let at = world.members.partition_point(|other| other.rank < rank);
+    let mut lower = |read: Option<(&Member, Kept)>| {
+        let program = match read {
+            Some((member, kept)) => {
                 let of = (&members[..], &orders[..]);
                 let mut lowering = Lowering::new(world, member, names, of, base);
-                let mut outside = Outside::new(&gaps[at]);
-                while let Some((number, event)) = outside.next(&mut process)? {
-                    lowering.event(&process, number, event);
+                let mut gaps = kept.gaps.iter().peekable();
+                for (at, (number, event)) in kept.events.into_iter().enumerate() {
+                    if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
+                        lowering.skipped(&kept.process, passed_over);
+                    }
+                    lowering.event(&kept.process, number, event);
                 }
-                lowering.program.calls += outside.folded();
-                lowering.finish(&process)
+                lowering.program.calls += kept.folded;
+                lowering.finish(&kept.process)
             }
             // What it did is not known.
             None => RankProgram::empty(base),
@@ -206,9 +209,64 @@ pub(super) fn lower_all(
         let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
         base = base.checked_add(length).ok_or(RecordedError::TooMany)?;
         programs.push(program);
-    }
+        Ok::<(), RecordedError>(())
+    };
+    // Names are numbered as they come, so ranks become programs in order; files are read ahead of that.
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        let mut files = world.members.iter().zip(gaps);
+        let mut ahead = VecDeque::new();
+        let mut next = || {
+            let (member, gaps) = files.next()?;
+            Some((member, scope.spawn(|| Kept::read(member, gaps))))
+        };
+        for rank in (0..world.ranks).map(Rank) {
+            while ahead.len() <= workers
+                && let Some(read) = next()
+            {
+                ahead.push_back(read);
+            }
+            let mine = match ahead.front() {
+                Some((member, _)) if member.rank == rank => ahead.pop_front(),
+                Some(_) | None => None,
+            };
+            let mine = mine.map(|(member, read)| {
+                let kept = read.join().expect("a reader does not panic")?;
+                Ok::<_, RecordedError>((member, kept))
+            });
+            lower(mine.transpose()?)?;
+        }
+        Ok::<(), RecordedError>(())
+    })?;
     leave_out_failed(&orders, &mut programs, names.token("nothing"));
     Ok(programs)
+}
+
+/// What is left of a process without what was folded away.
+struct Kept {
+    process: Process,
+    /// With their numbers.
+    events: Vec<(u64, Event)>,
+    /// Of which events others were passed over before, and how often each call.
+    gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,
+    /// How many calls and notes are missing.
+    folded: u64,
+}
+
+impl Kept {
+    fn read(member: &Member, gaps: &Gaps) -> Result<Self, RecordedError> {
+        let mut process = Process::open(&member.path)?;
+        let mut outside = Outside::new(gaps);
+        let (mut events, mut gaps) = (Vec::new(), Vec::new());
+        while let Some(event) = outside.next(&mut process)? {
+            let passed_over = outside.take_passed_over();
+            if !passed_over.is_empty() {
+                gaps.push((events.len(), passed_over));
+            }
+            events.push(event);
+        }
+        Ok(Self { folded: outside.folded(), process, events, gaps })
+    }
 }
 
 /// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on
@@ -285,7 +343,28 @@ impl RankProgram {
             streams: 0,
             comms: FxHashMap::default(),
             nccl: None,
+            skipped: Vec::new(),
             failed: FxHashMap::default(),
+        }
+    }
+
+    /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
+    #[must_use]
+    pub fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
+        let mut ops = self.stretches.iter().flat_map(|stretch| &stretch.ops);
+        let comm = ops.find(|op| op.place == of).and_then(|op| self.collects_on(op));
+        let skipped = self.skipped.iter().filter(|(at, on, _)| *at <= before && Some(*on) == comm);
+        skipped.map(|(.., times)| times).sum()
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
+    fn collects_on(&self, op: &Op) -> Option<CommId> {
+        match &op.verb {
+            Verb::Collect(call) => match &call.comm {
+                Operand::Slot(slot) => self.comms.get(slot).copied(),
+                _ => None,
+            },
+            _ => None,
         }
     }
 
@@ -353,6 +432,32 @@ impl<'a> Lowering<'a> {
             }
             Event::Lost { events, .. } => self.program.lost += events,
         }
+    }
+
+    /// Calls were passed over: what is numbered here is numbered as in the whole run.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
+    fn skipped(&mut self, process: &Process, passed_over: &[(ShapeId, u64)]) {
+        let mut by_comm: BTreeMap<CommId, u64> = BTreeMap::new();
+        for &(shape, times) in passed_over {
+            let call = process.shape(shape);
+            match self.kind(process, shape) {
+                Kind::Collect => {
+                    if let Some(comm) = self.comm(call::number(call, "comm")) {
+                        *by_comm.entry(comm).or_default() += times;
+                    }
+                }
+                Kind::GraphLaunch => {
+                    for &comm in self.device.collectives_of(call::number(call, "executable")) {
+                        *by_comm.entry(comm).or_default() += times;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let next = u32::try_from(self.program.origins.len()).expect("checked when the next rank begins");
+        let place = PlaceId(self.program.base.saturating_add(next));
+        let times = |times: u64| u32::try_from(times).unwrap_or(u32::MAX);
+        self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (place, comm, times(more))));
     }
 
     fn kind(&mut self, process: &Process, shape: ShapeId) -> Kind {

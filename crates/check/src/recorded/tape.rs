@@ -11,11 +11,12 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rankcheck_recording::{Cut, Event, Header, Process, ReadError, Shape, ShapeId, Value};
+use rankcheck_recording::{Cut, Event, Header, PlainCall, Process, ReadError, Shape, ShapeId, Value};
 use rustc_hash::FxHashMap;
 
 use super::RecordedError;
 use super::gaps::Gaps;
+use super::kind::Kind;
 use super::world::{Local, World};
 
 /// The number of a word of one process.
@@ -307,7 +308,7 @@ enum Class {
 fn class(shape: &Shape) -> Class {
     match &*shape.name {
         name if Local::listens(name) => Class::Listened,
-        "cudaEventQuery" | "cudaStreamQuery" => Class::Poll,
+        name if Kind::of(name).polls() => Class::Poll,
         _ => match shape.get("at").and_then(Value::number) {
             Some(at) if shape.instant => Class::Late(at),
             _ if shape.instant => Class::Instant,
@@ -339,6 +340,9 @@ struct OfThread {
     acts: bool,
 }
 
+/// Of a call that is over at once, in a file: a little less than most have.
+const CALL_BYTES: usize = 7;
+
 /// On the tape while it is read: a call that has not returned.
 const PENDING: WordId = WordId(u32::MAX);
 /// On the tape while it is read: a call that is left out.
@@ -356,7 +360,7 @@ enum Times {
 struct Reading {
     words: Vec<WordId>,
     times: Times,
-    /// By shape: the thread and the word of its last call that returned nothing.
+    /// By shape: the thread and the word of its last call that returned nothing, if it is of class `Other`.
     plain: Vec<Option<(u32, WordId)>>,
     dictionary: Vec<Word>,
     numbers: FxHashMap<Word, WordId>,
@@ -374,8 +378,13 @@ struct Reading {
 impl Reading {
     fn of(path: &Path, times: Times) -> Result<(Process, Self), ReadError> {
         let mut process = Process::open(path)?;
-        let mut reading = Self { times, ..Self::default() };
-        while let Some(event) = process.next_event()? {
+        // One that grew would be copied, and touch twice the memory.
+        let words = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
+        let mut reading = Self { times, words, ..Self::default() };
+        loop {
+            let mut first = true;
+            process.plain_calls(u64::MAX, |call| reading.plain_call(call, std::mem::take(&mut first)))?;
+            let Some(event) = process.next_event()? else { break };
             reading.event(event, &process);
         }
         reading.end(&process);
@@ -393,22 +402,34 @@ impl Reading {
         }
     }
 
+    /// Puts a call onto the tape that was over before anything else happened, if its word is known. The first of
+    /// those that stand in a row may be inside another call.
+    #[inline]
+    fn plain_call(&mut self, call: PlainCall, first: bool) -> bool {
+        let PlainCall { time, thread, call } = call;
+        let Some(Some((of, word))) = self.plain.get(call.0 as usize).copied() else { return false };
+        if of != thread {
+            return false;
+        }
+        if first {
+            self.inside(thread);
+            self.thread(thread).acts = true;
+        }
+        self.number += 1;
+        self.push(word, time);
+        true
+    }
+
     /// The word of a call that returned.
     fn call(&mut self, thread: u32, call: ShapeId, result: Option<ShapeId>) -> WordId {
-        if result.is_some() {
-            return self.intern(Word::Call { thread, call, result });
-        }
-        let at = call.0 as usize;
-        if let Some(Some((of, word))) = self.plain.get(at)
-            && *of == thread
-        {
-            return *word;
-        }
         let word = self.intern(Word::Call { thread, call, result });
-        if self.plain.len() <= at {
-            self.plain.resize(self.classes.len(), None);
+        let at = call.0 as usize;
+        if result.is_none() && self.classes[at] == Class::Other {
+            if self.plain.len() <= at {
+                self.plain.resize(self.classes.len(), None);
+            }
+            self.plain[at] = Some((thread, word));
         }
-        self.plain[at] = Some((thread, word));
         word
     }
 
@@ -562,6 +583,9 @@ impl Reading {
 
     /// Takes the calls out that are left out. Gives for each how many calls before it are not.
     fn leave_out(&mut self) -> Vec<u32> {
+        if !self.words.contains(&LEFT_OUT) {
+            return Vec::new();
+        }
         let mut left_out = Vec::new();
         let mut kept = 0_u64;
         let dictionary = &self.dictionary;

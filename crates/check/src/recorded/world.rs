@@ -13,6 +13,7 @@ use rankcheck_recording::{Header, Shape, Value};
 use rustc_hash::FxHashMap;
 
 use super::RecordedError;
+use super::kind::Kind;
 
 /// The files of a directory that are recordings, in the order of their names.
 ///
@@ -103,17 +104,7 @@ impl Local {
     /// Whether calls of this name are of interest here; all others may be left out.
     #[must_use]
     pub fn listens(name: &str) -> bool {
-        matches!(
-            name,
-            "process"
-                | "ncclCommInitRank"
-                | "ncclCommInitRankConfig"
-                | "ncclCommInitRankScalable"
-                | "ncclCommSplit"
-                | "ncclCommShrink"
-                | "ncclCommDestroy"
-                | "ncclCommAbort"
-        )
+        name == "process" || Kind::of(name).of_comms()
     }
 
     /// A call, and what it returned (`None` if nothing worth a word, or if it never returned).

@@ -532,17 +532,18 @@ impl Machine {
         let (a, comm) = (&members[0], members[0].launch.comm);
         let Some(b) = members.iter().find(|m| m.launch.written != a.launch.written) else { return };
         let ops = [a.launch.op, b.launch.op];
+        let skipped = self.skipped(a);
         self.find(state, Rule::Coll3, About::Comm(comm), &ops, a.issue.past(), || {
             format!(
                 "{} is collective #{} of {} in the program of rank {} ({}) and {} is #{} on rank {} ({}); \
                  they meet because groups launch large operations first",
                 self.call_name(&a.launch),
-                a.launch.written,
+                a.launch.written + skipped,
                 self.comm_name(comm),
                 a.rank.0,
                 self.at(&a.launch.op),
                 self.call_name(&b.launch),
-                b.launch.written,
+                b.launch.written + skipped,
                 b.rank.0,
                 self.at(&b.launch.op),
             )
@@ -575,8 +576,14 @@ impl Machine {
         }
     }
 
+    /// Collectives before this one that are not in the program. All members left out as many.
+    fn skipped(&self, member: &Member) -> u32 {
+        self.source.skipped(member.op.place, member.replay.unwrap_or(member.op).place)
+    }
+
     fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
         let (a, b) = (&members[0], &members[other]);
+        let nth = nth + self.skipped(a);
         format!(
             "collective #{nth} of {} is {} on rank {} ({}) and {} on rank {} ({})",
             self.comm_name(a.launch.comm),

@@ -415,13 +415,7 @@ impl Machine {
     }
 
     /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
-    fn launch_part(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (mut launch, op): (Transfers, OpRef),
-    ) {
+    fn launch_part(&self, state: &mut State, rank: Rank, thread: u32, (mut launch, op): (Transfers, OpRef)) {
         // What is only recorded has no place in the order of launches.
         if !launch.streams.iter().any(|stream| self.records(state, rank, *stream).is_some()) {
             (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);

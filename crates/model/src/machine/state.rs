@@ -307,13 +307,6 @@ pub(crate) struct Transfers {
     pub(crate) planned: Planned,
 }
 
-impl Transfers {
-    /// The call that stands for it.
-    pub(crate) fn op(&self) -> OpRef {
-        self.transfers[0].op
-    }
-}
-
 /// How far the launch of transfers has come whose turn it is.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Progress {
@@ -723,13 +716,14 @@ impl Ran {
     /// Whether it is launched before another of its rank in every run. Of two threads that nothing orders either
     /// may come first, whichever did here.
     pub(crate) fn launched_before(&self, other: &Self) -> bool {
+        self.launched_before_call(&other.called, other.issue)
+    }
+
+    /// The same, of what a thread launches that knows this.
+    pub(crate) fn launched_before_call(&self, called: &Clock, issue: u32) -> bool {
         let (actor, epoch) = (self.called.actor(), self.called.epoch());
         // The calls of a group are launched at one count.
-        if actor == other.called.actor() {
-            self.issue < other.issue
-        } else {
-            other.called.after(actor, epoch)
-        }
+        if actor == called.actor() { self.issue < issue } else { called.after(actor, epoch) }
     }
 }
 

@@ -9,13 +9,13 @@ use std::sync::Arc;
 
 use super::Machine;
 use super::contention::{Object, Touch};
-use super::state::{Executed, Ran, State, Turns, Work, find};
+use super::state::{Executed, Ran, State, StreamOp, ThreadState, Turns, Work, find};
 use super::value::CommId;
 use crate::clock::Clock;
 use crate::fault::{About, Rule};
 use crate::rank::Rank;
 
-/// Launches kept for [`Rule::Coll4`] and declared overlaps before those that everything is ordered after are
+/// Launches kept for [`Rule::Coll4`] and declared overlaps before those that nothing asks for any more are
 /// forgotten.
 const FORGET_BEYOND: usize = 64;
 
@@ -118,11 +118,13 @@ impl Machine {
                 executed.remove(0);
             } else if executed.len().is_multiple_of(FORGET_BEYOND) {
                 // Not each time: many ranks have many launches under way, and all of them would be looked at.
-                executed.retain(|earlier| !self.known_to_all(state, earlier));
+                self.forget(state, &mut executed);
             }
         }
         state.shared_mut().executed = executed;
-        self.judge_overlaps(state);
+        if self.source.declares_overlap() {
+            self.judge_overlaps(state);
+        }
         let Some((other, [late, early, first, second])) = clash else { return };
         let about = About::Comm(comm.min(other));
         let launches = if early.launched_before(&late) { "launches" } else { "may launch" };
@@ -148,23 +150,65 @@ impl Machine {
             return None;
         }
         let family = |of: CommId, ran: &Ran| self.family(state, ran.rank, of);
-        state.shared.executed.iter().find_map(|earlier| {
-            let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
-            if ordered {
-                return None;
-            }
-            let shared: Vec<(&Ran, &Ran)> = now
-                .iter()
-                .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
-                .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
-                .collect();
-            let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
-            shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
-                let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
-                let clash = [(*n).clone(), (*e).clone(), (*first).clone(), (*second).clone()];
-                Some((earlier.comm, clash))
-            })
-        })
+        // Nearly always all ranks launched them in one order, which is seldom worth a second look.
+        let mut of_rank: Vec<Option<&Ran>> = vec![None; state.ranks.len()];
+        now.iter().for_each(|n| of_rank[n.rank.at()] = Some(n));
+        let turned = |e: &Ran| of_rank[e.rank.at()].is_some_and(|n| !e.launched_before(n));
+        state.shared.executed.iter().filter(|earlier| earlier.members.iter().any(turned)).find_map(
+            |earlier| {
+                let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
+                if ordered {
+                    return None;
+                }
+                let shared: Vec<(&Ran, &Ran)> = now
+                    .iter()
+                    .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
+                    .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
+                    .collect();
+                let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
+                shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
+                    let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
+                    let clash = [(*n).clone(), (*e).clone(), (*first).clone(), (*second).clone()];
+                    Some((earlier.comm, clash))
+                })
+            },
+        )
+    }
+
+    /// Forgets what no launch that is still to run can clash with, and no declared overlap can name.
+    fn forget(&self, state: &State, executed: &mut Vec<Executed>) {
+        if self.source.declares_overlap() {
+            executed.retain(|earlier| !self.known_to_all(state, earlier));
+            return;
+        }
+        // What was sent counts as run once it is received.
+        let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks.len()];
+        for message in state.shared.in_flight.values().flatten() {
+            sent[message.ran.rank.at()].push(&message.ran);
+        }
+        let first = |ran: &Ran| Self::launched_before_all(state, ran, &sent[ran.rank.at()]);
+        executed.retain(|earlier| !earlier.members.iter().all(first));
+    }
+
+    /// Whether it is launched before everything of its rank that is still to run, `sent` included: nothing can be
+    /// launched the other way round any more.
+    fn launched_before_all(state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
+        let r = &state.ranks[ran.rank.at()];
+        let queued = |op: &StreamOp| match &op.work {
+            Work::Collective(launch) => ran.launched_before_call(&op.issue, launch.issue),
+            Work::Transfers(launch) => ran.launched_before_call(&op.issue, launch.issue),
+            Work::Kernel { .. }
+            | Work::Copy { .. }
+            | Work::Expect(_)
+            | Work::Flag(..)
+            | Work::Record(..)
+            | Work::Wait(..)
+            | Work::Fresh(_) => true,
+        };
+        let running = |thread: &&ThreadState| thread.running();
+        r.threads.iter().filter(running).all(|thread| ran.launched_before_call(&thread.clock, r.issued))
+            && r.streams.iter().all(|(_, stream)| stream.queue.iter().all(queued))
+            && sent.iter().all(|sent| ran.launched_before(sent))
     }
 
     /// Whether everything that can still run is ordered after what ran.

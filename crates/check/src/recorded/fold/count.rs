@@ -10,6 +10,7 @@ use rankcheck_recording::{Shape, Value};
 use rustc_hash::FxHashMap;
 
 use super::repeat::Stretch;
+use crate::recorded::kind::Kind;
 use crate::recorded::tape::{Tape, Word, WordId};
 use crate::recorded::world::{CommId, Member, World};
 
@@ -110,9 +111,9 @@ enum Effect {
     },
     Launch(u64),
     /// Something of a kind now exists: its identity.
-    Makes(Kind, u64),
+    Makes(Thing, u64),
     /// It does not exist any more.
-    Ends(Kind, u64),
+    Ends(Thing, u64),
     /// Does what `Meets` and `Makes` do.
     Registers {
         comm: u64,
@@ -124,7 +125,7 @@ enum Effect {
 
 /// What is made and ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum Thing {
     Memory,
     Block,
     Segment,
@@ -154,63 +155,54 @@ fn effect(tape: &Tape, word: Word) -> Effect {
 /// next rests on the streams that both work on.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let of_call = |key: &str| call.get(key).and_then(Value::number);
-    let made = |kind: Kind, key: &str| match result.and_then(|result| result.get(key)) {
-        Some(made) => made.number().map(|made| Effect::Makes(kind, made)),
+    let made = |thing: Thing, key: &str| match result.and_then(|result| result.get(key)) {
+        Some(made) => made.number().map(|made| Effect::Makes(thing, made)),
         // It failed, and made nothing.
         None => Some(Effect::Local),
     };
-    let ended = |kind: Kind, key: &str| of_call(key).map(|ended| Effect::Ends(kind, ended));
-    match &*call.name {
-        "ncclAllReduce" | "ncclReduceScatter" | "ncclAllGather" | "ncclAlltoAll" | "ncclBroadcast"
-        | "ncclReduce" | "ncclGather" | "ncclScatter" => of_call("comm").map(Effect::Meets),
-        "ncclSend" => Some(Effect::Sends { comm: of_call("comm")?, peer: of_call("peer")? }),
-        "ncclRecv" => Some(Effect::Receives { comm: of_call("comm")?, peer: of_call("peer")? }),
-        "ncclCommWindowRegister" => {
+    let noted = |thing: Thing| of_call("address").map(|made| Effect::Makes(thing, made));
+    let ended = |thing: Thing, key: &str| of_call(key).map(|ended| Effect::Ends(thing, ended));
+    match Kind::of(&call.name) {
+        Kind::Collect | Kind::Exchange | Kind::Reduce => of_call("comm").map(Effect::Meets),
+        Kind::Send => Some(Effect::Sends { comm: of_call("comm")?, peer: of_call("peer")? }),
+        Kind::Receive => Some(Effect::Receives { comm: of_call("comm")?, peer: of_call("peer")? }),
+        Kind::Register => {
             let window = result?.get("window")?.number()?;
             Some(Effect::Registers { comm: of_call("comm")?, window })
         }
-        "ncclCommWindowDeregister" => ended(Kind::Window, "window"),
-        "ncclCommRegister" => made(Kind::Registration, "handle"),
-        "ncclCommDeregister" => ended(Kind::Registration, "handle"),
-        "ncclGroupStart" => Some(Effect::GroupStart),
-        "ncclGroupEnd" => Some(Effect::GroupEnd),
-        "ncclMemAlloc" | "cudaMalloc" | "cudaMallocAsync" => made(Kind::Memory, "address"),
-        "ncclMemFree" | "cudaFree" | "cudaFreeAsync" => ended(Kind::Memory, "address"),
-        "torch.block.alloc" => of_call("address").map(|made| Effect::Makes(Kind::Block, made)),
-        "torch.block.free" => ended(Kind::Block, "address"),
-        "torch.segment.alloc" => of_call("address").map(|made| Effect::Makes(Kind::Segment, made)),
-        "torch.segment.free" => ended(Kind::Segment, "address"),
-        "cudaEventCreate" | "cudaEventCreateWithFlags" => made(Kind::Event, "event"),
-        "cudaEventDestroy" => ended(Kind::Event, "event"),
-        "cudaStreamBeginCapture" => Some(Effect::BeginCapture),
-        "cudaStreamEndCapture" => Some(Effect::EndCapture(result?.get("graph")?.number()?)),
-        "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" => Some(Effect::Instantiate {
+        Kind::Deregister => ended(Thing::Window, "window"),
+        Kind::RegisterBuffer => made(Thing::Registration, "handle"),
+        Kind::DeregisterBuffer => ended(Thing::Registration, "handle"),
+        Kind::GroupStart => Some(Effect::GroupStart),
+        Kind::GroupEnd => Some(Effect::GroupEnd),
+        Kind::Allocate => made(Thing::Memory, "address"),
+        Kind::Free => ended(Thing::Memory, "address"),
+        Kind::BlockAlloc => noted(Thing::Block),
+        Kind::BlockFree => ended(Thing::Block, "address"),
+        Kind::SegmentAlloc => noted(Thing::Segment),
+        Kind::SegmentFree => ended(Thing::Segment, "address"),
+        Kind::EventCreate => made(Thing::Event, "event"),
+        Kind::EventDestroy => ended(Thing::Event, "event"),
+        Kind::BeginCapture => Some(Effect::BeginCapture),
+        Kind::EndCapture => Some(Effect::EndCapture(result?.get("graph")?.number()?)),
+        Kind::Instantiate => Some(Effect::Instantiate {
             graph: of_call("graph")?,
             executable: result?.get("executable")?.number()?,
         }),
-        "cudaGraphLaunch" => of_call("executable").map(Effect::Launch),
-        "cudaSetDevice"
-        | "cudaStreamSynchronize"
-        | "cudaStreamQuery"
-        | "cudaDeviceSynchronize"
-        | "cudaEventSynchronize"
-        | "cudaEventQuery"
-        | "cudaEventRecord"
-        | "cudaEventRecordWithFlags"
-        | "cudaStreamWaitEvent"
-        | "cudaMemcpy"
-        | "cudaMemcpyAsync"
-        | "cudaMemset"
-        | "cudaMemsetAsync"
-        | "cudaLaunchKernel"
-        | "cudaLaunchKernelExC"
-        | "cuLaunchKernel"
-        | "cuLaunchKernelEx"
-        | "cudaLaunchHostFunc" => Some(Effect::Local),
-        name if name.starts_with("torch.distributed.Store.") => None,
-        // Only the place in source of the calls inside.
-        name if name.starts_with("torch.") => Some(Effect::Local),
-        _ => None,
+        Kind::GraphLaunch => of_call("executable").map(Effect::Launch),
+        // Of Python only the place in source of the calls inside.
+        Kind::Query | Kind::Work | Kind::Kernel | Kind::Nothing | Kind::Python => Some(Effect::Local),
+        Kind::Init
+        | Kind::Split
+        | Kind::Shrink
+        | Kind::Destroy
+        | Kind::Map
+        | Kind::Unmap
+        | Kind::Stream
+        | Kind::GraphDestroy
+        | Kind::Handle
+        | Kind::Store
+        | Kind::Unknown => None,
     }
 }
 
@@ -299,16 +291,16 @@ impl Walk<'_> {
         let before = self.counts.clone();
         let depths = (self.groups, self.entered, self.captures);
         let mut offsets: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
-        let mut alive: FxHashMap<(Kind, u64), i64> = FxHashMap::default();
+        let mut alive: FxHashMap<(Thing, u64), i64> = FxHashMap::default();
         let mut open = Vec::with_capacity(stretch.period);
         let mut whole = self.captures == 0;
         for place in 0..stretch.period {
             open.push(self.groups + self.entered + self.captures > 0);
             let word = self.tape.words[stretch.from + place];
             match &self.effects[word.0 as usize] {
-                Effect::Makes(kind, made) => *alive.entry((*kind, *made)).or_default() += 1,
-                Effect::Registers { window, .. } => *alive.entry((Kind::Window, *window)).or_default() += 1,
-                Effect::Ends(kind, ended) => *alive.entry((*kind, *ended)).or_default() -= 1,
+                Effect::Makes(thing, made) => *alive.entry((*thing, *made)).or_default() += 1,
+                Effect::Registers { window, .. } => *alive.entry((Thing::Window, *window)).or_default() += 1,
+                Effect::Ends(thing, ended) => *alive.entry((*thing, *ended)).or_default() -= 1,
                 Effect::BeginCapture
                 | Effect::EndCapture(_)
                 | Effect::Instantiate { .. }

@@ -11,136 +11,10 @@ use rankcheck_model::{
 use rankcheck_recording::{Shape, ShapeId, Value};
 
 use super::{Bind, Item, Lowering, NO_PLACE, Origin};
+use crate::recorded::kind::{Kind, color};
 use crate::recorded::memory::Place;
 use crate::recorded::vendor;
 use crate::recorded::world::{CommId, LocalComm};
-
-/// Kinds of call, as far as they are written differently.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// `ncclCommInitRank` and its variants.
-    Init,
-    Split,
-    Shrink,
-    Destroy,
-    Register,
-    Deregister,
-    GroupStart,
-    GroupEnd,
-    /// Send or receive.
-    Transfer,
-    /// A collective of the model.
-    Collect,
-    /// A collective that NCCL does as sends and receives.
-    Exchange,
-    /// Memory appears.
-    Allocate,
-    /// Memory goes.
-    Free,
-    /// A query of a stream or event, which polls.
-    Query,
-    /// Streams, events, copies and graphs.
-    Device,
-    /// A frame of Python around vendor calls.
-    Python,
-    /// Nothing follows from it.
-    Nothing,
-    /// It is counted as not judged.
-    Unjudged,
-}
-
-impl Kind {
-    pub(super) fn of(name: &str) -> Self {
-        match name {
-            "ncclCommInitRank" | "ncclCommInitRankConfig" | "ncclCommInitRankScalable" => Self::Init,
-            "ncclCommSplit" => Self::Split,
-            "ncclCommShrink" => Self::Shrink,
-            "ncclCommDestroy" | "ncclCommAbort" => Self::Destroy,
-            "ncclCommWindowRegister" => Self::Register,
-            "ncclCommWindowDeregister" => Self::Deregister,
-            "ncclGroupStart" => Self::GroupStart,
-            "ncclGroupEnd" => Self::GroupEnd,
-            "ncclSend" | "ncclRecv" => Self::Transfer,
-            "ncclAllReduce" | "ncclReduceScatter" | "ncclAllGather" | "ncclBroadcast" => Self::Collect,
-            "ncclAlltoAll" | "ncclGather" | "ncclScatter" => Self::Exchange,
-            "ncclMemAlloc" | "cudaMalloc" | "cudaMallocAsync" | "cuMemMap" => Self::Allocate,
-            "ncclMemFree" | "cudaFree" | "cudaFreeAsync" | "cuMemUnmap" => Self::Free,
-            "cudaStreamQuery" | "cudaEventQuery" => Self::Query,
-            "cudaStreamCreate"
-            | "cudaStreamCreateWithFlags"
-            | "cudaStreamCreateWithPriority"
-            | "cudaStreamDestroy"
-            | "cudaStreamSynchronize"
-            | "cudaDeviceSynchronize"
-            | "cudaEventCreate"
-            | "cudaEventCreateWithFlags"
-            | "cudaEventDestroy"
-            | "cudaEventSynchronize"
-            | "cudaEventRecord"
-            | "cudaEventRecordWithFlags"
-            | "cudaStreamWaitEvent"
-            | "cudaMemcpy"
-            | "cudaMemcpyAsync"
-            | "cudaMemset"
-            | "cudaMemsetAsync"
-            | "cudaStreamBeginCapture"
-            | "cudaStreamEndCapture"
-            | "cudaGraphInstantiate"
-            | "cudaGraphInstantiateWithFlags"
-            | "cudaGraphLaunch"
-            | "cudaGraphExecDestroy"
-            | "cudaGraphDestroy" => Self::Device,
-            // Where memory comes from is seen by `cuMemMap`; handles and reservations touch nobody.
-            "ncclGetUniqueId"
-            | "ncclCommFinalize"
-            | "ncclCommRegister"
-            | "ncclCommDeregister"
-            | "cudaSetDevice"
-            | "cudaLaunchHostFunc"
-            | "cuMemCreate"
-            | "cuMemRelease"
-            | "cuMemAddressReserve"
-            | "cuMemAddressFree"
-            | "cuMemExportToShareableHandle" => Self::Nothing,
-            _ if name.starts_with("torch.") => Self::Python,
-            _ => Self::Unjudged,
-        }
-    }
-
-    /// Whether it looks without waiting.
-    pub(super) fn polls(self) -> bool {
-        self == Self::Query
-    }
-
-    /// Whether it waits for other ranks, so that other threads may go on meanwhile.
-    pub(super) fn meets(self) -> bool {
-        matches!(self, Self::Init | Self::Split | Self::Shrink | Self::Register)
-    }
-
-    /// Whether it waits for the end of a group that it is in.
-    pub(super) fn grouped(self) -> bool {
-        self.meets() || matches!(self, Self::Collect | Self::Transfer | Self::Exchange)
-    }
-
-    /// Whether it is a call of the vendor's.
-    pub(super) fn is_call(self) -> bool {
-        !matches!(self, Self::Python | Self::Query)
-    }
-
-    /// Whether a call of this kind makes a communicator for its caller.
-    pub(super) fn makes_comm(self, call: &Shape) -> bool {
-        matches!(self, Self::Init | Self::Shrink) || self == Self::Split && color(call) >= 0
-    }
-}
-
-/// The color of a split; negative is none.
-fn color(call: &Shape) -> i64 {
-    match call.get("color") {
-        Some(Value::Signed(color)) => *color,
-        Some(other) => other.number().and_then(|color| i64::try_from(color).ok()).unwrap_or(0),
-        None => 0,
-    }
-}
 
 pub(super) fn number(call: &Shape, key: &str) -> u64 {
     call.get(key).and_then(Value::number).unwrap_or(0)
@@ -161,8 +35,19 @@ impl Lowering<'_> {
         }
         let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
         match kind {
-            Kind::GroupStart | Kind::GroupEnd | Kind::Python | Kind::Nothing => Vec::new(),
-            Kind::Unjudged => self.unjudged(&call.name),
+            Kind::GroupStart
+            | Kind::GroupEnd
+            | Kind::RegisterBuffer
+            | Kind::DeregisterBuffer
+            | Kind::Nothing
+            | Kind::Handle
+            | Kind::BlockAlloc
+            | Kind::BlockFree
+            | Kind::SegmentAlloc
+            | Kind::SegmentFree
+            | Kind::Store
+            | Kind::Python => Vec::new(),
+            Kind::Reduce | Kind::Kernel | Kind::Unknown => self.unjudged(&call.name),
             Kind::Init | Kind::Shrink => {
                 let not_blocking = call.get("blocking").and_then(Value::number) == Some(0);
                 self.init(call, given("comm"), not_blocking, origin)
@@ -192,18 +77,28 @@ impl Lowering<'_> {
                     (None, _) | (_, None) => self.unjudged(&call.name),
                 }
             }
-            Kind::Transfer => self.transfer(shape, call, origin),
+            Kind::Send => self.transfer(Way::Send, shape, call, origin),
+            Kind::Receive => self.transfer(Way::Recv, shape, call, origin),
             Kind::Collect => self.collect(shape, call, origin),
             Kind::Exchange => self.exchange(thread, call, origin),
-            Kind::Allocate => {
-                let mapped = (&*call.name == "cuMemMap").then(|| number(call, "address"));
+            Kind::Allocate | Kind::Map => {
+                let mapped = (kind == Kind::Map).then(|| number(call, "address"));
                 if let Some(address) = given("address").or(mapped).filter(|address| *address != 0) {
                     self.allocated(call, address, origin);
                 }
                 Vec::new()
             }
-            Kind::Free => self.free(call, origin),
-            Kind::Query | Kind::Device => self.on_device(shape, call, result, origin),
+            Kind::Free | Kind::Unmap => self.free(call, origin),
+            Kind::Query
+            | Kind::Stream
+            | Kind::EventCreate
+            | Kind::EventDestroy
+            | Kind::Work
+            | Kind::BeginCapture
+            | Kind::EndCapture
+            | Kind::Instantiate
+            | Kind::GraphLaunch
+            | Kind::GraphDestroy => self.on_device(shape, call, result, origin),
         }
     }
 
@@ -288,8 +183,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn transfer(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
-        let way = if &*call.name == "ncclSend" { Way::Send } else { Way::Recv };
+    fn transfer(&mut self, way: Way, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);

@@ -5,13 +5,14 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{CaptureMode, Operand, Token, Verb};
+use rankcheck_model::{CaptureMode, Op, Operand, Token, Verb};
 use rankcheck_recording::{Shape, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
 use super::{Bind, Item, Lowering, Origin};
 use crate::recorded::memory::Place;
+use crate::recorded::world::CommId;
 use crate::recorder::Names;
 
 /// `cudaStreamNonBlocking`.
@@ -43,6 +44,8 @@ pub(super) struct Device {
     capturing: FxHashMap<u64, Token>,
     graphs: FxHashMap<u64, Token>,
     executables: FxHashMap<u64, Token>,
+    /// The communicators of the collectives of a graph.
+    collectives: FxHashMap<Token, Vec<CommId>>,
     graphs_made: u32,
 }
 
@@ -60,6 +63,7 @@ impl Device {
             capturing: FxHashMap::default(),
             graphs: FxHashMap::default(),
             executables: FxHashMap::default(),
+            collectives: FxHashMap::default(),
             graphs_made: 0,
         }
     }
@@ -67,6 +71,12 @@ impl Device {
     /// How many streams something was launched on.
     pub(super) fn used(&self) -> usize {
         self.used.len()
+    }
+
+    /// The communicators on which a launch of what is at an address does collectives, one for each.
+    pub(super) fn collectives_of(&self, executable: u64) -> &[CommId] {
+        let graph = self.executables.get(&executable);
+        graph.and_then(|graph| self.collectives.get(graph)).map_or(&[], Vec::as_slice)
     }
 
     pub(super) fn stream(&mut self, address: u64, names: &Names) -> Token {
@@ -235,6 +245,11 @@ impl Lowering<'_> {
                 if let Some(made) = given("graph") {
                     self.device.graphs.insert(made, graph);
                 }
+                let begins =
+                    |op: &&Op| !matches!(&op.verb, Verb::GraphBegin { graph: other, .. } if *other == graph);
+                let inside = self.ops.iter().rev().take_while(begins);
+                let comms = inside.filter_map(|op| self.program.collects_on(op)).collect();
+                self.device.collectives.insert(graph, comms);
                 one(Verb::GraphEnd { graph }, origin)
             }
             "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" => {
