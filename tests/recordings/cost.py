@@ -3,11 +3,13 @@ alone, and with the library and Python's part, in one run.
 
     rankcheck record --out cost -- torchrun --nproc-per-node 2 tests/recordings/cost.py
 
-The loop runs as it is, and with a kernel between all-reduces that takes longer than a launch, as in a training step.
+The loop runs with NCCL called directly; with torch.distributed as it is, whose host work takes longer than the GPU's; and
+with a kernel between all-reduces that takes longer than a launch, as in a training step.
 Prints for each kind the time of an iteration, and its ratio to the blocks without that stand beside it: the median,
 and the interval that has the true median in it 95 times of 100.
 """
 
+import ctypes
 import os
 import statistics
 import sys
@@ -45,7 +47,30 @@ def interval(ratios):
     return ratios[max(0, count // 2 - reach)], statistics.median(ratios), ratios[min(count - 1, count // 2 + reach)]
 
 
-def compare(what, work) -> None:
+class UniqueId(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 128)]
+
+
+def direct():
+    """An all-reduce of x in place that calls NCCL and nothing else."""
+    # The one that torch has loaded.
+    nccl = ctypes.CDLL("libnccl.so.2")
+    nccl.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, UniqueId, ctypes.c_int]
+    unique, comm = UniqueId(), ctypes.c_void_p()
+    if dist.get_rank() == 0:
+        assert nccl.ncclGetUniqueId(ctypes.byref(unique)) == 0
+    content = torch.frombuffer(bytearray(bytes(unique)), dtype=torch.uint8).to(device)
+    dist.broadcast(content, 0)
+    unique = UniqueId.from_buffer_copy(bytes(content.tolist()))
+    assert nccl.ncclCommInitRank(ctypes.byref(comm), dist.get_world_size(), unique, dist.get_rank()) == 0
+    address, stream = ctypes.c_void_p(x.data_ptr()), ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+    # 7: float, 0: sum.
+    given = (address, address, ctypes.c_size_t(ELEMENTS), ctypes.c_int(7), ctypes.c_int(0), comm, stream)
+    all_reduce = nccl.ncclAllReduce
+    return lambda _: all_reduce(*given)
+
+
+def compare(what, kinds, work) -> None:
     times: dict = {name: [] for name in kinds}
     ratios: dict = {name: [] for name in kinds if name != "without"}
     for nth in range(BLOCKS + 5):
@@ -84,6 +109,8 @@ factor, product = torch.zeros(2, 2048, 2048, device=device)
 # The function as torch has it, without Python's part of the recorder.
 bare = getattr(dist.all_reduce, "__wrapped__", dist.all_reduce)
 kinds = {"without": (bare, True), "library": (bare, False), "library and Python": (dist.all_reduce, False)}
-compare("as it is", None)
-compare("with a kernel", factor)
+nccl = direct()
+compare("NCCL alone", {"without": (nccl, True), "library": (nccl, False)}, None)
+compare("as it is", kinds, None)
+compare("with a kernel", kinds, factor)
 dist.destroy_process_group()
