@@ -1,7 +1,7 @@
 //! Happens-before: vector clocks over host threads and streams, shared copy-on-write.
 //!
 //! A clock is a shared base plus the owner's own count. Ticking costs an addition; joining costs what the two
-//! bases do not share ([`counts`]), and after a collective all members share one base.
+//! bases do not share (`clock/counts.rs`), and after a collective all members share one base.
 //! Not here: which operations order what ([`crate::machine`]).
 
 mod counts;

@@ -333,7 +333,7 @@ pub enum MemoryKind {
 pub enum SizeClasses {
     /// One segment for each request, rounded up to 2 MiB; blocks are rounded up to 512 bytes.
     Exact,
-    /// PyTorch's caching allocator: blocks rounded to 512 bytes; segments of 2 MiB for requests up to
+    /// torch's caching allocator: blocks rounded to 512 bytes; segments of 2 MiB for requests up to
     /// 1 MiB, of 20 MiB below 10 MiB, else rounded up to 2 MiB. Blocks of up to 1 MiB live in segments of
     /// their own kind.
     Torch,

@@ -1,6 +1,6 @@
 //! A best-fit pool: blocks in segments, split, merged and handed out again.
 //!
-//! The arithmetic of PyTorch's caching allocator, without memory: where a segment lies is what the caller's
+//! The arithmetic of torch's caching allocator, without memory: where a segment lies is what the caller's
 //! closure says, so hooks run there and tests need no GPU. Not here: what blocks are used for, deferred
 //! frees, and the lock that makes a pool usable by several threads.
 
