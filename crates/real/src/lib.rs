@@ -1,17 +1,17 @@
 //! The nouns of `rankcheck-model` on CUDA and NCCL: what the device does.
 //!
 //! Reading order: [`ffi`] (what is there, and the only unsafe code), [`segment`], [`placement`], [`memory`],
-//! [`pool`], [`stream`], [`event`], [`kernel`], [`comm`], [`group`], [`window`], [`collective`], [`store`],
+//! [`pool`], [`stream`], [`event`], [`kernel`], [`comm`], [`group`], [`window`], [`collective`],
 //! [`flag`]; then [`case`] and [`execute`], which run programs on them; then [`job`], [`worker`] and
 //! [`launch`], one process a rank; then [`machine`], [`library`] and [`self_test`].
 //!
 //! What exists today: owners of segments (from NCCL or at a chosen address), ordinary memory, streams, events,
 //! communicators (init, split, abort, destroy, warm-up) and windows; all collectives of the model; point-to-point; groups,
-//! registrations inside them included; device code; a best-fit pool; a store and a flag for the threads of one
-//! process; the execution of one rank's part of a case; worker processes and who coordinates them. Everything builds without CUDA; the libraries are
-//! opened at run time by [`ffi::probe`].
+//! registrations inside them included; graphs; IPC handles and mappings; device code; a best-fit pool; flags that
+//! processes share; the execution of one rank's part of a case; worker processes and who coordinates them.
+//! Everything builds without CUDA; the libraries are opened at run time by [`ffi::probe`].
 //!
-//! What does not exist yet: graphs, IPC handles, inits and splits inside a group.
+//! What does not exist yet: inits and splits inside a group.
 //! No test of this crate needs a GPU; [`self_test`] does.
 //!
 //! Not here: the rules. This crate does what it is told and reports what happened; breaking a rule on the
@@ -40,7 +40,6 @@ pub mod placement;
 pub mod pool;
 pub mod segment;
 pub mod self_test;
-pub mod store;
 pub mod stream;
 pub mod window;
 mod wire;
