@@ -22,7 +22,7 @@ fn fragments() -> impl Strategy<Value = (u32, Vec<Fragment>)> {
 }
 
 fn bounds() -> Bounds {
-    Bounds { states: 60_000, ..Bounds::default() }
+    Bounds { states: 30_000, ..Bounds::default() }
 }
 
 fn outcomes(exploration: &Exploration) -> BTreeSet<&Outcome> {
