@@ -89,6 +89,14 @@ fn started(command: &mut Command) -> Child {
     child
 }
 
+/// Waits for its exit code. Waiting would close the pipe that its processes wait for, so that stays open till then.
+fn code_with_input(mut child: Child) -> Option<i32> {
+    let input = child.stdin.take();
+    let code = child.wait().expect("it was started").code();
+    drop(input);
+    code
+}
+
 #[test]
 fn a_signal_goes_to_the_command() {
     for (name, number) in [("TERM", 15), ("INT", 2)] {
@@ -97,8 +105,7 @@ fn a_signal_goes_to_the_command() {
         let kill = format!("kill -{name} {}", child.id());
         let sent = Command::new("sh").args(["-c", &kill]).status().expect("the shell starts");
         assert!(sent.success());
-        let output = child.wait_with_output().expect("it was started");
-        assert_eq!(output.status.code(), Some(128 + number));
+        assert_eq!(code_with_input(child), Some(128 + number));
         assert_eq!(calls(&folder), [1000]);
     }
 }
@@ -107,14 +114,10 @@ fn a_signal_goes_to_the_command() {
 fn a_file_that_is_still_written_is_left_as_it_is() {
     let folder = folder("record-linger");
     let mut child = started(record(&folder).arg(program()).arg("linger").stderr(Stdio::piped()));
-    // Waiting closes the pipe that the rest of the command waits for, so there is another end of it.
-    let stdin = child.stdin.as_ref().expect("it is a pipe");
-    let stdin = std::os::fd::AsFd::as_fd(stdin).try_clone_to_owned().expect("there are descriptors left");
-    let code = child.wait().expect("it was started").code();
-    drop(stdin);
+    let mut stderr = child.stderr.take().expect("it is a pipe");
+    assert_eq!(code_with_input(child), Some(0));
     let mut said = String::new();
-    child.stderr.take().expect("it is a pipe").read_to_string(&mut said).expect("it says UTF-8");
-    assert_eq!(code, Some(0));
+    stderr.read_to_string(&mut said).expect("it says UTF-8");
     assert!(said.contains("is still written by process"), "{said}");
     assert_eq!(calls(&folder), [10, 20]);
 }

@@ -130,8 +130,7 @@ fn run(
             process.env(variable, library);
         }
     }
-    let mut child = process.spawn().map_err(failed)?;
-    process::pass_signals_to(child.id());
+    let mut child = process::spawn_with_signals(&mut process).map_err(failed)?;
     child.wait().map_err(failed)
 }
 
