@@ -149,14 +149,26 @@ pub struct Knowledge(Counts);
 
 /// Joint knowledge as it comes together, member by member.
 #[derive(Debug, Default)]
-pub struct Gathered(Option<Counts>);
+pub struct Gathered {
+    counts: Option<Counts>,
+    /// The bases that came last: after a collective its members' streams share one, and before it their threads
+    /// share another. A look among few spares looking into them.
+    seen: [Option<Counts>; 4],
+    next: usize,
+    /// What members did themselves.
+    own: Vec<(usize, u32)>,
+}
 
 impl Gathered {
     /// One more member.
     pub fn add(&mut self, clock: &Clock) {
-        let counts = self.0.get_or_insert_with(|| clock.base.clone());
-        counts.join(&clock.base);
-        counts.raise(clock.place(), clock.own);
+        let counts = self.counts.get_or_insert_with(|| clock.base.clone());
+        if !self.seen.iter().flatten().any(|base| base.is(&clock.base)) {
+            counts.join(&clock.base);
+            self.seen[self.next] = Some(clock.base.clone());
+            self.next = (self.next + 1) % self.seen.len();
+        }
+        self.own.push((clock.place(), clock.own));
     }
 
     /// What they know together.
@@ -164,7 +176,10 @@ impl Gathered {
     /// # Panics
     /// If nobody was added: a rendezvous has members.
     #[must_use]
-    pub fn knowledge(self) -> Knowledge {
-        Knowledge(self.0.expect("a rendezvous has members"))
+    pub fn knowledge(mut self) -> Knowledge {
+        let mut counts = self.counts.expect("a rendezvous has members");
+        self.own.sort_unstable();
+        counts.raise_all(&self.own);
+        Knowledge(counts)
     }
 }

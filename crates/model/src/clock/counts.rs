@@ -78,8 +78,14 @@ impl Counts {
     /// Makes the count at a place so large at least.
     pub(super) fn raise(&mut self, at: usize, to: u32) {
         if self.at(at) < to {
-            raise(&mut self.0, at, to);
+            self.raise_all(&[(at, to)]);
         }
+    }
+
+    /// Makes the counts at places, which are in order, so large at least: as [`Counts::raise`] of each, with one
+    /// visit to what several stand in.
+    pub(super) fn raise_all(&mut self, to: &[(usize, u32)]) {
+        raise_all(&mut self.0, 0, to);
     }
 
     /// Makes each count as large as the other's at least.
@@ -109,11 +115,17 @@ impl Node {
 
     /// Puts a child in the place of another.
     fn replace(&mut self, at: usize, child: Arc<Self>) {
+        self.change(at, |old| *old = child);
+    }
+
+    /// Changes a child.
+    fn change(&mut self, at: usize, change: impl FnOnce(&mut Arc<Self>)) {
         let Part::Branch(_, children) = &mut self.part else { unreachable!("a leaf has no children") };
-        let before = std::mem::replace(&mut children[at], child);
-        let now = &children[at];
-        self.hash = self.hash.wrapping_sub(placed(at, before.hash)).wrapping_add(placed(at, now.hash));
-        self.sum = self.sum - before.sum + now.sum;
+        let child = &mut children[at];
+        let (hash, sum) = (child.hash, child.sum);
+        change(child);
+        self.hash = self.hash.wrapping_sub(placed(at, hash)).wrapping_add(placed(at, child.hash));
+        self.sum = self.sum - sum + child.sum;
     }
 }
 
@@ -124,18 +136,25 @@ fn placed(at: usize, hash: u64) -> u64 {
     (mixed ^ mixed >> 32).wrapping_mul(0x94d0_49bb_1331_11eb)
 }
 
-fn raise(node: &mut Arc<Node>, at: usize, to: u32) {
-    match &node.part {
-        Part::Leaf(counts) => {
-            let mut counts = *counts;
-            counts[at] = to;
-            *node = Arc::new(Node::leaf(counts));
+/// As [`Counts::raise_all`], of the counts from `first` on; in place where nobody else has the node.
+fn raise_all(node: &mut Arc<Node>, first: usize, mut to: &[(usize, u32)]) {
+    let node = Arc::make_mut(node);
+    match node.part {
+        Part::Leaf(mut counts) => {
+            for (at, to) in to {
+                let count = &mut counts[at - first];
+                *count = (*count).max(*to);
+            }
+            *node = Node::leaf(counts);
         }
-        Part::Branch(span, children) => {
-            let (of, within) = (at / span, at % span);
-            let mut child = Arc::clone(&children[of]);
-            raise(&mut child, within, to);
-            Arc::make_mut(node).replace(of, child);
+        Part::Branch(span, _) => {
+            while let Some((at, _)) = to.first() {
+                let of = (at - first) / span;
+                let behind = first + (of + 1) * span;
+                let (here, rest) = to.split_at(to.partition_point(|(at, _)| *at < behind));
+                node.change(of, |child| raise_all(child, behind - span, here));
+                to = rest;
+            }
         }
     }
 }
