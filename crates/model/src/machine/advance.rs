@@ -520,7 +520,7 @@ impl Machine {
                         self.run_collective(state, comm);
                     }
                     Work::Transfers(_) => unreachable!("a transfer is a step of its link"),
-                    Work::Kernel { .. }
+                    Work::Kernel(_)
                     | Work::Copy { .. }
                     | Work::Expect(_)
                     | Work::Flag(..)

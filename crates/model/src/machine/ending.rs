@@ -123,7 +123,7 @@ impl Machine {
         match work {
             Work::Collective(launch) => self.call_name(launch),
             Work::Transfers(launch) => self.transfers_name(state, rank, launch),
-            Work::Kernel { name, .. } => format!("kernel {}", self.name(*name)),
+            Work::Kernel(kernel) => format!("kernel {}", self.name(kernel.name)),
             Work::Copy { to, .. } => format!("the copy to {}", self.buffer_name(to)),
             Work::Expect(expected) => format!("the expectation in {}", self.buffer_name(&expected.buffer)),
             Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),

@@ -322,8 +322,8 @@ impl Machine {
         }
         let (thread, code) = (op.issuer().thread.0, INVALIDATED);
         match &op.work {
-            Work::Kernel { name, .. } => {
-                let call = format!("kernel {}", self.name(*name));
+            Work::Kernel(kernel) => {
+                let call = format!("kernel {}", self.name(kernel.name));
                 self.fail(state, rank, thread, call, code);
             }
             Work::Collective(launch) => {
@@ -752,11 +752,9 @@ impl Machine {
                 (event, base + nth)
             };
             match &node.work {
-                Work::Kernel { .. }
-                | Work::Copy { .. }
-                | Work::Expect(_)
-                | Work::Flag(..)
-                | Work::Fresh(_) => enqueue(state, on, node.work.clone(), node.op),
+                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Flag(..) | Work::Fresh(_) => {
+                    enqueue(state, on, node.work.clone(), node.op)
+                }
                 Work::Collective(captured) => {
                     let comm = captured.comm;
                     let before = *launched.entry(comm).or_insert_with(|| self.launched(state, rank, comm));

@@ -176,7 +176,7 @@ impl Machine {
             let fresh: Vec<_> = queued
                 .filter_map(|op| match &op.work {
                     Work::Fresh(buffer) => Some(Arc::clone(buffer)),
-                    Work::Kernel { .. }
+                    Work::Kernel(_)
                     | Work::Copy { .. }
                     | Work::Expect(_)
                     | Work::Flag(..)
@@ -235,7 +235,7 @@ impl Machine {
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
                 Work::Transfers(launch) => self.transfers_name(state, rank, launch),
-                Work::Kernel { name, .. } => self.name(*name).to_string(),
+                Work::Kernel(kernel) => self.name(kernel.name).to_string(),
                 Work::Copy { to, .. } => format!("copy to {}", self.buffer_name(to)),
                 Work::Expect(expected) => format!("expect in {}", self.buffer_name(&expected.buffer)),
                 Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),

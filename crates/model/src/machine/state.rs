@@ -354,11 +354,7 @@ pub(crate) struct Declaration {
 /// What waits on a stream.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Work {
-    Kernel {
-        name: Token,
-        reads: Vec<Buffer>,
-        writes: Vec<Buffer>,
-    },
+    Kernel(Arc<Kernel>),
     Copy {
         to: Arc<Buffer>,
         from: Arc<Buffer>,
@@ -372,6 +368,14 @@ pub(crate) enum Work {
     /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
     /// a block of a caching allocator fills it on its stream.
     Fresh(Arc<Buffer>),
+}
+
+/// A kernel of the program, and what it uses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Kernel {
+    pub(crate) name: Token,
+    pub(crate) reads: Vec<Arc<Buffer>>,
+    pub(crate) writes: Vec<Arc<Buffer>>,
 }
 
 /// What the author says a buffer holds: what a kernel of a rank wrote.

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use super::contention::{Object, ObjectKind, Touch};
 use super::poll::{PickOf, Picks, Poll};
-use super::state::{Access, Event, Expectation, RankState, State, Stream, StreamOp, Work, find, whole};
+use super::state::{
+    Access, Event, Expectation, Kernel, RankState, State, Stream, StreamOp, Work, find, whole,
+};
 use super::value::{Buffer, Value};
 use super::{Machine, Mode, locked};
 use crate::clock::Clock;
@@ -22,7 +24,9 @@ impl Work {
     /// What it reads or writes.
     pub(crate) fn buffers(&self) -> Vec<&Buffer> {
         match self {
-            Self::Kernel { reads, writes, .. } => reads.iter().chain(writes).collect(),
+            Self::Kernel(kernel) => {
+                kernel.reads.iter().chain(&kernel.writes).map(|buffer| &**buffer).collect()
+            }
             Self::Copy { to, from } => vec![to, from],
             Self::Expect(expectation) => vec![&expectation.buffer],
             Self::Collective(launch) => vec![&launch.send, &launch.recv],
@@ -85,12 +89,17 @@ impl Machine {
         stream: Token,
         op: OpRef,
     ) {
-        let mut buffers = |operands: &[Operand]| -> Option<Vec<Buffer>> {
-            let given = |operand| self.given(state, rank, thread, operand, op).map(Arc::unwrap_or_clone);
-            operands.iter().map(given).collect()
+        let mut buffers = |operands: &[Operand]| -> Option<Vec<Arc<Buffer>>> {
+            operands.iter().map(|operand| self.given(state, rank, thread, operand, op)).collect()
         };
         if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
-            self.launch(state, (rank, thread), stream, Work::Kernel { name, reads, writes }, op);
+            self.launch(
+                state,
+                (rank, thread),
+                stream,
+                Work::Kernel(Arc::new(Kernel { name, reads, writes })),
+                op,
+            );
         }
         self.done(state, rank, thread, &[]);
     }
@@ -287,7 +296,7 @@ impl Machine {
         match r.streams[stream].1.queue.front().map(|op| &op.work) {
             None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
             Some(
-                Work::Kernel { .. } | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
+                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
             ) => true,
             Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
             Some(Work::Wait(event, nth)) => {
@@ -316,8 +325,9 @@ impl Machine {
                 self.access(state, rank, stream, &buffer, Access::Write, head.op);
                 self.fresh_contents(state, rank, &buffer);
             }
-            Work::Kernel { name, reads, writes } => {
-                for buffer in &reads {
+            Work::Kernel(kernel) => {
+                let Kernel { name, reads, writes } = &*kernel;
+                for buffer in reads {
                     self.access(state, rank, stream, buffer, Access::Read, head.op);
                 }
                 let inputs: Vec<Content> =
@@ -325,9 +335,9 @@ impl Machine {
                 let term = {
                     let mut terms = locked(&self.terms);
                     let inputs = inputs.iter().map(|content| whole(&mut terms, content)).collect();
-                    terms.intern(TermNode::Kernel(name, rank, inputs))
+                    terms.intern(TermNode::Kernel(*name, rank, inputs))
                 };
-                for buffer in &writes {
+                for buffer in writes {
                     self.fill(state, rank, buffer, Content::Whole(term));
                     self.access(state, rank, stream, buffer, Access::Write, head.op);
                 }

@@ -20,12 +20,12 @@ use crate::rank::Rank;
 const FORGET_BEYOND: usize = 64;
 
 impl Work {
-    /// Communicator and turn of what communicates.
-    pub(crate) fn turn(&self) -> Option<(CommId, u32)> {
+    /// Communicator, turn, and position among all launches of the rank, of what communicates.
+    fn launched(&self) -> Option<(CommId, u32, u32)> {
         match self {
-            Self::Collective(launch) => Some((launch.comm, launch.turn)),
-            Self::Transfers(launch) => Some((launch.comm, launch.turn)),
-            Self::Kernel { .. }
+            Self::Collective(launch) => Some((launch.comm, launch.turn, launch.issue)),
+            Self::Transfers(launch) => Some((launch.comm, launch.turn, launch.issue)),
+            Self::Kernel(_)
             | Self::Copy { .. }
             | Self::Expect(_)
             | Self::Flag(..)
@@ -33,6 +33,11 @@ impl Work {
             | Self::Wait(..)
             | Self::Fresh(_) => None,
         }
+    }
+
+    /// Communicator and turn of what communicates.
+    pub(crate) fn turn(&self) -> Option<(CommId, u32)> {
+        self.launched().map(|(comm, turn, _)| (comm, turn))
     }
 }
 
@@ -194,16 +199,8 @@ impl Machine {
     /// launched the other way round any more.
     fn launched_before_all(state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
         let r = &state.ranks[ran.rank.at()];
-        let queued = |op: &StreamOp| match &op.work {
-            Work::Collective(launch) => ran.launched_before_call(&op.issue, launch.issue),
-            Work::Transfers(launch) => ran.launched_before_call(&op.issue, launch.issue),
-            Work::Kernel { .. }
-            | Work::Copy { .. }
-            | Work::Expect(_)
-            | Work::Flag(..)
-            | Work::Record(..)
-            | Work::Wait(..)
-            | Work::Fresh(_) => true,
+        let queued = |op: &StreamOp| {
+            op.work.launched().is_none_or(|(.., issue)| ran.launched_before_call(&op.issue, issue))
         };
         let running = |thread: &&ThreadState| thread.running();
         r.threads.iter().filter(running).all(|thread| ran.launched_before_call(&thread.clock, r.issued))

@@ -448,7 +448,7 @@ impl Machine {
             Work::Transfers(launch) if launch.comm == comm => {
                 launch.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
             }
-            Work::Kernel { .. }
+            Work::Kernel(_)
             | Work::Collective(_)
             | Work::Transfers(_)
             | Work::Record(..)
