@@ -66,7 +66,8 @@ pub fn program(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
         fresh: 0,
         peers: peers::Peers::default(),
     };
-    let mut config = Config::new(ranks);
+    // What may be forgotten is, at once; the naive semantics keeps all.
+    let mut config = Config { launches_kept: 1, ..Config::new(ranks) };
     b.set_up(fragments);
     for fragment in fragments {
         if fragment.0 % KINDS == 33 {

@@ -57,7 +57,7 @@ fn difference(ranks: u32, fragments: &[Fragment]) -> Result<Option<(Exploration,
 }
 
 /// Programs that were hard once: each lost or invented an outcome before the model was repaired.
-const HARD: [(u32, &[Fragment]); 9] = [
+const HARD: [(u32, &[Fragment]); 10] = [
     // A send that is over before its receive, and is declared to overlap.
     (2, &[(52, 95, 52, 125), (33, 88, 30, 254), (51, 27, 178, 2)]),
     // A free against a kernel that reaches the memory through windows of other ranks only.
@@ -75,6 +75,8 @@ const HARD: [(u32, &[Fragment]); 9] = [
     (2, &[(40, 0, 0, 0)]),
     // A block that comes back in a capture, and the graph runs on a stream that knows nothing of the block's past.
     (2, &[(61, 137, 102, 134), (28, 213, 234, 36), (34, 12, 222, 45), (54, 89, 222, 39)]),
+    // A mapping is closed after its use is over, without waiting, and after a later write of the owner.
+    (3, &[(62, 42, 220, 122), (45, 14, 83, 75), (59, 30, 60, 53)]),
 ];
 
 /// The same for interchangeable ranks.

@@ -21,7 +21,8 @@ pub fn explore(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    let mut config = Config { mode: Mode::Naive, steps_at_most: bounds.steps, ..config };
+    let mut config =
+        Config { mode: Mode::Naive, steps_at_most: bounds.steps, launches_kept: usize::MAX, ..config };
     let started = Instant::now();
     loop {
         let machine = Machine::new(Arc::clone(source), config.clone());

@@ -3,18 +3,22 @@
 
 use rankcheck_model::Rule;
 
-const TEXTS: [&str; 11] = [
-    include_str!("../../../specs/rules/comm.md"),
-    include_str!("../../../specs/rules/window.md"),
+const TEXTS: [&str; 15] = [
     include_str!("../../../specs/rules/collective.md"),
-    include_str!("../../../specs/rules/group.md"),
-    include_str!("../../../specs/rules/graph.md"),
-    include_str!("../../../specs/rules/memory.md"),
-    include_str!("../../../specs/rules/store.md"),
+    include_str!("../../../specs/rules/comm.md"),
+    include_str!("../../../specs/rules/exchange.md"),
     include_str!("../../../specs/rules/flag.md"),
-    include_str!("../../../specs/rules/mutex.md"),
+    include_str!("../../../specs/rules/graph.md"),
+    include_str!("../../../specs/rules/group.md"),
     include_str!("../../../specs/rules/host.md"),
+    include_str!("../../../specs/rules/ipc.md"),
     include_str!("../../../specs/rules/list.md"),
+    include_str!("../../../specs/rules/memory.md"),
+    include_str!("../../../specs/rules/mutex.md"),
+    include_str!("../../../specs/rules/overlap.md"),
+    include_str!("../../../specs/rules/p2p.md"),
+    include_str!("../../../specs/rules/store.md"),
+    include_str!("../../../specs/rules/window.md"),
 ];
 
 /// The section of a rule, from its heading to the next.
@@ -42,13 +46,6 @@ pub fn text_of(id: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// Every rule id that has a heading.
-pub fn ids() -> impl Iterator<Item = &'static str> {
-    TEXTS.iter().flat_map(|text| {
-        text.lines().filter_map(|line| line.strip_prefix("## ")).filter_map(|h| h.split_whitespace().next())
-    })
 }
 
 /// What to say to somebody who asks for a rule that is none.

@@ -134,6 +134,8 @@ pub struct Config {
     /// Pairs of transfers that certainly progress together, where that is not to be the platform's number: only for
     /// testing with small groups.
     pub planned_together: Option<u32>,
+    /// Launches on record before those are looked for that nothing can clash with any more: few only for testing.
+    pub launches_kept: usize,
     /// Operations left out: rank, thread, index.
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
     /// Expectations left out.
@@ -160,6 +162,7 @@ impl Config {
             contended: BTreeSet::new(),
             declared_commuting: BTreeSet::new(),
             planned_together: None,
+            launches_kept: 64,
             left_out: BTreeSet::new(),
             expectations: Expectations::Judged,
             actors_per_rank: 2,

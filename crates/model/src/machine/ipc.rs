@@ -47,8 +47,10 @@ pub(crate) struct Mapping {
     pub(crate) memory: MemoryId,
     /// Opens that were not closed yet.
     pub(crate) count: u32,
-    /// Every open, and the close that was the last; functions of positions, like accesses.
+    /// Every open, the last use by each stream, and the close that was the last; functions of positions, like
+    /// accesses.
     pub(crate) opens: Vec<Moment>,
+    pub(crate) uses: Vec<Moment>,
     pub(crate) closed: Option<Moment>,
 }
 
@@ -147,7 +149,14 @@ impl Machine {
         let mappings = &mut state.rank_mut(rank).mappings;
         let open = mappings.iter().position(|m| (m.of, m.memory) == (of, whole.memory) && m.count > 0);
         let at = open.unwrap_or_else(|| {
-            mappings.push(Mapping { of, memory: whole.memory, count: 0, opens: Vec::new(), closed: None });
+            mappings.push(Mapping {
+                of,
+                memory: whole.memory,
+                count: 0,
+                opens: Vec::new(),
+                uses: Vec::new(),
+                closed: None,
+            });
             mappings.len() - 1
         });
         mappings[at].count += 1;
@@ -192,7 +201,7 @@ impl Machine {
             row.count -= 1;
             if row.count == 0 {
                 row.closed = Some(moment);
-                self.judge_uses(state, (rank, thread), &buffer, op);
+                self.judge_uses(state, (rank, thread), through.nth, op);
             }
         }
         self.done(state, rank, thread, &[]);
@@ -214,32 +223,40 @@ impl Machine {
     }
 
     /// What the rank still does with memory of a peer when it closes its last mapping of it.
-    fn judge_uses(&self, state: &mut State, (rank, thread): (Rank, u32), mapping: &Buffer, op: OpRef) {
-        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let home = mapping.home(rank);
-        let running = state.ranks[home.at()].memory.get(&mapping.memory).and_then(|memory| {
-            let mine = |actor: Actor| self.rank_of(actor) == rank;
-            memory.accesses.iter().find(|a| mine(a.actor) && !clock.after(a.actor, a.epoch)).map(|a| a.op)
-        });
-        let queued = state.ranks[rank.at()]
+    fn judge_uses(&self, state: &mut State, (rank, thread): (Rank, u32), nth: u32, op: OpRef) {
+        let r = &state.ranks[rank.at()];
+        let clock = r.threads[thread as usize].clock.clone();
+        let row = &r.mappings[nth as usize];
+        let (home, memory) = (row.of, row.memory);
+        // What the owner's memory remembers is too little: a later write of somebody else takes the place of a use.
+        let running = row.uses.iter().find(|used| !used.before(&clock)).map(|used| used.op);
+        let of_mapping = |buffer: &&Buffer| buffer.through == Some(MappingId { of: home, nth });
+        let queued = r
             .streams
             .iter()
             .flat_map(|(_, stream)| &stream.queue)
-            .find(|queued| queued.work.buffers().iter().any(|buffer| buffer.through == mapping.through))
+            .find(|queued| queued.work.buffers().iter().any(of_mapping))
             .map(|queued| queued.op);
         let Some(user) = running.or(queued) else { return };
-        self.find(state, Rule::Ipc4, About::Memory(home, mapping.memory), &[op, user], clock.past(), || {
+        self.find(state, Rule::Ipc4, About::Memory(home, memory), &[op, user], clock.past(), || {
             format!(
                 "rank {} closes its mapping of {} of rank {} ({}) without waiting for the operation at {} that \
                  uses it",
                 rank.0,
-                self.memory_name(mapping.memory),
+                self.memory_name(memory),
                 home.0,
                 self.at(&op),
                 self.at(&user)
             )
         });
         Self::undefine(state, user);
+    }
+
+    /// Notes that a stream used a mapping.
+    pub(crate) fn note_use(state: &mut State, rank: Rank, through: MappingId, clock: &Clock, op: OpRef) {
+        let uses = &mut state.rank_mut(rank).mappings[through.nth as usize].uses;
+        uses.retain(|used| used.actor != clock.actor());
+        uses.push(Moment { actor: clock.actor(), epoch: clock.epoch(), op });
     }
 
     /// A mapping that is used must be open.

@@ -188,6 +188,9 @@ impl Machine {
         let clock = state.ranks[rank.at()].streams[stream].1.clock.clone();
         let home = buffer.home(rank);
         self.judge_closed(state, rank, buffer, op, clock.past());
+        if let Some(through) = buffer.through {
+            Self::note_use(state, rank, through, &clock, op);
+        }
         let Some(memory) = state.rank_mut(home).memory.get_mut(&buffer.memory) else { return };
         let memory = Arc::make_mut(memory);
         let range = (buffer.offset_bytes, buffer.len_bytes);

@@ -11,13 +11,8 @@ use super::Machine;
 use super::contention::{Object, Touch};
 use super::state::{Executed, Ran, State, StreamOp, ThreadState, Turns, Work, find};
 use super::value::CommId;
-use crate::clock::Clock;
 use crate::fault::{About, Rule};
 use crate::rank::Rank;
-
-/// Launches kept for [`Rule::Coll4`] and declared overlaps before those that nothing asks for any more are
-/// forgotten.
-const FORGET_BEYOND: usize = 64;
 
 impl Work {
     /// Communicator, turn, and position among all launches of the rank, of what communicates.
@@ -118,13 +113,10 @@ impl Machine {
         let past = members[0].called.past();
         let mut executed = std::mem::take(&mut state.shared_mut().executed);
         executed.push(Executed { comm, members });
-        if executed.len() > FORGET_BEYOND {
-            if !several {
-                executed.remove(0);
-            } else if executed.len().is_multiple_of(FORGET_BEYOND) {
-                // Not each time: many ranks have many launches under way, and all of them would be looked at.
-                self.forget(state, &mut executed);
-            }
+        // A declaration may name any launch. Not each time: many ranks have many launches under way, and all of
+        // them would be looked at.
+        if executed.len().is_multiple_of(self.config.launches_kept) && !self.source.declares_overlap() {
+            Self::forget(state, &mut executed);
         }
         state.shared_mut().executed = executed;
         if self.source.declares_overlap() {
@@ -180,12 +172,8 @@ impl Machine {
         )
     }
 
-    /// Forgets what no launch that is still to run can clash with, and no declared overlap can name.
-    fn forget(&self, state: &State, executed: &mut Vec<Executed>) {
-        if self.source.declares_overlap() {
-            executed.retain(|earlier| !self.known_to_all(state, earlier));
-            return;
-        }
+    /// Forgets what no launch that is still to run can clash with.
+    fn forget(state: &State, executed: &mut Vec<Executed>) {
         // What was sent counts as run once it is received.
         let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks.len()];
         for message in state.shared.in_flight.values().flatten() {
@@ -206,15 +194,5 @@ impl Machine {
         r.threads.iter().filter(running).all(|thread| ran.launched_before_call(&thread.clock, r.issued))
             && r.streams.iter().all(|(_, stream)| stream.queue.iter().all(queued))
             && sent.iter().all(|sent| ran.launched_before(sent))
-    }
-
-    /// Whether everything that can still run is ordered after what ran.
-    fn known_to_all(&self, state: &State, executed: &Executed) -> bool {
-        let known = |clock: &Clock| executed.members.iter().all(|ran| ran.known_to(clock));
-        executed.members.iter().all(|ran| {
-            let r = &state.ranks[ran.rank.at()];
-            r.threads.iter().all(|thread| !thread.running() || known(&thread.clock))
-                && r.streams.iter().all(|(_, s)| s.queue.iter().all(|op| known(&op.issue) || known(&s.clock)))
-        })
     }
 }
