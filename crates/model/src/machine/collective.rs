@@ -389,7 +389,7 @@ impl Machine {
             let send = &member.launch.send;
             inputs.push(self.read(state, send.home(member.rank), &Range::of(send).sub(0, part)));
         }
-        if self.keeps_runs() {
+        if self.keeps_runs(state) {
             let ran = members.iter().map(|m| {
                 let began = state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
                 Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }

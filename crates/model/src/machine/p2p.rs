@@ -648,7 +648,7 @@ impl Machine {
     }
 
     fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Transfer) {
-        if link.from != link.to && self.keeps_runs() {
+        if link.from != link.to && self.keeps_runs(state) {
             let received = self.ran_half(state, link.to, link.comm, received);
             self.ran(state, link.comm, [sent, received].into());
         }

@@ -96,9 +96,11 @@ impl Machine {
         std::iter::once(Object::comm(comm)).chain(parent)
     }
 
-    /// Whether anything is asked of collectives that ran: a large job with one communicator pays nothing for it.
-    pub(crate) fn keeps_runs(&self) -> bool {
-        self.source.declares_overlap() || self.several_comms()
+    /// Whether anything will be asked of what runs now: a large job with one communicator pays nothing for it.
+    /// While each rank has one thread, whoever makes another communicator knows all that was launched.
+    pub(crate) fn keeps_runs(&self, state: &State) -> bool {
+        let threads = || state.ranks.iter().any(|rank| rank.threads.len() > 1);
+        self.source.declares_overlap() || self.several_comms() || threads()
     }
 
     fn several_comms(&self) -> bool {
