@@ -333,7 +333,8 @@ impl Machine {
                 Self::undefine(state, op.op);
             }
             Work::Transfers(launch) => {
-                let call = self.transfers_name(state, rank, launch);
+                // It has no turn yet, so nothing of it can be over.
+                let call = self.transfer_name(launch.comm, &launch.transfers[0]);
                 self.fail(state, rank, thread, call, UNHANDLED);
                 Self::undefine(state, op.op);
             }

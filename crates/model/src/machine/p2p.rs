@@ -743,10 +743,14 @@ impl Machine {
 
     /// The first call of a launch that is not over, in the spec's own names.
     pub(crate) fn transfers_name(&self, state: &State, rank: Rank, launch: &Transfers) -> String {
-        let half = self.open_half(state, rank, launch);
-        let members = self.members(launch.comm);
+        self.transfer_name(launch.comm, self.open_half(state, rank, launch))
+    }
+
+    /// A call, in the spec's own names.
+    pub(crate) fn transfer_name(&self, comm: CommId, half: &Transfer) -> String {
+        let members = self.members(comm);
         let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();
-        let (comm, buffer) = (self.comm_name(launch.comm), self.buffer_name(&half.buffer));
+        let (comm, buffer) = (self.comm_name(comm), self.buffer_name(&half.buffer));
         format!("{comm}.{}({buffer}, {peer})", half.way.name())
     }
 }
