@@ -63,7 +63,7 @@ pub extern "C" fn cudaEventRecord(_: *mut c_void, _: *mut c_void) -> c_int {
 
 /// One of two thousand, in turn.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cudaEventCreateWithFlags(to: *mut usize, _: u32) -> c_int {
+pub unsafe extern "C" fn cudaStreamCreateWithFlags(to: *mut usize, _: u32) -> c_int {
     static MADE: AtomicU32 = AtomicU32::new(0);
     let nth = MADE.fetch_add(1, Ordering::Relaxed) % 2000;
     // SAFETY: as the caller says.

@@ -19,7 +19,7 @@ unsafe extern "C" {
     fn cudaSetDevice(device: c_int) -> c_int;
     fn cudaEventQuery(event: usize) -> c_int;
     fn cudaEventRecord(event: usize, stream: usize) -> c_int;
-    fn cudaEventCreateWithFlags(to: *mut usize, flags: u32) -> c_int;
+    fn cudaStreamCreateWithFlags(to: *mut usize, flags: u32) -> c_int;
     fn cudaGetDriverEntryPoint(name: *const c_char, to: *mut *mut c_void, flags: u64, status: *mut c_int) -> c_int;
     fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -83,8 +83,8 @@ fn measure() {
         println!("cudaSetDevice {:.1}", costs(&|_| _ = cudaSetDevice(0)));
         let record = |nth: usize| _ = cudaEventRecord(0x3000_0000 + 64 * (nth % 2000), 7);
         println!("cudaEventRecord {:.1}", costs(&record));
-        let create = |_| _ = cudaEventCreateWithFlags(&mut 0, 2);
-        println!("cudaEventCreateWithFlags {:.1}", costs(&create));
+        let create = |_| _ = cudaStreamCreateWithFlags(&mut 0, 1);
+        println!("cudaStreamCreateWithFlags {:.1}", costs(&create));
         println!("ncclAllReduce {:.1}", costs(&|_| _ = ncclAllReduce(0x7f00, 0x7f00, 4096, 7, 0, 9, 7)));
         println!("cudaEventQuery {:.1}", costs(&|_| _ = cudaEventQuery(0xe0)));
     }

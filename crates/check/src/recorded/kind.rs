@@ -40,7 +40,6 @@ pub(super) enum Kind {
     Query,
     /// Streams come and go.
     Stream,
-    EventCreate,
     EventDestroy,
     /// Order, copies and fills, on what exists.
     Work,
@@ -95,7 +94,6 @@ impl Kind {
             | "cudaStreamCreateWithFlags"
             | "cudaStreamCreateWithPriority"
             | "cudaStreamDestroy" => Self::Stream,
-            "cudaEventCreate" | "cudaEventCreateWithFlags" => Self::EventCreate,
             "cudaEventDestroy" => Self::EventDestroy,
             "cudaStreamSynchronize"
             | "cudaDeviceSynchronize"
@@ -115,7 +113,10 @@ impl Kind {
             "cudaLaunchKernel" | "cudaLaunchKernelExC" | "cuLaunchKernel" | "cuLaunchKernelEx" => {
                 Self::Kernel
             }
-            "cudaSetDevice" | "cudaLaunchHostFunc" => Self::Nothing,
+            // An event stands for something once it is recorded.
+            "cudaSetDevice" | "cudaLaunchHostFunc" | "cudaEventCreate" | "cudaEventCreateWithFlags" => {
+                Self::Nothing
+            }
             // Where memory comes from is seen by `cuMemMap`; handles and reservations touch nobody.
             "ncclGetUniqueId"
             | "ncclCommFinalize"

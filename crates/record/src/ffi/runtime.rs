@@ -57,8 +57,7 @@ calls! {
     fn cudaStreamSynchronize(stream: Pointer) [stream = stream];
     @Stream fn cudaStreamQuery(stream: Pointer) [stream = stream];
     fn cudaDeviceSynchronize() [];
-    fn cudaEventCreate(to: *mut Pointer) [flags = 0_u32] -> [event = at(to)];
-    fn cudaEventCreateWithFlags(to: *mut Pointer, flags: u32) [flags = flags] -> [event = at(to)];
+    // Of an event that is made, its destruction says enough: until then the address is this one's.
     fn cudaEventDestroy(event: Pointer) [event = event];
     fn cudaEventSynchronize(event: Pointer) [event = event];
     @Event fn cudaEventQuery(event: Pointer) [event = event];

@@ -129,7 +129,6 @@ enum Thing {
     Memory,
     Block,
     Segment,
-    Event,
     Registration,
     Window,
 }
@@ -181,8 +180,6 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
         Kind::BlockFree => ended(Thing::Block, "address"),
         Kind::SegmentAlloc => noted(Thing::Segment),
         Kind::SegmentFree => ended(Thing::Segment, "address"),
-        Kind::EventCreate => made(Thing::Event, "event"),
-        Kind::EventDestroy => ended(Thing::Event, "event"),
         Kind::BeginCapture => Some(Effect::BeginCapture),
         Kind::EndCapture => Some(Effect::EndCapture(result?.get("graph")?.number()?)),
         Kind::Instantiate => Some(Effect::Instantiate {
@@ -191,7 +188,10 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
         }),
         Kind::GraphLaunch => of_call("executable").map(Effect::Launch),
         // Of Python only the place in source of the calls inside.
-        Kind::Query | Kind::Work | Kind::Kernel | Kind::Nothing | Kind::Python => Some(Effect::Local),
+        // What an event stands for at the end of an iteration is the same after each.
+        Kind::Query | Kind::EventDestroy | Kind::Work | Kind::Kernel | Kind::Nothing | Kind::Python => {
+            Some(Effect::Local)
+        }
         Kind::Init
         | Kind::Split
         | Kind::Shrink

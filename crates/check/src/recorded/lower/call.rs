@@ -91,7 +91,6 @@ impl Lowering<'_> {
             Kind::Free | Kind::Unmap => self.free(call, origin),
             Kind::Query
             | Kind::Stream
-            | Kind::EventCreate
             | Kind::EventDestroy
             | Kind::Work
             | Kind::BeginCapture

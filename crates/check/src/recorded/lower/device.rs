@@ -163,13 +163,7 @@ impl Lowering<'_> {
                 one(Verb::Synchronize { what }, origin)
             }
             "cudaDeviceSynchronize" => one(Verb::Synchronize { what: Operand::Device }, origin),
-            "cudaEventCreate" | "cudaEventCreateWithFlags" => {
-                if let Some(address) = given("event") {
-                    self.cache.clear();
-                    self.device.events.remove(&address);
-                }
-                Vec::new()
-            }
+            // Its address may come back.
             "cudaEventDestroy" => {
                 self.cache.clear();
                 self.device.events.remove(&number(call, "event"));
