@@ -403,10 +403,15 @@ impl Machine {
             return;
         };
         let r = state.rank_mut(rank);
-        let busy = find(&r.streams, stream).filter(|at| !r.streams[*at].1.queue.is_empty());
-        match busy {
-            None => self.fresh_contents(state, rank, &buffer),
-            Some(at) => r.streams[at].1.queue.push_back(fresh),
+        match find(&r.streams, stream) {
+            Some(at) if !r.streams[at].1.queue.is_empty() => r.streams[at].1.queue.push_back(fresh),
+            of => {
+                let mut now = fresh.issue;
+                if let Some(at) = of {
+                    now.join(&r.streams[at].1.clock);
+                }
+                self.fresh_behind(state, rank, &buffer, &now);
+            }
         }
         self.done(state, rank, thread, &[Value::Buffer(buffer)]);
     }
