@@ -747,6 +747,8 @@ pub(crate) struct Shared {
     /// The order of communicator hashes, as far as anybody looked.
     pub(crate) comm_order: Vec<CommId>,
     pub(crate) executed: Vec<Executed>,
+    /// How many of them there are when those are looked for next that may be forgotten.
+    pub(crate) forget_at: usize,
     /// What was sent and not yet received.
     pub(crate) in_flight: BTreeMap<Link, VecDeque<Message>>,
     /// Bytes of a link that can be in flight, once luck has decided.

@@ -115,10 +115,13 @@ impl Machine {
         let past = members[0].called.past();
         let mut executed = std::mem::take(&mut state.shared_mut().executed);
         executed.push(Executed { comm, members });
-        // A declaration may name any launch. Not each time: many ranks have many launches under way, and all of
-        // them would be looked at.
-        if executed.len().is_multiple_of(self.config.launches_kept) && !self.source.declares_overlap() {
+        // A declaration may name any launch.
+        let forgets = !self.source.declares_overlap();
+        if forgets && executed.len() >= state.shared.forget_at.max(self.config.launches_kept) {
             Self::forget(state, &mut executed);
+            // Many ranks have many launches under way, and all of them were looked at. Not again before there are
+            // as many others.
+            state.shared_mut().forget_at = executed.len() + executed.len().max(self.config.launches_kept);
         }
         state.shared_mut().executed = executed;
         if self.source.declares_overlap() {
