@@ -138,24 +138,26 @@ fn placed(at: usize, hash: u64) -> u64 {
 
 /// As [`Counts::raise_all`], of the counts from `first` on; in place where nobody else has the node.
 fn raise_all(node: &mut Arc<Node>, first: usize, mut to: &[(usize, u32)]) {
+    if let Part::Leaf(mut counts) = node.part {
+        for (at, to) in to {
+            let count = &mut counts[at - first];
+            *count = (*count).max(*to);
+        }
+        let leaf = Node::leaf(counts);
+        match Arc::get_mut(node) {
+            Some(node) => *node = leaf,
+            None => *node = Arc::new(leaf),
+        }
+        return;
+    }
     let node = Arc::make_mut(node);
-    match node.part {
-        Part::Leaf(mut counts) => {
-            for (at, to) in to {
-                let count = &mut counts[at - first];
-                *count = (*count).max(*to);
-            }
-            *node = Node::leaf(counts);
-        }
-        Part::Branch(span, _) => {
-            while let Some((at, _)) = to.first() {
-                let of = (at - first) / span;
-                let behind = first + (of + 1) * span;
-                let (here, rest) = to.split_at(to.partition_point(|(at, _)| *at < behind));
-                node.change(of, |child| raise_all(child, behind - span, here));
-                to = rest;
-            }
-        }
+    let Part::Branch(span, _) = node.part else { unreachable!("it is no leaf") };
+    while let Some((at, _)) = to.first() {
+        let of = (at - first) / span;
+        let behind = first + (of + 1) * span;
+        let (here, rest) = to.split_at(to.partition_point(|(at, _)| *at < behind));
+        node.change(of, |child| raise_all(child, behind - span, here));
+        to = rest;
     }
 }
 
