@@ -215,11 +215,19 @@ fn what_finds_no_room_is_told_and_the_command_goes_on() {
     assert!(calls(&folder)[0] > 10_000);
 }
 
+/// Whether there is a Python; says so if not.
+fn has_python() -> bool {
+    let has = Command::new("python3").arg("--version").output().is_ok();
+    if !has {
+        println!("skipped: there is no python3");
+    }
+    has
+}
+
 #[test]
 fn python_keeps_what_it_would_run_at_its_start() {
     let folder = folder("record-python");
-    if Command::new("python3").arg("--version").output().is_err() {
-        println!("skipped: there is no python3");
+    if !has_python() {
         return;
     }
     fs::create_dir(folder.join("mine")).expect("the folder is there");
@@ -285,8 +293,7 @@ dist.init_process_group()
 #[test]
 fn calls_of_python_have_their_group_and_their_place() {
     let folder = folder("record-torch");
-    if Command::new("python3").arg("--version").output().is_err() {
-        println!("skipped: there is no python3");
+    if !has_python() {
         return;
     }
     for (name, text) in TORCH.iter().chain(&[("train.py", TRAINING)]) {

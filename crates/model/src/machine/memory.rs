@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use crate::fault::{About, OpRef, Rule};
 use crate::program::MemoryKind;
 use crate::rank::Rank;
-use crate::term::{Content, TermNode};
+use crate::term::{Content, Term, TermNode};
 
 /// A range of physical memory of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,16 +57,20 @@ impl Machine {
 
     /// A buffer was just handed out: what it holds is its own initial term.
     pub(crate) fn fresh_contents(&self, state: &mut State, rank: Rank, buffer: &Buffer) {
-        let original = rank;
-        let term = locked(&self.terms).intern(TermNode::Initial(original, buffer.name));
+        let term = self.initial(rank, buffer);
         self.write(state, rank, &Range::of(buffer), Content::Whole(term));
+    }
+
+    fn initial(&self, rank: Rank, buffer: &Buffer) -> Term {
+        locked(&self.terms).intern(TermNode::Initial(rank, buffer.name))
     }
 
     /// A buffer that was handed out behind other work may be used by now. What was written to it and is not
     /// ordered before stays: nobody observes when the buffer was first its owner's.
     pub(crate) fn fresh_behind(&self, state: &mut State, rank: Rank, buffer: &Buffer, now: &Clock) {
         let Some(memory) = state.ranks[rank.at()].memory.get(&buffer.memory) else { return };
-        let mut free = vec![(buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes)];
+        let all = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+        let mut free = vec![all];
         for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
             if now.after(written.actor, written.epoch) {
                 continue;
@@ -75,16 +79,16 @@ impl Machine {
             let around = |(a, b): (u64, u64)| [(a, b.min(from)), (a.max(to), b)];
             free = free.into_iter().flat_map(around).filter(|(a, b)| a < b).collect();
         }
-        let term = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
+        if free == [all] {
+            self.fresh_contents(state, rank, buffer);
+            return;
+        }
+        let term = self.initial(rank, buffer);
         for (from, to) in free {
-            let part = (from, to) != (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
-            let term = if part {
-                locked(&self.terms).intern(TermNode::Part(term, from - buffer.offset_bytes, to - from))
-            } else {
-                term
-            };
+            let part = TermNode::Part(term, from - buffer.offset_bytes, to - from);
+            let part = Content::Whole(locked(&self.terms).intern(part));
             let range = Range { memory: buffer.memory, offset_bytes: from, len_bytes: to - from };
-            self.write(state, rank, &range, Content::Whole(term));
+            self.write(state, rank, &range, part);
         }
     }
 
