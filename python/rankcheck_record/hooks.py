@@ -9,17 +9,22 @@ import inspect
 import os
 import sys
 
-from . import blocks, places, tell
+from . import blocks, frames, places, tell
 
 # Functions of torch.distributed that make process groups.
 _MAKING = ("init_process_group", "new_group", "split_group", "new_subgroups", "new_subgroups_by_enumeration")
 
-_FUNCTIONS = _MAKING + (
-    "destroy_process_group", "all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "all_gather",
-    "all_gather_into_tensor", "all_gather_coalesced", "reduce_scatter", "reduce_scatter_tensor", "all_to_all",
-    "all_to_all_single", "gather", "scatter", "send", "recv", "isend", "irecv", "batch_isend_irecv", "barrier",
-    "monitored_barrier", "all_gather_object", "gather_object", "broadcast_object_list", "scatter_object_list",
-    "send_object_list", "recv_object_list",
+# Those that may wait without NCCL.
+_WAITING = (
+    "destroy_process_group", "barrier", "monitored_barrier", "all_gather_object", "gather_object",
+    "broadcast_object_list", "scatter_object_list", "send_object_list", "recv_object_list",
+)  # fmt: skip
+
+# Those that do nothing but call NCCL.
+_CALLING = (
+    "all_reduce", "all_reduce_coalesced", "reduce", "broadcast", "all_gather", "all_gather_into_tensor",
+    "all_gather_coalesced", "reduce_scatter", "reduce_scatter_tensor", "all_to_all", "all_to_all_single", "gather",
+    "scatter", "send", "recv", "isend", "irecv", "batch_isend_irecv",
 )  # fmt: skip
 
 _STORES = ("TCPStore", "FileStore", "HashStore", "PrefixStore")
@@ -29,12 +34,21 @@ _STORE_CALLS = {"set": "set", "get": "get", "wait": "wait", "add": "add", "delet
 # A launcher uses stores too, but is no rank.
 _is_rank = "RANK" in os.environ
 _noted: set = set()
+# Whether the library sees by itself where its calls come from. Then what only calls NCCL or CUDA is left alone.
+_has_places = False
 
 
 def activate() -> None:
     """Gets ready for torch. Called once, before the program begins."""
     if tell.connect():
         sys.meta_path.insert(0, _Finder())
+
+
+@functools.cache
+def _look_for_places() -> None:
+    """Once torch is there: other processes are not to wait for it."""
+    global _has_places
+    _has_places = os.environ.get("RANKCHECK_RECORD_FRAMES") != "0" and frames.find()
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -60,6 +74,7 @@ def _wrap_loader(loader, name: str) -> None:
     def exec_module(module):
         execute(module)
         try:
+            _look_for_places()
             _MODULES[name](module)
         except Exception as error:  # Another version of torch: what is missing is not recorded.
             sys.stderr.write(f"rankcheck: calls of {name} are not recorded: {error!r}\n")
@@ -166,7 +181,7 @@ def _forget() -> None:
 
 
 def _distributed(module) -> None:
-    for name in _FUNCTIONS:
+    for name in _MAKING + _WAITING + (() if _has_places else _CALLING):
         function = getattr(module, name, None)
         if function is None:
             continue
@@ -189,10 +204,8 @@ def _distributed(module) -> None:
             if store is not None and hasattr(store, method):
                 setattr(store, method, _wrapped_store(getattr(store, method), told))
     backend = getattr(core, "ProcessGroupNCCL", None)
-    for name in ("register_mem_pool", "deregister_mem_pool", "abort", "shutdown"):
-        if hasattr(backend, name):
-            wrapped = _wrapped(getattr(backend, name), f"torch.distributed.ProcessGroupNCCL.{name}")
-            setattr(backend, name, wrapped)
+    names = ("register_mem_pool", "deregister_mem_pool", "abort", "shutdown")
+    _methods(backend, "torch.distributed.ProcessGroupNCCL", names)
 
 
 def _drained(function):
@@ -256,7 +269,8 @@ def _note_process(module) -> None:
 
 
 def _methods(holder, prefix: str, names) -> None:
-    for name in names:
+    """What calls NCCL or CUDA, for the place of its caller."""
+    for name in () if _has_places else names:
         if hasattr(holder, name):
             setattr(holder, name, _wrapped(getattr(holder, name), f"{prefix}.{name}"))
 

@@ -37,6 +37,9 @@ def connect() -> bool:
             library.rankcheck_record_leave.restype = None
             library.rankcheck_record_began.restype = ctypes.c_uint64
             library.rankcheck_record_pause.argtypes = [ctypes.c_int]
+            library.rankcheck_record_frames.argtypes = [ctypes.c_void_p]
+            library.rankcheck_record_frames.restype = None
+            library.rankcheck_record_place.argtypes = [ctypes.c_char_p, ctypes.c_int]
         except (OSError, AttributeError):
             continue
         _library = library
@@ -121,3 +124,18 @@ def pause(paused: bool) -> None:
     """Records nothing more, or goes on. No call may be open."""
     if _library is not None:
         _library.rankcheck_record_pause(int(paused))
+
+
+def frames(layout) -> None:
+    """Says where the library finds frames of Python (`frames.py`); None takes it back."""
+    if _library is not None:
+        _library.rankcheck_record_frames(layout and (ctypes.c_size_t * len(layout))(*layout))
+
+
+def place() -> str:
+    """Where this is called, as the library tells it of calls."""
+    if _library is None:
+        return ""
+    told = ctypes.create_string_buffer(4096)
+    length = _library.rankcheck_record_place(told, len(told))
+    return told.raw[:length].decode("utf-8", "replace")

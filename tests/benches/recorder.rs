@@ -10,8 +10,8 @@ use std::process::Command;
 #[expect(dead_code, reason = "tests use all of it")]
 mod built;
 
-/// What each call costs.
-fn measure(preload: &str) -> Vec<(String, f64)> {
+/// What each call costs: called again and again, and after others.
+fn measure(preload: &str) -> Vec<(String, [f64; 2])> {
     let folder = built::folder("bench-recorder");
     let output = Command::new(built::built().stand_ins.join("program"))
         .arg("measure")
@@ -24,8 +24,9 @@ fn measure(preload: &str) -> Vec<(String, f64)> {
     std::fs::remove_dir_all(folder).expect("it was made");
     let text = String::from_utf8(output.stdout).expect("the program writes UTF-8");
     let line = |line: &str| {
-        let (call, cost) = line.split_once(' ').expect("a name and a number");
-        (call.to_owned(), cost.parse().expect("a number"))
+        let mut words = line.split(' ');
+        let call = words.next().expect("a name").to_owned();
+        (call, [(); 2].map(|()| words.next().expect("two numbers").parse().expect("a number")))
     };
     text.lines().map(line).collect()
 }
@@ -33,9 +34,10 @@ fn measure(preload: &str) -> Vec<(String, f64)> {
 fn main() {
     let recorder = built::built().recorder.to_str().expect("UTF-8");
     for ((call, without), (_, with)) in measure("").into_iter().zip(measure(recorder)) {
+        let [warm, cold] = [0, 1].map(|at| with[at] - without[at]);
         println!(
-            "{call}: {:.0} ns for being recorded ({without:.0} without, {with:.0} with)",
-            with - without
+            "{call}: {warm:.0} ns for being recorded ({:.0} without, {:.0} with), {cold:.0} with cold caches",
+            without[0], with[0]
         );
     }
 }

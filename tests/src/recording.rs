@@ -131,7 +131,7 @@ impl Process {
     fn writer(&mut self) -> &mut Writer<Sequence<Vec<u8>>> {
         while self.threads.len() <= self.thread {
             let number = u32::try_from(self.threads.len()).expect("few threads");
-            self.threads.push(Writer::new(Sequence::new(Vec::new()), number));
+            self.threads.push(Writer::new(Sequence::new(Vec::new()), number, 0));
         }
         &mut self.threads[self.thread]
     }

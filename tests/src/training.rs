@@ -211,7 +211,7 @@ impl Training {
             training: self,
             rank,
             stage: rank / self.tensor % self.pipeline,
-            writer: Writer::new(Sequence::new(file), 0),
+            writer: Writer::new(Sequence::new(file), 0, 0),
             time: 0,
             calls: 0,
             iteration: 0,

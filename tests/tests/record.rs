@@ -248,12 +248,12 @@ fn python_keeps_what_it_would_run_at_its_start() {
 /// As much of torch as is wrapped: a process group, and a collective that calls NCCL.
 const TORCH: [(&str, &str); 3] = [
     (
-        "torch/__init__.py",
+        "site-packages/torch/__init__.py",
         "__version__ = '2.0'\nclass cuda:\n    is_available = staticmethod(lambda: False)\n",
     ),
-    ("torch/distributed/__init__.py", "from .distributed_c10d import *\n"),
+    ("site-packages/torch/distributed/__init__.py", "from .distributed_c10d import *\n"),
     (
-        "torch/distributed/distributed_c10d.py",
+        "site-packages/torch/distributed/distributed_c10d.py",
         "import ctypes\n\
         nccl = ctypes.CDLL('libnccl.so.2')\n\
         class Group:\n\
@@ -290,18 +290,22 @@ dist.destroy_process_group()
 dist.init_process_group()
 ";
 
-#[test]
-fn calls_of_python_have_their_group_and_their_place() {
-    let folder = folder("record-torch");
+/// What the training is told to have called, as `name group place`, with these variables. `None` without Python.
+fn trained(test: &str, variables: &[(&str, &str)]) -> Option<Vec<String>> {
+    let folder = folder(test);
     if !has_python() {
-        return;
+        return None;
     }
     for (name, text) in TORCH.iter().chain(&[("train.py", TRAINING)]) {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
         fs::write(path, text).expect("it can be written");
     }
-    let (code, said) = ended(record(&folder).env("RANK", "0").args(["python3", "train.py"]));
+    let mut command = record(&folder);
+    // Where torch lies is how its frames are told from the user's.
+    command.env("RANK", "0").env("PYTHONPATH", folder.join("site-packages"));
+    command.envs(variables.iter().copied()).args(["python3", "train.py"]);
+    let (code, said) = ended(&mut command);
     assert_eq!(code, Some(0), "{said}");
     let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("there is a process");
     let mut process = Process::open(&file.expect("it can be listed").path()).expect("a recording");
@@ -313,20 +317,49 @@ fn calls_of_python_have_their_group_and_their_place() {
         let value = |key: &str| shape.get(key).and_then(Value::text).unwrap_or("-").to_owned();
         told.push(format!("{} {} {}", shape.name, value("group"), value("place")));
     }
-    let reduce = |group: &str, line: u32| {
-        [format!("torch.distributed.all_reduce {group} train.py:{line}"), "ncclGroupStart - -".to_owned()]
-    };
-    let iteration = [reduce("0", 5), reduce("other", 6)].concat();
-    let wanted = [
-        vec!["torch.distributed.init_process_group - train.py:2".to_owned()],
-        vec!["process - -".to_owned(), "torch.process_group - -".to_owned()],
-        vec!["torch.distributed.new_group 0 train.py:3".to_owned(), "torch.process_group - -".to_owned()],
-        iteration.clone(),
-        iteration,
-        vec!["torch.distributed.all_reduce other train.py:8".to_owned()],
-        vec!["torch.distributed.destroy_process_group 0 train.py:11".to_owned()],
+    Some(told)
+}
+
+/// What the training is told to have called, where its all-reduces are told so.
+fn training(all_reduce: impl Fn(&str, u32) -> Vec<String>, failed: &[&str]) -> Vec<String> {
+    let told = |calls: &[&str]| calls.iter().map(|&call| call.to_owned()).collect::<Vec<_>>();
+    let iteration = || [all_reduce("0", 5), all_reduce("other", 6)].concat();
+    [
+        told(&[
+            "torch.distributed.init_process_group - train.py:2",
+            "process - -",
+            "torch.process_group - -",
+        ]),
+        told(&["torch.distributed.new_group 0 train.py:3", "torch.process_group - -"]),
+        iteration(),
+        iteration(),
+        told(failed),
+        told(&["torch.distributed.destroy_process_group 0 train.py:11"]),
         // No group of before is taken for the default one.
-        vec!["torch.distributed.init_process_group - train.py:12".to_owned(), "exit - -".to_owned()],
-    ];
-    assert_eq!(told, wanted.concat());
+        told(&["torch.distributed.init_process_group - train.py:12", "exit - -"]),
+    ]
+    .concat()
+}
+
+#[test]
+fn calls_have_their_place_in_python() {
+    let Some(told) = trained("record-places", &[]) else { return };
+    // What the library needs for it is there since this version.
+    let version =
+        Command::new("python3").args(["-c", "import sys; print(sys.version_info >= (3, 11))"]).output();
+    if version.expect("there is a Python").stdout.starts_with(b"False") {
+        println!("skipped: python3 is older than 3.11");
+        return;
+    }
+    let all_reduce = |_: &str, line| vec![format!("ncclGroupStart - train.py:{line}")];
+    assert_eq!(told, training(all_reduce, &[]));
+}
+
+#[test]
+fn where_frames_cannot_be_read_calls_of_python_are_told() {
+    let Some(told) = trained("record-told", &[("RANKCHECK_RECORD_FRAMES", "0")]) else { return };
+    let all_reduce = |group: &str, line| {
+        vec![format!("torch.distributed.all_reduce {group} train.py:{line}"), "ncclGroupStart - -".to_owned()]
+    };
+    assert_eq!(told, training(all_reduce, &["torch.distributed.all_reduce other train.py:8"]));
 }

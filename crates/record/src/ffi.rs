@@ -7,6 +7,7 @@ pub(crate) mod clock;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod driver;
 mod find;
+pub(crate) mod frames;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod lookup;
 #[expect(non_snake_case, reason = "functions of the vendors")]

@@ -26,17 +26,17 @@ pub(crate) struct Recording {
     /// How many extents were claimed.
     extents: AtomicU64,
     /// Of the monotonic clock, when times begin.
-    began: u64,
+    pub(crate) began: u64,
     /// Nanoseconds since 1970 at that time.
     pub(crate) began_at: u64,
 }
 
 impl Recording {
-    /// Makes the file in the folder that `rankcheck record` names. `None` if none is named, or nothing can be
-    /// written there: the program goes on without.
-    pub(crate) fn create() -> Option<Self> {
+    /// Makes the file in the folder that `rankcheck record` names. Its times begin now, at `began`. `None` if no
+    /// folder is named, or nothing can be written there: the program goes on without.
+    pub(crate) fn create(began: u64) -> Option<Self> {
         let folder = PathBuf::from(std::env::var_os("RANKCHECK_RECORD_DIR")?);
-        let (began, began_at) = (clock::now(), clock::since_1970());
+        let began_at = clock::since_1970();
         let header = header(began_at);
         let bytes = encode_header(&header)?;
         let (host, pid) = (&header.host, header.pid);
@@ -64,18 +64,6 @@ impl Recording {
     pub(crate) fn remove(&self) {
         // What cannot be removed stays as a file without events.
         let _ = std::fs::remove_file(&self.path);
-    }
-
-    /// Nanoseconds since times begin.
-    #[inline]
-    pub(crate) fn now(&self) -> u64 {
-        self.at(clock::now())
-    }
-
-    /// A time of the monotonic clock, since times begin.
-    #[inline]
-    pub(crate) fn at(&self, time: u64) -> u64 {
-        time.saturating_sub(self.began)
     }
 }
 

@@ -9,7 +9,7 @@
 //! What must hold: arguments, return codes and `errno` are what they would be without it; a failure in here
 //! ends the recording and never the program; a process that calls nothing writes nothing.
 //!
-//! Reading order: `recorder`, then `ffi/calls.rs` (what a wrapper does), `ffi/lookup.rs` (how programs come by
+//! Reading order: `recorder`, `places`, then `ffi/calls.rs` (what a wrapper does), `ffi/lookup.rs` (how programs come by
 //! wrappers), and the tables: `ffi/nccl.rs`, `ffi/runtime.rs`, `ffi/driver.rs`.
 //!
 //! Not here: the format (`rankcheck-recording`), and what the calls mean.
@@ -19,4 +19,5 @@ mod digest;
 #[expect(unsafe_code, reason = "the border to C: functions of others are called and memory is mapped")]
 mod ffi;
 mod file;
+mod places;
 mod recorder;

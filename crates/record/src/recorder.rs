@@ -10,12 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use rankcheck_recording::{Content, Field, Signature, Writer};
+use rankcheck_recording::{Content, Field, Returns, Signature, Writer};
 
-use crate::ffi::clock;
+use crate::ffi::clock::Clock;
 use crate::ffi::process::{self, PerProcess};
 use crate::ffi::thread::{self, Owned};
 use crate::file::{Extents, Recording};
+use crate::places::{PlaceId, Places};
 
 /// What a failed call returns.
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
@@ -28,8 +29,27 @@ const DEFINED_MAX: usize = 4096;
 
 /// The recorder of this process. A child of a fork has none until it calls something.
 static CURRENT: PerProcess<Recorder> = PerProcess::new();
-/// Nothing is recorded: it failed, the process ends, or the program asked for it.
-static STOPPED: AtomicBool = AtomicBool::new(false);
+/// What every call looks at.
+static SHARED: Shared = Shared { stopped: AtomicBool::new(false), clock: Clock::new() };
+
+/// See [`SHARED`]. Programs leave nothing of it in the nearer caches, so it has one line of them.
+#[repr(C, align(64))]
+struct Shared {
+    /// Nothing is recorded: it failed, the process ends, or the program asked for it.
+    stopped: AtomicBool,
+    clock: Clock,
+}
+
+impl Shared {
+    fn stop(&self) {
+        self.stopped.store(true, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Relaxed)
+    }
+}
 
 /// How often an event was recorded that has this place here.
 static WORK: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
@@ -42,11 +62,11 @@ struct Recorder {
     defined: Mutex<BTreeMap<String, &'static Signature>>,
 }
 
-/// What one thread wrote.
+/// What one thread wrote. What each call needs comes first.
+#[repr(C)]
 pub(crate) struct Log {
-    recording: &'static Recording,
-    /// `None` once the thread, or the process, has ended.
-    writer: Option<Writer<Extents>>,
+    writer: Writer<Extents>,
+    places: Places,
     /// What was answered when the thread asked last, by the place of what it asked about.
     answers: [Answer; 64],
     /// NCCL's groups that are open.
@@ -59,13 +79,13 @@ impl Log {
     fn new(recorder: &'static Recorder) -> Self {
         let recording = &recorder.recording;
         let number = recorder.threads.fetch_add(1, Ordering::Relaxed);
-        let writer = Some(Writer::new(Extents::new(recording), number));
-        Self { recording, writer, answers: [Answer::default(); 64], groups: 0, windows: Vec::new() }
-    }
-
-    fn finish(&mut self) {
-        if let Some(mut writer) = self.writer.take() {
-            writer.finish();
+        let writer = Writer::new(Extents::new(recording), number, recording.began);
+        Self {
+            writer,
+            places: Places::new(),
+            answers: [Answer::default(); 64],
+            groups: 0,
+            windows: Vec::new(),
         }
     }
 }
@@ -122,36 +142,126 @@ pub(crate) enum Returned<'a> {
 /// Whether a vendor's call of this thread is to be recorded. If so, [`enter`] or [`ask`] comes next.
 #[inline]
 pub(crate) fn wanted(thread: &Thread) -> bool {
-    !thread.calling.get() && !STOPPED.load(Ordering::Relaxed)
+    !thread.calling.get() && !SHARED.is_stopped()
+}
+
+/// A vendor's call as it is written: without a place in the user's code, and with one as its last key.
+pub(crate) struct Called {
+    pub(crate) plain: Signature,
+    pub(crate) placed: Signature,
+}
+
+/// Whether anybody will want to know where a call was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Where {
+    Wanted,
+    NotWanted,
 }
 
 /// A vendor's call is entered.
 #[inline]
-pub(crate) fn enter(thread: &Thread, signature: &'static Signature, fields: &[Field<'_>]) {
+pub(crate) fn enter(
+    thread: &Thread,
+    called: &'static Called,
+    fields: &[Field<'_>],
+    place: Where,
+    returns: Returns,
+) {
     thread.calling.set(true);
-    write(thread, |recording, writer| writer.call(recording.now(), signature, fields));
-}
-
-/// The vendor's call that was entered last returned.
-#[inline]
-pub(crate) fn leave(thread: &Thread, returned: &Returned<'_>) {
-    thread.calling.set(false);
-    write(thread, |recording, writer| wrote_return(writer, recording.now(), returned));
-}
-
-#[inline]
-fn wrote_return(writer: &mut Writer<Extents>, now: u64, returned: &Returned<'_>) {
-    match returned {
-        Returned::Plain => writer.leave(now),
-        Returned::Values(signature, fields) => writer.leave_with(now, signature, fields),
-        Returned::Failed(code) => writer.leave_with(now, &FAILED, &[Field::Signed(*code)]),
+    let mut content = Content::of(&called.plain, fields);
+    let place = match place {
+        Where::Wanted => place_of(thread),
+        Where::NotWanted => PlaceId::NONE,
+    };
+    if place != PlaceId::NONE {
+        content = content.at(place.0);
     }
+    if !entered_again(thread, content, returns) {
+        enter_anew(thread, content, called, fields, place, returns);
+    }
+}
+
+/// The short way for a call that the thread made lately; nothing in it can fail. Once for all calls, so that one
+/// finds it in the cache after another.
+#[inline(never)]
+fn entered_again(thread: &Thread, content: Content, returns: Returns) -> bool {
+    let now = SHARED.clock.now();
+    let again = |log: &mut Log| log.writer.call_again(now, content, returns);
+    thread.own.get().and_then(|log| log.with(thread, again)).unwrap_or(false)
+}
+
+#[cold]
+fn enter_anew(
+    thread: &Thread,
+    content: Content,
+    called: &'static Called,
+    fields: &[Field<'_>],
+    place: PlaceId,
+    returns: Returns,
+) {
+    let now = SHARED.clock.now();
+    write(thread, |writer| match place.text() {
+        Some(place) => {
+            let fields: Vec<Field<'_>> = fields.iter().copied().chain([Field::Text(place)]).collect();
+            writer.call_known(now, content, &called.placed, &fields, returns);
+        }
+        None => writer.call_known(now, content, &called.plain, fields, returns),
+    });
+}
+
+/// Where the thread is in the user's code.
+#[inline(never)]
+fn place_of(thread: &Thread) -> PlaceId {
+    let known = thread.own.get().and_then(|log| log.with(thread, |log| log.places.here())).flatten();
+    known.unwrap_or_else(|| learned_place(thread))
+}
+
+#[cold]
+fn learned_place(thread: &Thread) -> PlaceId {
+    let mut place = PlaceId::NONE;
+    with_log(thread, |log| place = log.places.learn());
+    place
+}
+
+/// Where the calling thread is in the user's code, as calls get it.
+pub(crate) fn place_here() -> Option<&'static str> {
+    on_thread(place_of).text()
+}
+
+/// The vendor's call that was entered last returned; `entered` says what was said of that then.
+#[inline]
+pub(crate) fn leave(thread: &Thread, entered: Returns, returned: &Returned<'_>) {
+    thread.calling.set(false);
+    match (entered, returned) {
+        (Returns::AtOnce, Returned::Plain) => {}
+        (Returns::Later, Returned::Plain) => left(thread),
+        (_, Returned::Values(signature, fields)) => left_with(thread, entered, signature, fields),
+        (_, Returned::Failed(code)) => left_with(thread, entered, &FAILED, &[Field::Signed(*code)]),
+    }
+}
+
+/// As [`entered_again`].
+#[inline(never)]
+fn left(thread: &Thread) {
+    let now = SHARED.clock.now();
+    if let Some(log) = thread.own.get() {
+        log.with(thread, |log| log.writer.leave(now));
+    }
+}
+
+#[inline(never)]
+fn left_with(thread: &Thread, entered: Returns, signature: &'static Signature, fields: &[Field<'_>]) {
+    let now = SHARED.clock.now();
+    write(thread, |writer| match entered {
+        Returns::Later => writer.leave_with(now, signature, fields),
+        Returns::AtOnce => writer.leave_after_all(now, signature, fields),
+    });
 }
 
 /// The thread is about to ask whether the work of something is done; [`answered`] follows. Returns when.
 pub(crate) fn ask(thread: &Thread) -> u64 {
     thread.calling.set(true);
-    clock::now()
+    SHARED.clock.now()
 }
 
 /// The thread asked about its first argument, and this is the answer. Programs ask again and again: an answer
@@ -174,10 +284,11 @@ pub(crate) fn answered(
         }
         // A stream that was done may have got work meanwhile, so that it is done again is news.
         *last = if asked == Asked::Stream && code == 0 { Answer::default() } else { answer };
-        if let Some(writer) = &mut log.writer {
-            let returned = if code == 0 { Returned::Plain } else { Returned::Failed(code.into()) };
-            writer.call(log.recording.at(at), signature, fields);
-            wrote_return(writer, log.recording.now(), &returned);
+        log.writer.call(at, signature, fields);
+        let now = SHARED.clock.now();
+        match code {
+            0 => log.writer.leave(now),
+            code => log.writer.leave_with(now, &FAILED, &[Field::Signed(code.into())]),
         }
     });
 }
@@ -211,9 +322,7 @@ pub(crate) fn group_ended(thread: &Thread, made: impl Fn(usize) -> Option<u64>) 
         let windows = std::mem::take(&mut log.windows);
         for window in windows {
             let window = made(window).map_or(Field::None, Field::Address);
-            if let Some(writer) = &mut log.writer {
-                writer.enter(log.recording.now(), &MADE, &[window]);
-            }
+            log.writer.enter(SHARED.clock.now(), &MADE, &[window]);
         }
     });
 }
@@ -250,24 +359,24 @@ pub(crate) fn told(name: &str, keys: &[&str], fields: Vec<Field<'static>>) -> Op
 
 /// As [`enter_told`], with less work.
 pub(crate) fn enter_known(told: &Told) {
-    if !STOPPED.load(Ordering::Relaxed) {
+    if !SHARED.is_stopped() {
+        let now = SHARED.clock.now();
         on_thread(|thread| {
-            write(thread, |recording, writer| {
-                writer.enter_known(recording.now(), told.content, told.signature, &told.fields);
-            });
+            write(thread, |writer| writer.enter_known(now, told.content, told.signature, &told.fields));
         });
     }
 }
 
 /// A call that the program told of returned.
 pub(crate) fn leave_told() {
-    if !STOPPED.load(Ordering::Relaxed) {
-        on_thread(|thread| write(thread, |recording, writer| writer.leave(recording.now())));
+    if !SHARED.is_stopped() {
+        let now = SHARED.clock.now();
+        on_thread(|thread| write(thread, |writer| writer.leave(now)));
     }
 }
 
 fn tell(name: &str, keys: &[&str], instant: bool, fields: &[Field<'_>]) {
-    if !STOPPED.load(Ordering::Relaxed)
+    if !SHARED.is_stopped()
         && let Some(signature) = define(name, keys, instant)
     {
         note_now(signature, fields);
@@ -276,9 +385,8 @@ fn tell(name: &str, keys: &[&str], instant: bool, fields: &[Field<'_>]) {
 
 /// A call that the program tells of is entered, or something is noted.
 fn note_now(signature: &'static Signature, fields: &[Field<'_>]) {
-    on_thread(|thread| {
-        write(thread, |recording, writer| writer.enter(recording.now(), signature, fields));
-    });
+    let now = SHARED.clock.now();
+    on_thread(|thread| write(thread, |writer| writer.enter(now, signature, fields)));
 }
 
 /// The signature of this name and these keys. `None` if there are too many.
@@ -305,12 +413,12 @@ pub(crate) fn began() -> u64 {
 
 /// Records nothing more, or goes on. Calls that are open meanwhile must be closed in the same state.
 pub(crate) fn pause(paused: bool) {
-    STOPPED.store(paused, Ordering::Relaxed);
+    SHARED.stopped.store(paused, Ordering::Relaxed);
 }
 
 /// The process ends in order with this code. Other threads may still be at work.
 pub(crate) fn exiting(code: i32) {
-    if CURRENT.get().is_some() && !STOPPED.load(Ordering::Relaxed) {
+    if CURRENT.get().is_some() && !SHARED.is_stopped() {
         note_now(&EXIT, &[Field::Signed(code.into())]);
     }
 }
@@ -318,7 +426,7 @@ pub(crate) fn exiting(code: i32) {
 /// This process is the child of a fork: what it calls goes to a file of its own.
 pub(crate) fn forked() {
     CURRENT.clear();
-    clock::forked();
+    SHARED.clock.forked();
     on_thread(|thread| {
         thread.calling.set(false);
         thread.own.set(None);
@@ -327,11 +435,11 @@ pub(crate) fn forked() {
 
 /// Nothing more will be called: every log ends, but those in which a thread is writing.
 pub(crate) fn end() {
-    STOPPED.store(true, Ordering::Relaxed);
+    SHARED.stop();
     let Some(recorder) = CURRENT.get() else { return };
     if let Ok(logs) = recorder.logs.try_lock() {
         for log in logs.iter() {
-            log.take(Log::finish);
+            log.take(|log| log.writer.finish());
         }
     }
 }
@@ -342,7 +450,7 @@ pub(crate) fn thread_ends() {
         // Other destructors of the thread may still call NCCL.
         thread.calling.set(true);
         if let Some(log) = thread.own.take()
-            && log.with(thread, Log::finish).is_some()
+            && log.with(thread, |log| log.writer.finish()).is_some()
         {
             log.free(thread);
         }
@@ -353,8 +461,8 @@ fn recorder() -> Option<&'static Recorder> {
     if let Some(recorder) = CURRENT.get() {
         return Some(recorder);
     }
-    let Some(recording) = Recording::create() else {
-        STOPPED.store(true, Ordering::Relaxed);
+    let Some(recording) = Recording::create(SHARED.clock.now()) else {
+        SHARED.stop();
         return None;
     };
     let recorder =
@@ -392,14 +500,10 @@ fn first_log(thread: &Thread) -> Option<&'static Owned<Log>> {
     Some(log)
 }
 
-/// Calls this with the writer of the thread, if it has one.
+/// Calls this with the writer of the thread.
 #[inline]
-fn write(thread: &Thread, write: impl FnOnce(&'static Recording, &mut Writer<Extents>)) {
-    with_log(thread, |log| {
-        if let Some(writer) = &mut log.writer {
-            write(log.recording, writer);
-        }
-    });
+fn write(thread: &Thread, write: impl FnOnce(&mut Writer<Extents>)) {
+    with_log(thread, |log| write(&mut log.writer));
 }
 
 /// Calls this with the log of the thread, if nobody is in it: a signal handler that calls NCCL while its thread
@@ -413,7 +517,7 @@ fn with_log(thread: &Thread, write: impl FnOnce(&mut Log)) {
         }
     }));
     if done.is_err() {
-        STOPPED.store(true, Ordering::Relaxed);
+        SHARED.stop();
     }
     drop(errno);
 }

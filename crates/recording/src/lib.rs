@@ -27,4 +27,4 @@ pub use pack::{Packed, pack};
 pub use read::{Cut, Event, PlainCall, Process, ReadError, Shape, ShapeId};
 pub use sequence::Sequence;
 pub use value::{Field, Signature, Value};
-pub use write::{Content, Space, Writer};
+pub use write::{Content, Returns, Space, Writer};

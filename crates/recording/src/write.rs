@@ -2,6 +2,7 @@
 //!
 //! Not here: where extents come from ([`Space`]), and what time it is.
 
+use std::num::NonZeroUsize;
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -36,7 +37,7 @@ pub struct Content(u64);
 impl Content {
     /// Of a signature, which is told by its place, and a value for each of its keys.
     #[must_use]
-    #[inline]
+    #[inline(always)]
     pub fn of(signature: &Signature, fields: &[Field<'_>]) -> Self {
         debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
         let (name, keys) = place(signature);
@@ -47,10 +48,24 @@ impl Content {
         }
         Self(content)
     }
+
+    /// The same call, made at the place of this number.
+    #[must_use]
+    #[inline]
+    pub fn at(self, place: u32) -> Self {
+        Self(mixed(self.0, place.into(), 0))
+    }
+
+    /// Among [`Recent::MANY`].
+    #[inline]
+    fn place(self) -> usize {
+        // Bits from the middle depend on most of the content.
+        (self.0 >> 24) as usize % Recent::MANY
+    }
 }
 
 /// Two numbers in one that depends on every bit of them, and on their place.
-#[inline]
+#[inline(always)]
 fn mixed(one: u64, other: u64, place: u64) -> u64 {
     // Halves of digits of pi, which have no pattern.
     let one = one ^ 0x243f_6a88_85a3_08d3_u64.wrapping_mul(2 * place + 1);
@@ -62,7 +77,7 @@ fn mixed(one: u64, other: u64, place: u64) -> u64 {
 }
 
 /// A value and its kind as a number.
-#[inline]
+#[inline(always)]
 fn number(field: Field<'_>) -> u64 {
     // Kinds are kept apart where numbers seldom have bits.
     match field {
@@ -83,20 +98,62 @@ fn place(signature: &Signature) -> (usize, usize) {
     (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr())
 }
 
+/// How it becomes known that a call returned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Returns {
+    /// [`Writer::leave`] or [`Writer::leave_with`] follows.
+    Later,
+    /// It waits for nobody and succeeds, so it is written as over when it is entered. If it was not,
+    /// [`Writer::leave_after_all`] follows at once.
+    AtOnce,
+}
+
+/// A shape that was told lately.
+#[derive(Debug, Clone, Copy)]
+struct Recent {
+    content: Content,
+    /// Its number; `u32::MAX` for none.
+    number: u32,
+}
+
+impl Recent {
+    const NONE: Self = Self { content: Content(0), number: u32::MAX };
+    /// How many are remembered: one for each place that a content has.
+    const MANY: usize = 256;
+}
+
+/// What becomes of an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// There is no extent yet.
+    Fresh,
+    /// The space has an extent that is not sealed.
+    Open,
+    /// Nothing more is written.
+    Ended,
+}
+
 /// Writes the events of one host thread.
+///
+/// What each call needs stands together: programs leave nothing of it in the nearer caches.
+#[repr(C)]
 pub struct Writer<S: Space> {
     space: S,
-    thread: u32,
-    sequence: u32,
-    /// Whether the space has an extent that is not sealed.
-    open: bool,
     /// Of the next event in the extent.
     at: usize,
     time: u64,
+    /// Where the last event says when its call returned, if that is to come.
+    took: Option<NonZeroUsize>,
+    /// The same where it says that the call is over.
+    over: Option<NonZeroUsize>,
+    recent: Box<[Recent; Recent::MANY]>,
+    state: State,
+    thread: u32,
+    sequence: u32,
+    /// When times of the recording begin.
+    began: u64,
     first_time: u64,
     lost: u64,
-    /// Where the last event says when its call returned, if it can.
-    took: Option<usize>,
     signatures: FxHashMap<(usize, usize), u32>,
     /// [`Content`] of shapes, and their numbers.
     shapes: FxHashMap<u64, u32>,
@@ -104,26 +161,29 @@ pub struct Writer<S: Space> {
 }
 
 impl<S: Space> Writer<S> {
-    /// A writer for a thread that has written nothing.
-    pub fn new(space: S, thread: u32) -> Self {
+    /// A writer for a thread that has written nothing. Times are nanoseconds of a clock that nobody sets, and are
+    /// told since `began`.
+    pub fn new(space: S, thread: u32, began: u64) -> Self {
         Self {
             space,
-            thread,
-            sequence: 0,
-            open: false,
             at: 0,
             time: 0,
+            took: None,
+            over: None,
+            recent: Box::new([Recent::NONE; Recent::MANY]),
+            state: State::Fresh,
+            thread,
+            sequence: 0,
+            began,
             first_time: 0,
             lost: 0,
-            took: None,
             signatures: FxHashMap::default(),
             shapes: FxHashMap::default(),
             scratch: Vec::with_capacity(512),
         }
     }
 
-    /// A call was entered at `time` (nanoseconds since the process began), or something was noted. Other events
-    /// may come before its return.
+    /// A call was entered, or something was noted. Other events may come before its return.
     pub fn enter(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
         self.enter_known(time, Content::of(signature, fields), signature, fields);
     }
@@ -131,25 +191,76 @@ impl<S: Space> Writer<S> {
     /// As [`Writer::enter`], where the content is known.
     pub fn enter_known(&mut self, time: u64, content: Content, signature: &Signature, fields: &[Field<'_>]) {
         if let Some(number) = self.number(content, signature, fields) {
-            self.timed(time, 0, |event, passed| {
+            self.timed(time, |event, passed| {
                 event.varint(ENTER + u64::from(number));
                 event.varint(passed);
             });
         }
     }
 
-    /// A call was entered at `time`. Its return is most probably the next event, and is then told within this one.
-    #[inline]
+    /// A call was entered. Its return is most probably the next event, and is then told within this one.
     pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        if let Some(number) = self.number(Content::of(signature, fields), signature, fields)
-            && self.timed(time, TOOK_BYTES, |event, passed| {
-                event.byte(CALL);
-                event.varint(u64::from(number));
-                event.varint(passed);
-            })
-        {
-            self.took = Some(self.at - TOOK_BYTES);
+        self.call_known(time, Content::of(signature, fields), signature, fields, Returns::Later);
+    }
+
+    /// As [`Writer::call`], where the content is known.
+    pub fn call_known(
+        &mut self,
+        time: u64,
+        content: Content,
+        signature: &Signature,
+        fields: &[Field<'_>],
+        returns: Returns,
+    ) {
+        if let Some(number) = self.number(content, signature, fields) {
+            if self.room(Short::BYTES, time) {
+                self.write_call(time, number, returns);
+            } else {
+                self.lost += 1;
+            }
         }
+    }
+
+    /// As [`Writer::call_known`], if the call was made lately and there is room; nothing else is touched for it.
+    /// Returns whether that was so.
+    #[inline]
+    pub fn call_again(&mut self, time: u64, content: Content, returns: Returns) -> bool {
+        let recent = self.recent[content.place()];
+        let again =
+            recent.content == content && recent.number != Recent::NONE.number && self.fits(Short::BYTES);
+        if again {
+            self.write_call(time, recent.number, returns);
+        }
+        again
+    }
+
+    #[inline]
+    fn write_call(&mut self, time: u64, number: u32, returns: Returns) {
+        let passed = time.saturating_sub(self.time);
+        if passed > LONG_MAX {
+            // Decades; the numbers below would overflow.
+            return self.lost += 1;
+        }
+        let over = u128::from(returns == Returns::AtOnce);
+        let ((number, number_bits), (passed_told, passed_bits)) = (long(number.into()), long(passed));
+        let event = u128::from(CALL)
+            | u128::from(number) << 8
+            | u128::from(passed_told) << (8 + number_bits)
+            | over << (8 + number_bits + passed_bits);
+        let Some(to) = self.space.extent().get_mut(self.at..self.at + 16) else { return };
+        let (first, rest) = to.split_at_mut(8);
+        let bytes = event.to_le_bytes();
+        rest.copy_from_slice(&bytes[8..]);
+        compiler_fence(Ordering::Release);
+        first.copy_from_slice(&bytes[..8]);
+        let length = 1 + (number_bits + passed_bits) as usize / 8 + TOOK_BYTES;
+        self.at += length;
+        self.time += passed;
+        let at = NonZeroUsize::new(self.at - TOOK_BYTES);
+        (self.took, self.over) = match returns {
+            Returns::Later => (at, None),
+            Returns::AtOnce => (None, at),
+        };
     }
 
     /// The innermost open call returned, with nothing that is not known from its arguments.
@@ -158,12 +269,18 @@ impl<S: Space> Writer<S> {
         let took = time.saturating_sub(self.time);
         if let Some(at) = self.took.take()
             && let Ok(told) = u32::try_from(took + 1)
+            && let Some(to) = self.space.extent().get_mut(at.get()..at.get() + TOOK_BYTES)
         {
-            self.space.extent()[at..at + TOOK_BYTES].copy_from_slice(&told.to_le_bytes());
+            to.copy_from_slice(&told.to_le_bytes());
             self.time += took;
             return;
         }
-        self.timed(time, 0, |event, passed| {
+        self.leave_apart(time);
+    }
+
+    #[cold]
+    fn leave_apart(&mut self, time: u64) {
+        self.timed(time, |event, passed| {
             event.byte(RETURN);
             event.varint(passed);
         });
@@ -175,7 +292,7 @@ impl<S: Space> Writer<S> {
         if let [field] = fields
             && let Some((tag, value)) = short(*field)
         {
-            self.timed(time, 0, |event, passed| {
+            self.timed(time, |event, passed| {
                 event.byte(RETURN_VALUES);
                 event.varint(passed);
                 event.varint(u64::from(number));
@@ -196,16 +313,25 @@ impl<S: Space> Writer<S> {
         }
     }
 
-    /// Ends the last extent, with the number of events that found no room after it.
+    /// The call that was entered last was written as over, and returned these values.
+    pub fn leave_after_all(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
+        // If there was no room for the call, there is nothing to return from; readers pass over that.
+        if let Some(at) = self.over.take() {
+            self.space.extent()[at.get()..at.get() + TOOK_BYTES].fill(0);
+        }
+        self.leave_with(time, signature, fields);
+    }
+
+    /// Ends the last extent, with the number of events that found no room after it. What comes later is not
+    /// written.
     pub fn finish(&mut self) {
-        if !self.open {
-            return;
+        if self.state == State::Open {
+            if self.lost > 0 {
+                self.write_lost();
+            }
+            self.seal();
         }
-        if self.lost > 0 {
-            self.write_lost();
-        }
-        self.seal();
-        self.open = false;
+        (self.state, self.took, self.over) = (State::Ended, None, None);
     }
 
     /// What it wrote to.
@@ -223,7 +349,7 @@ impl<S: Space> Writer<S> {
             length: u32::try_from(extent.len()).expect("an extent is short"),
             used: u32::try_from(events.len()).expect("an extent is short"),
             checksum: crc32fast::hash(events),
-            time: self.first_time,
+            time: self.first_time.saturating_sub(self.began),
         };
         extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
     }
@@ -233,32 +359,40 @@ impl<S: Space> Writer<S> {
         let mut event = Short::at(self.space.extent(), self.at);
         event.byte(LOST);
         event.varint(self.lost);
-        self.at += event.done(0);
+        self.at += event.done();
         self.lost = 0;
     }
 
-    /// An event that is told with the nanoseconds since the one before, and then zeros. Returns whether there was
-    /// room for it.
-    #[inline]
-    fn timed(&mut self, time: u64, zeros: usize, tell: impl FnOnce(&mut Short<'_>, u64)) -> bool {
-        if !self.room(Short::BYTES, time) {
+    /// An event that is told with the nanoseconds since the one before.
+    fn timed(&mut self, time: u64, tell: impl FnOnce(&mut Short<'_>, u64)) {
+        if self.room(Short::BYTES, time) {
+            self.timed_here(time, tell);
+        } else {
             self.lost += 1;
-            return false;
         }
+    }
+
+    /// As [`Writer::timed`], where there is room.
+    #[inline]
+    fn timed_here(&mut self, time: u64, tell: impl FnOnce(&mut Short<'_>, u64)) {
         // An extent that begins here begins with this event's time.
         let passed = time.saturating_sub(self.time);
         let mut event = Short::at(self.space.extent(), self.at);
         tell(&mut event, passed);
-        self.at += event.done(zeros);
-        self.took = None;
+        self.at += event.done();
+        (self.took, self.over) = (None, None);
         self.time += passed;
-        true
     }
 
     /// The number of a shape, which is defined if it has none. `None` if there is no room for that.
-    #[inline]
     fn number(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
-        self.took = None;
+        (self.took, self.over) = (None, None);
+        let number = self.known_or_new(content, signature, fields)?;
+        self.recent[content.place()] = Recent { content, number };
+        Some(number)
+    }
+
+    fn known_or_new(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
         if let Some(&number) = self.shapes.get(&content.0) {
             return Some(number);
         }
@@ -312,6 +446,7 @@ impl<S: Space> Writer<S> {
         if self.put() {
             self.signatures.clear();
             self.shapes.clear();
+            self.recent.fill(Recent::NONE);
         }
     }
 
@@ -330,7 +465,7 @@ impl<S: Space> Writer<S> {
 
     /// Puts an event where there is room for it.
     fn append(&mut self, from: &[u8]) {
-        self.took = None;
+        (self.took, self.over) = (None, None);
         let to = &mut self.space.extent()[self.at..self.at + from.len()];
         to[1..].copy_from_slice(&from[1..]);
         compiler_fence(Ordering::Release);
@@ -339,21 +474,30 @@ impl<S: Space> Writer<S> {
     }
 
     /// Makes sure that `length` bytes fit into the extent.
-    #[inline]
     fn room(&mut self, length: usize, time: u64) -> bool {
-        self.open && self.at + length + RESERVE <= self.space.extent().len() || self.advance(time)
+        self.fits(length) || self.advance(time)
+    }
+
+    #[inline]
+    fn fits(&mut self, length: usize) -> bool {
+        self.state == State::Open && self.at + length + RESERVE <= self.space.extent().len()
     }
 
     #[cold]
     fn advance(&mut self, time: u64) -> bool {
-        if self.open {
+        let has_one = match self.state {
+            State::Ended => return false,
+            State::Open => true,
+            State::Fresh => false,
+        };
+        if has_one {
             // Before the next one: a process that is killed in between leaves this one whole.
             self.seal();
         }
         if !self.space.advance() {
             return false;
         }
-        self.sequence += u32::from(self.open);
+        self.sequence += u32::from(has_one);
         self.first_time = time.max(self.time);
         self.time = self.first_time;
         let extent = self.space.extent();
@@ -363,11 +507,11 @@ impl<S: Space> Writer<S> {
             length: u32::try_from(extent.len()).expect("an extent is short"),
             used: 0,
             checksum: 0,
-            time: self.first_time,
+            time: self.first_time.saturating_sub(self.began),
         };
         extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
         self.at = EXTENT_HEADER_BYTES;
-        self.open = true;
+        self.state = State::Open;
         if self.lost > 0 {
             self.write_lost();
         }
@@ -413,12 +557,12 @@ impl<'a> Short<'a> {
         self.byte(number.to_le_bytes()[0]);
     }
 
-    /// Ends with so many zeros, which are there already. Returns how long it is.
+    /// Returns how long it is.
     #[inline]
-    fn done(self, zeros: usize) -> usize {
+    fn done(self) -> usize {
         compiler_fence(Ordering::Release);
         self.bytes[0] = self.first;
-        self.length + zeros
+        self.length
     }
 }
 
@@ -433,6 +577,20 @@ fn varint(bytes: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     bytes.push(number.to_le_bytes()[0]);
+}
+
+/// The largest number that [`long`] takes: one of eight bytes.
+const LONG_MAX: u64 = (1 << 56) - 1;
+
+/// A varint and its length in bits, without a loop.
+#[inline]
+fn long(number: u64) -> (u64, u32) {
+    let bytes = (u64::BITS - (number | 1).leading_zeros()).div_ceil(7);
+    let halves = number & 0x0fff_ffff | (number & 0xff_ffff_f000_0000) << 4;
+    let quarters = halves & 0x0000_3fff_0000_3fff | (halves & 0x0fff_c000_0fff_c000) << 2;
+    let eighths = quarters & 0x007f_007f_007f_007f | (quarters & 0x3f80_3f80_3f80_3f80) << 1;
+    let goes_on = 0x8080_8080_8080_8080 & ((1_u64 << (8 * (bytes - 1))) - 1);
+    (eighths | goes_on, 8 * bytes)
 }
 
 /// The tag and the number of a value that is one.
@@ -498,7 +656,7 @@ mod tests {
 
     fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
         let header = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
-        let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: extents }, 0);
+        let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: extents }, 0, 0);
         for call in 0..calls {
             let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
             if call % 3 == 0 {
@@ -529,6 +687,19 @@ mod tests {
     }
 
     #[test]
+    fn numbers_without_a_loop_are_the_same() {
+        for bit in 0..56 {
+            for number in [1 << bit, (2 << bit) - 1, (1 << bit) ^ 0x5555_5555_5555 & ((1 << bit) - 1)] {
+                let mut wanted = Vec::new();
+                varint(&mut wanted, number);
+                let (told, bits) = long(number);
+                assert_eq!(told.to_le_bytes()[..bits as usize / 8], wanted, "{number}");
+            }
+        }
+        assert_eq!(long(0), (0, 8));
+    }
+
+    #[test]
     fn what_is_written_is_read() {
         let path = file("whole", 200_000);
         let (process, events) = events(&path).expect("a whole file");
@@ -552,7 +723,7 @@ mod tests {
 
     /// Adds a thread that calls every so many nanoseconds, now and then with another call inside.
     fn with_thread(bytes: Vec<u8>, thread: u32, every: u64) -> Vec<u8> {
-        let mut writer = Writer::new(Sequence::new(bytes), thread);
+        let mut writer = Writer::new(Sequence::new(bytes), thread, 0);
         for call in 0..60_000_u64 {
             let (time, took) = (call * every, 1 + call % 90 * every / 60);
             let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::None];

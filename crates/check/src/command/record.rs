@@ -22,10 +22,11 @@ pub const LIBRARY: &str = "librankcheck_record.so";
 pub const EXTENSION: &str = "rankrec";
 
 /// What every Python process of the command loads.
-const PYTHON: [(&str, &str); 7] = [
+const PYTHON: [(&str, &str); 8] = [
     ("sitecustomize.py", include_str!("../../../../python/activate/sitecustomize.py")),
     ("rankcheck_record/__init__.py", include_str!("../../../../python/rankcheck_record/__init__.py")),
     ("rankcheck_record/blocks.py", include_str!("../../../../python/rankcheck_record/blocks.py")),
+    ("rankcheck_record/frames.py", include_str!("../../../../python/rankcheck_record/frames.py")),
     ("rankcheck_record/hooks.py", include_str!("../../../../python/rankcheck_record/hooks.py")),
     ("rankcheck_record/places.py", include_str!("../../../../python/rankcheck_record/places.py")),
     ("rankcheck_record/reader.py", include_str!("../../../../python/rankcheck_record/reader.py")),

@@ -9,9 +9,10 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_int, c_void};
-use rankcheck_recording::Field;
+use rankcheck_recording::{Field, Returns};
 
 use super::find::{self, Library};
+use crate::recorder::{Asked, Where};
 
 /// How many functions of one name are told apart; further ones are not recorded.
 pub(super) const WRAPPERS: usize = 4;
@@ -173,6 +174,31 @@ pub(super) fn succeeded(library: Library, code: c_int) -> bool {
     code == 0 || library == Library::Nccl && code == 7
 }
 
+/// How a call is recorded.
+#[derive(Clone, Copy)]
+pub(super) enum Manner {
+    /// It is entered and left.
+    Returns(Where, Returns),
+    /// It is written once it has returned, if that is news.
+    Asks(Asked),
+}
+
+impl Manner {
+    pub(super) const fn returns(self) -> Returns {
+        match self {
+            Self::Returns(_, returns) => returns,
+            Self::Asks(_) => Returns::Later,
+        }
+    }
+
+    pub(super) const fn place(self) -> Where {
+        match self {
+            Self::Returns(place, _) => place,
+            Self::Asks(_) => Where::NotWanted,
+        }
+    }
+}
+
 /// Defines calls: the C function, what is kept of its arguments, and what is kept of what it made.
 ///
 /// ```text
@@ -181,12 +207,14 @@ pub(super) fn succeeded(library: Library, code: c_int) -> bool {
 ///
 /// `then` names a function that follows the return, with the thread and the code.
 /// `@Event fn` and `@Stream fn` ask about their first argument, again and again: only news are written.
+/// `@AtOnce fn` waits for nobody, so nobody looks when it returns. `@Launch fn` is called so often that nobody looks
+/// from where. Of the others, the place is kept with the arguments where it is known.
 /// The parameters are the vendor's, in order; more than it has are harmless, since callers leave them as they
 /// are. All calls return a code. `table` becomes the list of them.
 macro_rules! calls {
     (
         $library:ident;
-        $($(@$asked:ident)? fn $name:ident($($parameter:ident: $type:ty),* $(,)?)
+        $($(@$manner:ident)? fn $name:ident($($parameter:ident: $type:ty),* $(,)?)
             [$($key:ident = $value:expr),* $(,)?] $(-> [$($out:ident = $got:expr),* $(,)?])?
             $(as $recorded:literal)? $(then $then:ident)?;)*
     ) => {
@@ -212,16 +240,23 @@ macro_rules! calls {
                         [plain(wrapper::<0>), plain(wrapper::<1>), plain(wrapper::<2>), plain(wrapper::<3>)])
                 };
 
-                const CALLED: Signature = Signature {
-                    name: recorded_name!($name $($recorded)?),
-                    keys: &[$(stringify!($key)),*],
-                    instant: false,
+                const NAME: &str = recorded_name!($name $($recorded)?);
+                static CALLED: Called = Called {
+                    plain: Signature {
+                        name: NAME,
+                        keys: &[$(stringify!($key)),*],
+                        instant: false,
+                    },
+                    placed: Signature {
+                        name: NAME,
+                        keys: &[$(stringify!($key),)* "place"],
+                        instant: false,
+                    },
                 };
-                /// What the program asks whether its work is done, if it does.
-                const ASKED: Option<Asked> = asked!($($asked)?);
+                const MANNER: Manner = manner!($($manner)?);
 
                 $(const MADE: Signature = Signature {
-                    name: CALLED.name,
+                    name: NAME,
                     keys: &[$(stringify!($out)),*],
                     instant: false,
                 };)?
@@ -240,26 +275,30 @@ macro_rules! calls {
                             // SAFETY: as the program calls it.
                             return unsafe { real($($parameter),*) };
                         }
-                        if let Some(asked) = ASKED {
+                        if let Manner::Asks(asked) = MANNER {
                             let at = recorder::ask(thread);
                             // SAFETY: as the program calls it.
                             let code = unsafe { real($($parameter),*) };
                             #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
                             // SAFETY: pointers are as the vendor's function wants them.
                             unsafe {
-                                recorder::answered(thread, asked, at, &CALLED, &[$(Kept::field(&$value)),*], code);
+                                recorder::answered(thread, asked, at, &CALLED.plain, &[$(Kept::field(&$value)),*], code);
                             };
                             return code;
                         }
                         #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
                         // SAFETY: pointers are as the vendor's function wants them.
-                        unsafe { recorder::enter(thread, &CALLED, &[$(Kept::field(&$value)),*]) };
+                        unsafe {
+                            recorder::enter(
+                                thread, &CALLED, &[$(Kept::field(&$value)),*], MANNER.place(), MANNER.returns(),
+                            );
+                        };
                         // SAFETY: as the program calls it.
                         let code = unsafe { real($($parameter),*) };
                         if calls::succeeded(Library::$library, code) {
                             returned!(thread, $( unsafe { MADE [$($got),*] } )?);
                         } else {
-                            recorder::leave(thread, &Returned::Failed(code.into()));
+                            recorder::leave(thread, MANNER.returns(), &Returned::Failed(code.into()));
                         }
                         $($then(thread, code);)?
                         code
@@ -291,26 +330,32 @@ macro_rules! recorded_name {
     };
 }
 
-/// What a call asks whether its work is done, if it does.
-macro_rules! asked {
+/// How a call is recorded.
+macro_rules! manner {
     () => {
-        None
+        Manner::Returns(Where::Wanted, Returns::Later)
+    };
+    (Launch) => {
+        Manner::Returns(Where::NotWanted, Returns::Later)
+    };
+    (AtOnce) => {
+        Manner::Returns(Where::NotWanted, Returns::AtOnce)
     };
     ($asked:ident) => {
-        Some(Asked::$asked)
+        Manner::Asks(Asked::$asked)
     };
 }
 
 /// Writes down that a call succeeded, with what it made.
 macro_rules! returned {
     ($thread:ident,) => {
-        recorder::leave($thread, &Returned::Plain)
+        recorder::leave($thread, MANNER.returns(), &Returned::Plain)
     };
     ($thread:ident, unsafe { $made:ident [$($got:expr),*] }) => {{
         #[allow(unused_unsafe, reason = "some results are read from arguments, some are not")]
         // SAFETY: the call succeeded, so it has written what it made.
-        unsafe { recorder::leave($thread, &Returned::Values(&$made, &[$(Kept::field(&$got)),*])) }
+        unsafe { recorder::leave($thread, MANNER.returns(), &Returned::Values(&$made, &[$(Kept::field(&$got)),*])) }
     }};
 }
 
-pub(super) use {asked, calls, recorded_name, returned};
+pub(super) use {calls, manner, recorded_name, returned};

@@ -7,18 +7,27 @@
 //!
 //! Not here: when times of a recording begin.
 
-/// Nanoseconds of a clock that nobody sets.
+/// Tells nanoseconds of a clock that nobody sets.
 #[cfg(target_arch = "x86_64")]
-pub(crate) use counter::{forked, now};
-/// Nanoseconds of a clock that nobody sets.
-#[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn now() -> u64 {
-    kernel()
-}
+pub(crate) use counter::Clock;
 
-/// This process is the child of a fork.
+/// Tells nanoseconds of a clock that nobody sets.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) fn forked() {}
+pub(crate) struct Clock;
+
+#[cfg(not(target_arch = "x86_64"))]
+impl Clock {
+    pub(crate) const fn new() -> Self {
+        Self
+    }
+
+    pub(crate) fn now(&self) -> u64 {
+        kernel()
+    }
+
+    /// This process is the child of a fork.
+    pub(crate) fn forked(&self) {}
+}
 
 fn clock(which: libc::clockid_t) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
@@ -41,7 +50,7 @@ pub(crate) fn since_1970() -> u64 {
 mod counter {
     use std::arch::x86_64::_rdtsc;
     use std::sync::OnceLock;
-    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
     use super::kernel;
     use crate::ffi::process::Errno;
@@ -50,106 +59,143 @@ mod counter {
     const SPAN: u64 = 1 << 30;
     /// How many ticks tell the first rate to a millionth: some twenty milliseconds.
     const FIRST_SPAN: u64 = 1 << 26;
-    /// Lines that are kept. Who reads one while so many others come, which takes seconds, reads again.
-    const LINES: usize = 8;
+    /// How often a line is looked at that another thread is writing, or that a signal found half written.
+    const ATTEMPTS: usize = 100;
 
     /// Time by ticks.
     #[derive(Clone, Copy)]
     struct Line {
         /// Ticks where it begins.
         from: u64,
-        /// What the kernel's clock said there.
-        kernel: u64,
-        /// The time there: as `kernel`, or a little later.
+        /// The time there: as the kernel's clock, or a little later.
         time: u64,
-        /// Nanoseconds for 2³² ticks.
+        /// Nanoseconds for 2³² ticks; zero where there is no line yet.
         rate: u64,
     }
 
     impl Line {
+        /// The time so many ticks after it began.
         #[inline]
         fn at(&self, since: u64) -> u64 {
             let passed = (u128::from(since) * u128::from(self.rate)) >> 32;
             self.time.wrapping_add(u64::try_from(passed).unwrap_or(0))
         }
+
+        /// The time at these ticks, while the next line is made. None if this one ended long before: it would be
+        /// too far from the kernel's clock.
+        fn beyond(&self, ticks: u64) -> Option<u64> {
+            let since = ticks.saturating_sub(self.from);
+            (self.rate > 0 && since < 2 * SPAN).then(|| self.at(since))
+        }
     }
 
-    static KEPT: [[AtomicU64; 4]; LINES] = [const { [const { AtomicU64::new(0) }; 4] }; LINES];
-    /// How many lines there were. The place of the last one follows from it.
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    /// Whether a thread makes the next line.
-    static RENEWING: AtomicBool = AtomicBool::new(false);
-    /// Ticks and the kernel's clock, from which the first line gets its rate. Zeros before.
-    static FIRST: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+    /// Tells nanoseconds of a clock that nobody sets.
+    #[repr(C)]
+    pub(crate) struct Clock {
+        /// Odd while the line is written.
+        sequence: AtomicUsize,
+        /// The [`Line`].
+        from: AtomicU64,
+        time: AtomicU64,
+        rate: AtomicU64,
+        /// Whether a thread makes the next line.
+        renewing: AtomicBool,
+        /// Ticks and the kernel's clock, from which the next line gets its rate. Zeros before the first.
+        last: [AtomicU64; 2],
+    }
 
-    #[inline]
-    fn line(count: usize) -> Line {
-        let [from, kernel, time, rate] = &KEPT[count % LINES];
-        let get = |number: &AtomicU64| number.load(Ordering::Acquire);
-        Line { from: get(from), kernel: get(kernel), time: get(time), rate: get(rate) }
+    impl Clock {
+        pub(crate) const fn new() -> Self {
+            const ZERO: AtomicU64 = AtomicU64::new(0);
+            Self {
+                sequence: AtomicUsize::new(0),
+                from: ZERO,
+                time: ZERO,
+                rate: ZERO,
+                renewing: AtomicBool::new(false),
+                last: [ZERO; 2],
+            }
+        }
+
+        #[inline]
+        pub(crate) fn now(&self) -> u64 {
+            if let Some(line) = self.line() {
+                // The processor may have looked at its counter a little before it looked at the line.
+                let since = ticks().saturating_sub(line.from);
+                if since < SPAN && line.rate > 0 {
+                    return line.at(since);
+                }
+            }
+            self.renewed()
+        }
+
+        /// The line; none if it is being written.
+        #[inline]
+        fn line(&self) -> Option<Line> {
+            let before = self.sequence.load(Ordering::Acquire);
+            let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
+            let line = Line { from: get(&self.from), time: get(&self.time), rate: get(&self.rate) };
+            fence(Ordering::Acquire);
+            (before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before).then_some(line)
+        }
+
+        /// This process is the child of a fork; another thread of its parent may have been making a line.
+        pub(crate) fn forked(&self) {
+            self.rate.store(0, Ordering::Relaxed);
+            self.last.iter().for_each(|number| number.store(0, Ordering::Relaxed));
+            self.sequence.store(0, Ordering::Relaxed);
+            self.renewing.store(false, Ordering::Relaxed);
+        }
+
+        /// The time, and a new line for those who ask next, if it is due.
+        #[cold]
+        fn renewed(&self) -> u64 {
+            let _errno = Errno::kept();
+            if !trusted() {
+                return kernel();
+            }
+            if self.renewing.swap(true, Ordering::Acquire) {
+                // Another thread is at it, or this one is, and a signal came.
+                let line = (0..ATTEMPTS).find_map(|_| self.line());
+                return line.and_then(|line| line.beyond(ticks())).unwrap_or_else(kernel);
+            }
+            let time = self.renew();
+            self.renewing.store(false, Ordering::Release);
+            time
+        }
+
+        /// As [`Clock::renewed`], by one thread at a time.
+        fn renew(&self) -> u64 {
+            let (from, clock) = together();
+            let old = self.line().filter(|line| line.rate > 0);
+            let time = old.and_then(|old| old.beyond(from)).map_or(clock, |time| clock.max(time));
+            let [since, last] = &self.last;
+            let passed = from.saturating_sub(since.load(Ordering::Relaxed));
+            let is_first = last.load(Ordering::Relaxed) == 0;
+            if !is_first && passed < if old.is_some() { SPAN } else { FIRST_SPAN } {
+                return time;
+            }
+            if !is_first {
+                let elapsed = clock.saturating_sub(last.load(Ordering::Relaxed));
+                let rate = (u128::from(elapsed) << 32) / u128::from(passed);
+                let sequence = self.sequence.load(Ordering::Relaxed);
+                self.sequence.store(sequence + 1, Ordering::Relaxed);
+                fence(Ordering::Release);
+                self.from.store(from, Ordering::Relaxed);
+                self.time.store(time, Ordering::Relaxed);
+                self.rate.store(u64::try_from(rate).unwrap_or(0), Ordering::Relaxed);
+                self.sequence.store(sequence + 2, Ordering::Release);
+            }
+            since.store(from, Ordering::Relaxed);
+            last.store(clock, Ordering::Relaxed);
+            time
+        }
     }
 
     #[inline]
     fn ticks() -> u64 {
         // SAFETY: every processor of this architecture has it; `trusted` has seen that the process may use it.
         unsafe { _rdtsc() }
-    }
-
-    #[inline]
-    pub(crate) fn now() -> u64 {
-        let count = COUNT.load(Ordering::Acquire);
-        if count > 0 {
-            let line = line(count);
-            // The processor may have looked at its counter a little before it looked at the line.
-            let since = ticks().saturating_sub(line.from);
-            if since < SPAN && COUNT.load(Ordering::Acquire) == count {
-                return line.at(since);
-            }
-        }
-        renewed()
-    }
-
-    /// This process is the child of a fork; another thread of its parent may have been making a line.
-    pub(crate) fn forked() {
-        RENEWING.store(false, Ordering::Relaxed);
-    }
-
-    /// The time, and a new line for those who ask next, if it is due.
-    #[cold]
-    fn renewed() -> u64 {
-        let _errno = Errno::kept();
-        if !trusted() {
-            return kernel();
-        }
-        let end = || match COUNT.load(Ordering::Acquire) {
-            0 => 0,
-            count => line(count).at(SPAN),
-        };
-        if RENEWING.swap(true, Ordering::Acquire) {
-            // Another thread is at it, or this one is, and a signal came.
-            return kernel().max(end());
-        }
-        let (from, clock) = together();
-        let time = clock.max(end());
-        let count = COUNT.load(Ordering::Relaxed);
-        let (since, last) = match count {
-            0 => (FIRST[0].load(Ordering::Relaxed), FIRST[1].load(Ordering::Relaxed)),
-            count => (line(count).from, line(count).kernel),
-        };
-        let passed = from.saturating_sub(since);
-        if count == 0 && last == 0 {
-            FIRST[0].store(from, Ordering::Relaxed);
-            FIRST[1].store(clock, Ordering::Relaxed);
-        } else if passed >= if count == 0 { FIRST_SPAN } else { SPAN } {
-            let rate = (u128::from(clock.saturating_sub(last)) << 32) / u128::from(passed);
-            let new = [from, clock, time, u64::try_from(rate).unwrap_or(0)];
-            for (place, value) in KEPT[(count + 1) % LINES].iter().zip(new) {
-                place.store(value, Ordering::Relaxed);
-            }
-            COUNT.store(count + 1, Ordering::Release);
-        }
-        RENEWING.store(false, Ordering::Release);
-        time
     }
 
     /// Ticks and the kernel's clock at the same time: of a few attempts the one that nothing interrupted.

@@ -3,11 +3,13 @@
 //! Not here: what a wrapper does (`calls.rs`); how programs come by them (`lookup.rs`).
 
 use libc::{c_int, c_void};
-use rankcheck_recording::Signature;
+use rankcheck_recording::{Returns, Signature};
 
-use super::calls::{self, Address, Call, Kept, asked, at, calls, digest_at, recorded_name, returned};
+use super::calls::{
+    self, Address, Call, Kept, Manner, at, calls, digest_at, manner, recorded_name, returned,
+};
 use super::find::Library;
-use crate::recorder::{self, Asked, Returned};
+use crate::recorder::{self, Called, Returned, Where};
 
 type Pointer = *mut c_void;
 
@@ -95,11 +97,11 @@ calls! {
         [stream = stream, operations = operations];
     fn cuStreamBatchMemOp_v2(stream: Pointer, operations: u32, list: Pointer, flags: u32)
         [stream = stream, operations = operations] as "cuStreamBatchMemOp";
-    fn cuLaunchKernel(
+    @Launch fn cuLaunchKernel(
         function: Pointer, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Pointer, arguments: *mut Pointer, extra: *mut Pointer,
     ) [function = function, stream = stream];
-    fn cuLaunchKernelEx(
+    @Launch fn cuLaunchKernelEx(
         config: *const LaunchConfig, function: Pointer, arguments: *mut Pointer, extra: *mut Pointer,
     ) [function = function, stream = at(config).map(|config| config.stream)];
 }

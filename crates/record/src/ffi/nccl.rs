@@ -5,11 +5,11 @@
 use std::ptr;
 
 use libc::{c_char, c_int, c_void};
-use rankcheck_recording::Signature;
+use rankcheck_recording::{Returns, Signature};
 
-use super::calls::{self, Call, Kept, Signed, asked, at, calls, digest_at, recorded_name, returned};
+use super::calls::{self, Call, Kept, Manner, Signed, at, calls, digest_at, manner, recorded_name, returned};
 use super::find::Library;
-use crate::recorder::{self, Asked, Returned, Thread};
+use crate::recorder::{self, Called, Returned, Thread, Where};
 
 type Comm = *mut c_void;
 type Stream = *mut c_void;

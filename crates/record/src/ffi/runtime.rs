@@ -3,11 +3,11 @@
 //! Not here: what a wrapper does (`calls.rs`); `cudaGetDriverEntryPoint` (`lookup.rs`).
 
 use libc::{c_int, c_void};
-use rankcheck_recording::Signature;
+use rankcheck_recording::{Returns, Signature};
 
-use super::calls::{self, Call, Kept, asked, at, calls, digest_at, recorded_name, returned};
+use super::calls::{self, Call, Kept, Manner, at, calls, digest_at, manner, recorded_name, returned};
 use super::find::Library;
-use crate::recorder::{self, Asked, Returned};
+use crate::recorder::{self, Asked, Called, Returned, Where};
 
 type Pointer = *mut c_void;
 
@@ -43,7 +43,7 @@ fn works(event: Pointer) -> Pointer {
 
 calls! {
     Runtime;
-    fn cudaSetDevice(device: c_int) [device = device];
+    @AtOnce fn cudaSetDevice(device: c_int) [device = device];
     fn cudaMalloc(to: *mut Pointer, bytes: usize) [bytes = bytes] -> [address = at(to)];
     fn cudaFree(address: Pointer) [address = address];
     fn cudaMallocAsync(to: *mut Pointer, bytes: usize, stream: Pointer)
@@ -58,13 +58,13 @@ calls! {
     @Stream fn cudaStreamQuery(stream: Pointer) [stream = stream];
     fn cudaDeviceSynchronize() [];
     // Of an event that is made, its destruction says enough: until then the address is this one's.
-    fn cudaEventDestroy(event: Pointer) [event = event];
+    @AtOnce fn cudaEventDestroy(event: Pointer) [event = event];
     fn cudaEventSynchronize(event: Pointer) [event = event];
     @Event fn cudaEventQuery(event: Pointer) [event = event];
-    fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
-    fn cudaEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
+    @AtOnce fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
+    @AtOnce fn cudaEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
         [event = works(event), stream = stream];
-    fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32) [stream = stream, event = event];
+    @AtOnce fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32) [stream = stream, event = event];
     fn cudaMemcpy(to: Pointer, from: *const c_void, bytes: usize, kind: c_int)
         [to = to, from = from, bytes = bytes, kind = kind];
     fn cudaMemcpyAsync(to: Pointer, from: *const c_void, bytes: usize, kind: c_int, stream: Pointer)
@@ -73,11 +73,11 @@ calls! {
         [address = address, value = value, bytes = bytes];
     fn cudaMemsetAsync(address: Pointer, value: c_int, bytes: usize, stream: Pointer)
         [address = address, value = value, bytes = bytes, stream = stream];
-    fn cudaLaunchKernel(
+    @Launch fn cudaLaunchKernel(
         function: *const c_void, grid: Extent, block: Extent, arguments: *mut Pointer, shared: usize,
         stream: Pointer,
     ) [function = function, stream = stream];
-    fn cudaLaunchKernelExC(config: *const LaunchConfig, function: *const c_void, arguments: *mut Pointer)
+    @Launch fn cudaLaunchKernelExC(config: *const LaunchConfig, function: *const c_void, arguments: *mut Pointer)
         [function = function, stream = at(config).map(|config| config.stream)];
     fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer) [stream = stream];
     fn cudaStreamBeginCapture(stream: Pointer, mode: c_int) [stream = stream, mode = mode];

@@ -39,6 +39,7 @@ const TAKEN: usize = 1;
 
 /// A value that one thread uses, without an atomic operation that waits for other processors. Another one may
 /// [`Owned::take`] it for good.
+#[repr(C)]
 pub(crate) struct Owned<T> {
     /// [`Thread::id`], [`FREE`] or [`TAKEN`].
     owner: AtomicUsize,
