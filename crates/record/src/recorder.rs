@@ -65,8 +65,8 @@ struct Recorder {
 /// What one thread wrote. What each call needs comes first.
 #[repr(C)]
 pub(crate) struct Log {
-    writer: Writer<Extents>,
     places: Places,
+    writer: Writer<Extents>,
     /// What was answered when the thread asked last, by the place of what it asked about.
     answers: [Answer; 64],
     /// NCCL's groups that are open.
@@ -168,15 +168,8 @@ pub(crate) fn enter(
     returns: Returns,
 ) {
     thread.calling.set(true);
-    let mut content = Content::of(&called.plain, fields);
-    let place = match place {
-        Where::Wanted => place_of(thread),
-        Where::NotWanted => PlaceId::NONE,
-    };
-    if place != PlaceId::NONE {
-        content = content.at(place.0);
-    }
-    if !entered_again(thread, content, returns) {
+    let content = Content::of(&called.plain, fields);
+    if !entered_again(thread, content, place, returns) {
         enter_anew(thread, content, called, fields, place, returns);
     }
 }
@@ -184,10 +177,24 @@ pub(crate) fn enter(
 /// The short way for a call that the thread made lately; nothing in it can fail. Once for all calls, so that one
 /// finds it in the cache after another.
 #[inline(never)]
-fn entered_again(thread: &Thread, content: Content, returns: Returns) -> bool {
+fn entered_again(thread: &Thread, content: Content, place: Where, returns: Returns) -> bool {
     let now = SHARED.clock.now();
-    let again = |log: &mut Log| log.writer.call_again(now, content, returns);
+    let again = |log: &mut Log| {
+        let content = match place {
+            Where::NotWanted => content,
+            Where::Wanted => match log.places.here() {
+                Some(place) => at(content, place),
+                None => return false,
+            },
+        };
+        log.writer.call_again(now, content, returns)
+    };
     thread.own.get().and_then(|log| log.with(thread, again)).unwrap_or(false)
+}
+
+#[inline]
+fn at(content: Content, place: PlaceId) -> Content {
+    if place == PlaceId::NONE { content } else { content.at(place.0) }
 }
 
 #[cold]
@@ -196,36 +203,30 @@ fn enter_anew(
     content: Content,
     called: &'static Called,
     fields: &[Field<'_>],
-    place: PlaceId,
+    place: Where,
     returns: Returns,
 ) {
     let now = SHARED.clock.now();
-    write(thread, |writer| match place.text() {
-        Some(place) => {
+    with_log(thread, |log| {
+        let place = match place {
+            Where::Wanted => log.places.learn(),
+            Where::NotWanted => PlaceId::NONE,
+        };
+        let content = at(content, place);
+        if let Some(place) = place.text() {
             let fields: Vec<Field<'_>> = fields.iter().copied().chain([Field::Text(place)]).collect();
-            writer.call_known(now, content, &called.placed, &fields, returns);
+            log.writer.call_known(now, content, &called.placed, &fields, returns);
+        } else {
+            log.writer.call_known(now, content, &called.plain, fields, returns);
         }
-        None => writer.call_known(now, content, &called.plain, fields, returns),
     });
-}
-
-/// Where the thread is in the user's code.
-#[inline(never)]
-fn place_of(thread: &Thread) -> PlaceId {
-    let known = thread.own.get().and_then(|log| log.with(thread, |log| log.places.here())).flatten();
-    known.unwrap_or_else(|| learned_place(thread))
-}
-
-#[cold]
-fn learned_place(thread: &Thread) -> PlaceId {
-    let mut place = PlaceId::NONE;
-    with_log(thread, |log| place = log.places.learn());
-    place
 }
 
 /// Where the calling thread is in the user's code, as calls get it.
 pub(crate) fn place_here() -> Option<&'static str> {
-    on_thread(place_of).text()
+    let mut place = PlaceId::NONE;
+    on_thread(|thread| with_log(thread, |log| place = log.places.learn()));
+    place.text()
 }
 
 /// The vendor's call that was entered last returned; `entered` says what was said of that then.
@@ -329,7 +330,9 @@ pub(crate) fn group_ended(thread: &Thread, made: impl Fn(usize) -> Option<u64>) 
 
 /// An event is recorded: what was known of it is no more.
 pub(crate) fn works(event: u64) {
-    work(event).fetch_add(1, Ordering::Relaxed);
+    // Two at the same time may count as one. Counting for sure would stop the processor until it has the line.
+    let work = work(event);
+    work.store(work.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
 }
 
 fn work(object: u64) -> &'static AtomicU32 {

@@ -20,7 +20,7 @@ const FLAGS: usize = 7;
 const NONE: usize = usize::MAX;
 
 /// Where things lie in objects of CPython: offsets in bytes, but for what says otherwise.
-#[repr(C)]
+#[repr(C, align(64))]
 #[derive(Clone, Copy)]
 pub(crate) struct Layout {
     /// `PyGILState_GetThisThreadState`.
@@ -32,14 +32,14 @@ pub(crate) struct Layout {
     frame_code: usize,
     frame_caller: usize,
     frame_instruction: usize,
+    /// In a code object: its table of lines. Up to here is what every call needs.
+    code_lines: usize,
     /// In an object: its type; and what that is in a code object (an address).
     object_type: usize,
     code_type: usize,
-    /// In a code object: its first instruction, the number of its first line (four bytes), its table of lines, and
-    /// the name of its file.
+    /// In a code object: its first instruction, the number of its first line (four bytes), and the name of its file.
     code_instructions: usize,
     code_first_line: usize,
-    code_lines: usize,
     code_file: usize,
     /// In bytes: how many there are, and the first.
     bytes_length: usize,
@@ -78,8 +78,8 @@ static LAYOUT: AtomicPtr<Layout> = AtomicPtr::new(ptr::null_mut());
 pub(crate) unsafe extern "C" fn rankcheck_record_frames(layout: *const Layout) {
     let new = match layout.is_null() {
         true => ptr::null_mut(),
-        // SAFETY: said above.
-        false => Box::into_raw(Box::new(unsafe { *layout })),
+        // SAFETY: said above; it may lie anywhere.
+        false => Box::into_raw(Box::new(unsafe { layout.read_unaligned() })),
     };
     LAYOUT.store(new, Ordering::Release);
 }
