@@ -24,7 +24,7 @@ EXTENT_BYTES = 64 * 1024
 EVENT_BYTES_MAX = 16 * 1024
 TOOK_BYTES = 4
 END, SIGNATURE, SHAPE, RETURN, RETURN_VALUES, FORGET, LOST, CALL, ENTER = range(9)
-NONE, NUMBER, SIGNED, ADDRESS, TEXT, BYTES = range(6)
+NONE, NUMBER, SIGNED, ADDRESS, TEXT, BYTES, VARYING = range(7)
 
 
 class RecordingError(Exception):
@@ -108,6 +108,10 @@ class _CutOff(Exception):
     pass
 
 
+# Stands for an address that each call tells.
+_OPEN = object()
+
+
 class _Decoder:
     """The events of one thread, extent by extent: signatures and shapes stay known."""
 
@@ -128,15 +132,17 @@ class _Decoder:
                 if code - ENTER >= len(self.shapes):
                     raise ValueError("a shape that was not defined")
                 passed = self.varint()
+                call = self.closed(self.shapes[code - ENTER])
                 time += passed
-                yield Event(time, self.thread, "enter", self.shapes[code - ENTER], 0)
+                yield Event(time, self.thread, "enter", call, 0)
             elif code == CALL:
                 shape = self.varint()
                 if shape >= len(self.shapes):
                     raise ValueError("a shape that was not defined")
                 time += self.varint()
                 took = int.from_bytes(bytes(self.byte() for _ in range(TOOK_BYTES)), "little")
-                yield Event(time, self.thread, "enter", self.shapes[shape], 0)
+                call = self.closed(self.shapes[shape])
+                yield Event(time, self.thread, "enter", call, 0)
                 if took:
                     time += took - 1
                     yield Event(time, self.thread, "return", None, 0)
@@ -191,8 +197,18 @@ class _Decoder:
         name, keys, instant = self.signatures[self.varint()]
         return Call(name, tuple((key, self.value()) for key in keys), instant)
 
+    def closed(self, call: Call) -> Call:
+        """The call with the address that it leaves open, if it does."""
+        if not any(value is _OPEN for _, value in call.arguments):
+            return call
+        address = Address(self.varint())
+        arguments = ((key, address if value is _OPEN else value) for key, value in call.arguments)
+        return call._replace(arguments=tuple(arguments))
+
     def value(self) -> Any:
         kind = self.byte()
+        if kind == VARYING:
+            return _OPEN
         if kind == NONE:
             return None
         if kind == NUMBER:

@@ -393,13 +393,13 @@ impl Process {
 
     /// `cudaEventRecord`.
     pub fn record(&mut self, event: u64, stream: u64) {
-        let fields = [Field::Address(event), Field::Address(stream)];
+        let fields = [Field::Varying(event), Field::Address(stream)];
         self.call(signature!("cudaEventRecord", "event", "stream"), &fields);
     }
 
     /// `cudaStreamWaitEvent`.
     pub fn wait(&mut self, stream: u64, event: u64) {
-        let fields = [Field::Address(stream), Field::Address(event)];
+        let fields = [Field::Address(stream), Field::Varying(event)];
         self.call(signature!("cudaStreamWaitEvent", "stream", "event"), &fields);
     }
 
@@ -411,7 +411,7 @@ impl Process {
 
     /// `cudaEventQuery` that says "done".
     pub fn query_done(&mut self, event: u64) {
-        self.call(signature!("cudaEventQuery", "event"), &[Field::Address(event)]);
+        self.call(signature!("cudaEventQuery", "event"), &[Field::Varying(event)]);
     }
 
     /// A capture of calls on a stream; what can be launched of it.

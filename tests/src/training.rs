@@ -345,7 +345,7 @@ impl Process<'_> {
 
     /// Work of one stream waits for work of another.
     fn after(&mut self, first: u64, then: u64) {
-        let event = Field::Address(0xe000 + first);
+        let event = Field::Varying(0xe000 + first);
         self.call(&RECORD, &[event, Field::Address(first)]);
         self.call(&WAIT, &[Field::Address(then), event]);
     }

@@ -169,7 +169,7 @@ pub(crate) fn enter(
 ) {
     thread.calling.set(true);
     let content = Content::of(&called.plain, fields);
-    if !entered_again(thread, content, place, returns) {
+    if !entered_again(thread, content, Field::varying(fields), place, returns) {
         enter_anew(thread, content, called, fields, place, returns);
     }
 }
@@ -177,7 +177,13 @@ pub(crate) fn enter(
 /// The short way for a call that the thread made lately; nothing in it can fail. Once for all calls, so that one
 /// finds it in the cache after another.
 #[inline(never)]
-fn entered_again(thread: &Thread, content: Content, place: Where, returns: Returns) -> bool {
+fn entered_again(
+    thread: &Thread,
+    content: Content,
+    varying: Option<u64>,
+    place: Where,
+    returns: Returns,
+) -> bool {
     let now = SHARED.clock.now();
     let again = |log: &mut Log| {
         let content = match place {
@@ -187,7 +193,7 @@ fn entered_again(thread: &Thread, content: Content, place: Where, returns: Retur
                 None => return false,
             },
         };
-        log.writer.call_again(now, content, returns)
+        log.writer.call_again(now, content, varying, returns)
     };
     thread.own.get().and_then(|log| log.with(thread, again)).unwrap_or(false)
 }
@@ -276,7 +282,7 @@ pub(crate) fn answered(
     code: i32,
 ) {
     thread.calling.set(false);
-    let Some(Field::Address(object)) = fields.first() else { return };
+    let Some(Field::Address(object) | Field::Varying(object)) = fields.first() else { return };
     let answer = Answer { object: *object, work: work(*object).load(Ordering::Relaxed), code };
     with_log(thread, |log| {
         let last = &mut log.answers[spread(*object, 64)];

@@ -35,11 +35,12 @@ pub const FORGET: u8 = 5;
 pub const LOST: u8 = 6;
 /// A call was entered that may return within this event: number of its shape, nanoseconds since the event before,
 /// and four bytes that are zero until it returns, and then one more than the nanoseconds that it took. They stay
-/// zero where a return of another kind follows, or none.
+/// zero where a return of another kind follows, or none. Then the address that the shape leaves open, if it does.
 pub const CALL: u8 = 7;
 /// How many bytes tell when a call returned.
 pub const TOOK_BYTES: usize = 4;
-/// This and above: the call of shape `code - ENTER` was entered: nanoseconds since the event before.
+/// This and above: the call of shape `code - ENTER` was entered: nanoseconds since the event before, and the address
+/// that the shape leaves open, if it does.
 pub const ENTER: u64 = 8;
 
 /// Tags of values.
@@ -56,6 +57,8 @@ pub mod tag {
     pub const TEXT: u8 = 4;
     /// Length and bytes.
     pub const BYTES: u8 = 5;
+    /// An address that each event of the shape tells: nothing here.
+    pub const VARYING: u8 = 6;
 }
 
 /// What a file says of its process.

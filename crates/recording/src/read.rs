@@ -166,7 +166,7 @@ struct Thread {
     cut: bool,
     time: u64,
     signatures: Vec<Signature>,
-    shapes: Vec<ShapeId>,
+    shapes: Numbered,
     /// What calls returned, as it is written, since the numbers of signatures began.
     returned: FxHashMap<Box<[u8]>, ShapeId>,
     /// When the call returned that the event before entered, if it says so.
@@ -174,6 +174,66 @@ struct Thread {
     next: Option<Event>,
     /// Of `next`.
     next_time: u64,
+}
+
+/// The shapes that a thread has defined.
+#[derive(Default)]
+struct Numbered {
+    /// By number; [`OPEN`] for those that leave an address open.
+    ids: Vec<ShapeId>,
+    /// Those by number, and where among the values the address is.
+    open: FxHashMap<u32, (Shape, usize)>,
+    /// The same with their addresses.
+    closed: FxHashMap<(u32, u64), ShapeId>,
+}
+
+/// No shape has this number: each call tells the rest of its own.
+const OPEN: ShapeId = ShapeId(u32::MAX);
+
+impl Numbered {
+    #[inline]
+    fn get(&self, number: u64) -> Option<ShapeId> {
+        self.ids.get(usize::try_from(number).ok()?).copied()
+    }
+
+    /// The next shape, and which of its values it leaves open.
+    fn push(&mut self, shape: Shape, open: Option<usize>, dictionary: &mut Dictionary) -> Result<(), String> {
+        let id = if let Some(at) = open {
+            let number = u32::try_from(self.ids.len()).map_err(|_| "too many shapes".to_owned())?;
+            self.open.insert(number, (shape, at));
+            OPEN
+        } else {
+            dictionary.intern(shape)
+        };
+        self.ids.push(id);
+        Ok(())
+    }
+
+    /// The shape of this number, with the address that follows if it leaves one open.
+    fn called(
+        &mut self,
+        number: u64,
+        bytes: &mut Bytes<'_>,
+        dictionary: &mut Dictionary,
+    ) -> Result<ShapeId, String> {
+        let known = self.get(number);
+        let known = known.ok_or_else(|| format!("a call of shape {number}, which was not defined"))?;
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let Some((shape, at)) = self.open.get(&number).filter(|_| known == OPEN) else { return Ok(known) };
+        let address = bytes.varint()?;
+        Ok(*self.closed.entry((number, address)).or_insert_with(|| {
+            let mut shape = shape.clone();
+            shape.values[*at] = Value::Address(address);
+            dictionary.intern(shape)
+        }))
+    }
+
+    /// As [`Numbered::called`], if the same was called before.
+    #[inline]
+    fn called_again(&self, number: u64, bytes: &mut Bytes<'_>) -> Option<ShapeId> {
+        let address = bytes.varint().ok()?;
+        self.closed.get(&(u32::try_from(number).ok()?, address)).copied()
+    }
 }
 
 /// The name of a call and of its arguments, and whether it was only noted.
@@ -371,7 +431,7 @@ impl Process {
                 cut: false,
                 time: 0,
                 signatures: Vec::new(),
-                shapes: Vec::new(),
+                shapes: Numbered::default(),
                 returned: FxHashMap::default(),
                 returns: None,
                 next: None,
@@ -487,12 +547,19 @@ impl Thread {
         let time = self.time.saturating_add(passed);
         let event = if code == u64::from(RETURN) {
             Event::Return { time, thread: self.number, values: None }
-        } else if let Some(&call) = shape.and_then(|shape| self.shapes.get(shape as usize)) {
+        } else if let Some((shape, mut call)) = shape.and_then(|shape| Some((shape, self.shapes.get(shape)?)))
+        {
+            let mut returns = None;
             if code == u64::from(CALL) {
                 let Some(took) = self.bytes.get(at..).and_then(<[u8]>::first_chunk) else { return false };
-                self.returns = returned_at(time, *took);
+                returns = returned_at(time, *took);
                 at += TOOK_BYTES;
             }
+            if call == OPEN {
+                let Some((closed, end)) = self.closed_at(shape, at) else { return false };
+                (call, at) = (closed, end);
+            }
+            self.returns = returns;
             Event::Enter { time, thread: self.number, call }
         } else {
             return false;
@@ -511,8 +578,12 @@ impl Thread {
         let mut taken = 0;
         while taken < at_most {
             let Some(event) = self.bytes.get(self.at..).and_then(<[u8]>::first_chunk) else { break };
-            let Some((call, passed, took, length)) = plain_event(event) else { break };
-            let Some(&call) = self.shapes.get(call as usize) else { break };
+            let Some((shape, passed, took, mut length)) = plain_event(event) else { break };
+            let Some(mut call) = self.shapes.get(shape) else { break };
+            if call == OPEN {
+                let Some((closed, end)) = self.closed_at(shape, self.at + length) else { break };
+                (call, length) = (closed, end - self.at);
+            }
             let time = self.time.saturating_add(passed);
             let Some(returned) = returned_at(time, took).filter(|&returned| returned < before) else { break };
             if !take(PlainCall { time, thread: self.number, call }) {
@@ -525,6 +596,13 @@ impl Thread {
         taken
     }
 
+    /// The shape of this number with the address that is told here, if it came before, and the place behind it.
+    #[inline]
+    fn closed_at(&self, shape: u64, at: usize) -> Option<(ShapeId, usize)> {
+        let mut bytes = Bytes { bytes: &self.bytes, at };
+        Some((self.shapes.called_again(shape, &mut bytes)?, bytes.at))
+    }
+
     /// The next event; `None` after something that is none. Errors are words.
     fn decode(&mut self, dictionary: &mut Dictionary) -> Result<Option<Event>, String> {
         let mut bytes = Bytes { bytes: &self.bytes, at: self.at };
@@ -532,15 +610,16 @@ impl Thread {
         let code = bytes.varint()?;
         let event = match u8::try_from(code).unwrap_or(u8::MAX) {
             _ if code >= ENTER => {
-                let call = self.called(code - ENTER)?;
-                self.time = self.time.saturating_add(bytes.varint()?);
+                let passed = bytes.varint()?;
+                let call = self.shapes.called(code - ENTER, &mut bytes, dictionary)?;
+                self.time = self.time.saturating_add(passed);
                 Some(Event::Enter { time: self.time, thread, call })
             }
             CALL => {
                 let call = bytes.varint()?;
                 let passed = bytes.varint()?;
                 let took = [bytes.byte()?, bytes.byte()?, bytes.byte()?, bytes.byte()?];
-                let call = self.called(call)?;
+                let call = self.shapes.called(call, &mut bytes, dictionary)?;
                 self.time = self.time.saturating_add(passed);
                 self.returns = returned_at(self.time, took);
                 Some(Event::Enter { time: self.time, thread, call })
@@ -568,8 +647,8 @@ impl Thread {
                 None
             }
             SHAPE => {
-                let shape = self.shape(&mut bytes)?;
-                self.shapes.push(dictionary.intern(shape));
+                let (shape, open) = self.shape(&mut bytes)?;
+                self.shapes.push(shape, open, dictionary)?;
                 None
             }
             RETURN => {
@@ -584,7 +663,11 @@ impl Thread {
                 let values = match self.returned.get(written) {
                     Some(&values) => values,
                     None => {
-                        let values = dictionary.intern(self.shape(&mut Bytes { bytes: written, at: 0 })?);
+                        let (values, open) = self.shape(&mut Bytes { bytes: written, at: 0 })?;
+                        if open.is_some() {
+                            return Err("a return that leaves an address open".to_owned());
+                        }
+                        let values = dictionary.intern(values);
                         if self.returned.len() < RETURNED_MAX {
                             self.returned.insert(written.into(), values);
                         }
@@ -596,7 +679,7 @@ impl Thread {
             }
             FORGET => {
                 self.signatures.clear();
-                self.shapes.clear();
+                self.shapes = Numbered::default();
                 self.returned.clear();
                 None
             }
@@ -607,27 +690,31 @@ impl Thread {
         Ok(event)
     }
 
-    /// The shape of this number.
-    fn called(&self, number: u64) -> Result<ShapeId, String> {
-        let known = usize::try_from(number).ok().and_then(|number| self.shapes.get(number));
-        known.copied().ok_or_else(|| format!("a call of shape {number}, which was not defined"))
-    }
-
     fn signature(&self, bytes: &mut Bytes<'_>) -> Result<&Signature, String> {
         let number = bytes.varint()?;
         let known = usize::try_from(number).ok().and_then(|number| self.signatures.get(number));
         known.ok_or_else(|| format!("signature {number}, which was not defined"))
     }
 
-    fn shape(&self, bytes: &mut Bytes<'_>) -> Result<Shape, String> {
+    /// A shape, and which of its values it leaves open.
+    fn shape(&self, bytes: &mut Bytes<'_>) -> Result<(Shape, Option<usize>), String> {
         let signature = self.signature(bytes)?;
-        let values = signature.keys.iter().map(|_| bytes.value()).collect::<Result<_, _>>()?;
-        Ok(Shape {
+        let mut open = None;
+        let mut values = Vec::with_capacity(signature.keys.len());
+        for at in 0..signature.keys.len() {
+            let value = bytes.value()?;
+            if value.is_none() && open.replace(at).is_some() {
+                return Err("a call that leaves two addresses open".to_owned());
+            }
+            values.push(value.unwrap_or(Value::None));
+        }
+        let shape = Shape {
             name: Arc::clone(&signature.name),
             keys: Arc::clone(&signature.keys),
-            values,
+            values: values.into(),
             instant: signature.instant,
-        })
+        };
+        Ok((shape, open))
     }
 
     /// Over a signature's number and its values.
@@ -736,7 +823,7 @@ impl Bytes<'_> {
 
     fn skip_value(&mut self) -> Result<(), String> {
         match self.byte()? {
-            tag::NONE => {}
+            tag::NONE | tag::VARYING => {}
             tag::NUMBER | tag::SIGNED | tag::ADDRESS => {
                 self.varint()?;
             }
@@ -748,8 +835,10 @@ impl Bytes<'_> {
         Ok(())
     }
 
-    fn value(&mut self) -> Result<Value, String> {
-        Ok(match self.byte()? {
+    /// A value; none if it is left open.
+    fn value(&mut self) -> Result<Option<Value>, String> {
+        Ok(Some(match self.byte()? {
+            tag::VARYING => return Ok(None),
             tag::NONE => Value::None,
             tag::NUMBER => Value::Number(self.varint()?),
             tag::SIGNED => {
@@ -760,7 +849,7 @@ impl Bytes<'_> {
             tag::TEXT => Value::Text(self.text()?),
             tag::BYTES => Value::Bytes(self.bytes()?.into()),
             other => return Err(format!("a value of unknown kind {other}")),
-        })
+        }))
     }
 }
 

@@ -26,10 +26,24 @@ pub enum Field<'a> {
     Signed(i64),
     /// Pointers and opaque handles; only their identity within the process has a meaning.
     Address(u64),
+    /// An address that is another one at nearly every call: read as [`Value::Address`]. A call has one at most, and
+    /// not what it returns.
+    Varying(u64),
     /// Names and places in source.
     Text(&'a str),
     /// Bytes that identify something across processes: a unique id, the digest of a handle.
     Bytes(&'a [u8]),
+}
+
+impl Field<'_> {
+    /// The address that varies, if one does.
+    #[must_use]
+    #[inline(always)]
+    pub fn varying(fields: &[Field<'_>]) -> Option<u64> {
+        fields
+            .iter()
+            .find_map(|field| if let Field::Varying(address) = field { Some(*address) } else { None })
+    }
 }
 
 /// An argument that was read.

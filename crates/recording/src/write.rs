@@ -85,6 +85,8 @@ fn number(field: Field<'_>) -> u64 {
         Field::Number(number) => number ^ 2 << 56,
         Field::Signed(number) => number.cast_unsigned() ^ 3 << 56,
         Field::Address(address) => address ^ 4 << 56,
+        // Calls are the same but for this.
+        Field::Varying(_) => 7 << 56,
         Field::Text(text) => hashed(text.as_bytes()) ^ 5 << 56,
         Field::Bytes(bytes) => hashed(bytes) ^ 6 << 56,
     }
@@ -112,14 +114,14 @@ pub enum Returns {
 #[derive(Debug, Clone, Copy)]
 struct Recent {
     content: Content,
-    /// Its number; `u32::MAX` for none.
-    number: u32,
+    /// Its number, from 1; 0 for none.
+    nth: u32,
 }
 
 impl Recent {
-    const NONE: Self = Self { content: Content(0), number: u32::MAX };
-    /// How many are remembered: one for each place that a content has.
-    const MANY: usize = 256;
+    const NONE: Self = Self { content: Content(0), nth: 0 };
+    /// How many are remembered: one for each place that a content has. Libraries take turns with a thousand events.
+    const MANY: usize = 4096;
 }
 
 /// What becomes of an event.
@@ -146,7 +148,7 @@ pub struct Writer<S: Space> {
     took: Option<NonZeroUsize>,
     /// The same where it says that the call is over.
     over: Option<NonZeroUsize>,
-    recent: Box<[Recent; Recent::MANY]>,
+    recent: Box<[Recent]>,
     state: State,
     thread: u32,
     sequence: u32,
@@ -167,10 +169,10 @@ impl<S: Space> Writer<S> {
         Self {
             space,
             at: 0,
-            time: 0,
+            time: began,
             took: None,
             over: None,
-            recent: Box::new([Recent::NONE; Recent::MANY]),
+            recent: vec![Recent::NONE; Recent::MANY].into(),
             state: State::Fresh,
             thread,
             sequence: 0,
@@ -194,6 +196,9 @@ impl<S: Space> Writer<S> {
             self.timed(time, |event, passed| {
                 event.varint(ENTER + u64::from(number));
                 event.varint(passed);
+                if let Some(varying) = Field::varying(fields) {
+                    event.varint(varying);
+                }
             });
         }
     }
@@ -214,7 +219,7 @@ impl<S: Space> Writer<S> {
     ) {
         if let Some(number) = self.number(content, signature, fields) {
             if self.room(Short::BYTES, time) {
-                self.write_call(time, number, returns);
+                self.write_call(time, number, Field::varying(fields), returns);
             } else {
                 self.lost += 1;
             }
@@ -224,42 +229,54 @@ impl<S: Space> Writer<S> {
     /// As [`Writer::call_known`], if the call was made lately and there is room; nothing else is touched for it.
     /// Returns whether that was so.
     #[inline]
-    pub fn call_again(&mut self, time: u64, content: Content, returns: Returns) -> bool {
+    pub fn call_again(
+        &mut self,
+        time: u64,
+        content: Content,
+        varying: Option<u64>,
+        returns: Returns,
+    ) -> bool {
         let recent = self.recent[content.place()];
-        let again =
-            recent.content == content && recent.number != Recent::NONE.number && self.fits(Short::BYTES);
+        let again = recent.content == content && recent.nth > 0 && self.fits(Short::BYTES);
         if again {
-            self.write_call(time, recent.number, returns);
+            self.write_call(time, recent.nth - 1, varying, returns);
         }
         again
     }
 
     #[inline]
-    fn write_call(&mut self, time: u64, number: u32, returns: Returns) {
+    fn write_call(&mut self, time: u64, number: u32, varying: Option<u64>, returns: Returns) {
         let passed = time.saturating_sub(self.time);
-        if passed > LONG_MAX {
-            // Decades; the numbers below would overflow.
+        if passed.max(varying.unwrap_or(0)) > LONG_MAX {
+            // Decades, or no address: the numbers below would overflow.
             return self.lost += 1;
         }
-        let over = u128::from(returns == Returns::AtOnce);
         let ((number, number_bits), (passed_told, passed_bits)) = (long(number.into()), long(passed));
+        let head_bits = 8 + number_bits + passed_bits;
+        let all_bits = head_bits + 8 * TOOK_BYTES as u32;
+        let (varying, varying_bits) = varying.map_or((0, 0), long);
+        // Where it does not fit, its end is beyond.
         let event = u128::from(CALL)
             | u128::from(number) << 8
             | u128::from(passed_told) << (8 + number_bits)
-            | over << (8 + number_bits + passed_bits);
-        let Some(to) = self.space.extent().get_mut(self.at..self.at + 16) else { return };
+            | u128::from(returns == Returns::AtOnce) << head_bits
+            | u128::from(varying).checked_shl(all_bits).unwrap_or(0);
+        let beyond = u128::from(varying) >> (u128::BITS - all_bits);
+        let took = self.at + head_bits as usize / 8;
+        let end = self.at + (all_bits + varying_bits) as usize / 8;
+        let Some(to) = self.space.extent().get_mut(self.at..self.at + Short::BYTES) else { return };
         let (first, rest) = to.split_at_mut(8);
         let bytes = event.to_le_bytes();
-        rest.copy_from_slice(&bytes[8..]);
+        rest[..8].copy_from_slice(&bytes[8..]);
+        rest[8..].copy_from_slice(&beyond.to_le_bytes());
         compiler_fence(Ordering::Release);
         first.copy_from_slice(&bytes[..8]);
-        let length = 1 + (number_bits + passed_bits) as usize / 8 + TOOK_BYTES;
-        self.at += length;
+        self.at = end;
         self.time += passed;
-        let at = NonZeroUsize::new(self.at - TOOK_BYTES);
+        let took = NonZeroUsize::new(took);
         (self.took, self.over) = match returns {
-            Returns::Later => (at, None),
-            Returns::AtOnce => (None, at),
+            Returns::Later => (took, None),
+            Returns::AtOnce => (None, took),
         };
     }
 
@@ -388,7 +405,7 @@ impl<S: Space> Writer<S> {
     fn number(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
         (self.took, self.over) = (None, None);
         let number = self.known_or_new(content, signature, fields)?;
-        self.recent[content.place()] = Recent { content, number };
+        self.recent[content.place()] = Recent { content, nth: number + 1 };
         Some(number)
     }
 
@@ -600,7 +617,7 @@ fn short(field: Field<'_>) -> Option<(u8, u64)> {
         Field::Number(number) => Some((tag::NUMBER, number)),
         Field::Signed(number) => Some((tag::SIGNED, (number << 1 ^ number >> 63).cast_unsigned())),
         Field::Address(address) => Some((tag::ADDRESS, address)),
-        Field::None | Field::Text(_) | Field::Bytes(_) => None,
+        Field::None | Field::Varying(_) | Field::Text(_) | Field::Bytes(_) => None,
     }
 }
 
@@ -613,6 +630,7 @@ fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
     let (tag, content) = match field {
         Field::Text(text) => (tag::TEXT, text.as_bytes()),
         Field::Bytes(bytes) => (tag::BYTES, bytes),
+        Field::Varying(_) => return bytes.push(tag::VARYING),
         Field::None | Field::Number(_) | Field::Signed(_) | Field::Address(_) => {
             return bytes.push(tag::NONE);
         }
@@ -648,6 +666,8 @@ mod tests {
 
     const REDUCE: Signature =
         Signature { name: "ncclAllReduce", keys: &["comm", "count", "place"], instant: false };
+    const EVENT: Signature =
+        Signature { name: "cudaEventRecord", keys: &["stream", "event"], instant: false };
     const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 
     fn file(name: &str, calls: u64) -> std::path::PathBuf {
@@ -721,12 +741,53 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_address_that_varies_is_read_as_an_argument() {
+        let mut writer =
+            Writer::new(Sequence::new(encode_header(&Header::default()).expect("short")), 0, 1000);
+        let address = |call: u64| call * 0x0001_2345_6789 % LONG_MAX;
+        for call in 0..20_000 {
+            let fields = [Field::Address(call % 3), Field::Varying(address(call))];
+            let (content, time) = (Content::of(&EVENT, &fields), 1000 + call * 1000);
+            if !writer.call_again(time, content, Field::varying(&fields), Returns::AtOnce) {
+                writer.call_known(time, content, &EVENT, &fields, Returns::AtOnce);
+            }
+            if call % 7 == 0 {
+                writer.leave_after_all(time + 400, &FAILED, &[Field::Signed(-5)]);
+            }
+        }
+        assert_eq!(writer.shapes.len(), 3);
+        writer.finish();
+        writer.call(0, &REDUCE, &[Field::None; 3]);
+        let bytes = writer.into_space().end().expect("memory takes everything");
+        let path = std::env::temp_dir().join(format!("rankcheck-recording-varying-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
+        let (process, events) = events(&path).expect("a whole file");
+        std::fs::remove_file(&path).expect("it was written");
+        let mut events = events.into_iter();
+        for call in 0..20_000 {
+            let (
+                Some(Event::Enter { time, call: shape, .. }),
+                Some(Event::Return { time: back, values, .. }),
+            ) = (events.next(), events.next())
+            else {
+                panic!("call {call} was entered and returned")
+            };
+            let (took, failed) = if call % 7 == 0 { (400, true) } else { (0, false) };
+            assert_eq!((time, back, values.is_some()), (call * 1000, call * 1000 + took, failed));
+            let shape = process.shape(shape);
+            assert_eq!(shape.get("stream"), Some(&Value::Address(call % 3)));
+            assert_eq!(shape.get("event"), Some(&Value::Address(address(call))));
+        }
+        assert_eq!(events.next(), None);
+    }
+
     /// Adds a thread that calls every so many nanoseconds, now and then with another call inside.
     fn with_thread(bytes: Vec<u8>, thread: u32, every: u64) -> Vec<u8> {
         let mut writer = Writer::new(Sequence::new(bytes), thread, 0);
         for call in 0..60_000_u64 {
             let (time, took) = (call * every, 1 + call % 90 * every / 60);
-            let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::None];
+            let fields = [Field::Varying(call % 5000), Field::Number(call % 30), Field::None];
             writer.call(time, &REDUCE, &fields);
             if call % 11 == 0 {
                 writer.call(time + 1, &REDUCE, &fields);

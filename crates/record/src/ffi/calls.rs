@@ -126,6 +126,15 @@ impl Kept for Address {
     }
 }
 
+/// A handle of which a program has a new one for nearly every call.
+pub(super) struct Varying<T>(pub(super) *mut T);
+
+impl<T> Kept for Varying<T> {
+    fn field(&self) -> Field<'_> {
+        Field::Varying(self.0.addr() as u64)
+    }
+}
+
 impl<const N: usize> Kept for [u8; N] {
     fn field(&self) -> Field<'_> {
         Field::Bytes(self)

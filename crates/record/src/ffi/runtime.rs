@@ -5,7 +5,9 @@
 use libc::{c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
-use super::calls::{self, Call, Kept, Manner, at, calls, digest_at, manner, recorded_name, returned};
+use super::calls::{
+    self, Call, Kept, Manner, Varying, at, calls, digest_at, manner, recorded_name, returned,
+};
 use super::find::Library;
 use crate::recorder::{self, Asked, Called, Returned, Where};
 
@@ -36,9 +38,9 @@ pub(crate) struct LaunchConfig {
 pub(crate) struct IpcHandle([u8; 64]);
 
 /// The event, of which nothing is known from now on.
-fn works(event: Pointer) -> Pointer {
+fn works(event: Pointer) -> Varying<c_void> {
     recorder::works(event.addr() as u64);
-    event
+    Varying(event)
 }
 
 calls! {
@@ -58,13 +60,13 @@ calls! {
     @Stream fn cudaStreamQuery(stream: Pointer) [stream = stream];
     fn cudaDeviceSynchronize() [];
     // Of an event that is made, its destruction says enough: until then the address is this one's.
-    @AtOnce fn cudaEventDestroy(event: Pointer) [event = event];
-    fn cudaEventSynchronize(event: Pointer) [event = event];
-    @Event fn cudaEventQuery(event: Pointer) [event = event];
+    @AtOnce fn cudaEventDestroy(event: Pointer) [event = Varying(event)];
+    fn cudaEventSynchronize(event: Pointer) [event = Varying(event)];
+    @Event fn cudaEventQuery(event: Pointer) [event = Varying(event)];
     @AtOnce fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
     @AtOnce fn cudaEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
         [event = works(event), stream = stream];
-    @AtOnce fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32) [stream = stream, event = event];
+    @AtOnce fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32) [stream = stream, event = Varying(event)];
     fn cudaMemcpy(to: Pointer, from: *const c_void, bytes: usize, kind: c_int)
         [to = to, from = from, bytes = bytes, kind = kind];
     fn cudaMemcpyAsync(to: Pointer, from: *const c_void, bytes: usize, kind: c_int, stream: Pointer)

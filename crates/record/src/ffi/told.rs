@@ -106,7 +106,7 @@ pub(crate) unsafe extern "C" fn rankcheck_record_define(text: *const c_char, len
             Value::Plain(Field::None) => Field::None,
             Value::Plain(Field::Number(number)) => Field::Number(number),
             Value::Plain(Field::Signed(number)) => Field::Signed(number),
-            Value::Plain(Field::Address(address)) => Field::Address(address),
+            Value::Plain(Field::Address(address) | Field::Varying(address)) => Field::Address(address),
             Value::Bytes(bytes) => Field::Bytes(bytes.leak()),
         });
         recorder::told(name, &keys, fields.collect())
