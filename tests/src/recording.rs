@@ -335,6 +335,23 @@ impl Process {
         self.call(signature, &fields);
     }
 
+    /// `ncclReduce` of f32: send, recv, and the root.
+    pub fn reduce(&mut self, comm: u64, (send, recv): (u64, u64), count: u64, (root, stream): (u64, u64)) {
+        let signature =
+            signature!("ncclReduce", "send", "recv", "count", "dtype", "op", "root", "comm", "stream");
+        let fields = [
+            Field::Address(send),
+            Field::Address(recv),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Number(0),
+            Field::Number(root),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.call(signature, &fields);
+    }
+
     fn transfer(
         &mut self,
         signature: &Signature,

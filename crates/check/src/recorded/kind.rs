@@ -27,8 +27,6 @@ pub(super) enum Kind {
     Collect,
     /// A collective that NCCL does as sends and receives.
     Exchange,
-    /// A collective that is not judged.
-    Reduce,
     /// Memory appears.
     Allocate,
     /// Memory goes.
@@ -82,9 +80,10 @@ impl Kind {
             "ncclGroupEnd" => Self::GroupEnd,
             "ncclSend" => Self::Send,
             "ncclRecv" => Self::Receive,
-            "ncclAllReduce" | "ncclReduceScatter" | "ncclAllGather" | "ncclBroadcast" => Self::Collect,
+            "ncclAllReduce" | "ncclReduceScatter" | "ncclAllGather" | "ncclBroadcast" | "ncclReduce" => {
+                Self::Collect
+            }
             "ncclAlltoAll" | "ncclGather" | "ncclScatter" => Self::Exchange,
-            "ncclReduce" => Self::Reduce,
             "ncclMemAlloc" | "cudaMalloc" | "cudaMallocAsync" => Self::Allocate,
             "ncclMemFree" | "cudaFree" | "cudaFreeAsync" => Self::Free,
             "cuMemMap" => Self::Map,

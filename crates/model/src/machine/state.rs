@@ -79,9 +79,10 @@ impl Connection {
     pub(crate) fn of(kind: CollectiveKind) -> Self {
         match kind {
             CollectiveKind::AllReduce => Self::AllReduce,
-            CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::Broadcast { .. } => {
-                Self::Ring
-            }
+            CollectiveKind::AllGather
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::Broadcast { .. }
+            | CollectiveKind::Reduce { .. } => Self::Ring,
         }
     }
 }

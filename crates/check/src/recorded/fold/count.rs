@@ -162,7 +162,7 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let noted = |thing: Thing| of_call("address").map(|made| Effect::Makes(thing, made));
     let ended = |thing: Thing, key: &str| of_call(key).map(|ended| Effect::Ends(thing, ended));
     match Kind::of(&call.name) {
-        Kind::Collect | Kind::Exchange | Kind::Reduce => of_call("comm").map(Effect::Meets),
+        Kind::Collect | Kind::Exchange => of_call("comm").map(Effect::Meets),
         Kind::Send => Some(Effect::Sends { comm: of_call("comm")?, peer: of_call("peer")? }),
         Kind::Receive => Some(Effect::Receives { comm: of_call("comm")?, peer: of_call("peer")? }),
         Kind::Register => {

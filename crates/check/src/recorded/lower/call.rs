@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, Declared, MemoryKind, Operand, Rank, Resources, Transfer, Verb, Way,
-    WindowFlags,
+    Collective, CollectiveKind, Counting, Declared, MemoryKind, Operand, Rank, Resources, Transfer, Verb,
+    Way, WindowFlags,
 };
 use rankcheck_recording::{Shape, ShapeId, Value};
 
@@ -47,7 +47,7 @@ impl Lowering<'_> {
             | Kind::SegmentFree
             | Kind::Store
             | Kind::Python => Vec::new(),
-            Kind::Reduce | Kind::Kernel | Kind::Unknown => self.unjudged(&call.name),
+            Kind::Kernel | Kind::Unknown => self.unjudged(&call.name),
             Kind::Init | Kind::Shrink => {
                 let not_blocking = call.get("blocking").and_then(Value::number) == Some(0);
                 self.init(call, given("comm"), not_blocking, origin)
@@ -207,24 +207,35 @@ impl Lowering<'_> {
             "ncclAllReduce" => CollectiveKind::AllReduce,
             "ncclReduceScatter" => CollectiveKind::ReduceScatter,
             "ncclAllGather" => CollectiveKind::AllGather,
-            _ => {
-                let root = self.position(comm, number(call, "root"));
-                CollectiveKind::Broadcast { root: root.unwrap_or(u32::MAX) }
+            rooted => {
+                // A root that was not recorded is nobody's number.
+                let root = self.position(comm, number(call, "root")).unwrap_or(u32::MAX);
+                match rooted {
+                    "ncclReduce" => CollectiveKind::Reduce { root },
+                    _ => CollectiveKind::Broadcast { root },
+                }
             }
         };
         let (count, ranks) = (number(call, "count"), self.orders[comm.0 as usize].len() as u64);
         let part = count.saturating_mul(dtype.len_bytes());
         let all = part.saturating_mul(ranks);
         let (needs_send, needs_recv) = match kind {
-            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } => (part, part),
+            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => {
+                (part, part)
+            }
             CollectiveKind::AllGather => (part, all),
             CollectiveKind::ReduceScatter => (all, part),
         };
         let (from, to) = (number(call, "send"), number(call, "recv"));
+        // What does not count on this rank is not looked at: it may be null, or no memory at all.
+        let me = self.orders[comm.0 as usize].iter().position(|rank| *rank == self.member.rank);
+        let (from, to) = match kind.counting(|root| me == Some(root as usize)) {
+            Counting::Both => (from, to),
+            Counting::Send => (from, from),
+            Counting::Recv => (to, to),
+        };
         let recv = self.buffer(to, needs_recv, origin);
-        // The send buffer of a broadcast counts on its root alone.
-        let broadcasts = matches!(kind, CollectiveKind::Broadcast { .. });
-        let send = match broadcasts || from == to && needs_send == needs_recv {
+        let send = match from == to && needs_send == needs_recv {
             true => recv.clone(),
             false => self.buffer(from, needs_send, origin),
         };
