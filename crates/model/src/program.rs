@@ -1183,6 +1183,19 @@ pub enum Symmetry {
     Distinct,
 }
 
+/// When memory was freed that another rank opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freed {
+    /// The program orders ranks, so its clocks say.
+    AsOrdered,
+    /// Before it was opened.
+    BeforeOpened,
+    /// While it was open.
+    WhileOpen,
+    /// After it was closed, or never, as far as anybody knows.
+    AfterClosed,
+}
+
 /// Where a program comes from: Starlark, Rust closures, a recorded run.
 ///
 /// Must be pure: equal arguments give equal stretches, and a longer list of answers extends what a shorter
@@ -1211,6 +1224,18 @@ pub trait Source: Send + Sync {
     fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
         let _ = (of, before);
         0
+    }
+
+    /// Whether ranks are also ordered by what is not in the program, as those of a recorded run are. What nothing
+    /// in the program orders may be ordered then, so accesses of two ranks to one memory do not race.
+    fn hides_order(&self) -> bool {
+        false
+    }
+
+    /// When the memory was freed that the operation at a place opened. A program that hides order says so.
+    fn freed(&self, open: PlaceId) -> Freed {
+        let _ = open;
+        Freed::AsOrdered
     }
 
     /// Whether some rank may come by a [`Verb::Overlap`]. The answer is one for the whole program.

@@ -46,6 +46,10 @@ pub(super) enum Kind {
     Instantiate,
     GraphLaunch,
     GraphDestroy,
+    /// Memory is lent to other processes, or theirs is opened.
+    IpcExport,
+    IpcOpen,
+    IpcClose,
     /// It is counted as not judged.
     Kernel,
     /// Nothing follows from it.
@@ -109,6 +113,9 @@ impl Kind {
             "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" => Self::Instantiate,
             "cudaGraphLaunch" => Self::GraphLaunch,
             "cudaGraphExecDestroy" | "cudaGraphDestroy" => Self::GraphDestroy,
+            "cudaIpcGetMemHandle" => Self::IpcExport,
+            "cudaIpcOpenMemHandle" => Self::IpcOpen,
+            "cudaIpcCloseMemHandle" => Self::IpcClose,
             "cudaLaunchKernel" | "cudaLaunchKernelExC" | "cuLaunchKernel" | "cuLaunchKernelEx" => {
                 Self::Kernel
             }

@@ -855,7 +855,7 @@ impl Machine {
                     // Old pages that a stale window still reaches belong to nobody who could race for them. A
                     // release that nothing orders before the kernel is a use of freed memory in either order.
                     let clock = &state.ranks[p.rank.at()].streams[p.stream].1.clock;
-                    if whole.released.is_some_and(|(actor, epoch)| clock.after(actor, epoch)) {
+                    if whole.released.as_ref().is_some_and(|released| released.before(clock)) {
                         continue;
                     }
                     let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };

@@ -151,7 +151,8 @@ fn effect(tape: &Tape, word: Word) -> Effect {
 /// `None` if the call is not known, or lacks something that it should have.
 ///
 /// Streams and communicators that come and go are left to doubt: that one iteration is ordered before the
-/// next rests on the streams that both work on.
+/// next rests on the streams that both work on. So are exports and opens of memory, which no count of both sides
+/// brings together.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let of_call = |key: &str| call.get(key).and_then(Value::number);
     let made = |thing: Thing, key: &str| match result.and_then(|result| result.get(key)) {
@@ -200,6 +201,9 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
         | Kind::Unmap
         | Kind::Stream
         | Kind::GraphDestroy
+        | Kind::IpcExport
+        | Kind::IpcOpen
+        | Kind::IpcClose
         | Kind::Handle
         | Kind::Store
         | Kind::Unknown => None,

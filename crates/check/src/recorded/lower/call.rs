@@ -89,6 +89,12 @@ impl Lowering<'_> {
                 Vec::new()
             }
             Kind::Free | Kind::Unmap => self.free(call, origin),
+            Kind::IpcExport => self.export(number(call, "address"), origin),
+            Kind::IpcOpen => match given("address") {
+                Some(address) => self.open(address, origin),
+                None => Vec::new(),
+            },
+            Kind::IpcClose => self.close(number(call, "address"), origin),
             Kind::Query
             | Kind::Stream
             | Kind::EventDestroy
@@ -336,6 +342,44 @@ impl Lowering<'_> {
         self.cache.clear();
         match self.memory.free(number(call, "address")) {
             Some(region) => one(Verb::Free { buffer: region.operand.clone(), after: None }, origin),
+            None => Vec::new(),
+        }
+    }
+
+    /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there
+    /// before somebody opens it.
+    fn export(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+        let Some(name) = self.member.shared.exports.get(&u64::from(origin.number)) else {
+            return Vec::new();
+        };
+        let key = self.names.token(name);
+        let buffer = match self.memory.find(address, 0) {
+            Place::In(buffer, ..) => buffer,
+            Place::Unknown => self.unseen(origin),
+        };
+        let value = self.write(Item { verb: Verb::IpcExport { buffer }, origin, bind: Bind::Nothing });
+        one(Verb::StoreSet { key, value }, origin)
+    }
+
+    /// Memory of another process is opened at an address, all of it.
+    fn open(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+        let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
+            return self.unjudged("handles of memory that was not recorded");
+        };
+        self.cache.clear();
+        let key = self.names.token(&opened.handle);
+        let handle = self.write(Item { verb: Verb::StoreGet { key }, origin, bind: Bind::Nothing });
+        let mapping = self.write(Item { verb: Verb::IpcOpen { handle }, origin, bind: Bind::Nothing });
+        self.program.freed.insert(self.program.last_place(), opened.freed);
+        self.memory.map(address, opened.len_bytes, mapping);
+        Vec::new()
+    }
+
+    /// A mapping is closed; of one that was opened several times, one open of it.
+    fn close(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+        self.cache.clear();
+        match self.memory.mapping(address) {
+            Some(mapping) => one(Verb::IpcClose { mapping }, origin),
             None => Vec::new(),
         }
     }
