@@ -182,6 +182,15 @@ fn opens_of_one_handle_are_counted() {
     holds(lending(twice, uses(1)), "lent-twice");
     let words = ["rank 1 uses its mapping of allocation 0", "peer.py:7", "peer.py:6"];
     fails(lending(twice, uses(2)), "lent-closed", "IPC-4", &words);
+    let closes = |times: u32| {
+        move |process: &mut Process| {
+            let mapping = process.open(X, BYTES);
+            process.open_at(X, mapping);
+            (0..times).for_each(|_| process.close(mapping));
+        }
+    };
+    holds(lending(frees_at(3), closes(2)), "lent-all-closed");
+    fails(lending(frees_at(3), closes(1)), "lent-one-open", "IPC-3", &["rank 0 frees", "rank 1 has it open"]);
 }
 
 #[test]
