@@ -365,6 +365,12 @@ impl Builder {
                     if r == rank && q % 2 == 0 {
                         call.kind = CollectiveKind::Broadcast { root: 0 };
                     }
+                    if q % 4 == 3 {
+                        // Out of place on the root; what the others give for an output does not matter.
+                        call.kind = CollectiveKind::Reduce { root: 0 };
+                        let output = &self.b[r as usize];
+                        call.recv = if r == 0 || s % 2 == 0 { output.clone() } else { Operand::Null };
+                    }
                     self.script.push(r, 0, Verb::Collect(Arc::new(call)));
                 }
             }
@@ -574,13 +580,13 @@ impl Builder {
         for r in 0..self.ranks {
             let at = r as usize;
             let bent = r == rank;
-            if bent && q % 7 == 1 {
+            if bent && q % 9 == 1 {
                 continue;
             }
-            let x = if bent && q % 7 == 2 { self.b[at].clone() } else { self.a[at].clone() };
+            let x = if bent && q % 9 == 2 { self.b[at].clone() } else { self.a[at].clone() };
             let count = if s.is_multiple_of(3) { 1024 } else { 1 << 20 };
             let mut call = self.reduce(&self.comms[at].clone(), &x, count, "default");
-            match q % 7 {
+            match q % 9 {
                 3 if bent => call.count /= 2,
                 4 if bent => call.dtype = Dtype::I32,
                 5 if bent => call.kind = CollectiveKind::Broadcast { root: 0 },
@@ -589,6 +595,8 @@ impl Builder {
                     call.count /= 4;
                     call.recv = self.b[at].clone();
                 }
+                7 => call.kind = CollectiveKind::Reduce { root: u32::from(bent) },
+                8 => call.kind = CollectiveKind::Reduce { root: 1 },
                 _ => {}
             }
             self.script.push(r, 0, Verb::Collect(Arc::new(call)));

@@ -261,6 +261,70 @@ impl Process {
         self.call(signature!("ncclMemFree", "address"), &[Field::Address(address)]);
     }
 
+    /// An address for so many bytes at which nothing was yet.
+    fn room(&mut self, bytes: u64) -> u64 {
+        let address = self.handles.next_multiple_of(2 << 20);
+        self.handles = address + bytes.next_multiple_of(2 << 20);
+        address
+    }
+
+    /// `cudaMalloc` returns this address.
+    pub fn malloc_at(&mut self, bytes: u64, address: u64) -> u64 {
+        self.enter(signature!("cudaMalloc", "bytes"), &[Field::Number(bytes)]);
+        self.leave_with(signature!("cudaMalloc", "address"), address);
+        address
+    }
+
+    /// `cudaMalloc`.
+    pub fn malloc(&mut self, bytes: u64) -> u64 {
+        let address = self.room(bytes);
+        self.malloc_at(bytes, address)
+    }
+
+    /// `cudaFree`.
+    pub fn cuda_free(&mut self, address: u64) {
+        self.call(signature!("cudaFree", "address"), &[Field::Address(address)]);
+    }
+
+    /// `cudaIpcGetMemHandle` gives a handle of this digest.
+    pub fn export(&mut self, address: u64, digest: u8) {
+        self.enter(signature!("cudaIpcGetMemHandle", "address"), &[Field::Address(address)]);
+        let time = self.tick();
+        let signature = signature!("cudaIpcGetMemHandle", "handle");
+        self.writer().leave_with(time, signature, &[Field::Bytes(&[digest; 16])]);
+    }
+
+    /// `cudaIpcOpenMemHandle` of this digest returns this address.
+    pub fn open_at(&mut self, digest: u8, address: u64) -> u64 {
+        self.enter(signature!("cudaIpcOpenMemHandle", "handle"), &[Field::Bytes(&[digest; 16])]);
+        self.leave_with(signature!("cudaIpcOpenMemHandle", "address"), address);
+        address
+    }
+
+    /// `cudaIpcOpenMemHandle` of this digest, of memory of so many bytes.
+    pub fn open(&mut self, digest: u8, bytes: u64) -> u64 {
+        let address = self.room(bytes);
+        self.open_at(digest, address)
+    }
+
+    /// `cudaIpcCloseMemHandle`.
+    pub fn close(&mut self, address: u64) {
+        self.call(signature!("cudaIpcCloseMemHandle", "address"), &[Field::Address(address)]);
+    }
+
+    /// `cudaMemcpyAsync` on a device: to, from, bytes.
+    pub fn copy(&mut self, to: u64, from: u64, bytes: u64, stream: u64) {
+        let signature = signature!("cudaMemcpyAsync", "to", "from", "bytes", "kind", "stream");
+        let fields = [
+            Field::Address(to),
+            Field::Address(from),
+            Field::Number(bytes),
+            Field::Number(3),
+            Field::Address(stream),
+        ];
+        self.call(signature, &fields);
+    }
+
     /// Enters `ncclCommWindowRegister`.
     pub fn enter_register(&mut self, comm: u64, address: u64, bytes: u64) {
         let signature = signature!("ncclCommWindowRegister", "comm", "address", "bytes", "flags");
@@ -329,6 +393,23 @@ impl Process {
             Field::Address(recv),
             Field::Number(count),
             Field::Number(F32),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.call(signature, &fields);
+    }
+
+    /// `ncclReduce` of f32: send, recv, and the root.
+    pub fn reduce(&mut self, comm: u64, (send, recv): (u64, u64), count: u64, (root, stream): (u64, u64)) {
+        let signature =
+            signature!("ncclReduce", "send", "recv", "count", "dtype", "op", "root", "comm", "stream");
+        let fields = [
+            Field::Address(send),
+            Field::Address(recv),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Number(0),
+            Field::Number(root),
             Field::Address(comm),
             Field::Address(stream),
         ];

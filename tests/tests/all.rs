@@ -19,6 +19,7 @@ mod recorded;
 mod recorder;
 mod recordings;
 mod runs;
+mod shared;
 mod specs;
 mod tidy;
 mod worlds;

@@ -118,6 +118,19 @@ fn a_misregistration_is_predicted_in_every_element() {
 }
 
 #[test]
+fn a_reduce_gives_the_sum_to_its_root_alone() {
+    let predictions = predictions_of("specs/rules/collective.star", "COLL-3 kept, root", 2, Comms::Fresh);
+    let held = |rank: usize, name: &str| {
+        let buffers = &predictions.runs[0].endings[rank].held;
+        let buffer = buffers.iter().find(|buffer| &*buffer.name == name).expect("it is held");
+        buffer.numbers.as_ref().expect("sums are exact")[0].shares.clone()
+    };
+    let sum: f64 = [0, 1].iter().map(|rank| held(*rank, "x")[0]).sum();
+    assert_eq!(held(0, "y"), [sum]);
+    assert_ne!(held(1, "y"), [sum], "the output of another rank stays as it was");
+}
+
+#[test]
 fn an_error_that_did_not_come_is_a_difference_at_its_call() {
     let predictions = window("WIN-3 broken");
     differs(

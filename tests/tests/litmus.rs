@@ -191,6 +191,31 @@ fn the_root_of_a_broadcast_may_run_ahead() {
     decides(s, Config::new(2), &["finishes STORE-2"], 4);
 }
 
+/// Nothing tells the others of a reduce that its root has come: the later of two writes may overtake it.
+#[test]
+fn the_others_of_a_reduce_may_run_ahead() {
+    let mut s = Script::new(2);
+    let (name, x, key, stream) = (s.name("tp"), s.name("x"), s.name("k"), s.name("default"));
+    s.push(1, 0, Verb::StoreSet { key, value: Operand::Int(0) });
+    for r in 0..2 {
+        let comm = s.push(r, 0, Verb::CommInit { name, members: all(2), children: Resources::Own });
+        let buffer = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        if r == 0 {
+            let got = s.push(0, 0, Verb::StoreGet { key });
+            let code = s.name("saw the second");
+            s.ask(0, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+        }
+        let Verb::Collect(mut call) = all_reduce(&s, comm, buffer, 1 << 20) else {
+            unreachable!("a collective")
+        };
+        Arc::make_mut(&mut call).kind = CollectiveKind::Reduce { root: 0 };
+        s.push(r, 0, Verb::Collect(call));
+        s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+    }
+    s.push(1, 0, Verb::StoreSet { key, value: Operand::Int(1) });
+    decides(s, Config::new(2), &["finishes STORE-2"], 4);
+}
+
 #[test]
 fn a_block_reused_on_another_stream_races_with_the_kernel() {
     let mut s = Script::new(1);

@@ -86,6 +86,34 @@ fn collectives_in_one_order_with_one_count() {
 }
 
 #[test]
+fn a_reduce_has_one_root_and_writes_there_alone() {
+    let run = |roots: [u64; 2], beside: u32| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let (comm, buffer, stream) = set_up(process, rank, 2);
+            let side = (process.init(2, rank, 2), process.stream());
+            let output = process.alloc(4 * MIB);
+            // Only the root has to have an output; what others give is no memory at all.
+            let recv = if roots[rank as usize] == u64::from(rank) { output } else { 0 };
+            process.from("step.py:3", |p| {
+                p.reduce(comm, (buffer, recv), 1024, (roots[rank as usize], stream));
+            });
+            // On another stream: who reads meanwhile what the reduce only reads is in nobody's way.
+            let used = if rank == beside { output } else { buffer };
+            process.from("step.py:5", |p| p.all_gather(side.0, (used, output + MIB), 1024, side.1));
+            process.synchronize(stream);
+            process.synchronize(side.1);
+        });
+        run.exit();
+        run
+    };
+    holds(run([0, 0], 1), "reduce");
+    let words = ["rank 0", "rank 1", "step.py:3", "to its rank 0", "to its rank 1"];
+    fails(run([0, 1], 1), "reduce-roots", "COLL-3", &words);
+    fails(run([0, 0], 0), "reduce-race", "MEM-2", &["rank 0", "step.py:3", "step.py:5"]);
+}
+
+#[test]
 fn segments_are_registered_in_one_order() {
     let run = |orders: [[usize; 2]; 2]| {
         let mut run = Run::new(2);

@@ -1,6 +1,7 @@
 //! Recorded runs: what the processes of a real run called, judged by the same rules as a spec.
 //!
-//! Reading order: [`world`] (which process is which rank, which communicator is which), [`tape`]
+//! Reading order: [`world`] (which process is which rank, which communicator is which), [`ipc`] (which memory of
+//! another process one has open), [`tape`]
 //! (the calls of one process in a row), [`fold`] (iterations that repeat are judged once), [`lower`] (calls
 //! become operations of the model), [`judge`] (what they break), [`divergence`] (where ranks part), [`report`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
@@ -9,6 +10,7 @@ pub mod divergence;
 pub mod fold;
 pub mod follow;
 pub mod gaps;
+pub mod ipc;
 pub mod judge;
 mod kind;
 pub mod lower;

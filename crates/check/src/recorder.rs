@@ -175,9 +175,12 @@ fn names_ranks(verb: &Verb, ranks: u32) -> bool {
     {
         return !world(members);
     }
-    // A broadcast has a root; a gather and a scatter give each rank the place of its number in a buffer.
+    // A broadcast and a reduce have a root; a gather and a scatter give each rank the place of its number in a buffer.
     let numbered = |kind| match kind {
-        CollectiveKind::Broadcast { .. } | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => true,
+        CollectiveKind::Broadcast { .. }
+        | CollectiveKind::Reduce { .. }
+        | CollectiveKind::AllGather
+        | CollectiveKind::ReduceScatter => true,
         CollectiveKind::AllReduce => false,
     };
     // Memory of another rank is memory of one of them.

@@ -188,14 +188,13 @@ impl Platform {
     /// `sym_kernels.cc:511-641`; the switch points are the cost model's, for Hopper without multicast.
     #[must_use]
     pub fn kernel_path(self, call: &PathQuery) -> KernelPath {
-        let reduces = matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
         let averages = call.op == ReduceOp::Avg && self == Self::V2_30_7;
         let reducible = (call.op == ReduceOp::Sum || averages)
             && matches!(call.dtype, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::Fp8);
         let candidate = match call.kind {
             CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => reducible,
             CollectiveKind::AllGather => true,
-            CollectiveKind::Broadcast { .. } => false,
+            CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => false,
         };
         let both = call.send_registered && call.recv_registered;
         let registered = match self {
@@ -204,17 +203,13 @@ impl Platform {
                 CollectiveKind::AllReduce => both,
                 CollectiveKind::AllGather => call.recv_registered,
                 CollectiveKind::ReduceScatter => call.send_registered,
-                CollectiveKind::Broadcast { .. } => false,
+                CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => false,
             },
         };
         if !candidate || !registered || call.ranks < 2 {
             return KernelPath::Ordinary;
         }
-        let kib = if reduces && matches!(call.kind, CollectiveKind::AllReduce) {
-            [70, 47, 35, 17]
-        } else {
-            [66, 46, 35, 18]
-        };
+        let kib = if call.kind == CollectiveKind::AllReduce { [70, 47, 35, 17] } else { [66, 46, 35, 18] };
         let limit_kib = match call.ranks {
             2 => kib[0],
             3 => kib[1],

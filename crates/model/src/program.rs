@@ -204,6 +204,12 @@ pub enum CollectiveKind {
         /// Communicator rank of the sender.
         root: u32,
     },
+    /// The root gets the reduction of all, and nobody else gets anything. The root is a position in the
+    /// communicator.
+    Reduce {
+        /// Communicator rank of the receiver.
+        root: u32,
+    },
 }
 
 impl CollectiveKind {
@@ -215,8 +221,53 @@ impl CollectiveKind {
             Self::AllGather => "all_gather",
             Self::ReduceScatter => "reduce_scatter",
             Self::Broadcast { .. } => "broadcast",
+            Self::Reduce { .. } => "reduce",
         }
     }
+
+    /// Whether what ranks send is reduced.
+    #[must_use]
+    pub fn reduces(self) -> bool {
+        match self {
+            Self::AllReduce | Self::ReduceScatter | Self::Reduce { .. } => true,
+            Self::AllGather | Self::Broadcast { .. } => false,
+        }
+    }
+
+    /// Which buffers of a call count on the member that makes it, given whether it is the root (`argcheck.cc`).
+    #[must_use]
+    pub fn counting(self, is_root: impl Fn(u32) -> bool) -> Counting {
+        match self {
+            Self::Broadcast { root } if !is_root(root) => Counting::Recv,
+            Self::Reduce { root } if !is_root(root) => Counting::Send,
+            Self::AllReduce
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::Broadcast { .. }
+            | Self::Reduce { .. } => Counting::Both,
+        }
+    }
+
+    /// The way to or from the root in words, with a space before them; empty without a root.
+    #[must_use]
+    pub fn way(self) -> String {
+        match self {
+            Self::Broadcast { root } => format!(" from its rank {root}"),
+            Self::Reduce { root } => format!(" to its rank {root}"),
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter => String::new(),
+        }
+    }
+}
+
+/// Which buffers of a collective count on a rank. What the others are does not matter: they may be null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    /// Input and output.
+    Both,
+    /// The input.
+    Send,
+    /// The output.
+    Recv,
 }
 
 /// One rank's call of a collective.
@@ -226,9 +277,9 @@ pub struct Collective {
     pub kind: CollectiveKind,
     /// The communicator.
     pub comm: Operand,
-    /// Input buffer.
+    /// Input buffer. Of a broadcast it counts on the root alone.
     pub send: Operand,
-    /// Output buffer; equal to `send` for in-place calls.
+    /// Output buffer; equal to `send` for in-place calls. Of a reduce it counts on the root alone.
     pub recv: Operand,
     /// Elements (of one rank's part for all_gather and reduce_scatter).
     pub count: u64,
@@ -1132,6 +1183,19 @@ pub enum Symmetry {
     Distinct,
 }
 
+/// When memory was freed that another rank opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Freed {
+    /// The program orders ranks, so its clocks say.
+    AsOrdered,
+    /// Before it was opened.
+    BeforeOpened,
+    /// While it was open.
+    WhileOpen,
+    /// After it was closed, or never, as far as anybody knows.
+    AfterClosed,
+}
+
 /// Where a program comes from: Starlark, Rust closures, a recorded run.
 ///
 /// Must be pure: equal arguments give equal stretches, and a longer list of answers extends what a shorter
@@ -1160,6 +1224,18 @@ pub trait Source: Send + Sync {
     fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
         let _ = (of, before);
         0
+    }
+
+    /// Whether ranks are also ordered by what is not in the program, as those of a recorded run are. What nothing
+    /// in the program orders may be ordered then, so accesses of two ranks to one memory do not race.
+    fn hides_order(&self) -> bool {
+        false
+    }
+
+    /// When the memory was freed that the operation at a place opened. A program that hides order says so.
+    fn freed(&self, open: PlaceId) -> Freed {
+        let _ = open;
+        Freed::AsOrdered
     }
 
     /// Whether some rank may come by a [`Verb::Overlap`]. The answer is one for the whole program.

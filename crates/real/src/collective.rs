@@ -84,6 +84,20 @@ pub fn broadcast(
     launch(comm, buffers, elements, Kind::Broadcast(position(root)), stream)
 }
 
+/// `ncclReduce`; the root is a position in the communicator. The output is written on the root alone.
+///
+/// # Errors
+/// [`Error::Nccl`], also when there is no such member.
+pub fn reduce(
+    comm: &Comm,
+    buffers: &Buffers,
+    elements: Elements,
+    (root, op): (u32, ReduceOp),
+    stream: &Stream,
+) -> Result<(), Error> {
+    launch(comm, buffers, elements, Kind::Reduce(red_op(op), position(root)), stream)
+}
+
 /// Any of the collectives.
 ///
 /// # Errors
@@ -100,6 +114,7 @@ pub fn collective(
         CollectiveKind::AllGather => all_gather(comm, buffers, elements, stream),
         CollectiveKind::ReduceScatter => reduce_scatter(comm, buffers, elements, op, stream),
         CollectiveKind::Broadcast { root } => broadcast(comm, buffers, elements, root, stream),
+        CollectiveKind::Reduce { root } => reduce(comm, buffers, elements, (root, op), stream),
     }
 }
 

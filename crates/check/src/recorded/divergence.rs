@@ -35,10 +35,7 @@ impl fmt::Display for Act {
                 if let Some(op) = op {
                     write!(f, " ({})", op.name())?;
                 }
-                if let CollectiveKind::Broadcast { root } = kind {
-                    write!(f, " from its rank {root}")?;
-                }
-                Ok(())
+                f.write_str(&kind.way())
             }
             Self::Register(WindowFlags::Default) => f.write_str("a registration"),
             Self::Register(WindowFlags::CollSymmetric) => f.write_str("a symmetric registration"),
@@ -123,9 +120,8 @@ impl Walk<'_> {
                     continue;
                 }
                 Verb::Collect(call) => {
-                    let reduces =
-                        matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
-                    (&call.comm, Act::Collect(call.kind, call.count, call.dtype, reduces.then_some(call.op)))
+                    let op = call.kind.reduces().then_some(call.op);
+                    (&call.comm, Act::Collect(call.kind, call.count, call.dtype, op))
                 }
                 Verb::Register { comm, flags, .. } => (comm, Act::Register(*flags)),
                 Verb::CommSplit { comm, .. } => (comm, Act::Split),

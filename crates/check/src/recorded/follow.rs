@@ -48,8 +48,7 @@ fn step(verb: &Verb) -> Option<Step<'_>> {
         Verb::Register { comm, flags, .. } => (Does::Register(*flags), Some(comm)),
         Verb::Deregister { comm, .. } => (Does::Deregister, Some(comm)),
         Verb::Collect(call) => {
-            let reduces = matches!(call.kind, CollectiveKind::AllReduce | CollectiveKind::ReduceScatter);
-            let op = reduces.then_some(call.op);
+            let op = call.kind.reduces().then_some(call.op);
             (Does::Collect(call.kind, call.count, call.dtype, op), Some(&call.comm))
         }
         Verb::Transfer(call) => {
@@ -77,7 +76,7 @@ fn words(does: &Does, comm: &str) -> String {
         Does::Deregister => format!("a deregistration from {comm}"),
         Does::Collect(kind, count, dtype, op) => {
             let op = op.map_or_else(String::new, |op| format!(" ({})", op.name()));
-            format!("{} of {count} {}{op} on {comm}", kind.name(), dtype.name())
+            format!("{} of {count} {}{op}{} on {comm}", kind.name(), dtype.name(), kind.way())
         }
         Does::Transfer(way, peer, count, dtype) => {
             format!("{} of {count} {} with rank {peer} of {comm}", way.name(), dtype.name())

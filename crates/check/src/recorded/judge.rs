@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
 use rankcheck_model::{
-    Answer, Choice, Config, Entry, Explain, Finding, Interruption, Machine, ObjectKind, Place, PlaceId,
-    Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
+    Answer, Choice, Config, Entry, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
+    PlaceId, Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
 };
 use rankcheck_recording::Value;
 
@@ -71,6 +71,15 @@ impl Source for Program {
 
     fn default_stream(&self) -> Token {
         self.default
+    }
+
+    fn hides_order(&self) -> bool {
+        true
+    }
+
+    fn freed(&self, open: PlaceId) -> Freed {
+        let freed = self.of(open).and_then(|(rank, _)| rank.freed.get(&open));
+        freed.copied().expect("what was opened is known")
     }
 
     fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {

@@ -27,8 +27,6 @@ pub(super) enum Kind {
     Collect,
     /// A collective that NCCL does as sends and receives.
     Exchange,
-    /// A collective that is not judged.
-    Reduce,
     /// Memory appears.
     Allocate,
     /// Memory goes.
@@ -48,6 +46,10 @@ pub(super) enum Kind {
     Instantiate,
     GraphLaunch,
     GraphDestroy,
+    /// Memory is lent to other processes, or theirs is opened.
+    IpcExport,
+    IpcOpen,
+    IpcClose,
     /// It is counted as not judged.
     Kernel,
     /// Nothing follows from it.
@@ -82,9 +84,10 @@ impl Kind {
             "ncclGroupEnd" => Self::GroupEnd,
             "ncclSend" => Self::Send,
             "ncclRecv" => Self::Receive,
-            "ncclAllReduce" | "ncclReduceScatter" | "ncclAllGather" | "ncclBroadcast" => Self::Collect,
+            "ncclAllReduce" | "ncclReduceScatter" | "ncclAllGather" | "ncclBroadcast" | "ncclReduce" => {
+                Self::Collect
+            }
             "ncclAlltoAll" | "ncclGather" | "ncclScatter" => Self::Exchange,
-            "ncclReduce" => Self::Reduce,
             "ncclMemAlloc" | "cudaMalloc" | "cudaMallocAsync" => Self::Allocate,
             "ncclMemFree" | "cudaFree" | "cudaFreeAsync" => Self::Free,
             "cuMemMap" => Self::Map,
@@ -110,6 +113,9 @@ impl Kind {
             "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" => Self::Instantiate,
             "cudaGraphLaunch" => Self::GraphLaunch,
             "cudaGraphExecDestroy" | "cudaGraphDestroy" => Self::GraphDestroy,
+            "cudaIpcGetMemHandle" => Self::IpcExport,
+            "cudaIpcOpenMemHandle" => Self::IpcOpen,
+            "cudaIpcCloseMemHandle" => Self::IpcClose,
             "cudaLaunchKernel" | "cudaLaunchKernelExC" | "cuLaunchKernel" | "cuLaunchKernelEx" => {
                 Self::Kernel
             }

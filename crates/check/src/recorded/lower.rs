@@ -13,7 +13,7 @@ mod group;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use rankcheck_model::{End, Entry, Op, Operand, Place, PlaceId, Rank, Slot, Stretch, Token, Verb};
+use rankcheck_model::{End, Entry, Freed, Op, Operand, Place, PlaceId, Rank, Slot, Stretch, Token, Verb};
 use rankcheck_recording::{Event, Process, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -94,6 +94,8 @@ pub struct RankProgram {
     pub nccl: Option<String>,
     /// Where collectives were left out: before the operation of which place, on which communicator, and how many.
     skipped: Vec<(PlaceId, CommId, u32)>,
+    /// When memory was freed that operations opened.
+    pub freed: FxHashMap<PlaceId, Freed>,
     /// Registrations that failed: operations of the first entry, by communicator.
     failed: FxHashMap<CommId, Vec<usize>>,
 }
@@ -344,6 +346,7 @@ impl RankProgram {
             comms: FxHashMap::default(),
             nccl: None,
             skipped: Vec::new(),
+            freed: FxHashMap::default(),
             failed: FxHashMap::default(),
         }
     }
@@ -762,6 +765,13 @@ enum Returned {
 }
 
 impl RankProgram {
+    /// The place of the operation that was written last.
+    fn last_place(&self) -> PlaceId {
+        PlaceId(
+            self.base.saturating_add(u32::try_from(self.origins.len()).unwrap_or(u32::MAX)).saturating_sub(1),
+        )
+    }
+
     fn origin(&mut self, origin: Origin) -> PlaceId {
         let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
         self.origins.push(origin);

@@ -9,13 +9,13 @@ use rankcheck_model::{Operand, Token};
 /// The driver's granularity: memory comes in pieces of this size.
 const GRANULARITY_BYTES: u64 = 2 << 20;
 
-/// An allocation of a process.
+/// An allocation of a process, or memory of another that it has open.
 #[derive(Debug, Clone)]
 pub(crate) struct Region {
     pub(crate) operand: Operand,
     pub(crate) len_bytes: u64,
-    /// The name of the first allocation that had its address.
-    first: Token,
+    /// The name of the first allocation that had its address; none of what is another's.
+    first: Option<Token>,
     freed: bool,
 }
 
@@ -48,7 +48,7 @@ impl Memory {
         let rounded = len_bytes.next_multiple_of(GRANULARITY_BYTES);
         // The model lists them by name.
         let same: Vec<Token> = self.free.iter().filter(|free| free.1 == rounded).map(|free| free.0).collect();
-        let freed = self.regions.get(&address).filter(|region| region.freed).map(|region| region.first);
+        let freed = self.regions.get(&address).filter(|region| region.freed).and_then(|region| region.first);
         let back = freed.filter(|first| same.contains(first));
         let pick = (!same.is_empty()).then(|| {
             let at = back.and_then(|first| same.iter().position(|token| *token == first));
@@ -57,21 +57,37 @@ impl Memory {
         if let Some(first) = back {
             self.free.retain(|free| *free != (first, rounded));
         }
-        let end = address.saturating_add(len_bytes.max(1));
+        self.cover(address, Region { operand, len_bytes, first: Some(back.unwrap_or(name)), freed: false });
+        pick
+    }
+
+    /// Memory of another process was opened.
+    pub(crate) fn map(&mut self, address: u64, len_bytes: u64, operand: Operand) {
+        self.cover(address, Region { operand, len_bytes, first: None, freed: false });
+    }
+
+    /// The mapping that begins at an address. It stays there when it is closed, until something else comes.
+    pub(crate) fn mapping(&self, address: u64) -> Option<Operand> {
+        let region = self.regions.get(&address).filter(|region| region.first.is_none())?;
+        Some(region.operand.clone())
+    }
+
+    /// A region takes the place of all that it lies over.
+    fn cover(&mut self, address: u64, region: Region) {
+        let end = address.saturating_add(region.len_bytes.max(1));
         let covered: Vec<u64> = self.overlapping(address, end).collect();
         for start in covered {
             self.regions.remove(&start);
         }
-        let first = back.unwrap_or(name);
-        self.regions.insert(address, Region { operand, len_bytes, first, freed: false });
-        pick
+        self.regions.insert(address, region);
     }
 
     /// Memory that begins at an address is freed.
     pub(crate) fn free(&mut self, address: u64) -> Option<&Region> {
         let region = self.regions.get_mut(&address)?;
+        let first = region.first?;
         if !std::mem::replace(&mut region.freed, true) {
-            self.free.push((region.first, region.len_bytes.next_multiple_of(GRANULARITY_BYTES)));
+            self.free.push((first, region.len_bytes.next_multiple_of(GRANULARITY_BYTES)));
             self.free.sort_unstable();
         }
         Some(region)

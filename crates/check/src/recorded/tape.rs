@@ -16,6 +16,7 @@ use rustc_hash::FxHashMap;
 
 use super::RecordedError;
 use super::gaps::Gaps;
+use super::ipc::Span;
 use super::kind::Kind;
 use super::world::{Local, World};
 
@@ -322,6 +323,7 @@ fn class(shape: &Shape) -> Class {
 struct Open {
     call: ShapeId,
     number: u64,
+    time: u64,
     /// On the tape.
     at: usize,
     /// Whether a call of the same thread was entered since.
@@ -478,7 +480,8 @@ impl Reading {
         }
         if class == Class::Instant || class == Class::Listened && process.shape(call).instant {
             if class == Class::Listened {
-                self.local.call(number, process.shape(call), None);
+                let at = Span { entered: time, returned: time };
+                self.local.returned(number, at, process.shape(call), None);
             }
             let word = self.intern(Word::Note { thread, call });
             self.push(word, time);
@@ -490,7 +493,7 @@ impl Reading {
             self.thread(thread).acts = true;
         }
         let at = self.words.len();
-        self.thread(thread).open.push(Open { call, number, at, outer: false });
+        self.thread(thread).open.push(Open { call, number, time, at, outer: false });
         self.push(PENDING, time);
     }
 
@@ -522,7 +525,8 @@ impl Reading {
             }
             Class::Listened => {
                 let result = result.map(|result| process.shape(result));
-                self.local.call(open.number, process.shape(call), result);
+                let at = Span { entered: open.time, returned: time };
+                self.local.returned(open.number, at, process.shape(call), result);
             }
             Class::Late(_) | Class::Instant | Class::Other => {}
         }

@@ -13,6 +13,7 @@ use rankcheck_recording::{Header, Shape, Value};
 use rustc_hash::FxHashMap;
 
 use super::RecordedError;
+use super::ipc::{self, Shared, Span};
 use super::kind::Kind;
 
 /// The files of a directory that are recordings, in the order of their names.
@@ -98,19 +99,27 @@ pub struct Local {
     noted_ranks: Option<u32>,
     /// The first call that made this process two ranks of one communicator.
     twice: Option<u64>,
+    ipc: ipc::Local,
 }
 
 impl Local {
     /// Whether calls of this name are of interest here; all others may be left out.
     #[must_use]
     pub fn listens(name: &str) -> bool {
-        name == "process" || Kind::of(name).of_comms()
+        name == "process" || Kind::of(name).of_comms() || ipc::Local::listens(name)
     }
 
-    /// A call, and what it returned (`None` if nothing worth a word, or if it never returned).
+    /// A call, when it was, and what it returned (`None` if nothing worth a word).
     ///
     /// `number` counts the calls and notes of the process from 0, in the order in which they were entered.
-    /// Calls are told in the order of their numbers.
+    /// Calls are told in the order in which they returned.
+    pub fn returned(&mut self, number: u64, at: Span, call: &Shape, result: Option<&Shape>) {
+        self.ipc.call(number, at, call, result);
+        self.call(number, call, result);
+    }
+
+    /// A call, and what it returned (`None` if nothing worth a word, or if it never returned), as far as it is
+    /// about communicators. Numbers are those of [`Local::returned`].
     pub fn call(&mut self, number: u64, call: &Shape, result: Option<&Shape>) {
         let get = |key: &str| call.get(key).and_then(Value::number);
         match &*call.name {
@@ -236,6 +245,8 @@ pub struct Member {
     comms: Vec<CommId>,
     /// By address: since which call which communicator lives there, and until which.
     lives: FxHashMap<u64, Vec<Life>>,
+    /// Memory that it lends and opens.
+    pub(super) shared: Shared,
 }
 
 /// A stay at an address.
@@ -303,14 +314,17 @@ impl World {
 
         let order: Vec<(Rank, usize)> = by_rank.into_iter().collect();
         let comms = world.name(&order, &processes)?;
-        for ((rank, file), comms) in order.into_iter().zip(comms) {
+        let lenders: Vec<_> =
+            order.iter().map(|&(rank, file)| (rank, &processes[file].1, &processes[file].2.ipc)).collect();
+        let shared = ipc::join(&lenders);
+        for (((rank, file), comms), shared) in order.into_iter().zip(comms).zip(shared) {
             let (path, _, local) = &processes[file];
             let mut lives: FxHashMap<u64, Vec<Life>> = FxHashMap::default();
             for (known, &comm) in local.comms.iter().zip(&comms).filter(|(known, _)| known.address != 0) {
                 let life = Life { born: known.born, died: known.died, comm };
                 lives.entry(known.address).or_default().push(life);
             }
-            world.members.push(Member { path: path.clone(), file, rank, comms, lives });
+            world.members.push(Member { path: path.clone(), file, rank, comms, lives, shared });
         }
         Ok(world)
     }

@@ -99,7 +99,7 @@ fn elements(
     Ok(len_bytes / size)
 }
 
-/// What the four collectives have in common.
+/// What collectives have in common.
 struct Common<'v, 's> {
     this: Value<'v>,
     dtype: &'s str,
@@ -127,6 +127,13 @@ fn collect<'v>(
         declared: if common.symmetric { Declared::Symmetric } else { Declared::Nothing },
     };
     launch(eval, Verb::Collect(Arc::new(call)))
+}
+
+/// A root.
+fn position(root: i32) -> starlark::Result<u32> {
+    u32::try_from(root).map_err(|_| {
+        wrong(format!("`root` is {root}"), "the root is a position in the communicator, from 0 on")
+    })
 }
 
 /// Records a launch and names it.
@@ -281,6 +288,28 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         collect(eval, CollectiveKind::ReduceScatter, (send, recv), count, &common)
     }
 
+    fn reduce<'v>(
+        this: Value<'v>,
+        x: Value<'v>,
+        recv: Option<Value<'v>>,
+        #[starlark(default = 0)] root: i32,
+        count: Option<Value<'v>>,
+        #[starlark(default = "f32")] dtype: &str,
+        #[starlark(default = "sum")] op: &str,
+        #[starlark(default = false)] symmetric: bool,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        let (send, len) = memory("x", x)?;
+        let into = match recv.filter(|recv| !recv.is_none()) {
+            Some(recv) => memory("recv", recv)?.0,
+            None => send.clone(),
+        };
+        let count = elements(count, "x", len, self::dtype(dtype)?)?;
+        let common = Common { this, dtype, op, symmetric, stream };
+        collect(eval, CollectiveKind::Reduce { root: position(root)? }, (send, into), count, &common)
+    }
+
     fn broadcast<'v>(
         this: Value<'v>,
         x: Value<'v>,
@@ -292,12 +321,15 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let (send, len) = memory("x", x)?;
-        let root = u32::try_from(root).map_err(|_| {
-            wrong(format!("`root` is {root}"), "the root is a position in the communicator, from 0 on")
-        })?;
         let count = elements(count, "x", len, self::dtype(dtype)?)?;
         let common = Common { this, dtype, op: "sum", symmetric, stream };
-        collect(eval, CollectiveKind::Broadcast { root }, (send.clone(), send), count, &common)
+        collect(
+            eval,
+            CollectiveKind::Broadcast { root: position(root)? },
+            (send.clone(), send),
+            count,
+            &common,
+        )
     }
 
     fn send<'v>(

@@ -18,7 +18,7 @@ use super::{Explain, Machine, locked};
 use crate::clock::{Clock, Gathered, Knowledge};
 use crate::fault::{About, OpRef, Rule};
 use crate::platform::{KernelPath, PathQuery};
-use crate::program::{Collective, CollectiveKind, Declared, Operand, WindowFlags};
+use crate::program::{Collective, CollectiveKind, Counting, Declared, Operand, WindowFlags};
 use crate::rank::{Rank, Token};
 use crate::term::{Content, Term, TermNode};
 
@@ -36,6 +36,8 @@ struct Member {
 enum Order {
     AllToAll(Knowledge),
     FromRoot(Clock),
+    /// The root learns what all know, and the others nothing.
+    ToRoot(Option<Rank>, Knowledge),
 }
 
 /// How the kernels of a collective's members fit together.
@@ -55,7 +57,9 @@ impl Launch {
         let part = call.count * call.dtype.len_bytes();
         let all = part * members as u64;
         match call.kind {
-            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } => (part, part),
+            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => {
+                (part, part)
+            }
             CollectiveKind::AllGather => (part, all),
             CollectiveKind::ReduceScatter => (all, part),
         }
@@ -69,7 +73,7 @@ impl Launch {
         let per_byte = match self.call.kind {
             CollectiveKind::AllReduce => 2,
             CollectiveKind::AllGather | CollectiveKind::ReduceScatter => members as u64,
-            CollectiveKind::Broadcast { .. } => 1,
+            CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => 1,
         };
         let units = (self.part_bytes() * per_byte).min(1 << MAX_LOG2) >> UNIT_LOG2;
         match units {
@@ -83,6 +87,18 @@ impl Launch {
 
     fn part_bytes(&self) -> u64 {
         self.call.count * self.call.dtype.len_bytes()
+    }
+
+    /// Whether input and output lie in windows. Members without the one are compared by the other.
+    fn registered(&self) -> (bool, bool) {
+        let (send, recv) = (self.send_window.is_some(), self.recv_window.is_some());
+        match self.call.kind {
+            CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => {
+                (send, recv)
+            }
+            CollectiveKind::Broadcast { .. } => (recv, recv),
+            CollectiveKind::Reduce { .. } => (send, send),
+        }
     }
 }
 
@@ -101,12 +117,14 @@ impl Machine {
             self.done(state, rank, thread, &[]);
             return;
         };
-        let send = self.given(state, rank, thread, &call.send, op);
-        let recv = match &send {
-            Some(send) if call.recv == call.send => Some(Arc::clone(send)),
+        let counting = self.counting(rank, comm, call.kind);
+        let first = if counting == Counting::Recv { &call.recv } else { &call.send };
+        let first = self.given(state, rank, thread, first, op);
+        let recv = match &first {
+            Some(first) if counting != Counting::Both || call.recv == call.send => Some(Arc::clone(first)),
             _ => self.given(state, rank, thread, &call.recv, op),
         };
-        let (Some(send), Some(recv)) = (send, recv) else {
+        let (Some(send), Some(recv)) = (first, recv) else {
             self.fail(state, rank, thread, format!("{}.{}", self.comm_name(comm), call.kind.name()), 4);
             self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
             self.done(state, rank, thread, &[]);
@@ -155,6 +173,10 @@ impl Machine {
         }
         self.enqueue_launch(state, rank, thread, launch);
         self.done(state, rank, thread, &[]);
+    }
+
+    fn counting(&self, rank: Rank, comm: CommId, kind: CollectiveKind) -> Counting {
+        kind.counting(|root| self.members(comm).get(root as usize) == Some(&rank))
     }
 
     /// A buffer that an operation was given; null and freed ones are findings.
@@ -412,13 +434,9 @@ impl Machine {
         let past = members[0].issue.past();
         let kind = |c: CollectiveKind| std::mem::discriminant(&c);
         let parameters = |l: &Launch| {
-            let op = match l.call.kind {
-                CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => Some(l.call.op),
-                CollectiveKind::AllGather | CollectiveKind::Broadcast { .. } => None,
-            };
-            (l.call.kind, l.call.count, l.call.dtype, op)
+            (l.call.kind, l.call.count, l.call.dtype, l.call.kind.reduces().then_some(l.call.op))
         };
-        let registered = |l: &Launch| (l.send_window.is_some(), l.recv_window.is_some());
+        let registered = Launch::registered;
         // The usual case in one pass, because a job has many ranks.
         let recorded = |l: &Launch| l.recorded != Recorded::No;
         let whole =
@@ -452,11 +470,12 @@ impl Machine {
                 self.differ(nth, members, other, &|m| {
                     let call = &m.launch.call;
                     format!(
-                        "{} of {} {} ({})",
+                        "{} of {} {} ({}){}",
                         self.call_name(&m.launch),
                         call.count,
                         call.dtype.name(),
-                        call.op.name()
+                        call.op.name(),
+                        call.kind.way()
                     )
                 })
             });
@@ -596,7 +615,7 @@ impl Machine {
         )
     }
 
-    /// Happens-before: all to all where every rank needs every other; else from the root only.
+    /// Happens-before: all to all where every rank needs every other; else from the root only, or to it.
     fn order(state: &State, members: &[Member], together: Gathered) -> Order {
         match members[0].launch.call.kind {
             CollectiveKind::AllReduce | CollectiveKind::AllGather | CollectiveKind::ReduceScatter => {
@@ -607,6 +626,9 @@ impl Machine {
                 let mut source = state.ranks[root.rank.at()].streams[root.stream].1.clock.clone();
                 source.join(&root.issue);
                 Order::FromRoot(source)
+            }
+            CollectiveKind::Reduce { root } => {
+                Order::ToRoot(members.get(root as usize).map(|root| root.rank), together.knowledge())
             }
         }
     }
@@ -621,6 +643,8 @@ impl Machine {
                 clock.join(&member.issue);
                 clock.join(source);
             }
+            Order::ToRoot(root, knowledge) if *root == Some(member.rank) => clock.learn(knowledge),
+            Order::ToRoot(..) => clock.join(&member.issue),
         }
         let used = (clock.actor(), clock.epoch());
         let at = find(&r.views, &member.launch.comm).expect("a launch has a view");
@@ -638,11 +662,14 @@ impl Machine {
 
     fn access_buffers(&self, state: &mut State, member: &Member) {
         let launch = &member.launch;
+        let counting = self.counting(member.rank, launch.comm, launch.call.kind);
         let in_place = Arc::ptr_eq(&launch.send, &launch.recv) || launch.send == launch.recv;
-        if !in_place {
+        if counting == Counting::Send || !in_place {
             self.access(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
         }
-        self.access(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
+        if counting != Counting::Send {
+            self.access(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
+        }
     }
 
     /// Judges whether the windows of all members are the same one, at the same offset.
@@ -656,7 +683,7 @@ impl Machine {
         let (send_matters, recv_matters) = match first.call.kind {
             CollectiveKind::AllReduce => (true, true),
             CollectiveKind::AllGather | CollectiveKind::Broadcast { .. } => (false, true),
-            CollectiveKind::ReduceScatter => (true, false),
+            CollectiveKind::ReduceScatter | CollectiveKind::Reduce { .. } => (true, false),
         };
         let looks: [(bool, Look); 2] = [(send_matters, |l| l.send_window), (recv_matters, |l| l.recv_window)];
         for (_, look) in looks.iter().filter(|(matters, _)| *matters) {
@@ -828,7 +855,7 @@ impl Machine {
                     // Old pages that a stale window still reaches belong to nobody who could race for them. A
                     // release that nothing orders before the kernel is a use of freed memory in either order.
                     let clock = &state.ranks[p.rank.at()].streams[p.stream].1.clock;
-                    if whole.released.is_some_and(|(actor, epoch)| clock.after(actor, epoch)) {
+                    if whole.released.as_ref().is_some_and(|released| released.before(clock)) {
                         continue;
                     }
                     let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };
@@ -905,6 +932,13 @@ impl Machine {
                         .collect();
                     let reduced = self.reduce(members, &inputs);
                     out.push((Range::of(&m.launch.recv).sub(0, part), reduced, m.launch.recv.home(m.rank)));
+                }
+            }
+            CollectiveKind::Reduce { root } => {
+                if let Some(root) = members.get(root as usize) {
+                    let recv = &root.launch.recv;
+                    let reduced = self.reduce(members, inputs);
+                    out.push((Range::of(recv).sub(0, part), reduced, recv.home(root.rank)));
                 }
             }
             CollectiveKind::Broadcast { root } => {
@@ -1025,7 +1059,7 @@ impl Machine {
                     out.push((by.rank, Range::of(&by.launch.recv).sub(0, part), content));
                 }
             }
-            CollectiveKind::Broadcast { .. } => {}
+            CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => {}
         }
         out
     }

@@ -17,7 +17,7 @@ use super::state::State;
 use super::value::{Buffer, MappingId, MemoryId, Value};
 use crate::clock::{Actor, Clock};
 use crate::fault::{About, OpRef, Rule};
-use crate::program::{MemoryKind, Operand, Verb};
+use crate::program::{Freed, MemoryKind, Operand, Verb};
 use crate::rank::Rank;
 
 /// `cudaErrorInvalidValue`: what exporting memory of `ncclMemAlloc` returns (measured).
@@ -35,7 +35,7 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    fn before(&self, clock: &Clock) -> bool {
+    pub(crate) fn before(&self, clock: &Clock) -> bool {
         clock.after(self.actor, self.epoch)
     }
 }
@@ -142,9 +142,18 @@ impl Machine {
         self.touch(state, rank, thread, Object::memory(whole.memory), Touch::Mutate);
         let moment = self.moment(state, (rank, thread));
         let past = Self::past(state, rank, thread);
-        let released = state.ranks[of.at()].memory.get(&whole.memory).is_none_or(|m| m.released.is_some());
-        if released {
-            self.find_opened_late(state, of, whole.memory, &moment.op, past);
+        let memory = state.ranks[of.at()].memory.get(&whole.memory);
+        let released = memory.and_then(|memory| memory.released.as_ref()).map(|released| released.op);
+        if memory.is_none() || released.is_some() {
+            match (self.source.freed(moment.op.place), released) {
+                (Freed::AsOrdered | Freed::BeforeOpened, _) => {
+                    self.find_opened_late(state, of, whole.memory, &moment.op, past);
+                }
+                (Freed::WhileOpen, Some(free)) => {
+                    self.find_freed_open(state, (of, whole.memory), [free, moment.op], past);
+                }
+                (Freed::WhileOpen, None) | (Freed::AfterClosed, _) => {}
+            }
         }
         let mappings = &mut state.rank_mut(rank).mappings;
         let open = mappings.iter().position(|m| (m.of, m.memory) == (of, whole.memory) && m.count > 0);
@@ -293,22 +302,38 @@ impl Machine {
             if (mapping.of, mapping.memory) != (rank, id) {
                 continue;
             }
-            late.extend(mapping.opens.iter().filter(|open| !open.before(&clock)).map(|open| open.op));
             let closed = mapping.count == 0 && mapping.closed.as_ref().is_some_and(|c| c.before(&clock));
-            if !closed {
-                open = open.or_else(|| mapping.opens.iter().find(|open| open.before(&clock)).map(|o| o.op));
+            for opened in &mapping.opens {
+                match self.source.freed(opened.op.place) {
+                    Freed::BeforeOpened => late.push(opened.op),
+                    Freed::AsOrdered if !opened.before(&clock) => late.push(opened.op),
+                    Freed::AsOrdered if closed => {}
+                    Freed::AsOrdered | Freed::WhileOpen => open = open.or(Some(opened.op)),
+                    Freed::AfterClosed => {}
+                }
             }
         }
         for opened in late {
             self.find_opened_late(state, rank, id, &opened, past);
         }
-        let Some(opened) = open else { return };
-        self.find(state, Rule::Ipc3, About::Memory(rank, id), &[op, opened], past, || {
+        if let Some(opened) = open {
+            self.find_freed_open(state, (rank, id), [op, opened], past);
+        }
+    }
+
+    fn find_freed_open(
+        &self,
+        state: &mut State,
+        (of, memory): (Rank, MemoryId),
+        [free, opened]: [OpRef; 2],
+        past: u64,
+    ) {
+        self.find(state, Rule::Ipc3, About::Memory(of, memory), &[free, opened], past, || {
             format!(
                 "rank {} frees {} ({}) while rank {} has it open (opened at {}): the mapping keeps the old pages",
-                rank.0,
-                self.memory_name(id),
-                self.at(&op),
+                of.0,
+                self.memory_name(memory),
+                self.at(&free),
                 opened.rank.0,
                 self.at(&opened)
             )

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use super::contention::{Object, Touch};
+use super::ipc::Moment;
 use super::state::{Access, Accessed, Expectation, Memory, State, whole};
 use super::value::{Buffer, MemoryId};
 use super::{Machine, locked};
@@ -200,8 +201,9 @@ impl Machine {
         let range = (buffer.offset_bytes, buffer.len_bytes);
         // A mapping keeps the pages: whoever frees them while it is open is judged there.
         let released = memory.released.is_some() && buffer.through.is_none();
-        let stale = memory.released.is_some_and(|(by, epoch)| clock.after(by, epoch));
+        let stale = memory.released.as_ref().is_some_and(|released| released.before(&clock));
         let mut race = None;
+        let hidden = self.source.hides_order();
         let epoch = clock.epoch();
         memory.accesses.retain(|old| {
             let theirs = (old.offset_bytes, old.len_bytes);
@@ -209,7 +211,8 @@ impl Machine {
                 return true;
             }
             let ordered = clock.after(old.actor, old.epoch);
-            if !ordered && (access == Access::Write || old.access == Access::Write) {
+            let apart = hidden && old.op.rank != op.rank;
+            if !ordered && !apart && (access == Access::Write || old.access == Access::Write) {
                 race.get_or_insert(old.op);
             }
             // Whatever is unordered with an access that this one covers is unordered with this one.
@@ -364,6 +367,7 @@ impl Machine {
         r.costs.reserved_bytes -= buffer.memory_len_bytes;
         let memory = r.memory.get_mut(&id).expect("looked up above");
         // Peers and stale windows still see the old pages.
-        Arc::make_mut(memory).released = Some((clock.actor(), clock.epoch()));
+        let released = Moment { actor: clock.actor(), epoch: clock.epoch(), op };
+        Arc::make_mut(memory).released = Some(released);
     }
 }

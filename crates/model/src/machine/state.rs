@@ -14,7 +14,7 @@ use smallvec::SmallVec;
 use super::cell::{Cell, Written};
 use super::contention::Touches;
 use super::graph::Graph;
-use super::ipc::Mapping;
+use super::ipc::{Mapping, Moment};
 use super::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
 use crate::clock::Clock;
 use crate::fault::{About, Finding, OpRef, Rule};
@@ -79,9 +79,10 @@ impl Connection {
     pub(crate) fn of(kind: CollectiveKind) -> Self {
         match kind {
             CollectiveKind::AllReduce => Self::AllReduce,
-            CollectiveKind::AllGather | CollectiveKind::ReduceScatter | CollectiveKind::Broadcast { .. } => {
-                Self::Ring
-            }
+            CollectiveKind::AllGather
+            | CollectiveKind::ReduceScatter
+            | CollectiveKind::Broadcast { .. }
+            | CollectiveKind::Reduce { .. } => Self::Ring,
         }
     }
 }
@@ -571,8 +572,8 @@ pub(crate) struct Memory {
     pub(crate) kind: MemoryKind,
     /// All that was asked for.
     pub(crate) buffer: Arc<Buffer>,
-    /// By whom and when it went back to the driver; the time is a function of positions, like accesses.
-    pub(crate) released: Option<(crate::clock::Actor, u32)>,
+    /// When it went back to the driver; a function of positions, like accesses.
+    pub(crate) released: Option<Moment>,
     /// Non-overlapping, by offset: start, length, contents.
     pub(crate) pieces: Vec<(u64, u64, Content)>,
     pub(crate) accesses: Vec<Accessed>,

@@ -219,8 +219,9 @@ impl Machine {
         let mut terms = locked(&self.terms);
         for memory in rank.memory.values_mut() {
             let memory = Arc::make_mut(memory);
-            if let Some((by, _)) = &mut memory.released {
-                actor(by);
+            if let Some(released) = &mut memory.released {
+                actor(&mut released.actor);
+                released.op = op_ref(&released.op, to);
             }
             for access in &mut memory.accesses {
                 actor(&mut access.actor);

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{Collective, Operand, Rank, Resources, Token, Verb, WindowFlags};
+use rankcheck_model::{Collective, Counting, Operand, Rank, Resources, Token, Verb, WindowFlags};
 
 use super::device::locked;
 use super::inspect::WaitsFor;
@@ -305,12 +305,18 @@ impl Thread<'_, '_> {
         };
         let words = self.words(verb);
         let called = format!("{name}.{}", call.kind.name());
-        let (Value::Buffer(send), Value::Buffer(recv)) = (self.value(&call.send), self.value(&call.recv))
-        else {
-            return self.impossible(called);
+        let counting = call.kind.counting(|root| root == comm.rank);
+        let range = |value: Value, ignored: Counting| {
+            if let Value::Buffer(buffer) = value {
+                return Some(buffer.range());
+            }
+            (counting == ignored).then_some(DeviceRange::NULL)
         };
+        let send = range(self.value(&call.send), Counting::Recv);
+        let recv = range(self.value(&call.recv), Counting::Send);
+        let (Some(send), Some(recv)) = (send, recv) else { return self.impossible(called) };
         let (at, stream) = self.stream(call.stream)?;
-        let buffers = Buffers { send: send.range(), recv: recv.range() };
+        let buffers = Buffers { send, recv };
         let elements = Elements { count: call.count, dtype: call.dtype };
         self.end_turn()?;
         let result = self.inside(&words, WaitsFor::Hosts, |thread| {

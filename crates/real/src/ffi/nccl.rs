@@ -22,7 +22,7 @@ use super::{DeviceRange, Found, Libraries};
 use crate::Error;
 
 /// The calls of this module, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 23] = [
+const SYMBOLS: [&str; 24] = [
     "ncclGetVersion",
     "ncclGetErrorString",
     "ncclGetLastError",
@@ -42,6 +42,7 @@ const SYMBOLS: [&str; 23] = [
     "ncclAllGather",
     "ncclReduceScatter",
     "ncclBroadcast",
+    "ncclReduce",
     "ncclSend",
     "ncclRecv",
     "ncclGroupStart",
@@ -338,6 +339,11 @@ impl Comm {
                 let result = unsafe { sys::ncclBroadcast(send, recv, count, dtype, root, comm, stream) };
                 check("ncclBroadcast", result)
             }
+            Kind::Reduce(op, root) => {
+                // SAFETY: as for the broadcast.
+                let result = unsafe { sys::ncclReduce(send, recv, count, dtype, op, root, comm, stream) };
+                check("ncclReduce", result)
+            }
             Kind::Send(peer) => {
                 // SAFETY: as for the all-reduce; a peer that is no member is answered with an error.
                 let result = unsafe { sys::ncclSend(send, count, dtype, peer, comm, stream) };
@@ -391,6 +397,7 @@ pub(crate) enum Kind {
     AllGather,
     ReduceScatter(sys::ncclRedOp_t),
     Broadcast(c_int),
+    Reduce(sys::ncclRedOp_t, c_int),
     Send(c_int),
     Receive(c_int),
 }

@@ -151,7 +151,8 @@ fn effect(tape: &Tape, word: Word) -> Effect {
 /// `None` if the call is not known, or lacks something that it should have.
 ///
 /// Streams and communicators that come and go are left to doubt: that one iteration is ordered before the
-/// next rests on the streams that both work on.
+/// next rests on the streams that both work on. So are exports and opens of memory, which no count of both sides
+/// brings together.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let of_call = |key: &str| call.get(key).and_then(Value::number);
     let made = |thing: Thing, key: &str| match result.and_then(|result| result.get(key)) {
@@ -162,7 +163,7 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let noted = |thing: Thing| of_call("address").map(|made| Effect::Makes(thing, made));
     let ended = |thing: Thing, key: &str| of_call(key).map(|ended| Effect::Ends(thing, ended));
     match Kind::of(&call.name) {
-        Kind::Collect | Kind::Exchange | Kind::Reduce => of_call("comm").map(Effect::Meets),
+        Kind::Collect | Kind::Exchange => of_call("comm").map(Effect::Meets),
         Kind::Send => Some(Effect::Sends { comm: of_call("comm")?, peer: of_call("peer")? }),
         Kind::Receive => Some(Effect::Receives { comm: of_call("comm")?, peer: of_call("peer")? }),
         Kind::Register => {
@@ -200,6 +201,9 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
         | Kind::Unmap
         | Kind::Stream
         | Kind::GraphDestroy
+        | Kind::IpcExport
+        | Kind::IpcOpen
+        | Kind::IpcClose
         | Kind::Handle
         | Kind::Store
         | Kind::Unknown => None,

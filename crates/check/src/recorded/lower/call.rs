@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, Declared, MemoryKind, Operand, Rank, Resources, Transfer, Verb, Way,
-    WindowFlags,
+    Collective, CollectiveKind, Counting, Declared, MemoryKind, Operand, Rank, Resources, Transfer, Verb,
+    Way, WindowFlags,
 };
 use rankcheck_recording::{Shape, ShapeId, Value};
 
@@ -47,7 +47,7 @@ impl Lowering<'_> {
             | Kind::SegmentFree
             | Kind::Store
             | Kind::Python => Vec::new(),
-            Kind::Reduce | Kind::Kernel | Kind::Unknown => self.unjudged(&call.name),
+            Kind::Kernel | Kind::Unknown => self.unjudged(&call.name),
             Kind::Init | Kind::Shrink => {
                 let not_blocking = call.get("blocking").and_then(Value::number) == Some(0);
                 self.init(call, given("comm"), not_blocking, origin)
@@ -89,6 +89,12 @@ impl Lowering<'_> {
                 Vec::new()
             }
             Kind::Free | Kind::Unmap => self.free(call, origin),
+            Kind::IpcExport => self.export(number(call, "address"), origin),
+            Kind::IpcOpen => match given("address") {
+                Some(address) => self.open(address, origin),
+                None => Vec::new(),
+            },
+            Kind::IpcClose => self.close(number(call, "address"), origin),
             Kind::Query
             | Kind::Stream
             | Kind::EventDestroy
@@ -207,24 +213,35 @@ impl Lowering<'_> {
             "ncclAllReduce" => CollectiveKind::AllReduce,
             "ncclReduceScatter" => CollectiveKind::ReduceScatter,
             "ncclAllGather" => CollectiveKind::AllGather,
-            _ => {
-                let root = self.position(comm, number(call, "root"));
-                CollectiveKind::Broadcast { root: root.unwrap_or(u32::MAX) }
+            rooted => {
+                // A root that was not recorded is nobody's number.
+                let root = self.position(comm, number(call, "root")).unwrap_or(u32::MAX);
+                match rooted {
+                    "ncclReduce" => CollectiveKind::Reduce { root },
+                    _ => CollectiveKind::Broadcast { root },
+                }
             }
         };
         let (count, ranks) = (number(call, "count"), self.orders[comm.0 as usize].len() as u64);
         let part = count.saturating_mul(dtype.len_bytes());
         let all = part.saturating_mul(ranks);
         let (needs_send, needs_recv) = match kind {
-            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } => (part, part),
+            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => {
+                (part, part)
+            }
             CollectiveKind::AllGather => (part, all),
             CollectiveKind::ReduceScatter => (all, part),
         };
         let (from, to) = (number(call, "send"), number(call, "recv"));
+        // What does not count on this rank is not looked at: it may be null, or no memory at all.
+        let me = self.orders[comm.0 as usize].iter().position(|rank| *rank == self.member.rank);
+        let (from, to) = match kind.counting(|root| me == Some(root as usize)) {
+            Counting::Both => (from, to),
+            Counting::Send => (from, from),
+            Counting::Recv => (to, to),
+        };
         let recv = self.buffer(to, needs_recv, origin);
-        // The send buffer of a broadcast counts on its root alone.
-        let broadcasts = matches!(kind, CollectiveKind::Broadcast { .. });
-        let send = match broadcasts || from == to && needs_send == needs_recv {
+        let send = match from == to && needs_send == needs_recv {
             true => recv.clone(),
             false => self.buffer(from, needs_send, origin),
         };
@@ -325,6 +342,44 @@ impl Lowering<'_> {
         self.cache.clear();
         match self.memory.free(number(call, "address")) {
             Some(region) => one(Verb::Free { buffer: region.operand.clone(), after: None }, origin),
+            None => Vec::new(),
+        }
+    }
+
+    /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there
+    /// before somebody opens it.
+    fn export(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+        let Some(name) = self.member.shared.exports.get(&u64::from(origin.number)) else {
+            return Vec::new();
+        };
+        let key = self.names.token(name);
+        let buffer = match self.memory.find(address, 0) {
+            Place::In(buffer, ..) => buffer,
+            Place::Unknown => self.unseen(origin),
+        };
+        let value = self.write(Item { verb: Verb::IpcExport { buffer }, origin, bind: Bind::Nothing });
+        one(Verb::StoreSet { key, value }, origin)
+    }
+
+    /// Memory of another process is opened at an address, all of it.
+    fn open(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+        let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
+            return self.unjudged("handles of memory that was not recorded");
+        };
+        self.cache.clear();
+        let key = self.names.token(&opened.handle);
+        let handle = self.write(Item { verb: Verb::StoreGet { key }, origin, bind: Bind::Nothing });
+        let mapping = self.write(Item { verb: Verb::IpcOpen { handle }, origin, bind: Bind::Nothing });
+        self.program.freed.insert(self.program.last_place(), opened.freed);
+        self.memory.map(address, opened.len_bytes, mapping);
+        Vec::new()
+    }
+
+    /// A mapping is closed; of one that was opened several times, one open of it.
+    fn close(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+        self.cache.clear();
+        match self.memory.mapping(address) {
+            Some(mapping) => one(Verb::IpcClose { mapping }, origin),
             None => Vec::new(),
         }
     }

@@ -1,0 +1,232 @@
+//! Memory of one process that another has open: which export an open is of, and when the memory was freed.
+//!
+//! Across processes a handle is known by its digest. How it travelled was not recorded, nor whatever else orders
+//! processes on a host. So an open comes after its export, because it must, and nothing more is taken for ordered.
+//! When memory was freed is read off the clock of the host, where both processes ran on one: what was over before
+//! the other was entered came before it. Where that does not tell, the memory was freed after it was closed.
+//! Two steps: [`Local`] listens to the calls of one process, [`join`] brings all processes together.
+//! Not here: rules, and what addresses mean.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rankcheck_model::{Freed, Rank};
+use rankcheck_recording::{Header, Shape, Value};
+use rustc_hash::FxHashMap;
+
+/// Each process counts its time from when it began by the host's clock, and that may be set in between. Calls that
+/// are no further apart are not put in order.
+const MARGIN_NS: u64 = 5_000_000;
+
+/// When a call was entered and when it returned: nanoseconds since its process began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// Entered.
+    pub entered: u64,
+    /// Returned.
+    pub returned: u64,
+}
+
+/// Memory of this process that was exported.
+#[derive(Debug, Clone)]
+struct Lent {
+    len_bytes: u64,
+    freed: Option<Span>,
+}
+
+/// `cudaIpcGetMemHandle`.
+#[derive(Debug, Clone)]
+struct Export {
+    digest: Box<str>,
+    /// Of the call.
+    number: u64,
+    at: Span,
+    /// None of memory that nobody was seen to allocate.
+    lent: Option<usize>,
+}
+
+/// `cudaIpcOpenMemHandle`.
+#[derive(Debug, Clone)]
+struct Open {
+    digest: Box<str>,
+    /// Of the call.
+    number: u64,
+    at: Span,
+    mapping: usize,
+}
+
+/// An address at which memory of another process is, from the first open to the last close.
+#[derive(Debug, Clone, Default)]
+struct Mapping {
+    /// Opens that were not closed yet.
+    count: u32,
+    closed: Option<Span>,
+}
+
+/// What one process says of memory that it lends or opens. It listens to the process's calls in the order in which
+/// they returned.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Local {
+    /// By address: the length, and what it is among what is lent.
+    living: BTreeMap<u64, (u64, Option<usize>)>,
+    lent: Vec<Lent>,
+    exports: Vec<Export>,
+    opens: Vec<Open>,
+    mappings: Vec<Mapping>,
+    /// By address.
+    mapped: FxHashMap<u64, usize>,
+    /// When it was last seen to live.
+    lived: u64,
+}
+
+impl Local {
+    /// Whether calls of this name are of interest here.
+    pub(super) fn listens(name: &str) -> bool {
+        name.starts_with("cudaIpc") || matches!(name, "cudaMalloc" | "cudaFree" | "exit")
+    }
+
+    /// A call that returned.
+    pub(super) fn call(&mut self, number: u64, at: Span, call: &Shape, result: Option<&Shape>) {
+        self.lived = self.lived.max(at.entered);
+        if result.is_some_and(|result| &*result.name == "failed") {
+            return;
+        }
+        let address = call.get("address").and_then(Value::number).unwrap_or(0);
+        let made = result.and_then(|result| result.get("address")).and_then(Value::number);
+        let handle = |of: Option<&Shape>| of.and_then(|of| of.get("handle")).map(|id| id.to_string().into());
+        match &*call.name {
+            "cudaMalloc" => {
+                if let Some(made) = made {
+                    let bytes = call.get("bytes").and_then(Value::number).unwrap_or(0);
+                    self.living.insert(made, (bytes, None));
+                }
+            }
+            "cudaFree" => {
+                if let Some((_, Some(lent))) = self.living.remove(&address) {
+                    self.lent[lent].freed = Some(at);
+                }
+            }
+            "cudaIpcGetMemHandle" => {
+                if let Some(digest) = handle(result) {
+                    let lent = self.lend(address);
+                    self.exports.push(Export { digest, number, at, lent });
+                }
+            }
+            "cudaIpcOpenMemHandle" => {
+                if let (Some(digest), Some(made)) = (handle(Some(call)), made) {
+                    let mapping = *self.mapped.entry(made).or_insert_with(|| {
+                        self.mappings.push(Mapping::default());
+                        self.mappings.len() - 1
+                    });
+                    self.mappings[mapping].count += 1;
+                    self.opens.push(Open { digest, number, at, mapping });
+                }
+            }
+            "cudaIpcCloseMemHandle" => {
+                let Some(&mapping) = self.mapped.get(&address) else { return };
+                let row = &mut self.mappings[mapping];
+                row.count -= 1;
+                if row.count == 0 {
+                    row.closed = Some(at);
+                    self.mapped.remove(&address);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The memory in which an address lies, as one that is lent.
+    fn lend(&mut self, address: u64) -> Option<usize> {
+        let (start, (len_bytes, lent)) = self.living.range_mut(..=address).next_back()?;
+        if address - start >= *len_bytes {
+            return None;
+        }
+        Some(*lent.get_or_insert_with(|| {
+            self.lent.push(Lent { len_bytes: *len_bytes, freed: None });
+            self.lent.len() - 1
+        }))
+    }
+}
+
+/// Memory that a call opened.
+#[derive(Debug, Clone)]
+pub(super) struct Opened {
+    /// What its handle is called.
+    pub(super) handle: Arc<str>,
+    /// All of it: a handle is of a whole allocation.
+    pub(super) len_bytes: u64,
+    pub(super) freed: Freed,
+}
+
+/// What a process lent and opened, by the numbers of its calls.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Shared {
+    /// What a handle is called that somebody opened.
+    pub(super) exports: FxHashMap<u64, Arc<str>>,
+    /// Of handles whose memory is known.
+    pub(super) opens: FxHashMap<u64, Opened>,
+}
+
+/// Brings the processes of all ranks together. The result is in their order.
+pub(super) fn join(processes: &[(Rank, &Header, &Local)]) -> Vec<Shared> {
+    let mut shared = vec![Shared::default(); processes.len()];
+    let mut exports: FxHashMap<&str, Vec<(usize, &Export)>> = FxHashMap::default();
+    for (owner, (_, _, local)) in processes.iter().enumerate() {
+        for export in &local.exports {
+            exports.entry(&export.digest).or_default().push((owner, export));
+        }
+    }
+    for (opener, (_, header, local)) in processes.iter().enumerate() {
+        let here = Clock { header };
+        for open in &local.opens {
+            let of = exports.get(&*open.digest).into_iter().flatten();
+            // A handle may come back with its address, and then the last that was there to be opened counts.
+            let of = of.filter(|(owner, export)| {
+                *owner != opener && !here.before(open.at, (Clock { header: processes[*owner].1 }, export.at))
+            });
+            let last = of
+                .max_by_key(|(owner, export)| Clock { header: processes[*owner].1 }.time(export.at.entered));
+            let Some(&(owner, export)) = last else { continue };
+            let Some(lent) = export.lent else { continue };
+            let (rank, there, lender) = processes[owner];
+            let lent = &lender.lent[lent];
+            let handle: Arc<str> = format!("handle {} of rank {}", export.number, rank.0).into();
+            shared[owner].exports.insert(export.number, Arc::clone(&handle));
+            let closed = local.mappings[open.mapping]
+                .closed
+                .unwrap_or(Span { entered: local.lived, returned: local.lived });
+            let there = Clock { header: there };
+            let freed = match lent.freed {
+                Some(freed) if there.before(freed, (here, open.at)) => Freed::BeforeOpened,
+                Some(freed)
+                    if here.before(open.at, (there, freed)) && there.before(freed, (here, closed)) =>
+                {
+                    Freed::WhileOpen
+                }
+                Some(_) | None => Freed::AfterClosed,
+            };
+            let opened = Opened { handle, len_bytes: lent.len_bytes, freed };
+            shared[opener].opens.insert(open.number, opened);
+        }
+    }
+    shared
+}
+
+/// The times of a process.
+#[derive(Clone, Copy)]
+struct Clock<'a> {
+    header: &'a Header,
+}
+
+impl Clock<'_> {
+    /// Nanoseconds since 1970.
+    fn time(self, since_began: u64) -> u64 {
+        self.header.began.saturating_add(since_began)
+    }
+
+    /// Whether a call of this process was over before one of another was entered. On two hosts nobody knows.
+    fn before(self, one: Span, (there, other): (Self, Span)) -> bool {
+        self.header.host == there.header.host
+            && self.time(one.returned).saturating_add(MARGIN_NS) <= there.time(other.entered)
+    }
+}

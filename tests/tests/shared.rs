@@ -1,0 +1,249 @@
+//! Recorded runs in which processes open memory of each other: what is found, and what is not.
+//!
+//! The time is what the calls say, and nothing between processes orders them otherwise. Not here: what is found
+//! within one process (`runs.rs`).
+
+use rankcheck::recorded::judge::{Judged, Verdict, judge, read};
+use rankcheck::recorded::report::text;
+use rankcheck_tests::recording::{Process, Run};
+
+const BYTES: u64 = 4 << 20;
+/// The digest of a handle.
+const X: u8 = 0xaa;
+const SECOND: u64 = 1_000_000_000;
+
+fn judged(run: Run, name: &str) -> Judged {
+    let saved = run.save(name);
+    judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged")
+}
+
+fn holds(run: Run, name: &str) -> String {
+    let judged = judged(run, name);
+    let text = text(&judged);
+    assert_eq!(judged.verdict, Verdict::Holds, "{text}");
+    text
+}
+
+/// Exactly this rule is broken; the sentence has all of these words.
+fn fails(run: Run, name: &str, rule: &str, words: &[&str]) {
+    let judged = judged(run, name);
+    let text = text(&judged);
+    let rules: Vec<&str> = judged.findings.iter().map(|finding| finding.rule.id()).collect();
+    assert_eq!(rules, [rule], "{text}");
+    let sentence = text.lines().nth(1).unwrap_or_default();
+    for word in words {
+        assert!(sentence.contains(word), "{word:?} is missing:\n{text}");
+    }
+}
+
+/// Rank 0 lends memory at once. The ranks go on as they are told, and end in the tenth second.
+fn lending(owner: impl Fn(&mut Process, u64), peer: impl Fn(&mut Process)) -> Run {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        if rank == 0 {
+            let x = process.malloc(BYTES);
+            process.from("lend.py:3", |p| p.export(x, X));
+            owner(process, x);
+        } else {
+            process.time = SECOND;
+            peer(process);
+        }
+        process.time = process.time.max(10 * SECOND);
+    });
+    run.exit();
+    run
+}
+
+fn frees_at(second: u64) -> impl Fn(&mut Process, u64) {
+    move |process, x| {
+        process.time = second * SECOND;
+        process.from("lend.py:9", |p| p.cuda_free(x));
+    }
+}
+
+#[test]
+fn memory_is_freed_after_it_was_closed() {
+    let closes = |at: u64| {
+        move |process: &mut Process| {
+            process.from("peer.py:4", |p| {
+                let mapping = p.open(X, BYTES);
+                p.time = at;
+                p.close(mapping);
+            });
+        }
+    };
+    holds(lending(frees_at(3), closes(2 * SECOND)), "lent");
+    let words = ["rank 0 frees allocation 0", "lend.py:9", "rank 1 has it open", "peer.py:4"];
+    fails(lending(frees_at(3), closes(4 * SECOND)), "lent-open", "IPC-3", &words);
+    // Nothing tells which of two calls was first that are so near.
+    holds(lending(frees_at(3), closes(3 * SECOND + 1_000_000)), "lent-near");
+    // The clocks of two hosts are not compared.
+    let mut apart = lending(frees_at(3), closes(4 * SECOND));
+    apart.ranks[1].header.host = "another".to_owned();
+    holds(apart, "lent-apart");
+    // Each process has a time of its own: this one began two seconds before the other.
+    let mut earlier = lending(frees_at(3), closes(4 * SECOND));
+    earlier.ranks[0].header.began += 2 * SECOND;
+    holds(earlier, "lent-earlier");
+}
+
+/// A collective has both ranks come by before the memory is freed: its order is seen, and that of the close is not.
+#[test]
+fn what_is_known_to_be_open_is_judged_when_it_is_freed() {
+    let run = |closed_at: u64| {
+        let meet = |process: &mut Process, rank: u32| {
+            let (comm, own, stream) = (process.init(1, rank, 2), process.malloc(BYTES), process.stream());
+            process.all_reduce(comm, own, 1024, stream);
+            process.synchronize(stream);
+        };
+        lending(
+            move |process, x| {
+                meet(process, 0);
+                frees_at(5)(process, x);
+            },
+            move |process| {
+                let mapping = process.open(X, BYTES);
+                meet(process, 1);
+                process.time = closed_at * SECOND;
+                process.close(mapping);
+            },
+        )
+    };
+    holds(run(4), "lent-met");
+    fails(run(6), "lent-met-open", "IPC-3", &["rank 0 frees allocation 0", "rank 1 has it open"]);
+}
+
+#[test]
+fn a_process_that_ends_has_nothing_open() {
+    let run = |ends: u64| {
+        lending(frees_at(20), move |process| {
+            process.open(X, BYTES);
+            process.time = ends * SECOND;
+        })
+    };
+    holds(run(15), "lent-ended");
+    fails(run(25), "lent-never-closed", "IPC-3", &["rank 0 frees", "rank 1 has it open"]);
+}
+
+#[test]
+fn a_handle_is_opened_while_its_memory_lives() {
+    let opens = |process: &mut Process| {
+        process.time = 5 * SECOND;
+        process.from("peer.py:4", |p| {
+            let mapping = p.open(X, BYTES);
+            p.close(mapping);
+        });
+    };
+    holds(lending(frees_at(7), opens), "lent-living");
+    let words = ["rank 1 opens the handle of allocation 0", "rank 0", "peer.py:4"];
+    fails(lending(frees_at(3), opens), "lent-freed", "IPC-2", &words);
+    // The address comes back, and the handle with it: it is of what is there now.
+    let again = |process: &mut Process, x: u64| {
+        frees_at(3)(process, x);
+        process.malloc_at(BYTES, x);
+        process.export(x, X);
+    };
+    holds(lending(again, opens), "lent-again");
+}
+
+#[test]
+fn handles_from_elsewhere_are_not_judged() {
+    let opens = |process: &mut Process| {
+        let mapping = process.open(0xbb, BYTES);
+        process.close(mapping);
+    };
+    let text = holds(lending(|_, _| {}, opens), "lent-elsewhere");
+    assert!(text.contains("handles of memory that was not recorded"), "{text}");
+    let mut run = Run::new(2);
+    run.ranks[0].export(0x7000_0000, X);
+    run.ranks[1].time = SECOND;
+    run.ranks[1].open(X, BYTES);
+    run.exit();
+    let text = holds(run, "lent-unseen");
+    assert!(text.contains("handles of memory that was not recorded"), "{text}");
+}
+
+#[test]
+fn opens_of_one_handle_are_counted() {
+    let uses = |closes: u32| {
+        move |process: &mut Process| {
+            let (stream, own) = (process.stream(), process.malloc(BYTES));
+            let mapping = process.open(X, BYTES);
+            process.open_at(X, mapping);
+            for _ in 0..closes {
+                process.from("peer.py:6", |p| p.close(mapping));
+            }
+            process.from("peer.py:7", |p| p.copy(own, mapping + 4096, 4096, stream));
+            process.synchronize(stream);
+        }
+    };
+    // Another tensor of the same memory: its handle is the same.
+    let twice = |process: &mut Process, x: u64| process.export(x + BYTES / 2, X);
+    holds(lending(twice, uses(1)), "lent-twice");
+    let words = ["rank 1 uses its mapping of allocation 0", "peer.py:7", "peer.py:6"];
+    fails(lending(twice, uses(2)), "lent-closed", "IPC-4", &words);
+    let closes = |times: u32| {
+        move |process: &mut Process| {
+            let mapping = process.open(X, BYTES);
+            process.open_at(X, mapping);
+            (0..times).for_each(|_| process.close(mapping));
+        }
+    };
+    holds(lending(frees_at(3), closes(2)), "lent-all-closed");
+    fails(lending(frees_at(3), closes(1)), "lent-one-open", "IPC-3", &["rank 0 frees", "rank 1 has it open"]);
+}
+
+#[test]
+fn a_mapping_is_closed_after_its_last_use() {
+    let run = |waits: bool| {
+        lending(
+            |process, x| {
+                // What keeps the two apart was not recorded: a barrier of the hosts, a word that kernels wait for.
+                let (stream, own) = (process.stream(), process.malloc(BYTES));
+                process.time = SECOND;
+                process.copy(x, own, BYTES, stream);
+                process.synchronize(stream);
+            },
+            move |process| {
+                let (stream, own) = (process.stream(), process.malloc(BYTES));
+                let mapping = process.open(X, BYTES);
+                process.from("peer.py:5", |p| p.copy(own, mapping, BYTES, stream));
+                if waits {
+                    process.synchronize(stream);
+                }
+                process.from("peer.py:8", |p| p.close(mapping));
+            },
+        )
+    };
+    holds(run(true), "lent-used");
+    let words = ["rank 1 closes its mapping of allocation 0", "of rank 0", "peer.py:5", "peer.py:8"];
+    fails(run(false), "lent-busy", "IPC-4", &words);
+}
+
+#[test]
+fn iterations_that_open_memory_are_all_judged() {
+    let run = |opens: bool| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let (x, stream) = (process.malloc(BYTES), process.stream());
+            process.export(x, X + u8::try_from(rank).expect("two ranks"));
+            let mut mapping = process.open(X + u8::try_from(1 - rank).expect("two ranks"), BYTES);
+            for _ in 0..200 {
+                process.all_reduce(comm, x, 1024, stream);
+                if opens {
+                    process.close(mapping);
+                    mapping = process.open_at(X + u8::try_from(1 - rank).expect("two ranks"), mapping);
+                }
+                process.copy(x + BYTES / 2, mapping, 4096, stream);
+                process.synchronize(stream);
+            }
+        });
+        run.exit();
+        run
+    };
+    let folded = judged(run(false), "lent-folded");
+    assert_eq!((folded.verdict, folded.recording.folds.len()), (Verdict::Holds, 1), "{}", text(&folded));
+    let whole = judged(run(true), "lent-loop");
+    assert_eq!((whole.verdict, whole.recording.folds.len()), (Verdict::Holds, 0), "{}", text(&whole));
+}
