@@ -1,7 +1,8 @@
 """Finds where CPython keeps what the recorder's library needs to tell places: files and lines of the frames of a thread.
 
 Nothing is assumed of a version: objects whose contents are known are looked through for them, and what was found is
-tried. Where it does not come out right, calls of torch are told one by one instead (`hooks.py`).
+tried. Where it does not come out right, and before 3.12, which tells nobody when code comes to an end, calls of torch
+are told one by one instead (`hooks.py`).
 Not here: the library's side (`crates/record/src/ffi/frames.rs`).
 """
 
@@ -26,19 +27,20 @@ class _Unknown(Exception):
 
 def find() -> bool:
     """Lets the library tell places, if it can here."""
-    if sys.implementation.name != "cpython" or sys.version_info < (3, 11) or "t" in sys.abiflags or _WORD != 8:
+    if sys.implementation.name != "cpython" or sys.version_info < (3, 12) or "t" in sys.abiflags or _WORD != 8:
         return False
     try:
         memory = os.open("/proc/self/mem", os.O_RDONLY)
     except OSError:
         return False
     try:
-        layout = _layout(memory)
-    except (_Unknown, OSError, AttributeError):
+        if not tell.frames(_layout(memory)):
+            return False
+    # The last is Python's, if others watch its code already, as many as can.
+    except (_Unknown, OSError, AttributeError, RuntimeError):
         return False
     finally:
         os.close(memory)
-    tell.frames(layout)
     if not all(_told_as_it_is(place) for place in (_here, _below)):
         tell.frames(None)
         return False
@@ -111,11 +113,12 @@ def _layout(memory: int):
         frame["code"],
         frame["caller"],
         frame["instruction"],
-        _offset(words, id(code.co_linetable), "lines"),
+        1,
         _offset(words, id(type(code)), "type"),
         id(type(code)),
         instructions,
         first_line,
+        _offset(words, id(code.co_linetable), "lines"),
         _offset(words, id(code.co_filename), "file"),
         _offset(table_words, len(table), "length of bytes"),
         bytes.__basicsize__ - 1,

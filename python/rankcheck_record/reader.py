@@ -199,7 +199,7 @@ class _Decoder:
 
     def closed(self, call: Call) -> Call:
         """The call with the address that it leaves open, if it does."""
-        if not any(value is _OPEN for _, value in call.arguments):
+        if all(value is not _OPEN for _, value in call.arguments):
             return call
         address = Address(self.varint())
         arguments = ((key, address if value is _OPEN else value) for key, value in call.arguments)

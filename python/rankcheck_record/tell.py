@@ -37,8 +37,7 @@ def connect() -> bool:
             library.rankcheck_record_leave.restype = None
             library.rankcheck_record_began.restype = ctypes.c_uint64
             library.rankcheck_record_pause.argtypes = [ctypes.c_int]
-            library.rankcheck_record_frames.argtypes = [ctypes.c_void_p]
-            library.rankcheck_record_frames.restype = None
+            library.rankcheck_record_frames.argtypes = [ctypes.c_void_p] * 2
             library.rankcheck_record_place.argtypes = [ctypes.c_char_p, ctypes.c_int]
         except (OSError, AttributeError):
             continue
@@ -126,10 +125,15 @@ def pause(paused: bool) -> None:
         _library.rankcheck_record_pause(int(paused))
 
 
-def frames(layout) -> None:
-    """Says where the library finds frames of Python (`frames.py`); None takes it back."""
-    if _library is not None:
-        _library.rankcheck_record_frames(layout and (ctypes.c_size_t * len(layout))(*layout))
+def frames(layout) -> bool:
+    """Says where the library finds frames of Python (`frames.py`); None takes it back. False if it cannot use them."""
+    if _library is None:
+        return False
+    if layout is None:
+        return _library.rankcheck_record_frames(None, None) == 0
+    numbers = (ctypes.c_size_t * len(layout))(*layout)
+    watch = ctypes.cast(ctypes.pythonapi.PyCode_AddWatcher, ctypes.c_void_p)
+    return _library.rankcheck_record_frames(numbers, watch) == 0
 
 
 def place() -> str:

@@ -224,6 +224,19 @@ fn has_python() -> bool {
     has
 }
 
+/// A Python whose frames can be read; it may not be the first on the path.
+fn python_with_frames() -> Option<&'static str> {
+    let script = "import sys; print(sys.version_info >= (3, 12))";
+    let found = ["python3", "python3.14", "python3.13", "python3.12"].into_iter().find(|python| {
+        let output = Command::new(python).args(["-c", script]).output();
+        output.is_ok_and(|output| output.stdout.starts_with(b"True"))
+    });
+    if found.is_none() {
+        println!("skipped: there is no Python from 3.12 on");
+    }
+    found
+}
+
 #[test]
 fn python_keeps_what_it_would_run_at_its_start() {
     let folder = folder("record-python");
@@ -288,28 +301,33 @@ except ValueError:
     pass
 dist.destroy_process_group()
 dist.init_process_group()
+# Code comes to lie where other code lay before.
+for nth in range(18):
+    exec(compile('x = 1\\ncall()\\n', f'file{nth % 6}.py', 'exec'), {'call': dist.nccl.ncclGroupStart})
 ";
 
-/// What the training is told to have called, as `name group place`, with these variables. `None` without Python.
-fn trained(test: &str, variables: &[(&str, &str)]) -> Option<Vec<String>> {
-    let folder = folder(test);
-    if !has_python() {
-        return None;
-    }
+/// Writes torch and the training into a folder.
+fn with_torch(folder: &Path) {
     for (name, text) in TORCH.iter().chain(&[("train.py", TRAINING)]) {
         let path = folder.join(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("it can be made");
         fs::write(path, text).expect("it can be written");
     }
+}
+
+/// What the training is told to have called, as `name group place`, by this Python with these variables.
+fn trained(test: &str, python: &str, variables: &[(&str, &str)]) -> Vec<String> {
+    let folder = folder(test);
+    with_torch(&folder);
     let mut command = record(&folder);
     // Where torch lies is how its frames are told from the user's.
     command.env("RANK", "0").env("PYTHONPATH", folder.join("site-packages"));
-    command.envs(variables.iter().copied()).args(["python3", "train.py"]);
+    command.envs(variables.iter().copied()).args([python, "train.py"]);
     let (code, said) = ended(&mut command);
     assert_eq!(code, Some(0), "{said}");
     let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("there is a process");
     let mut process = Process::open(&file.expect("it can be listed").path()).expect("a recording");
-    assert_eq!(process.header.command, ["python3", "train.py"]);
+    assert_eq!(process.header.command[1..], ["train.py"]);
     let mut told = Vec::new();
     while let Some(event) = process.next_event().expect("a recording") {
         let Event::Enter { call, .. } = event else { continue };
@@ -317,7 +335,7 @@ fn trained(test: &str, variables: &[(&str, &str)]) -> Option<Vec<String>> {
         let value = |key: &str| shape.get(key).and_then(Value::text).unwrap_or("-").to_owned();
         told.push(format!("{} {} {}", shape.name, value("group"), value("place")));
     }
-    Some(told)
+    told
 }
 
 /// What the training is told to have called, where its all-reduces are told so.
@@ -343,23 +361,39 @@ fn training(all_reduce: impl Fn(&str, u32) -> Vec<String>, failed: &[&str]) -> V
 
 #[test]
 fn calls_have_their_place_in_python() {
-    let Some(told) = trained("record-places", &[]) else { return };
-    // What the library needs for it is there since this version.
-    let version =
-        Command::new("python3").args(["-c", "import sys; print(sys.version_info >= (3, 11))"]).output();
-    if version.expect("there is a Python").stdout.starts_with(b"False") {
-        println!("skipped: python3 is older than 3.11");
+    let Some(python) = python_with_frames() else { return };
+    let all_reduce = |_: &str, line| vec![format!("ncclGroupStart - train.py:{line}")];
+    let again: Vec<String> = (0..18).map(|nth| format!("ncclGroupStart - file{}.py:2", nth % 6)).collect();
+    let mut wanted = training(all_reduce, &[]);
+    wanted.splice(wanted.len() - 1..wanted.len() - 1, again);
+    assert_eq!(trained("record-places", python, &[]), wanted);
+}
+
+#[test]
+fn a_process_that_only_imports_torch_writes_nothing() {
+    let folder = folder("record-import");
+    if !has_python() {
         return;
     }
-    let all_reduce = |_: &str, line| vec![format!("ncclGroupStart - train.py:{line}")];
-    assert_eq!(told, training(all_reduce, &[]));
+    with_torch(&folder);
+    let mut command = record(&folder);
+    command.env("PYTHONPATH", folder.join("site-packages"));
+    let python = python_with_frames().unwrap_or("python3");
+    let (code, said) = ended(command.args([python, "-c", "import torch.distributed"]));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("nothing was recorded"), "{said}");
 }
 
 #[test]
 fn where_frames_cannot_be_read_calls_of_python_are_told() {
-    let Some(told) = trained("record-told", &[("RANKCHECK_RECORD_FRAMES", "0")]) else { return };
+    if !has_python() {
+        return;
+    }
+    let told = trained("record-told", "python3", &[("RANKCHECK_RECORD_FRAMES", "0")]);
     let all_reduce = |group: &str, line| {
         vec![format!("torch.distributed.all_reduce {group} train.py:{line}"), "ncclGroupStart - -".to_owned()]
     };
-    assert_eq!(told, training(all_reduce, &["torch.distributed.all_reduce other train.py:8"]));
+    let mut wanted = training(all_reduce, &["torch.distributed.all_reduce other train.py:8"]);
+    wanted.splice(wanted.len() - 1..wanted.len() - 1, vec!["ncclGroupStart - -".to_owned(); 18]);
+    assert_eq!(told, wanted);
 }

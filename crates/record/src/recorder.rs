@@ -214,25 +214,29 @@ fn enter_anew(
 ) {
     let now = SHARED.clock.now();
     with_log(thread, |log| {
+        let Log { places, writer, .. } = log;
         let place = match place {
-            Where::Wanted => log.places.learn(),
+            Where::Wanted => places.here().unwrap_or_else(|| places.learn()),
             Where::NotWanted => PlaceId::NONE,
         };
         let content = at(content, place);
-        if let Some(place) = place.text() {
+        if let Some(place) = places.text(place) {
             let fields: Vec<Field<'_>> = fields.iter().copied().chain([Field::Text(place)]).collect();
-            log.writer.call_known(now, content, &called.placed, &fields, returns);
+            writer.call_known(now, content, &called.placed, &fields, returns);
         } else {
-            log.writer.call_known(now, content, &called.plain, fields, returns);
+            writer.call_known(now, content, &called.plain, fields, returns);
         }
     });
 }
 
-/// Where the calling thread is in the user's code, as calls get it.
-pub(crate) fn place_here() -> Option<&'static str> {
-    let mut place = PlaceId::NONE;
-    on_thread(|thread| with_log(thread, |log| place = log.places.learn()));
-    place.text()
+/// Where the calling thread is in the user's code, as calls get it. Nothing is written for it.
+pub(crate) fn place_here() -> Option<String> {
+    let place = || {
+        let mut places = Places::new();
+        let place = places.learn();
+        places.text(place).map(str::to_owned)
+    };
+    catch_unwind(place).ok().flatten()
 }
 
 /// The vendor's call that was entered last returned; `entered` says what was said of that then.

@@ -190,6 +190,9 @@ struct Numbered {
 /// No shape has this number: each call tells the rest of its own.
 const OPEN: ShapeId = ShapeId(u32::MAX);
 
+/// How long texts and bytes of a shape may be that leaves an address open.
+const OPEN_BYTES_MAX: usize = 512;
+
 impl Numbered {
     #[inline]
     fn get(&self, number: u64) -> Option<ShapeId> {
@@ -199,6 +202,10 @@ impl Numbered {
     /// The next shape, and which of its values it leaves open.
     fn push(&mut self, shape: Shape, open: Option<usize>, dictionary: &mut Dictionary) -> Result<(), String> {
         let id = if let Some(at) = open {
+            // Each address makes a shape of its own, so none of them may be long.
+            if shape.values.iter().map(Value::length_bytes).sum::<usize>() > OPEN_BYTES_MAX {
+                return Err("a long call that leaves an address open".to_owned());
+            }
             let number = u32::try_from(self.ids.len()).map_err(|_| "too many shapes".to_owned())?;
             self.open.insert(number, (shape, at));
             OPEN

@@ -74,6 +74,15 @@ impl Value {
         }
     }
 
+    /// Of text and of bytes.
+    pub(crate) fn length_bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Bytes(bytes) => bytes.len(),
+            Self::None | Self::Number(_) | Self::Signed(_) | Self::Address(_) => 0,
+        }
+    }
+
     /// A name.
     #[must_use]
     pub fn text(&self) -> Option<&str> {

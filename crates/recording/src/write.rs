@@ -246,6 +246,7 @@ impl<S: Space> Writer<S> {
 
     #[inline]
     fn write_call(&mut self, time: u64, number: u32, varying: Option<u64>, returns: Returns) {
+        (self.took, self.over) = (None, None);
         let passed = time.saturating_sub(self.time);
         if passed.max(varying.unwrap_or(0)) > LONG_MAX {
             // Decades, or no address: the numbers below would overflow.
@@ -273,11 +274,10 @@ impl<S: Space> Writer<S> {
         first.copy_from_slice(&bytes[..8]);
         self.at = end;
         self.time += passed;
-        let took = NonZeroUsize::new(took);
-        (self.took, self.over) = match returns {
-            Returns::Later => (took, None),
-            Returns::AtOnce => (None, took),
-        };
+        match returns {
+            Returns::Later => self.took = NonZeroUsize::new(took),
+            Returns::AtOnce => self.over = NonZeroUsize::new(took),
+        }
     }
 
     /// The innermost open call returned, with nothing that is not known from its arguments.
@@ -502,6 +502,8 @@ impl<S: Space> Writer<S> {
 
     #[cold]
     fn advance(&mut self, time: u64) -> bool {
+        // The extent of before is not written to any more, whether or not there is another.
+        (self.took, self.over) = (None, None);
         let has_one = match self.state {
             State::Ended => return false,
             State::Open => true,
@@ -868,6 +870,47 @@ mod tests {
             assert_eq!((found, after.cuts().len()), (wanted, before.cuts().len()));
         }
         std::fs::remove_file(&path).expect("as before");
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_a_return_the_call_stays_open() {
+        let header = encode_header(&Header::default()).expect("short");
+        let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: 1 }, 0, 0);
+        for call in 0..20_000 {
+            writer.enter(call * 1000, &EVENT, &[Field::Address(1), Field::Address(call % 3)]);
+            writer.call(call * 1000 + 1, &REDUCE, &[Field::None; 3]);
+            writer.leave_with(call * 1000 + 2, &FAILED, &[Field::Signed(-5)]);
+            writer.leave(call * 1000 + 3);
+        }
+        // As if the process was killed now: nothing is finished.
+        let bytes = writer.into_space().extents.end().expect("memory takes everything");
+        let path = std::env::temp_dir().join(format!("rankcheck-recording-no-room-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
+        let read = events(&path);
+        std::fs::remove_file(&path).expect("it was written");
+        assert!(read.expect("what is sealed stays as it is").1.len() > 1000);
+    }
+
+    #[test]
+    fn a_call_that_cannot_be_written_changes_no_other() {
+        let mut writer = Writer::new(Sequence::new(encode_header(&Header::default()).expect("short")), 0, 0);
+        for address in [0x3000, 0x3000, u64::MAX] {
+            let fields = [Field::Address(7), Field::Varying(address)];
+            let content = Content::of(&EVENT, &fields);
+            if !writer.call_again(10, content, Some(address), Returns::AtOnce) {
+                writer.call_known(10, content, &EVENT, &fields, Returns::AtOnce);
+            }
+        }
+        writer.leave_after_all(20, &FAILED, &[Field::Signed(400)]);
+        writer.finish();
+        let bytes = writer.into_space().end().expect("memory takes everything");
+        let path = std::env::temp_dir().join(format!("rankcheck-recording-too-long-{}", std::process::id()));
+        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
+        let (_, events) = events(&path).expect("a whole file");
+        std::fs::remove_file(&path).expect("it was written");
+        let returned = events[..4].iter().filter(|event| matches!(event, Event::Return { values: None, .. }));
+        assert_eq!(returned.count(), 2, "{events:?}");
+        assert!(matches!(events.last(), Some(Event::Lost { events: 1, .. })), "{events:?}");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use rankcheck_model::{
     PlaceId, Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
 };
 use rankcheck_recording::Value;
+use rustc_hash::FxHashSet;
 
 use super::RecordedError;
 use super::divergence::{self, Parting};
@@ -22,7 +23,7 @@ use super::fold::{self, Fold};
 use super::gaps::Gaps;
 use super::lower::{self, Ending, Origin, RankProgram};
 use super::tape::{self, Tape, Word};
-use super::world::{self, World};
+use super::world::{self, CommId, Member, World};
 use crate::recorder::Names;
 
 /// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
@@ -181,7 +182,7 @@ fn read_with(
 }
 
 /// Communicators get the names of process groups of their members: of several with the same members the first
-/// group names the first communicator.
+/// group names the one that was made first.
 fn name_groups(world: &mut World, tapes: &[Tape]) {
     let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
     for tape in tapes {
@@ -201,7 +202,11 @@ fn name_groups(world: &mut World, tapes: &[Tape]) {
             }
         }
     }
-    for comm in &mut world.comms {
+    let mut births: Vec<CommId> = Vec::new();
+    let mut seen = FxHashSet::default();
+    births.extend(world.members.iter().flat_map(Member::births).filter(|comm| seen.insert(**comm)));
+    for comm in births {
+        let comm = &mut world.comms[comm.0 as usize];
         let mut members: Vec<u32> = comm.members.iter().flatten().map(|rank| rank.0).collect();
         members.sort_unstable();
         if let Some(at) = groups.iter().position(|(_, ranks)| *ranks == members) {

@@ -277,6 +277,11 @@ impl Member {
     pub fn comm(&self, comm: LocalComm) -> CommId {
         self.comms[comm.0 as usize]
     }
+
+    /// Its communicators, in the order in which it made them.
+    pub(super) fn births(&self) -> &[CommId] {
+        &self.comms
+    }
 }
 
 /// The processes of a run and their communicators.

@@ -6,7 +6,7 @@
 //! then, and after it was taken back, there are no frames here. Not here: which of them are the user's.
 
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{c_char, c_int, c_void};
 
@@ -21,7 +21,6 @@ const NONE: usize = usize::MAX;
 
 /// Where things lie in objects of CPython: offsets in bytes, but for what says otherwise.
 #[repr(C, align(64))]
-#[derive(Clone, Copy)]
 pub(crate) struct Layout {
     /// `PyGILState_GetThisThreadState`.
     state: unsafe extern "C" fn() -> *const c_void,
@@ -32,14 +31,16 @@ pub(crate) struct Layout {
     frame_code: usize,
     frame_caller: usize,
     frame_instruction: usize,
-    /// In a code object: its table of lines. Up to here is what every call needs.
-    code_lines: usize,
+    /// Not Python's: see [`changes`]; more than 0. Up to here is what every call needs.
+    changes: AtomicUsize,
     /// In an object: its type; and what that is in a code object (an address).
     object_type: usize,
     code_type: usize,
-    /// In a code object: its first instruction, the number of its first line (four bytes), and the name of its file.
+    /// In a code object: its first instruction, the number of its first line (four bytes), its table of lines, and
+    /// the name of its file.
     code_instructions: usize,
     code_first_line: usize,
+    code_lines: usize,
     code_file: usize,
     /// In bytes: how many there are, and the first.
     bytes_length: usize,
@@ -68,20 +69,65 @@ struct TextLayout {
 /// What is there is never given back: another thread may be reading it.
 static LAYOUT: AtomicPtr<Layout> = AtomicPtr::new(ptr::null_mut());
 
-/// Says where things lie; null takes it back. The library's own look at the caller's frame must be compared before
-/// it is relied on: see [`rankcheck_record_place`].
+/// Whether code at an address like this one is watched.
+static WATCHED: [AtomicBool; 4096] = [const { AtomicBool::new(false) }; 4096];
+
+/// Says where things lie; null takes it back. Whoever does so holds the interpreter's lock, and tries the outcome
+/// before it is relied on: see [`rankcheck_record_place`]. `watch` is `PyCode_AddWatcher`. Returns 0, or -1 if the
+/// interpreter has no room for another watcher.
 ///
 /// # Safety
 ///
 /// What it says is so, for as long as it is not taken back.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C" fn rankcheck_record_frames(layout: *const Layout) {
-    let new = match layout.is_null() {
-        true => ptr::null_mut(),
-        // SAFETY: said above; it may lie anywhere.
-        false => Box::into_raw(Box::new(unsafe { layout.read_unaligned() })),
+pub(crate) unsafe extern "C" fn rankcheck_record_frames(
+    layout: *const Layout,
+    watch: Option<unsafe extern "C" fn(CodeEvent) -> c_int>,
+) -> c_int {
+    let (false, Some(watch)) = (layout.is_null(), watch) else {
+        LAYOUT.store(ptr::null_mut(), Ordering::Release);
+        return 0;
     };
-    LAYOUT.store(new, Ordering::Release);
+    // SAFETY: said above.
+    if unsafe { watch(code_event) } < 0 {
+        return -1;
+    }
+    // SAFETY: said above; it may lie anywhere.
+    let layout = unsafe { layout.read_unaligned() };
+    LAYOUT.store(Box::into_raw(Box::new(layout)), Ordering::Release);
+    0
+}
+
+/// What CPython tells of code: an event, and the code.
+type CodeEvent = unsafe extern "C" fn(c_int, *const c_void) -> c_int;
+
+/// Code comes to an end. Other code may come to lie at its address.
+unsafe extern "C" fn code_event(event: c_int, code: *const c_void) -> c_int {
+    const DESTROY: c_int = 1;
+    if event == DESTROY
+        && WATCHED[watched(code.addr())].load(Ordering::Relaxed)
+        && let Some(layout) = layout()
+    {
+        layout.changes.fetch_add(1, Ordering::Relaxed);
+    }
+    0
+}
+
+#[inline]
+fn layout() -> Option<&'static Layout> {
+    // SAFETY: it is null or a layout that is never given back.
+    unsafe { LAYOUT.load(Ordering::Acquire).as_ref() }
+}
+
+/// How often code came to an end that somebody watches, so that what was known of instructions may be so no longer.
+/// Who runs new code at an address has held the interpreter's lock since, and sees it. 0 while there are no frames.
+#[inline]
+pub(crate) fn changes() -> usize {
+    layout().map_or(0, |layout| layout.changes.load(Ordering::Relaxed))
+}
+
+fn watched(code: usize) -> usize {
+    (code >> 4 ^ code >> 16) % WATCHED.len()
 }
 
 /// Writes the place of the caller in Python, as calls get it. Returns its length, 0 if there is none.
@@ -113,8 +159,7 @@ pub(crate) fn frames() -> impl Iterator<Item = Frame> {
 
 #[inline]
 fn innermost() -> Option<Frame> {
-    // SAFETY: it is null or a layout that is never given back.
-    let layout = unsafe { LAYOUT.load(Ordering::Acquire).as_ref() }?;
+    let layout = layout()?;
     // SAFETY: `layout` says what it is; any thread may call it.
     let state = unsafe { (layout.state)() };
     if state.is_null() {
@@ -165,19 +210,14 @@ impl Frame {
         unsafe { word(self.address + self.layout.frame_instruction) }
     }
 
-    #[inline]
     fn code(self) -> usize {
         // SAFETY: a frame has this field.
         unsafe { word(self.address + self.layout.frame_code) & !FLAGS }
     }
 
-    /// What tells its code from another that lay at the same address.
-    ///
-    /// [`Frame::place`] has said that it has code.
-    #[inline]
-    pub(crate) fn lines(self) -> usize {
-        // SAFETY: code has this field; frames at an instruction of code are of code.
-        unsafe { word(self.code() + self.layout.code_lines) }
+    /// [`changes`] counts the end of its code.
+    pub(crate) fn keep_watch(self) {
+        WATCHED[watched(self.code())].store(true, Ordering::Relaxed);
     }
 
     /// Its file and its line; none if it is no frame of Python's code, or has no lines.
