@@ -159,18 +159,20 @@ pub(crate) enum Where {
 }
 
 /// A vendor's call is entered.
-#[inline]
-pub(crate) fn enter(
+#[inline(always)]
+pub(crate) fn enter<const N: usize>(
     thread: &Thread,
     called: &'static Called,
-    fields: &[Field<'_>],
+    fields: [Field<'_>; N],
     place: Where,
     returns: Returns,
 ) {
     thread.calling.set(true);
-    let content = Content::of(&called.plain, fields);
-    if !entered_again(thread, content, Field::varying(fields), place, returns) {
-        enter_anew(thread, content, called, fields, place, returns);
+    let content = Content::of(&called.plain, &fields);
+    if !entered_again(thread, content, Field::varying(&fields), place, returns) {
+        // A copy: so the short way does not even put them into memory.
+        let fields = fields;
+        enter_anew(thread, content, called, &fields, place, returns);
     }
 }
 

@@ -35,11 +35,14 @@ impl Call {
     }
 
     /// What this wrapper forwards to; null if there is no such function.
+    #[inline]
     pub(super) fn real(&self, wrapper: usize) -> *mut c_void {
         let real = self.real[wrapper].load(Ordering::Relaxed);
-        if !real.is_null() || wrapper > 0 {
-            return real;
-        }
+        if !real.is_null() || wrapper > 0 { real } else { self.find() }
+    }
+
+    #[cold]
+    fn find(&self) -> *mut c_void {
         let found = find::function(self.library, self.name);
         self.real[0].store(found, Ordering::Relaxed);
         found
@@ -299,7 +302,7 @@ macro_rules! calls {
                         // SAFETY: pointers are as the vendor's function wants them.
                         unsafe {
                             recorder::enter(
-                                thread, &CALLED, &[$(Kept::field(&$value)),*], MANNER.place(), MANNER.returns(),
+                                thread, &CALLED, [$(Kept::field(&$value)),*], MANNER.place(), MANNER.returns(),
                             );
                         };
                         // SAFETY: as the program calls it.
