@@ -170,9 +170,8 @@ pub(crate) fn enter<const N: usize>(
     thread.calling.set(true);
     let content = Content::of(&called.plain, &fields);
     if !entered_again(thread, content, Field::varying(&fields), place, returns) {
-        // A copy: so the short way does not even put them into memory.
-        let fields = fields;
-        enter_anew(thread, content, called, &fields, place, returns);
+        // Of a copy: so the short way does not even put them into memory.
+        enter_anew(thread, content, called, &{ fields }, place, returns);
     }
 }
 

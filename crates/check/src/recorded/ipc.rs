@@ -4,7 +4,7 @@
 //! processes on a host. So an open comes after its export, because it must, and nothing more is taken for ordered.
 //! When memory was freed is read off the clock of the host, where both processes ran on one: what was over before
 //! the other was entered came before it. Where that does not tell, the memory was freed after it was closed.
-//! Two steps: [`Local`] listens to the calls of one process, [`join`] brings all processes together.
+//! Two steps: `Local` listens to the calls of one process, `join` brings all processes together.
 //! Not here: rules, and what addresses mean.
 
 use std::collections::BTreeMap;

@@ -106,14 +106,13 @@ mod counter {
 
     impl Clock {
         pub(crate) const fn new() -> Self {
-            const ZERO: AtomicU64 = AtomicU64::new(0);
             Self {
                 sequence: AtomicUsize::new(0),
-                from: ZERO,
-                time: ZERO,
-                rate: ZERO,
+                from: AtomicU64::new(0),
+                time: AtomicU64::new(0),
+                rate: AtomicU64::new(0),
                 renewing: AtomicBool::new(false),
-                last: [ZERO; 2],
+                last: [const { AtomicU64::new(0) }; 2],
             }
         }
 
