@@ -48,7 +48,10 @@ def activate() -> None:
 def _look_for_places() -> None:
     """Once torch is there: other processes are not to wait for it."""
     global _has_places
-    _has_places = os.environ.get("RANKCHECK_RECORD_FRAMES") != "0" and frames.find()
+    try:
+        _has_places = os.environ.get("RANKCHECK_RECORD_FRAMES") != "0" and frames.find()
+    except Exception as error:  # Another version of Python: then calls are told one by one.
+        sys.stderr.write(f"rankcheck: frames of Python are not read: {error!r}\n")
 
 
 class _Finder(importlib.abc.MetaPathFinder):
