@@ -129,6 +129,19 @@ fn collect<'v>(
     launch(eval, Verb::Collect(Arc::new(call)))
 }
 
+/// Input and output, which is the input where there is none; and how long the input is.
+fn in_place_or<'v>(
+    x: Value<'v>,
+    recv: Option<Value<'v>>,
+) -> starlark::Result<((Operand, Operand), Option<u64>)> {
+    let (send, len) = memory("x", x)?;
+    let recv = match recv.filter(|recv| !recv.is_none()) {
+        Some(recv) => memory("recv", recv)?.0,
+        None => send.clone(),
+    };
+    Ok(((send, recv), len))
+}
+
 /// A root.
 fn position(root: i32) -> starlark::Result<u32> {
     u32::try_from(root).map_err(|_| {
@@ -245,14 +258,10 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let (send, len) = memory("x", x)?;
-        let into = match recv.filter(|recv| !recv.is_none()) {
-            Some(recv) => memory("recv", recv)?.0,
-            None => send.clone(),
-        };
+        let (buffers, len) = in_place_or(x, recv)?;
         let count = elements(count, "x", len, self::dtype(dtype)?)?;
         let common = Common { this, dtype, op, symmetric, stream };
-        collect(eval, CollectiveKind::AllReduce, (send, into), count, &common)
+        collect(eval, CollectiveKind::AllReduce, buffers, count, &common)
     }
 
     fn all_gather<'v>(
@@ -300,14 +309,10 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        let (send, len) = memory("x", x)?;
-        let into = match recv.filter(|recv| !recv.is_none()) {
-            Some(recv) => memory("recv", recv)?.0,
-            None => send.clone(),
-        };
+        let (buffers, len) = in_place_or(x, recv)?;
         let count = elements(count, "x", len, self::dtype(dtype)?)?;
         let common = Common { this, dtype, op, symmetric, stream };
-        collect(eval, CollectiveKind::Reduce { root: position(root)? }, (send, into), count, &common)
+        collect(eval, CollectiveKind::Reduce { root: position(root)? }, buffers, count, &common)
     }
 
     fn broadcast<'v>(
