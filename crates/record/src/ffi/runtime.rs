@@ -61,7 +61,8 @@ calls! {
     fn cudaDeviceSynchronize() [];
     // Of an event that is made, its destruction says enough: until then the address is this one's.
     @AtOnce fn cudaEventDestroy(event: Pointer) [event = Varying(event)];
-    fn cudaEventSynchronize(event: Pointer) [event = Varying(event)];
+    // It has a place, which may be longer than a shape that leaves an address open.
+    fn cudaEventSynchronize(event: Pointer) [event = event];
     @Event fn cudaEventQuery(event: Pointer) [event = Varying(event)];
     @AtOnce fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
     @AtOnce fn cudaEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
