@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Runs every program of programs/ on this machine's GPUs: as it is, under the recorder, and with its divergence
 # under the recorder. Prints one line a run and leaves the recordings in OUT (or ./recordings).
-#   tests/recordings/record.sh RANKS [PROGRAM…]
+#   [HOSTS=N] tests/recordings/record.sh RANKS [PROGRAM…]
+# With HOSTS, this machine plays so many hosts: ranks on different ones reach each other through sockets, and those
+# of the same number on each share a GPU. So RANKS may be more than there are GPUs.
 # Not here: what is checked. NVLink multicast stays off: a program that is killed in it can take the fabric along.
 set -uo pipefail
 cd "$(dirname "$0")/../.."
@@ -12,6 +14,7 @@ programs=("$@")
 out=${OUT:-recordings}
 rankcheck=${RANKCHECK:-$(ls target/release/rankcheck recorder/rankcheck 2>/dev/null | head -1)}
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 TORCH_NCCL_ENABLE_MONITORING=0 OMP_NUM_THREADS=1
+hosts=${HOSTS:-1}
 work=$(mktemp -d)
 mkdir -p "$out"
 
@@ -33,11 +36,18 @@ for entry in "${programs[@]}"; do
   program=${entry%%:*} flags=${entry#"$program"}
   flags=${flags#:}
   name=$program${flags//--/-}-$ranks
-  launch=(torchrun --nproc-per-node "$ranks" --master-port $((20000 + RANDOM % 20000)) "tests/recordings/programs/$program.py")
+  port=$((20000 + RANDOM % 20000))
+  if [ "$hosts" = 1 ]; then
+    launch=(torchrun --nproc-per-node "$ranks" --master-port "$port")
+  else
+    name+=-hosts-$hosts
+    launch=(tests/recordings/hosts.sh "$hosts" $((ranks / hosts)) "$port")
+  fi
+  launch+=("tests/recordings/programs/$program.py")
   [ -z "$flags" ] || launch+=("$flags")
   run "$name.plain" 60 "${launch[@]}"
   run "$name.clean" 60 "$rankcheck" record --out "$work/$name/clean" -- "${launch[@]}"
   run "$name.divergent" 30 "$rankcheck" record --out "$work/$name/divergent" -- "${launch[@]}" --seed-divergence
 done
-(cd "$work" && tar czf - ./*-"$ranks" ./*.log) >"$out/recordings-$ranks.tar.gz"
+(cd "$work" && tar czf - ./*/ ./*.log) >"$out/recordings-$ranks.tar.gz"
 ls -l "$out"
