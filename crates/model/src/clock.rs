@@ -1,70 +1,108 @@
 //! Happens-before: vector clocks over host threads and streams, shared copy-on-write.
 //!
-//! A clock is a shared base plus the owner's own count. Ticking costs an addition; joining costs what the two
-//! bases do not share (`clock/counts.rs`), and after a collective all members share one base.
+//! A clock holds the counts of its own rank's actors beside a shared base, which has those of all. What actors of
+//! one rank do and tell each other is most of what happens, and costs a few additions; only what a rank learns of
+//! others costs a walk through what two bases do not share (`clock/counts.rs`), and after a collective all members
+//! share one base.
 //! Not here: which operations order what ([`crate::machine`]).
 
 mod counts;
 
 use std::hash::{Hash, Hasher};
 
+use smallvec::SmallVec;
+
 use self::counts::Counts;
 
-/// Position of an actor (a host thread or a stream of a rank) in every clock.
+/// Position of an actor (a host thread or a stream of a rank) in every clock. The actors of a rank stand in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Actor(pub u32);
 
+/// The counts of one rank's actors.
+type Row = SmallVec<[u32; 8]>;
+
 /// What an actor knows of every actor's progress.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct Clock {
+    /// What was learned from other ranks. Of its own rank it may be behind `near`, and is never ahead.
     base: Counts,
-    own: u32,
+    near: Row,
     actor: Actor,
+    /// Bases that this one includes, the one met last at the end: a stream meets that of the thread which launches
+    /// on it again and again.
+    met: [Option<Counts>; 2],
 }
 
-impl PartialEq for Clock {
-    fn eq(&self, other: &Self) -> bool {
-        self.own == other.own && self.actor == other.actor && self.base == other.base
+impl Clone for Clock {
+    /// The copy knows as much, and remembers no base that was met: few copies learn anything.
+    fn clone(&self) -> Self {
+        Self::of(self.base.clone(), self.near.clone(), self.actor)
     }
 }
 
-impl Eq for Clock {}
-
 impl Hash for Clock {
+    /// Of what is known, wherever it stands.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.base.hash().hash(state);
-        self.own.hash(state);
+        let behind = counts::hash(self.first(), &self.row(&self.base));
+        let ahead = counts::hash(self.first(), &self.near);
+        self.base.hash().wrapping_sub(behind).wrapping_add(ahead).hash(state);
     }
 }
 
 impl Clock {
-    /// A clock that knows nothing, of an actor among `width`.
+    /// A clock that knows nothing, of an actor; `ranks` have so many actors each.
     #[must_use]
-    pub fn new(actor: Actor, width: usize) -> Self {
-        Self { base: Counts::zeros(width), own: 0, actor }
+    pub fn new(actor: Actor, ranks: usize, actors_per_rank: usize) -> Self {
+        let near = SmallVec::from_elem(0, actors_per_rank);
+        Self::of(Counts::zeros(ranks * actors_per_rank), near, actor)
+    }
+
+    fn of(base: Counts, near: Row, actor: Actor) -> Self {
+        Self { base, near, actor, met: [const { None }; 2] }
     }
 
     /// The same knowledge, held by another actor that has done nothing yet.
     #[must_use]
     pub fn child(&self, actor: Actor) -> Self {
-        let mut base = self.base.clone();
-        base.raise(self.place(), self.own);
-        Self { base, own: self.knows(actor), actor }
+        let mut child = Self::of(self.base.clone(), self.near.clone(), actor);
+        if child.first() != self.first() {
+            child.base.raise_rows([(self.first(), &self.near[..])]);
+            child.near = child.row(&child.base);
+        }
+        child
+    }
+
+    /// The place of the rank's first actor.
+    fn first(&self) -> usize {
+        self.place() - self.near_place()
     }
 
     fn place(&self) -> usize {
         self.actor.0 as usize
     }
 
+    /// The place among the rank's actors.
+    fn near_place(&self) -> usize {
+        self.place() % self.near.len()
+    }
+
+    /// What counts say of the rank's actors.
+    fn row(&self, counts: &Counts) -> Row {
+        let mut row = SmallVec::from_elem(0, self.near.len());
+        counts.read(self.first(), &mut row);
+        row
+    }
+
     /// One more operation of the owner.
     pub fn tick(&mut self) {
-        self.own += 1;
+        let at = self.near_place();
+        self.near[at] += 1;
     }
 
     /// The owner's own count.
     #[must_use]
     pub fn epoch(&self) -> u32 {
-        self.own
+        self.near[self.near_place()]
     }
 
     /// The owner.
@@ -76,7 +114,9 @@ impl Clock {
     /// How far this clock knows `actor`.
     #[must_use]
     pub fn knows(&self, actor: Actor) -> u32 {
-        if actor == self.actor { self.own } else { self.base.at(actor.0 as usize) }
+        let at = actor.0 as usize;
+        let near = at.checked_sub(self.first()).and_then(|at| self.near.get(at));
+        near.copied().unwrap_or_else(|| self.base.at(at))
     }
 
     /// Whether the operation `epoch` of `actor` happened before whoever holds this clock.
@@ -88,18 +128,40 @@ impl Clock {
     /// Number of operations in the causal past.
     #[must_use]
     pub fn past(&self) -> u64 {
-        self.base.sum() - u64::from(self.base.at(self.place())) + u64::from(self.own)
+        let sum = |row: &[u32]| row.iter().map(|&count| u64::from(count)).sum::<u64>();
+        self.base.sum() - sum(&self.row(&self.base)) + sum(&self.near)
     }
 
     /// Learns all that `other` knows.
     pub fn join(&mut self, other: &Self) {
-        if self.base.is(&other.base) && self.base.at(other.place()) >= other.own {
+        self.join_base(&other.base);
+        if self.first() == other.first() {
+            self.learn_near(&other.near);
+        } else {
+            self.base.raise_rows([(other.first(), &other.near[..])]);
+            self.learn_near(&self.row(&self.base));
+        }
+    }
+
+    fn join_base(&mut self, base: &Counts) {
+        if self.base.is(base) {
             return;
         }
-        self.base.join(&other.base);
-        self.base.raise(other.place(), other.own);
-        self.own = self.own.max(self.base.at(self.place()));
-        self.base.raise(self.place(), self.own);
+        let [earlier, last] = &mut self.met;
+        if last.as_ref().is_some_and(|met| met.is(base)) {
+            return;
+        }
+        if !earlier.as_ref().is_some_and(|met| met.is(base)) {
+            self.base.join(base);
+            *earlier = Some(base.clone());
+        }
+        std::mem::swap(earlier, last);
+    }
+
+    fn learn_near(&mut self, row: &[u32]) {
+        for (near, count) in self.near.iter_mut().zip(row) {
+            *near = (*near).max(*count);
+        }
     }
 
     /// What all of `clocks` know together.
@@ -115,10 +177,10 @@ impl Clock {
         gathered.knowledge()
     }
 
-    /// Learns what a rendezvous knows; cheap when the knowledge includes the own past.
+    /// Learns what a rendezvous knows in which this clock took part.
     pub fn learn(&mut self, knowledge: &Knowledge) {
-        self.own = self.own.max(knowledge.0.at(self.place()));
         self.base = knowledge.0.clone();
+        self.learn_near(&self.row(&self.base));
     }
 
     /// Whether actors may be renumbered without changing what is known of them: what everybody knows of
@@ -128,18 +190,18 @@ impl Clock {
         to.iter().enumerate().all(|(old, new)| self.base.at(*new as usize) == self.base.at(old))
     }
 
-    /// The same clock after actors were renumbered: `to[old] = new`.
+    /// The same clock after ranks were renumbered, and with them their actors: `to[old] = new`.
     #[must_use]
     pub fn renumbered(&self, to: &[u32]) -> Self {
-        let (actor, own) = (Actor(to[self.actor.0 as usize]), self.own);
+        let (near, actor) = (self.near.clone(), Actor(to[self.place()]));
         if self.alike(to) {
-            return Self { base: self.base.clone(), own, actor };
+            return Self::of(self.base.clone(), near, actor);
         }
         let mut base = Counts::zeros(to.len());
         for (old, new) in to.iter().enumerate() {
             base.raise(*new as usize, self.base.at(old));
         }
-        Self { base, own, actor }
+        Self::of(base, near, actor)
     }
 }
 
@@ -153,22 +215,29 @@ pub struct Gathered {
     counts: Option<Counts>,
     /// The bases that came last: after a collective its members' streams share one, and before it their threads
     /// share another. A look among few spares looking into them.
-    seen: [Option<Counts>; 4],
+    met: [Option<Counts>; 4],
     next: usize,
-    /// What members did themselves.
-    own: Vec<(usize, u32)>,
+    /// What members' ranks did, by the place of their first actor.
+    rows: Vec<(usize, Row)>,
 }
 
 impl Gathered {
     /// One more member.
     pub fn add(&mut self, clock: &Clock) {
         let counts = self.counts.get_or_insert_with(|| clock.base.clone());
-        if !self.seen.iter().flatten().any(|base| base.is(&clock.base)) {
+        if !self.met.iter().flatten().any(|base| base.is(&clock.base)) {
             counts.join(&clock.base);
-            self.seen[self.next] = Some(clock.base.clone());
-            self.next = (self.next + 1) % self.seen.len();
+            self.met[self.next] = Some(clock.base.clone());
+            self.next = (self.next + 1) % self.met.len();
         }
-        self.own.push((clock.place(), clock.own));
+        match self.rows.last_mut() {
+            Some((first, row)) if *first == clock.first() => {
+                for (count, near) in row.iter_mut().zip(&clock.near) {
+                    *count = (*count).max(*near);
+                }
+            }
+            Some(_) | None => self.rows.push((clock.first(), clock.near.clone())),
+        }
     }
 
     /// What they know together.
@@ -178,8 +247,8 @@ impl Gathered {
     #[must_use]
     pub fn knowledge(mut self) -> Knowledge {
         let mut counts = self.counts.expect("a rendezvous has members");
-        self.own.sort_unstable();
-        counts.raise_all(&self.own);
+        self.rows.sort_unstable_by_key(|(first, _)| *first);
+        counts.raise_rows(self.rows.iter().map(|(first, row)| (*first, &row[..])));
         Knowledge(counts)
     }
 }

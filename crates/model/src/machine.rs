@@ -140,7 +140,7 @@ pub struct Config {
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
     /// Expectations left out.
     pub expectations: Expectations,
-    /// Host threads and streams that a rank may have.
+    /// Host threads and streams that a rank may have; a machine makes it a power of two.
     pub actors_per_rank: u32,
     /// Operations after which a run without choices is given up.
     pub steps_at_most: u64,
@@ -277,10 +277,10 @@ impl Machine {
     /// A machine for a program.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, config: Config) -> Self {
-        let width = (config.ranks * config.actors_per_rank) as usize;
+        // Then the counts of a rank lie in one leaf of a clock, or fill several.
+        let actors_per_rank = config.actors_per_rank.next_power_of_two();
         Self {
             source,
-            config,
             comms: RwLock::default(),
             terms: Mutex::default(),
             inner: Mutex::default(),
@@ -291,7 +291,8 @@ impl Machine {
             measured: Mutex::default(),
             log: Mutex::default(),
             steps: AtomicU64::new(0),
-            nothing: Clock::new(Actor(0), width),
+            nothing: Clock::new(Actor(0), config.ranks as usize, actors_per_rank as usize),
+            config: Config { actors_per_rank, ..config },
         }
     }
 
@@ -442,7 +443,7 @@ impl Machine {
         let fits = wanted <= self.config.actors_per_rank;
         if !fits {
             self.interrupt(|pending| {
-                pending.actors = Some(pending.actors.unwrap_or(0).max(wanted.next_multiple_of(2)));
+                pending.actors = Some(pending.actors.unwrap_or(0).max(wanted.next_power_of_two()));
             });
         }
         fits

@@ -278,8 +278,7 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Re
         explain: Explain::Sentences,
         // The order of threads is the recorded one, so it is no choice.
         declared_commuting: ObjectKind::ALL.into(),
-        actors_per_rank: u32::try_from(actors.max(2).next_multiple_of(2))
-            .map_err(|_| RecordedError::TooMany)?,
+        actors_per_rank: u32::try_from(actors.max(2)).map_err(|_| RecordedError::TooMany)?,
         ..Config::new(recording.world.ranks)
     };
     loop {

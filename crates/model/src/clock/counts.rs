@@ -4,10 +4,9 @@
 //! looks only at what they do not share, and what comes out shares the rest.
 //! Not here: whose counts they are, and what they say.
 
-use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 
-use rustc_hash::FxBuildHasher;
+use smallvec::SmallVec;
 
 /// Counts in a leaf, and children of a branch.
 const FAN: usize = 16;
@@ -19,7 +18,7 @@ pub(super) struct Counts(Arc<Node>);
 /// The counts of some actors in a row. The hash comes first: what differs nearly always differs in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
-    /// Of the counts and their places in the row.
+    /// The sum of [`hash`] of the counts.
     hash: u64,
     sum: u64,
     part: Part,
@@ -36,7 +35,7 @@ enum Part {
 impl Counts {
     /// Of so many actors: zeros.
     pub(super) fn zeros(width: usize) -> Self {
-        let mut node = Arc::new(Node::leaf([0; FAN]));
+        let mut node = Arc::new(Node::leaf(0, [0; FAN]));
         let mut span = FAN;
         while span < width {
             node = Arc::new(Node::branch(span, std::array::from_fn(|_| Arc::clone(&node))));
@@ -57,11 +56,23 @@ impl Counts {
 
     /// The count at a place.
     #[inline]
-    pub(super) fn at(&self, mut at: usize) -> u32 {
+    pub(super) fn at(&self, at: usize) -> u32 {
+        self.leaf(at)[at % FAN]
+    }
+
+    /// The counts from a place on, as many as there is room for.
+    pub(super) fn read(&self, first: usize, into: &mut [u32]) {
+        for (at, into) in leaves(first, into.len()).zip(into.chunks_mut(FAN)) {
+            into.copy_from_slice(&self.leaf(at)[at % FAN..][..into.len()]);
+        }
+    }
+
+    #[inline]
+    fn leaf(&self, mut at: usize) -> &[u32; FAN] {
         let mut node = &self.0;
         loop {
             match &node.part {
-                Part::Leaf(counts) => return counts[at],
+                Part::Leaf(counts) => return counts,
                 Part::Branch(span, children) => {
                     node = &children[at / span];
                     at %= span;
@@ -78,44 +89,59 @@ impl Counts {
     /// Makes the count at a place so large at least.
     pub(super) fn raise(&mut self, at: usize, to: u32) {
         if self.at(at) < to {
-            self.raise_all(&[(at, to)]);
+            raise(&mut self.0, 0, &[(at, &[to])]);
         }
     }
 
-    /// Makes the counts at places, which are in order, so large at least: as [`Counts::raise`] of each, with one
-    /// visit to what several stand in.
-    pub(super) fn raise_all(&mut self, to: &[(usize, u32)]) {
-        raise_all(&mut self.0, 0, to);
+    /// Makes the counts of rows so large at least, each from a place on. They are in order, and none lies in two
+    /// leaves unless it fills the first.
+    pub(super) fn raise_rows<'a>(&mut self, rows: impl IntoIterator<Item = (usize, &'a [u32])>) {
+        let parts = |(first, row): (usize, &'a [u32])| leaves(first, row.len()).zip(row.chunks(FAN));
+        let higher = |(at, row): &(usize, &[u32])| {
+            let leaf = &self.leaf(*at)[at % FAN..];
+            row.iter().zip(leaf).any(|(count, known)| count > known)
+        };
+        let parts: SmallVec<[(usize, &[u32]); 2]> = rows.into_iter().flat_map(parts).filter(higher).collect();
+        raise(&mut self.0, 0, &parts);
     }
 
     /// Makes each count as large as the other's at least.
     pub(super) fn join(&mut self, other: &Self) {
-        if let Some(joined) = joined(&self.0, &other.0) {
+        if let Some(joined) = joined(0, &self.0, &other.0) {
             self.0 = joined;
         }
     }
 }
 
+/// Where the parts of a row begin that lie in one leaf each.
+fn leaves(first: usize, len: usize) -> impl Iterator<Item = usize> {
+    (first..first + len).step_by(FAN)
+}
+
+/// The hash of the counts from a place on: a sum, so that what is known of some actors can be taken out, and one count
+/// changes it without a look at the others. Nothing known adds nothing.
+pub(super) fn hash(first: usize, counts: &[u32]) -> u64 {
+    (first..).zip(counts).fold(0, |sum, (at, &count)| sum.wrapping_add(placed(at, count)))
+}
+
+/// What a count adds to the hash.
+fn placed(at: usize, count: u32) -> u64 {
+    let mixed = ((at as u64) << 32 | u64::from(count)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let mixed = (mixed ^ mixed >> 32).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    if count == 0 { 0 } else { mixed ^ mixed >> 29 }
+}
+
 impl Node {
-    fn leaf(counts: [u32; FAN]) -> Self {
-        let mut hasher = FxBuildHasher.build_hasher();
-        for pair in counts.chunks_exact(2) {
-            hasher.write_u64(u64::from(pair[0]) << 32 | u64::from(pair[1]));
-        }
+    /// Of the counts from `first` on.
+    fn leaf(first: usize, counts: [u32; FAN]) -> Self {
         let sum = counts.iter().map(|&count| u64::from(count)).sum();
-        Self { hash: hasher.finish(), sum, part: Part::Leaf(counts) }
+        Self { hash: hash(first, &counts), sum, part: Part::Leaf(counts) }
     }
 
     fn branch(span: usize, children: [Arc<Self>; FAN]) -> Self {
-        let hash = (0..).zip(&children).map(|(at, child)| placed(at, child.hash));
-        let hash = hash.fold(0, u64::wrapping_add);
+        let hash = children.iter().map(|child| child.hash).fold(0, u64::wrapping_add);
         let sum = children.iter().map(|child| child.sum).sum();
         Self { hash, sum, part: Part::Branch(span, children) }
-    }
-
-    /// Puts a child in the place of another.
-    fn replace(&mut self, at: usize, child: Arc<Self>) {
-        self.change(at, |old| *old = child);
     }
 
     /// Changes a child.
@@ -124,40 +150,37 @@ impl Node {
         let child = &mut children[at];
         let (hash, sum) = (child.hash, child.sum);
         change(child);
-        self.hash = self.hash.wrapping_sub(placed(at, hash)).wrapping_add(placed(at, child.hash));
+        self.hash = self.hash.wrapping_sub(hash).wrapping_add(child.hash);
         self.sum = self.sum - sum + child.sum;
     }
 }
 
-/// What a child adds to the hash: a sum of these changes with one child without a look at the others.
-fn placed(at: usize, hash: u64) -> u64 {
-    let mixed =
-        (hash ^ (at as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    (mixed ^ mixed >> 32).wrapping_mul(0x94d0_49bb_1331_11eb)
-}
-
-/// As [`Counts::raise_all`], of the counts from `first` on; in place where nobody else has the node.
-fn raise_all(node: &mut Arc<Node>, first: usize, mut to: &[(usize, u32)]) {
+/// As [`Counts::raise_rows`], of the counts from `first` on; in place where nobody else has the node.
+fn raise(node: &mut Arc<Node>, first: usize, mut rows: &[(usize, &[u32])]) {
     if let Part::Leaf(mut counts) = node.part {
-        for (at, to) in to {
-            let count = &mut counts[at - first];
-            *count = (*count).max(*to);
+        for (at, row) in rows {
+            for (count, to) in counts[at - first..].iter_mut().zip(*row) {
+                *count = (*count).max(*to);
+            }
         }
-        let leaf = Node::leaf(counts);
+        let leaf = Node::leaf(first, counts);
         match Arc::get_mut(node) {
             Some(node) => *node = leaf,
             None => *node = Arc::new(leaf),
         }
         return;
     }
+    if rows.is_empty() {
+        return;
+    }
     let node = Arc::make_mut(node);
     let Part::Branch(span, _) = node.part else { unreachable!("it is no leaf") };
-    while let Some((at, _)) = to.first() {
+    while let Some((at, _)) = rows.first() {
         let of = (at - first) / span;
         let behind = first + (of + 1) * span;
-        let (here, rest) = to.split_at(to.partition_point(|(at, _)| *at < behind));
-        node.change(of, |child| raise_all(child, behind - span, here));
-        to = rest;
+        let (here, rest) = rows.split_at(rows.partition_point(|(at, _)| *at < behind));
+        node.change(of, |child| raise(child, behind - span, here));
+        rows = rest;
     }
 }
 
@@ -166,8 +189,8 @@ fn same(one: &[u32; FAN], other: &[u32; FAN]) -> bool {
     one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
 }
 
-/// The larger of each two counts; `None` if these are all of `mine`.
-fn joined(mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node>> {
+/// The larger of each two counts, from `first` on; `None` if these are all of `mine`.
+fn joined(first: usize, mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node>> {
     if Arc::ptr_eq(mine, theirs) {
         return None;
     }
@@ -182,18 +205,18 @@ fn joined(mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node>> {
             } else if same(&counts, other) {
                 Some(Arc::clone(theirs))
             } else {
-                Some(Arc::new(Node::leaf(counts)))
+                Some(Arc::new(Node::leaf(first, counts)))
             }
         }
-        (Part::Branch(_, ones), Part::Branch(_, others)) => {
+        (Part::Branch(span, ones), Part::Branch(_, others)) => {
             // Of `mine`, as soon as a child of it is not what comes out.
             let mut node: Option<Node> = None;
             let mut all_theirs = true;
             for (at, (one, other)) in ones.iter().zip(others).enumerate() {
-                let child = joined(one, other);
+                let child = joined(first + at * span, one, other);
                 all_theirs &= Arc::ptr_eq(child.as_ref().unwrap_or(one), other);
                 if let Some(child) = child {
-                    node.get_or_insert_with(|| Node::clone(mine)).replace(at, child);
+                    node.get_or_insert_with(|| Node::clone(mine)).change(at, |old| *old = child);
                 }
             }
             if all_theirs { Some(Arc::clone(theirs)) } else { node.map(Arc::new) }
@@ -219,8 +242,7 @@ mod tests {
 
     fn of(plain: &[u32]) -> Counts {
         let mut counts = Counts::zeros(plain.len());
-        let places: Vec<(usize, u32)> = plain.iter().copied().enumerate().collect();
-        counts.raise_all(&places);
+        counts.raise_rows([(0, plain)]);
         counts
     }
 

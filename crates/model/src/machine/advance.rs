@@ -549,7 +549,7 @@ impl Machine {
     pub fn contend_blocked(&self, state: &State) {
         for (rank, thread) in self.threads(state) {
             let t = &state.ranks[rank.at()].threads[thread as usize];
-            if t.status != Status::Ready || self.poll(state, rank, thread) != Poll::Wait {
+            if t.status != Status::Ready || !matches!(self.poll(state, rank, thread), Poll::Wait) {
                 continue;
             }
             let mut blocked_touch = Touch::Read;

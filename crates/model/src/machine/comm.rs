@@ -80,7 +80,7 @@ impl Machine {
         };
         let given = self.own_picks(state, rank, thread);
         let mut picks = Picks { given: &given };
-        if self.decide_fault(state, FaultOf::Init, &mut picks) == Ok(true) {
+        if matches!(self.decide_fault(state, FaultOf::Init, &mut picks), Ok(true)) {
             state.faults_used += 1;
             self.fail(state, rank, thread, format!("{}.init", self.name(name)), 1);
             self.done(state, rank, thread, &[Value::Null]);

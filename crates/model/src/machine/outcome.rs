@@ -138,7 +138,7 @@ impl Machine {
                     Next::Op(op) => matches!(op.verb, Verb::Alloc { .. }),
                     Next::Ask(..) | Next::Return | Next::Unknown => false,
                 };
-                polls && !t.picks.is_empty() && self.poll(state, rank, thread) == Poll::Wait
+                polls && !t.picks.is_empty() && matches!(self.poll(state, rank, thread), Poll::Wait)
             })
         })
     }

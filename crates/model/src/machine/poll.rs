@@ -70,7 +70,7 @@ pub enum PickOf {
 }
 
 /// The result of polling.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Poll {
     /// It can run, and will do this.
     Run(Plan),

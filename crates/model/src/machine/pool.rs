@@ -32,7 +32,7 @@ const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
 const MIN_LARGE_BYTES: u64 = 10 << 20;
 
 /// What luck and the state have decided that an operation will do. Only allocations have something to decide.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Plan {
     /// Out of memory, by a fault.
     Fail,
@@ -47,7 +47,7 @@ pub(crate) enum Plan {
 }
 
 /// Where an allocation finds its block.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Placement {
     /// Deferred frees whose events were seen complete: their blocks return first.
     returned: Vec<(BlockId, Clock)>,

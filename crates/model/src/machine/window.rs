@@ -63,7 +63,7 @@ impl Machine {
             costs.registrations_warm_up += 1;
         }
         let given = self.own_picks(state, rank, thread);
-        if self.decide_fault(state, FaultOf::Register, &mut Picks { given: &given }) == Ok(true) {
+        if matches!(self.decide_fault(state, FaultOf::Register, &mut Picks { given: &given }), Ok(true)) {
             state.faults_used += 1;
             self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), 1);
             self.done(state, rank, thread, &[Value::Null]);
