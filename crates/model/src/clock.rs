@@ -1,16 +1,14 @@
 //! Happens-before: vector clocks over host threads and streams, shared copy-on-write.
 //!
-//! A clock holds the counts of its own rank's actors beside a shared base, which has those of all. What actors of
-//! one rank do and tell each other is most of what happens, and costs a few additions; only what a rank learns of
-//! others costs a walk through what two bases do not share (`clock/counts.rs`), and after a collective all members
-//! share one base.
+//! A clock holds the counts of the actors around its owner beside a shared base, which has those of all. What actors
+//! of one rank do and tell each other is most of what happens, and costs a few additions; only what is learned from
+//! farther away costs a walk through what two bases do not share (`clock/counts.rs`), and after a collective all
+//! members share one base.
 //! Not here: which operations order what ([`crate::machine`]).
 
 mod counts;
 
 use std::hash::{Hash, Hasher};
-
-use smallvec::SmallVec;
 
 use self::counts::Counts;
 
@@ -18,13 +16,16 @@ use self::counts::Counts;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Actor(pub u32);
 
-/// The counts of one rank's actors.
-type Row = SmallVec<[u32; 8]>;
+/// Actors whose counts a clock holds itself: those of the owner's rank, if it has no more. A row starts at a
+/// multiple of this, and lies in one leaf.
+pub const NEAR: usize = 8;
+
+type Row = [u32; NEAR];
 
 /// What an actor knows of every actor's progress.
 #[derive(Debug)]
 pub struct Clock {
-    /// What was learned from other ranks. Of its own rank it may be behind `near`, and is never ahead.
+    /// What was learned from others. Of those in `near` it may be behind, and is never ahead.
     base: Counts,
     near: Row,
     actor: Actor,
@@ -36,25 +37,24 @@ pub struct Clock {
 impl Clone for Clock {
     /// The copy knows as much, and remembers no base that was met: few copies learn anything.
     fn clone(&self) -> Self {
-        Self::of(self.base.clone(), self.near.clone(), self.actor)
+        Self::of(self.base.clone(), self.near, self.actor)
     }
 }
 
 impl Hash for Clock {
     /// Of what is known, wherever it stands.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let behind = counts::hash(self.first(), &self.row(&self.base));
-        let ahead = counts::hash(self.first(), &self.near);
-        self.base.hash().wrapping_sub(behind).wrapping_add(ahead).hash(state);
+        let (behind, ahead) = (self.base.row(self.first()), &self.near);
+        let change = counts::hash(self.first(), ahead).wrapping_sub(counts::hash(self.first(), behind));
+        self.base.hash().wrapping_add(change).hash(state);
     }
 }
 
 impl Clock {
-    /// A clock that knows nothing, of an actor; `ranks` have so many actors each.
+    /// A clock that knows nothing, of an actor among `width`.
     #[must_use]
-    pub fn new(actor: Actor, ranks: usize, actors_per_rank: usize) -> Self {
-        let near = SmallVec::from_elem(0, actors_per_rank);
-        Self::of(Counts::zeros(ranks * actors_per_rank), near, actor)
+    pub fn new(actor: Actor, width: usize) -> Self {
+        Self::of(Counts::zeros(width), [0; NEAR], actor)
     }
 
     fn of(base: Counts, near: Row, actor: Actor) -> Self {
@@ -64,45 +64,32 @@ impl Clock {
     /// The same knowledge, held by another actor that has done nothing yet.
     #[must_use]
     pub fn child(&self, actor: Actor) -> Self {
-        let mut child = Self::of(self.base.clone(), self.near.clone(), actor);
+        let mut child = Self::of(self.base.clone(), self.near, actor);
         if child.first() != self.first() {
-            child.base.raise_rows([(self.first(), &self.near[..])]);
-            child.near = child.row(&child.base);
+            child.base.raise(self.first(), &self.near);
+            child.near = *child.base.row(child.first());
         }
         child
-    }
-
-    /// The place of the rank's first actor.
-    fn first(&self) -> usize {
-        self.place() - self.near_place()
     }
 
     fn place(&self) -> usize {
         self.actor.0 as usize
     }
 
-    /// The place among the rank's actors.
-    fn near_place(&self) -> usize {
-        self.place() % self.near.len()
-    }
-
-    /// What counts say of the rank's actors.
-    fn row(&self, counts: &Counts) -> Row {
-        let mut row = SmallVec::from_elem(0, self.near.len());
-        counts.read(self.first(), &mut row);
-        row
+    /// The place of the first of those in `near`.
+    fn first(&self) -> usize {
+        self.place() / NEAR * NEAR
     }
 
     /// One more operation of the owner.
     pub fn tick(&mut self) {
-        let at = self.near_place();
-        self.near[at] += 1;
+        self.near[self.place() % NEAR] += 1;
     }
 
     /// The owner's own count.
     #[must_use]
     pub fn epoch(&self) -> u32 {
-        self.near[self.near_place()]
+        self.near[self.place() % NEAR]
     }
 
     /// The owner.
@@ -114,9 +101,11 @@ impl Clock {
     /// How far this clock knows `actor`.
     #[must_use]
     pub fn knows(&self, actor: Actor) -> u32 {
-        let at = actor.0 as usize;
-        let near = at.checked_sub(self.first()).and_then(|at| self.near.get(at));
-        near.copied().unwrap_or_else(|| self.base.at(at))
+        self.at(actor.0 as usize)
+    }
+
+    fn at(&self, at: usize) -> u32 {
+        if at / NEAR == self.place() / NEAR { self.near[at % NEAR] } else { self.base.row(at)[at % NEAR] }
     }
 
     /// Whether the operation `epoch` of `actor` happened before whoever holds this clock.
@@ -128,19 +117,25 @@ impl Clock {
     /// Number of operations in the causal past.
     #[must_use]
     pub fn past(&self) -> u64 {
-        let sum = |row: &[u32]| row.iter().map(|&count| u64::from(count)).sum::<u64>();
-        self.base.sum() - sum(&self.row(&self.base)) + sum(&self.near)
+        let sum = |row: &Row| row.iter().map(|&count| u64::from(count)).sum::<u64>();
+        self.base.sum() - sum(self.base.row(self.first())) + sum(&self.near)
     }
 
     /// Learns all that `other` knows.
     pub fn join(&mut self, other: &Self) {
         self.join_base(&other.base);
         if self.first() == other.first() {
-            self.learn_near(&other.near);
+            raise(&mut self.near, &other.near);
         } else {
-            self.base.raise_rows([(other.first(), &other.near[..])]);
-            self.learn_near(&self.row(&self.base));
+            self.base.raise(other.first(), &other.near);
+            self.catch_up();
         }
+    }
+
+    /// Learns of those in `near` what the base says.
+    fn catch_up(&mut self) {
+        let first = self.first();
+        raise(&mut self.near, self.base.row(first));
     }
 
     fn join_base(&mut self, base: &Counts) {
@@ -156,12 +151,6 @@ impl Clock {
             *earlier = Some(base.clone());
         }
         std::mem::swap(earlier, last);
-    }
-
-    fn learn_near(&mut self, row: &[u32]) {
-        for (near, count) in self.near.iter_mut().zip(row) {
-            *near = (*near).max(*count);
-        }
     }
 
     /// What all of `clocks` know together.
@@ -180,28 +169,36 @@ impl Clock {
     /// Learns what a rendezvous knows in which this clock took part.
     pub fn learn(&mut self, knowledge: &Knowledge) {
         self.base = knowledge.0.clone();
-        self.learn_near(&self.row(&self.base));
+        self.catch_up();
     }
 
     /// Whether actors may be renumbered without changing what is known of them: what everybody knows of
     /// everybody alike looks the same under all numbers.
     #[must_use]
     pub fn alike(&self, to: &[u32]) -> bool {
-        to.iter().enumerate().all(|(old, new)| self.base.at(*new as usize) == self.base.at(old))
+        (0..).zip(to).all(|(old, new)| old == *new as usize || self.at(*new as usize) == self.at(old))
     }
 
-    /// The same clock after ranks were renumbered, and with them their actors: `to[old] = new`.
+    /// The same clock after actors were renumbered: `to[old] = new`.
     #[must_use]
     pub fn renumbered(&self, to: &[u32]) -> Self {
-        let (near, actor) = (self.near.clone(), Actor(to[self.place()]));
-        if self.alike(to) {
-            return Self::of(self.base.clone(), near, actor);
+        let mut moved = vec![0; to.len().next_multiple_of(NEAR)];
+        for (old, new) in to.iter().enumerate() {
+            moved[*new as usize] = self.at(old);
         }
         let mut base = Counts::zeros(to.len());
-        for (old, new) in to.iter().enumerate() {
-            base.raise(*new as usize, self.base.at(old));
-        }
+        let (rows, _) = moved.as_chunks();
+        base.raise_all((0..).step_by(NEAR).zip(rows));
+        let actor = Actor(to[self.place()]);
+        let near = *base.row(actor.0 as usize);
         Self::of(base, near, actor)
+    }
+}
+
+/// Makes each count so large at least.
+fn raise(row: &mut Row, to: &Row) {
+    for (count, to) in row.iter_mut().zip(to) {
+        *count = (*count).max(*to);
     }
 }
 
@@ -217,7 +214,7 @@ pub struct Gathered {
     /// share another. A look among few spares looking into them.
     met: [Option<Counts>; 4],
     next: usize,
-    /// What members' ranks did, by the place of their first actor.
+    /// What members did and those around them, by the place of the first.
     rows: Vec<(usize, Row)>,
 }
 
@@ -231,12 +228,8 @@ impl Gathered {
             self.next = (self.next + 1) % self.met.len();
         }
         match self.rows.last_mut() {
-            Some((first, row)) if *first == clock.first() => {
-                for (count, near) in row.iter_mut().zip(&clock.near) {
-                    *count = (*count).max(*near);
-                }
-            }
-            Some(_) | None => self.rows.push((clock.first(), clock.near.clone())),
+            Some((first, row)) if *first == clock.first() => raise(row, &clock.near),
+            Some(_) | None => self.rows.push((clock.first(), clock.near)),
         }
     }
 
@@ -248,7 +241,7 @@ impl Gathered {
     pub fn knowledge(mut self) -> Knowledge {
         let mut counts = self.counts.expect("a rendezvous has members");
         self.rows.sort_unstable_by_key(|(first, _)| *first);
-        counts.raise_rows(self.rows.iter().map(|(first, row)| (*first, &row[..])));
+        counts.raise_all(self.rows.iter().map(|(first, row)| (*first, row)));
         Knowledge(counts)
     }
 }

@@ -28,7 +28,7 @@ pub mod term;
 pub use fault::{About, Finding, OpRef, Rule};
 pub use machine::{
     CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,
-    Interruption, Machine, Mode, Object, ObjectKind, Outcome, PickOf, RankOutcome, State,
+    Interruption, Machine, Mode, Object, ObjectKind, Outcome, PickOf, RankOutcome, State, actors_per_rank,
 };
 pub use platform::Platform;
 pub use program::*;

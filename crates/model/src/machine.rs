@@ -140,7 +140,7 @@ pub struct Config {
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
     /// Expectations left out.
     pub expectations: Expectations,
-    /// Host threads and streams that a rank may have; a machine makes it a power of two.
+    /// Host threads and streams that a rank may have: a number that [`actors_per_rank`] gives.
     pub actors_per_rank: u32,
     /// Operations after which a run without choices is given up.
     pub steps_at_most: u64,
@@ -268,6 +268,13 @@ pub enum Kind {
     InRole,
 }
 
+/// Room for so many host threads and streams of a rank, such that clocks hold the counts of as many of them as they can
+/// beside what they share.
+#[must_use]
+pub fn actors_per_rank(wanted: u32) -> u32 {
+    wanted.max(2).next_power_of_two()
+}
+
 /// A lock that a panic elsewhere has poisoned still guards plain data.
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
@@ -277,10 +284,10 @@ impl Machine {
     /// A machine for a program.
     #[must_use]
     pub fn new(source: Arc<dyn Source>, config: Config) -> Self {
-        // Then the counts of a rank lie in one leaf of a clock, or fill several.
-        let actors_per_rank = config.actors_per_rank.next_power_of_two();
+        let width = (config.ranks * config.actors_per_rank) as usize;
         Self {
             source,
+            config,
             comms: RwLock::default(),
             terms: Mutex::default(),
             inner: Mutex::default(),
@@ -291,8 +298,7 @@ impl Machine {
             measured: Mutex::default(),
             log: Mutex::default(),
             steps: AtomicU64::new(0),
-            nothing: Clock::new(Actor(0), config.ranks as usize, actors_per_rank as usize),
-            config: Config { actors_per_rank, ..config },
+            nothing: Clock::new(Actor(0), width),
         }
     }
 
@@ -443,7 +449,7 @@ impl Machine {
         let fits = wanted <= self.config.actors_per_rank;
         if !fits {
             self.interrupt(|pending| {
-                pending.actors = Some(pending.actors.unwrap_or(0).max(wanted.next_power_of_two()));
+                pending.actors = Some(pending.actors.unwrap_or(0).max(actors_per_rank(wanted)));
             });
         }
         fits

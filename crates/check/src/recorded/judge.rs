@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rankcheck_model::machine::{Awaited, Standing};
 use rankcheck_model::{
     Answer, Choice, Config, Entry, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
-    PlaceId, Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token,
+    PlaceId, Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token, actors_per_rank,
 };
 use rankcheck_recording::Value;
 use rustc_hash::FxHashSet;
@@ -278,7 +278,7 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Re
         explain: Explain::Sentences,
         // The order of threads is the recorded one, so it is no choice.
         declared_commuting: ObjectKind::ALL.into(),
-        actors_per_rank: u32::try_from(actors.max(2)).map_err(|_| RecordedError::TooMany)?,
+        actors_per_rank: u32::try_from(actors).map(actors_per_rank).map_err(|_| RecordedError::TooMany)?,
         ..Config::new(recording.world.ranks)
     };
     loop {

@@ -6,10 +6,12 @@
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
+use super::{NEAR, Row};
 
+/// Rows in a leaf.
+const ROWS: usize = 2;
 /// Counts in a leaf, and children of a branch.
-const FAN: usize = 16;
+const FAN: usize = ROWS * NEAR;
 
 /// The counts of all actors, in their order.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,7 +29,7 @@ struct Node {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     /// Zeros stand where there is no actor.
-    Leaf([u32; FAN]),
+    Leaf([Row; ROWS]),
     /// Children with the counts of so many actors each. Behind the last actor one child of zeros stands everywhere.
     Branch(usize, [Arc<Node>; FAN]),
 }
@@ -35,7 +37,7 @@ enum Part {
 impl Counts {
     /// Of so many actors: zeros.
     pub(super) fn zeros(width: usize) -> Self {
-        let mut node = Arc::new(Node::leaf(0, [0; FAN]));
+        let mut node = Arc::new(Node::leaf(0, [[0; NEAR]; ROWS]));
         let mut span = FAN;
         while span < width {
             node = Arc::new(Node::branch(span, std::array::from_fn(|_| Arc::clone(&node))));
@@ -54,25 +56,13 @@ impl Counts {
         self.0.sum
     }
 
-    /// The count at a place.
+    /// The row in which a place lies.
     #[inline]
-    pub(super) fn at(&self, at: usize) -> u32 {
-        self.leaf(at)[at % FAN]
-    }
-
-    /// The counts from a place on, as many as there is room for.
-    pub(super) fn read(&self, first: usize, into: &mut [u32]) {
-        for (at, into) in leaves(first, into.len()).zip(into.chunks_mut(FAN)) {
-            into.copy_from_slice(&self.leaf(at)[at % FAN..][..into.len()]);
-        }
-    }
-
-    #[inline]
-    fn leaf(&self, mut at: usize) -> &[u32; FAN] {
+    pub(super) fn row(&self, mut at: usize) -> &Row {
         let mut node = &self.0;
         loop {
             match &node.part {
-                Part::Leaf(counts) => return counts,
+                Part::Leaf(rows) => return &rows[at / NEAR],
                 Part::Branch(span, children) => {
                     node = &children[at / span];
                     at %= span;
@@ -86,23 +76,23 @@ impl Counts {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Makes the count at a place so large at least.
-    pub(super) fn raise(&mut self, at: usize, to: u32) {
-        if self.at(at) < to {
-            raise(&mut self.0, 0, &[(at, &[to])]);
+    /// Makes the counts of the row that begins at a place so large at least.
+    pub(super) fn raise(&mut self, first: usize, row: &Row) {
+        if self.is_behind(first, row) {
+            raise(&mut self.0, 0, &[(first, row)]);
         }
     }
 
-    /// Makes the counts of rows so large at least, each from a place on. They are in order, and none lies in two
-    /// leaves unless it fills the first.
-    pub(super) fn raise_rows<'a>(&mut self, rows: impl IntoIterator<Item = (usize, &'a [u32])>) {
-        let parts = |(first, row): (usize, &'a [u32])| leaves(first, row.len()).zip(row.chunks(FAN));
-        let higher = |(at, row): &(usize, &[u32])| {
-            let leaf = &self.leaf(*at)[at % FAN..];
-            row.iter().zip(leaf).any(|(count, known)| count > known)
-        };
-        let parts: SmallVec<[(usize, &[u32]); 2]> = rows.into_iter().flat_map(parts).filter(higher).collect();
-        raise(&mut self.0, 0, &parts);
+    /// As [`Counts::raise`] of each, which are in order, with one visit to what several stand in.
+    pub(super) fn raise_all<'a>(&mut self, rows: impl Iterator<Item = (usize, &'a Row)>) {
+        let rows: Vec<(usize, &Row)> = rows.filter(|(first, row)| self.is_behind(*first, row)).collect();
+        if !rows.is_empty() {
+            raise(&mut self.0, 0, &rows);
+        }
+    }
+
+    fn is_behind(&self, first: usize, row: &Row) -> bool {
+        self.row(first).iter().zip(row).any(|(known, count)| known < count)
     }
 
     /// Makes each count as large as the other's at least.
@@ -111,11 +101,6 @@ impl Counts {
             self.0 = joined;
         }
     }
-}
-
-/// Where the parts of a row begin that lie in one leaf each.
-fn leaves(first: usize, len: usize) -> impl Iterator<Item = usize> {
-    (first..first + len).step_by(FAN)
 }
 
 /// The hash of the counts from a place on: a sum, so that what is known of some actors can be taken out, and one count
@@ -133,9 +118,10 @@ fn placed(at: usize, count: u32) -> u64 {
 
 impl Node {
     /// Of the counts from `first` on.
-    fn leaf(first: usize, counts: [u32; FAN]) -> Self {
+    fn leaf(first: usize, rows: [Row; ROWS]) -> Self {
+        let counts = rows.as_flattened();
         let sum = counts.iter().map(|&count| u64::from(count)).sum();
-        Self { hash: hash(first, &counts), sum, part: Part::Leaf(counts) }
+        Self { hash: hash(first, counts), sum, part: Part::Leaf(rows) }
     }
 
     fn branch(span: usize, children: [Arc<Self>; FAN]) -> Self {
@@ -155,22 +141,17 @@ impl Node {
     }
 }
 
-/// As [`Counts::raise_rows`], of the counts from `first` on; in place where nobody else has the node.
-fn raise(node: &mut Arc<Node>, first: usize, mut rows: &[(usize, &[u32])]) {
-    if let Part::Leaf(mut counts) = node.part {
+/// As [`Counts::raise_all`], of the counts from `first` on; in place where nobody else has the node.
+fn raise(node: &mut Arc<Node>, first: usize, mut rows: &[(usize, &Row)]) {
+    if let Part::Leaf(mut known) = node.part {
         for (at, row) in rows {
-            for (count, to) in counts[at - first..].iter_mut().zip(*row) {
-                *count = (*count).max(*to);
-            }
+            super::raise(&mut known[(at - first) / NEAR], row);
         }
-        let leaf = Node::leaf(first, counts);
+        let leaf = Node::leaf(first, known);
         match Arc::get_mut(node) {
             Some(node) => *node = leaf,
             None => *node = Arc::new(leaf),
         }
-        return;
-    }
-    if rows.is_empty() {
         return;
     }
     let node = Arc::make_mut(node);
@@ -185,8 +166,9 @@ fn raise(node: &mut Arc<Node>, first: usize, mut rows: &[(usize, &[u32])]) {
 }
 
 /// Without a call: a leaf is short.
-fn same(one: &[u32; FAN], other: &[u32; FAN]) -> bool {
-    one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
+fn same(one: &[Row; ROWS], other: &[Row; ROWS]) -> bool {
+    let pairs = one.as_flattened().iter().zip(other.as_flattened());
+    pairs.fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
 }
 
 /// The larger of each two counts, from `first` on; `None` if these are all of `mine`.
@@ -197,8 +179,8 @@ fn joined(first: usize, mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node
     match (&mine.part, &theirs.part) {
         (Part::Leaf(one), Part::Leaf(other)) => {
             let mut counts = *one;
-            for (count, other) in counts.iter_mut().zip(other) {
-                *count = (*count).max(*other);
+            for (row, other) in counts.iter_mut().zip(other) {
+                super::raise(row, other);
             }
             if same(&counts, one) {
                 None
@@ -236,14 +218,15 @@ mod tests {
             *random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             *random >> 16
         };
-        let plain: Vec<u32> = (0..width).map(|_| if draw() % 3 == 0 { draw() % 8 } else { 0 }).collect();
-        (of(&plain), plain)
+        let mut plain: Vec<u32> = (0..width).map(|_| if draw() % 3 == 0 { draw() % 8 } else { 0 }).collect();
+        plain.resize(width.next_multiple_of(NEAR), 0);
+        let mut counts = Counts::zeros(width);
+        counts.raise_all(rows(&plain));
+        (counts, plain)
     }
 
-    fn of(plain: &[u32]) -> Counts {
-        let mut counts = Counts::zeros(plain.len());
-        counts.raise_rows([(0, plain)]);
-        counts
+    fn rows(plain: &[u32]) -> impl DoubleEndedIterator<Item = (usize, &Row)> {
+        plain.as_chunks().0.iter().enumerate().map(|(at, row)| (at * NEAR, row))
     }
 
     #[test]
@@ -257,16 +240,17 @@ mod tests {
                 for (mine, theirs) in plain.iter_mut().zip(&other_plain) {
                     *mine = (*mine).max(*theirs);
                 }
-                assert!((0..width).all(|at| one.at(at) == plain[at]));
+                assert!(rows(&plain).all(|(first, row)| one.row(first) == row));
                 assert_eq!(one.sum(), plain.iter().map(|&count| u64::from(count)).sum::<u64>());
+                assert_eq!(one.hash(), hash(0, &plain));
                 let mut again = Counts::zeros(width);
-                plain.iter().enumerate().rev().for_each(|(at, count)| again.raise(at, *count));
+                rows(&plain).rev().for_each(|(first, row)| again.raise(first, row));
                 assert_eq!((&one, one.hash()), (&again, again.hash()));
                 assert!(other == one || other.hash() != one.hash());
                 // What is known already changes nothing, and is not copied.
                 let before = one.clone();
                 one.join(&other);
-                one.raise(width - 1, 0);
+                one.raise(0, &[0; NEAR]);
                 assert!(one.is(&before));
             }
         }
