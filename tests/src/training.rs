@@ -205,6 +205,7 @@ impl Training {
             run: "a training that never took place".to_owned(),
             began: 0,
             recorder: "synthetic".to_owned(),
+            alive: None,
         };
         file.write_all(&encode_header(&header).expect("it is short"))?;
         let mut process = Process {

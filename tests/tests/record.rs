@@ -111,6 +111,25 @@ fn a_signal_goes_to_the_command() {
 }
 
 #[test]
+fn a_file_says_how_long_its_process_ran() {
+    let folder = folder("record-alive");
+    // It is looked every second which processes still run.
+    let deadline = ["timeout", "3"];
+    let child = started(record(&folder).args(deadline).arg(program()).arg("wait").stderr(Stdio::null()));
+    assert_eq!(code_with_input(child), Some(124));
+    let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("one process");
+    let mut process = Process::open(&file.expect("it can be listed").path()).expect("a recording");
+    let mut last = 0;
+    while let Some(event) = process.next_event().expect("a recording") {
+        if let Event::Enter { time, .. } | Event::Return { time, .. } = event {
+            last = last.max(time);
+        }
+    }
+    let alive = process.header.alive.expect("it was seen");
+    assert!(alive > process.header.began + last, "{alive}, {last}: {:?}", process.header);
+}
+
+#[test]
 fn a_file_that_is_still_written_is_left_as_it_is() {
     let folder = folder("record-linger");
     let mut child = started(record(&folder).arg(program()).arg("linger").stderr(Stdio::piped()));

@@ -519,6 +519,31 @@ fn who_was_cut_while_it_went_on_is_not_blamed() {
 }
 
 #[test]
+fn who_was_seen_to_live_in_a_call_hung_and_who_was_killed_in_it_did_not() {
+    const LONG_NS: u64 = 60_000_000_000;
+    let run = |lived: u64| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let (comm, buffer, stream) = set_up(process, rank, 2);
+            process.all_reduce(comm, buffer, 1024, stream);
+            if rank == 0 {
+                process.enter_synchronize(stream);
+                process.header.alive = Some(process.header.began + process.time + lived);
+            } else {
+                process.synchronize(stream);
+                process.time += LONG_NS;
+                process.exit();
+            }
+        });
+        judged(run, &format!("lived-{lived}"))
+    };
+    let (killed, hung) = (run(0), run(LONG_NS));
+    assert_eq!(killed.verdict, Verdict::Unknown, "{}", text(&killed));
+    assert_eq!(hung.verdict, Verdict::Hangs, "{}", text(&hung));
+    assert!(text(&hung).contains(", hang\n"), "{}", text(&hung));
+}
+
+#[test]
 fn threads_that_meet_others_at_once_do_not_block_each_other() {
     let mut run = Run::new(2);
     run.all(|process, rank| {

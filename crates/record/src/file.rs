@@ -140,5 +140,6 @@ fn header(began: u64) -> Header {
         run: std::env::var("RANKCHECK_RECORD_RUN").unwrap_or_default(),
         began,
         recorder: env!("CARGO_PKG_VERSION").to_owned(),
+        alive: None,
     }
 }

@@ -80,6 +80,9 @@ pub struct Header {
     pub began: u64,
     /// The version of rankcheck that wrote it.
     pub recorder: String,
+    /// When the process was last seen to run: nanoseconds since 1970. Not known of a file that was not packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alive: Option<u64>,
 }
 
 /// The header of an extent.

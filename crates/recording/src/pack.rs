@@ -7,7 +7,7 @@ use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES};
+use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES, encode_header};
 use crate::read::{Event, Process, ReadError};
 
 /// What a file holds.
@@ -23,12 +23,13 @@ pub struct Packed {
     pub bytes: u64,
 }
 
-/// Shortens a file to what was written. It stays as it is until all of it is there again.
+/// Shortens a file to what was written, and notes in it when its process was last seen to run, if that is known.
+/// It stays as it is until all of it is there again.
 ///
 /// # Errors
 ///
 /// If it cannot be read, is damaged, or the shorter one cannot be written; the file is then unchanged.
-pub fn pack(path: &Path) -> Result<Packed, ReadError> {
+pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
     let io = |source| ReadError::Io { path: path.to_owned(), source };
     let mut process = Process::open(path)?;
     let mut packed = Packed::default();
@@ -41,7 +42,9 @@ pub fn pack(path: &Path) -> Result<Packed, ReadError> {
     }
     packed.cut = process.cuts().len() as u64;
     let (from, to) = (File::open(path).map_err(io)?, path.with_extension("packing"));
-    let written = write(&process, &from, &to).and_then(|bytes| fs::rename(&to, path).map(|()| bytes));
+    process.header.alive = alive.or(process.header.alive);
+    let header = alive.and_then(|_| encode_header(&process.header));
+    let written = write(&process, header, &from, &to).and_then(|bytes| fs::rename(&to, path).map(|()| bytes));
     packed.bytes = written.map_err(|source| {
         // It may not even have been made.
         let _ = fs::remove_file(&to);
@@ -50,11 +53,12 @@ pub fn pack(path: &Path) -> Result<Packed, ReadError> {
     Ok(packed)
 }
 
-fn write(process: &Process, from: &File, to: &Path) -> io::Result<u64> {
+/// With another header, if there is one.
+fn write(process: &Process, header: Option<Vec<u8>>, from: &File, to: &Path) -> io::Result<u64> {
     let mut writer = BufWriter::new(File::create(to)?);
     let mut bytes = vec![0; HEADER_BYTES];
     from.read_exact_at(&mut bytes, 0)?;
-    writer.write_all(&bytes)?;
+    writer.write_all(header.as_ref().unwrap_or(&bytes))?;
     let mut length = bytes.len() as u64;
     for (at, extent) in &process.extents {
         let content = at + EXTENT_HEADER_BYTES as u64;

@@ -863,7 +863,7 @@ mod tests {
         for length in [whole.len(), 4096, 4128, 70_001] {
             std::fs::write(&path, &whole[..length]).expect("as before");
             let (before, wanted) = events(&path).expect("a cut is no damage");
-            let packed = crate::pack(&path).expect("it can be read and written");
+            let packed = crate::pack(&path, None).expect("it can be read and written");
             assert_eq!(packed.bytes, std::fs::metadata(&path).expect("it is there").len());
             assert!(packed.bytes <= length as u64 + 64);
             let (after, found) = events(&path).expect("a packed file is whole");

@@ -4,13 +4,16 @@
 //! it lies beside it. What runs in Python is text, and is part of it. Not here: what is recorded
 //! (`crates/record`, `python/`).
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rankcheck_real::ffi::process;
 use rankcheck_recording::read::Process;
@@ -20,6 +23,9 @@ use thiserror::Error;
 pub const LIBRARY: &str = "librankcheck_record.so";
 /// How the files of a recording end.
 pub const EXTENSION: &str = "rankrec";
+
+/// How often is looked which processes still run: who hangs is known to have hung to within this.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What every Python process of the command loads.
 const PYTHON: [(&str, &str); 8] = [
@@ -101,10 +107,17 @@ pub fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<Recorded, Re
     let folder = folder.canonicalize().map_err(in_folder)?;
     let python = folder.join(".python");
     write_python(&python).map_err(in_folder)?;
-    let status = run(command, &library, &folder, &python);
+    let (status, alive) = thread::scope(|scope| {
+        let (over, ended) = mpsc::channel();
+        let folder = &folder;
+        let watch = scope.spawn(move || watch(folder, &ended));
+        let status = run(command, &library, folder, &python);
+        drop(over);
+        (status, watch.join().unwrap_or_default())
+    });
     // What cannot be removed is no recording, and nobody reads it.
     let _ = fs::remove_dir_all(&python);
-    let mut recorded = pack_all(&folder).map_err(in_folder)?;
+    let mut recorded = pack_all(&folder, &alive).map_err(in_folder)?;
     recorded.code = code(status?);
     Ok(recorded)
 }
@@ -133,6 +146,40 @@ fn run(
     }
     let mut child = process::spawn_with_signals(&mut process).map_err(failed)?;
     child.wait().map_err(failed)
+}
+
+/// When each process of this machine was last seen to run, by its file: nanoseconds since 1970. Looks until the
+/// sender is gone. A process that hangs may call nothing that is recorded, so its file does not say how long it hung.
+fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
+    let mut alive = BTreeMap::new();
+    let mut known: BTreeMap<PathBuf, Option<u32>> = BTreeMap::new();
+    loop {
+        for path in files(folder).unwrap_or_default() {
+            let pid = match known.get(&path) {
+                Some(pid) => *pid,
+                // It may have been made just now, without what it says of its process.
+                None => match Process::open(&path) {
+                    Ok(process) => *known.entry(path.clone()).or_insert(local(&process)),
+                    Err(_) => continue,
+                },
+            };
+            if pid.is_some_and(runs) {
+                alive.insert(path, now());
+            }
+        }
+        if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+            return alive;
+        }
+    }
+}
+
+/// The files of a recording.
+fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
+    files.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
+    files.sort();
+    Ok(files)
 }
 
 /// The value of a variable that is a list, with this at its beginning.
@@ -171,7 +218,7 @@ fn write_python(folder: &Path) -> io::Result<()> {
 }
 
 /// Packs every file of the folder.
-fn pack_all(folder: &Path) -> io::Result<Recorded> {
+fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<Recorded> {
     let mut recorded = Recorded {
         folder: folder.to_owned(),
         code: 0,
@@ -181,17 +228,14 @@ fn pack_all(folder: &Path) -> io::Result<Recorded> {
         bytes: 0,
         left: Vec::new(),
     };
-    let mut files: Vec<PathBuf> =
-        fs::read_dir(folder)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == EXTENSION));
-    files.sort();
-    for path in files {
+    for path in files(folder)? {
         recorded.processes += 1;
-        if let Some(pid) = still_runs(&path) {
+        let pid = Process::open(&path).ok().and_then(|process| local(&process));
+        if let Some(pid) = pid.filter(|pid| runs(*pid)) {
             recorded.left.push(format!("{} is still written by process {pid}", path.display()));
             continue;
         }
-        match rankcheck_recording::pack(&path) {
+        match rankcheck_recording::pack(&path, alive.get(&path).copied()) {
             Ok(packed) => {
                 recorded.calls += packed.calls;
                 recorded.lost += packed.lost;
@@ -203,14 +247,24 @@ fn pack_all(folder: &Path) -> io::Result<Recorded> {
     Ok(recorded)
 }
 
-/// The process that writes this file, if it is of this machine and has not ended.
-fn still_runs(path: &Path) -> Option<u32> {
-    let header = Process::open(path).ok()?.header;
+/// The number of a process, if it is of this machine.
+fn local(process: &Process) -> Option<u32> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let stat = fs::read_to_string(format!("/proc/{}/stat", header.pid)).ok()?;
-    // A zombie writes nothing any more.
-    let ended = stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
-    (header.host == host.trim() && !ended).then_some(header.pid)
+    (process.header.host == host.trim()).then_some(process.header.pid)
+}
+
+/// Whether a process has not ended.
+fn runs(pid: u32) -> bool {
+    // A zombie does nothing any more.
+    let ended =
+        |stat: String| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with(['Z', 'X']));
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !ended(stat))
+}
+
+/// Nanoseconds since 1970.
+fn now() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
 fn code(status: ExitStatus) -> u8 {
@@ -220,8 +274,7 @@ fn code(status: ExitStatus) -> u8 {
 
 /// Tells the files of one run from those of another.
 fn run_id() -> String {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    format!("{:x}-{:x}", now.as_nanos(), std::process::id())
+    format!("{:x}-{:x}", now(), std::process::id())
 }
 
 /// Year, month, day, and the time of day, in UTC.

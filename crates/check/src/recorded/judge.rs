@@ -383,23 +383,29 @@ impl Judged {
 
     /// Whether the run stood still when its recording was cut: somebody waits, and nobody whom he waits for did
     /// anything for long; or some call had not returned for as long.
-    fn silent(&self) -> bool {
-        let ended = |rank: Rank, time: u64| self.recording.began[rank.at()].saturating_add(time);
-        let last = self.there().map(|(rank, program)| ended(Rank(rank), program.times.1)).max().unwrap_or(0);
-        let still = |rank: Rank| {
-            let program = &self.recording.program.ranks[rank.at()];
-            last.saturating_sub(ended(rank, program.times.0)) >= SILENCE_NS
+    pub(super) fn silent(&self) -> bool {
+        let at = |rank: Rank, time: u64| self.recording.began[rank.at()].saturating_add(time);
+        let seen = |(rank, program): (u32, &RankProgram)| {
+            at(Rank(rank), program.alive.unwrap_or(0).max(program.times.1))
+        };
+        let last = self.there().map(seen).max().unwrap_or(0);
+        let still = |rank: Rank, until: u64| {
+            let did = at(rank, self.recording.program.ranks[rank.at()].times.0);
+            until.saturating_sub(did) >= SILENCE_NS
         };
         let waits = |standing: &Standing| {
-            still(standing.op.rank)
+            still(standing.op.rank, last)
                 && standing.awaits.iter().all(|awaited| match awaited {
-                    Awaited::Blocked(op) => still(op.rank),
+                    Awaited::Blocked(op) => still(op.rank, last),
                     Awaited::Ended(_) => true,
-                    Awaited::Unknown(rank) => still(*rank),
+                    Awaited::Unknown(rank) => still(*rank, last),
                 })
         };
+        // Who was killed in a call did not wait in it while others went on.
         let inside = |(rank, program): (u32, &RankProgram)| {
-            matches!(&program.ending, Ending::Cut { inside } if !inside.is_empty()) && still(Rank(rank))
+            let until = program.alive.map_or(last, |_| seen((rank, program)));
+            matches!(&program.ending, Ending::Cut { inside } if !inside.is_empty())
+                && still(Rank(rank), until)
         };
         self.standing.iter().any(waits) || self.there().any(inside)
     }

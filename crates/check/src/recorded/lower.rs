@@ -80,6 +80,8 @@ pub struct RankProgram {
     pub last: Option<Origin>,
     /// When that was, and when the last of all: nanoseconds since the process began.
     pub times: (u64, u64),
+    /// When the process was last seen to run, if somebody looked: nanoseconds since it began.
+    pub alive: Option<u64>,
     /// Host threads whose calls were merged.
     pub threads: usize,
     /// Events that were not recorded.
@@ -195,6 +197,8 @@ pub(super) fn lower_all(
             Some((member, kept)) => {
                 let of = (&members[..], &orders[..]);
                 let mut lowering = Lowering::new(world, member, names, of, base);
+                let header = &kept.process.header;
+                lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
                 let mut gaps = kept.gaps.iter().peekable();
                 for (at, (number, event)) in kept.events.into_iter().enumerate() {
                     if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
@@ -339,6 +343,7 @@ impl RankProgram {
             ending: Ending::Cut { inside: Vec::new() },
             last: None,
             times: (0, 0),
+            alive: None,
             threads: 0,
             lost: 0,
             calls: 0,

@@ -47,7 +47,7 @@ pub enum Class {
     Latent,
     /// Some call returned an error.
     Error,
-    /// It was cut while somebody waited.
+    /// It was cut while somebody waited, or after nothing had happened for long.
     Hang,
     /// It was cut, or some rank ended otherwise.
     Ended,
@@ -74,7 +74,7 @@ pub fn class(judged: &Judged) -> Class {
         Class::Latent
     } else if judged.there().any(|(_, program)| !program.failures.is_empty()) {
         Class::Error
-    } else if cut && !judged.standing.is_empty() {
+    } else if cut && (!judged.standing.is_empty() || judged.silent()) {
         Class::Hang
     } else {
         Class::Ended
