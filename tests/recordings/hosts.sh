@@ -16,4 +16,6 @@ code=0
 for one in "${running[@]}"; do
   wait "$one" || code=$?
 done
+# A signal ends the waiting above, and not those that are waited for.
+wait
 exit "$code"
