@@ -472,6 +472,17 @@ impl Process {
         self.leave();
     }
 
+    /// `Store.get` of Python at a place; it does not return.
+    pub fn enter_store_get(&mut self, key: &str, place: &str) {
+        let fields = [Field::Text(key), Field::Text(place)];
+        self.enter(signature!("torch.distributed.Store.get", "key", "place"), &fields);
+    }
+
+    /// `Store.set` of Python.
+    pub fn store_set(&mut self, key: &str) {
+        self.call(signature!("torch.distributed.Store.set", "key"), &[Field::Text(key)]);
+    }
+
     /// `cudaEventRecord`.
     pub fn record(&mut self, event: u64, stream: u64) {
         let fields = [Field::Varying(event), Field::Address(stream)];

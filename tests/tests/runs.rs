@@ -519,6 +519,21 @@ fn who_was_cut_while_it_went_on_is_not_blamed() {
 }
 
 #[test]
+fn a_key_that_is_waited_for_is_named() {
+    let run = |set: &str| {
+        let mut run = Run::new(2);
+        run.ranks[0].enter_store_get("plan", "main.py:7");
+        run.ranks[1].store_set(set);
+        run.ranks[1].exit();
+        text(&judged(run, &format!("key-{set}")))
+    };
+    let said = "it was inside torch.distributed.Store.get of key \"plan\"";
+    let (unset, set) = (run("other"), run("plan"));
+    assert!(unset.contains(&format!("{said}, which no rank was seen to set (main.py:7)")), "{unset}");
+    assert!(set.contains(&format!("{said} (main.py:7)")), "{set}");
+}
+
+#[test]
 fn who_was_seen_to_live_in_a_call_hung_and_who_was_killed_in_it_did_not() {
     const LONG_NS: u64 = 60_000_000_000;
     let run = |lived: u64| {

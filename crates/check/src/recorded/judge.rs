@@ -359,7 +359,8 @@ impl Judged {
                 let place = |origin: &Origin| {
                     let name = self.recording.program.names.text(origin.name);
                     let place = program.place(origin, &self.recording.program.names).to_string();
-                    if place.contains(&*name) { place } else { format!("{name} ({place})") }
+                    let key = self.awaited(program, origin);
+                    if place.contains(&*name) { place } else { format!("{name}{key} ({place})") }
                 };
                 let last = match (&program.ending, program.last) {
                     (Ending::Cut { inside }, _) if !inside.is_empty() => {
@@ -373,6 +374,15 @@ impl Judged {
             }
         }
         why
+    }
+
+    /// The key that a call waited for, and whether anybody set it. Sets in C++ are not seen.
+    fn awaited(&self, program: &RankProgram, origin: &Origin) -> String {
+        let Some((_, key)) = program.awaited.iter().find(|(number, _)| *number == origin.number) else {
+            return String::new();
+        };
+        let set = self.there().any(|(_, program)| program.keys.contains(key));
+        format!(" of key \"{key}\"{}", if set { "" } else { ", which no rank was seen to set" })
     }
 
     /// Ranks that were recorded.

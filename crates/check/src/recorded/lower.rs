@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{End, Entry, Freed, Op, Operand, Place, PlaceId, Rank, Slot, Stretch, Token, Verb};
-use rankcheck_recording::{Event, Process, ShapeId, Value};
+use rankcheck_recording::{Event, Process, Shape, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::RecordedError;
@@ -82,6 +82,10 @@ pub struct RankProgram {
     pub times: (u64, u64),
     /// When the process was last seen to run, if somebody looked: nanoseconds since it began.
     pub alive: Option<u64>,
+    /// Keys of stores that it set.
+    pub keys: FxHashSet<Arc<str>>,
+    /// Keys that it waited for when its recording ended, by the number of the call.
+    pub awaited: Vec<(u32, Arc<str>)>,
     /// Host threads whose calls were merged.
     pub threads: usize,
     /// Events that were not recorded.
@@ -344,6 +348,8 @@ impl RankProgram {
             last: None,
             times: (0, 0),
             alive: None,
+            keys: FxHashSet::default(),
+            awaited: Vec::new(),
             threads: 0,
             lost: 0,
             calls: 0,
@@ -495,6 +501,9 @@ impl<'a> Lowering<'a> {
         if !kind.polls() {
             self.program.last = Some(origin);
             self.program.times.0 = time;
+        }
+        if let (Kind::Store, Some(key)) = (kind, key_set(call)) {
+            self.program.keys.insert(key.into());
         }
         if !self.under_way.is_empty()
             && let Some(comm) = call.get("comm").and_then(Value::number).and_then(|comm| self.comm(comm))
@@ -734,6 +743,10 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             inside.push(open.origin);
+            if kind == Kind::Store {
+                let key = process.shape(open.shape).get("key").and_then(Value::text).unwrap_or_default();
+                self.program.awaited.push((open.origin.number, key.into()));
+            }
             let before = self.ops.len();
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
                 self.program.times.0 = self.program.times.0.max(open.time);
@@ -760,6 +773,13 @@ impl<'a> Lowering<'a> {
         *self.program.unjudged.entry(name.into()).or_default() += 1;
         Vec::new()
     }
+}
+
+/// The key that a call of a store sets.
+fn key_set(call: &Shape) -> Option<&str> {
+    let sets = ["set", "add", "compare_set"];
+    let method = call.name.rsplit('.').next()?;
+    sets.contains(&method).then(|| call.get("key").and_then(Value::text)).flatten()
 }
 
 /// Whether a call came back.
