@@ -15,6 +15,10 @@ out=${OUT:-recordings}
 rankcheck=${RANKCHECK:-$(ls target/release/rankcheck recorder/rankcheck 2>/dev/null | head -1)}
 export NCCL_NVLS_ENABLE=0 TORCH_SYMM_MEM_DISABLE_MULTICAST=1 TORCH_NCCL_ENABLE_MONITORING=0 OMP_NUM_THREADS=1
 hosts=${HOSTS:-1}
+if [ $((ranks % hosts)) != 0 ]; then
+  echo "$ranks ranks are not as many on each of $hosts hosts: choose a multiple" >&2
+  exit 2
+fi
 work=$(mktemp -d)
 mkdir -p "$out"
 
@@ -34,6 +38,10 @@ for entry in "${programs[@]}"; do
     continue
   fi
   program=${entry%%:*} flags=${entry#"$program"}
+  if [ "$hosts" != 1 ] && [ "$program" = symmetric_memory ]; then
+    echo "$entry skipped: its ranks have to be on one host"
+    continue
+  fi
   flags=${flags#:}
   name=$program${flags//--/-}-$ranks
   port=$((20000 + RANDOM % 20000))

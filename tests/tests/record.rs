@@ -114,7 +114,7 @@ fn a_signal_goes_to_the_command() {
 fn a_file_says_how_long_its_process_ran() {
     let folder = folder("record-alive");
     // It is looked every second which processes still run.
-    let deadline = ["timeout", "3"];
+    let deadline = ["timeout", "5"];
     let child = started(record(&folder).args(deadline).arg(program()).arg("wait").stderr(Stdio::null()));
     assert_eq!(code_with_input(child), Some(124));
     let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("one process");

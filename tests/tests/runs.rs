@@ -552,6 +552,18 @@ fn who_was_seen_to_live_in_a_call_hung_and_who_was_killed_in_it_did_not() {
         });
         judged(run, &format!("lived-{lived}"))
     };
+    // Rank 0 launched one more than rank 1, which then computed for long.
+    let waiting = |lived: u64| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let (comm, buffer, stream) = set_up(process, rank, 2);
+            (rank..2).for_each(|_| process.all_reduce(comm, buffer, 1024, stream));
+            let lived = if rank == 0 { lived } else { LONG_NS };
+            process.header.alive = Some(process.header.began + process.time + lived);
+        });
+        judged(run, &format!("waited-{lived}")).verdict
+    };
+    assert_eq!((waiting(0), waiting(LONG_NS)), (Verdict::Unknown, Verdict::Hangs));
     let (killed, hung) = (run(0), run(LONG_NS));
     assert_eq!(killed.verdict, Verdict::Unknown, "{}", text(&killed));
     assert_eq!(hung.verdict, Verdict::Hangs, "{}", text(&hung));

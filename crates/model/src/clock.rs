@@ -42,11 +42,8 @@ impl Clone for Clock {
 }
 
 impl Hash for Clock {
-    /// Of what is known, wherever it stands.
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let (behind, ahead) = (self.base.row(self.first()), &self.near);
-        let change = counts::hash(self.first(), ahead).wrapping_sub(counts::hash(self.first(), behind));
-        self.base.hash().wrapping_add(change).hash(state);
+        self.hashed().hash(state);
     }
 }
 
@@ -70,6 +67,13 @@ impl Clock {
             child.near = *child.base.row(child.first());
         }
         child
+    }
+
+    /// Of all that is known, wherever it stands.
+    fn hashed(&self) -> u64 {
+        let first = self.first();
+        let change = counts::hash(first, &self.near).wrapping_sub(counts::hash(first, self.base.row(first)));
+        self.base.hash().wrapping_add(change)
     }
 
     fn place(&self) -> usize {
@@ -166,7 +170,7 @@ impl Clock {
         gathered.knowledge()
     }
 
-    /// Learns what a rendezvous knows in which this clock took part.
+    /// Learns what a rendezvous knows in which this clock took part, and since which it learned nothing.
     pub fn learn(&mut self, knowledge: &Knowledge) {
         self.base = knowledge.0.clone();
         self.catch_up();
@@ -243,5 +247,121 @@ impl Gathered {
         self.rows.sort_unstable_by_key(|(first, _)| *first);
         counts.raise_all(self.rows.iter().map(|(first, row)| (*first, row)));
         Knowledge(counts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A clock, and what it has to know.
+    type Known = (Clock, Vec<u32>);
+
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: usize) -> usize {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (self.0 >> 33) as usize % end
+        }
+    }
+
+    fn actor(at: usize) -> Actor {
+        Actor(u32::try_from(at).expect("few actors"))
+    }
+
+    fn learn(plain: &mut [u32], other: &[u32]) {
+        for (count, other) in plain.iter_mut().zip(other) {
+            *count = (*count).max(*other);
+        }
+    }
+
+    fn join(known: &mut Known, other: &Known) {
+        known.0.join(&other.0);
+        learn(&mut known.1, &other.1);
+    }
+
+    fn meet(clocks: &mut [Known], members: &[usize], others: &[Known]) {
+        let (mut gathered, mut all) = (Gathered::default(), vec![0; clocks.len()]);
+        let there: Vec<&Known> = members.iter().map(|&member| &clocks[member]).chain(others).collect();
+        for (clock, plain) in there {
+            gathered.add(clock);
+            learn(&mut all, plain);
+        }
+        let knowledge = gathered.knowledge();
+        for &member in members {
+            clocks[member].0.learn(&knowledge);
+            clocks[member].1.clone_from(&all);
+        }
+    }
+
+    /// Two ranks change their numbers.
+    fn renumber(clocks: &mut Vec<Known>, per_rank: usize, (one, other): (usize, usize)) {
+        let mut to: Vec<usize> = (0..clocks.len()).collect();
+        for at in 0..per_rank {
+            to.swap(one * per_rank + at, other * per_rank + at);
+        }
+        let numbers: Vec<u32> = to.iter().map(|&to| actor(to).0).collect();
+        let moved = |(clock, plain): &Known| {
+            let renumbered: Vec<u32> = to.iter().map(|&to| plain[to]).collect();
+            assert_eq!(clock.alike(&numbers), renumbered == *plain);
+            (clock.renumbered(&numbers), renumbered)
+        };
+        // An exchange is its own inverse.
+        *clocks = to.iter().map(|&old| moved(&clocks[old])).collect();
+    }
+
+    #[test]
+    fn a_clock_knows_what_a_list_does() {
+        let random = &mut Random(1);
+        for (ranks, per_rank) in [(1, 2), (3, 2), (5, 4), (4, 5), (3, 8), (7, 6), (2, 16), (70, 4), (3, 32)] {
+            let width = ranks * per_rank;
+            let nothing = Clock::new(Actor(0), width);
+            let mut clocks: Vec<Known> =
+                (0..width).map(|at| (nothing.child(actor(at)), vec![0; width])).collect();
+            // What streams and events keep of others.
+            let mut kept = vec![clocks[0].clone()];
+            for _ in 0..2000 {
+                let at = random.below(width);
+                let near = at / per_rank * per_rank + random.below(per_rank);
+                let other = if random.below(2) == 0 { near } else { random.below(width) };
+                let one = random.below(kept.len());
+                match random.below(8) {
+                    0 | 1 => {
+                        clocks[at].0.tick();
+                        clocks[at].1[at] += 1;
+                    }
+                    2 | 3 => {
+                        let other = clocks[other].clone();
+                        join(&mut clocks[at], &other);
+                    }
+                    4 => join(&mut clocks[at], &kept[one]),
+                    5 => join(&mut kept[one], &clocks[at]),
+                    6 => {
+                        kept.truncate(4);
+                        let (clock, plain) = &clocks[at];
+                        kept.push((clock.child(actor(other)), plain.clone()));
+                        kept.push(clocks[at].clone());
+                    }
+                    _ => {
+                        let mut members = vec![at, near, other];
+                        members.sort_unstable();
+                        members.dedup();
+                        meet(&mut clocks, &members, &kept[one..]);
+                    }
+                }
+                if random.below(50) == 0 {
+                    kept.truncate(1);
+                    kept[0] = (nothing.clone(), vec![0; width]);
+                    renumber(&mut clocks, per_rank, (random.below(ranks), random.below(ranks)));
+                }
+                for (clock, plain) in [&clocks[at], &clocks[other], &kept[one.min(kept.len() - 1)]] {
+                    assert!((0..width).all(|at| clock.knows(actor(at)) == plain[at]), "{ranks} {per_rank}");
+                    assert_eq!(clock.past(), plain.iter().map(|&count| u64::from(count)).sum::<u64>());
+                    assert_eq!(clock.epoch(), plain[clock.place()]);
+                    assert_eq!(clock.hashed(), counts::hash(0, plain));
+                }
+            }
+        }
     }
 }

@@ -268,8 +268,10 @@ pub enum Kind {
     InRole,
 }
 
-/// Room for so many host threads and streams of a rank, such that clocks hold the counts of as many of them as they can
-/// beside what they share.
+/// Room for so many host threads and streams of a rank, such that clocks hold the counts of up to [`NEAR`] of them beside
+/// what they share.
+///
+/// [`NEAR`]: crate::clock::NEAR
 #[must_use]
 pub fn actors_per_rank(wanted: u32) -> u32 {
     wanted.max(2).next_power_of_two()

@@ -1,4 +1,5 @@
-//! Takes the room that nobody wrote to out of a file: a recorder claims extents whole.
+//! Takes the room that nobody wrote to out of a file, for a recorder claims extents whole, and notes how long the process
+//! lived, which it cannot say itself.
 //!
 //! Not here: compression. Packed files are read as others are.
 
@@ -42,7 +43,7 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
     }
     packed.cut = process.cuts().len() as u64;
     let (from, to) = (File::open(path).map_err(io)?, path.with_extension("packing"));
-    process.header.alive = alive.or(process.header.alive);
+    process.header.alive = alive;
     let header = alive.and_then(|_| encode_header(&process.header));
     let written = write(&process, header, &from, &to).and_then(|bytes| fs::rename(&to, path).map(|()| bytes));
     packed.bytes = written.map_err(|source| {

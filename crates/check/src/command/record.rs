@@ -113,7 +113,7 @@ pub fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<Recorded, Re
         let watch = scope.spawn(move || watch(folder, &ended));
         let status = run(command, &library, folder, &python);
         drop(over);
-        (status, watch.join().unwrap_or_default())
+        (status, watch.join().expect("the watch does not panic"))
     });
     // What cannot be removed is no recording, and nobody reads it.
     let _ = fs::remove_dir_all(&python);
@@ -159,7 +159,13 @@ fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
                 Some(pid) => *pid,
                 // It may have been made just now, without what it says of its process.
                 None => match Process::open(&path) {
-                    Ok(process) => *known.entry(path.clone()).or_insert(local(&process)),
+                    Ok(process) => {
+                        let pid = local(&process);
+                        // It lived then, however soon it was gone.
+                        alive.extend(pid.map(|_| (path.clone(), process.header.began)));
+                        known.insert(path.clone(), pid);
+                        pid
+                    }
                     Err(_) => continue,
                 },
             };

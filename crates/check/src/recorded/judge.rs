@@ -395,27 +395,34 @@ impl Judged {
     /// anything for long; or some call had not returned for as long.
     pub(super) fn silent(&self) -> bool {
         let at = |rank: Rank, time: u64| self.recording.began[rank.at()].saturating_add(time);
-        let seen = |(rank, program): (u32, &RankProgram)| {
-            at(Rank(rank), program.alive.unwrap_or(0).max(program.times.1))
+        let recorded = |(rank, program): (u32, &RankProgram)| at(Rank(rank), program.times.1);
+        let last = self.there().map(recorded).max().unwrap_or(0);
+        // Who was killed in a call did not wait in it while others went on. If nobody looked whether he lived, the
+        // others' recordings have to do.
+        let until = |rank: Rank| {
+            let program = &self.recording.program.ranks[rank.at()];
+            match (&program.ending, program.alive) {
+                (Ending::Exit(_), _) => at(rank, program.times.1),
+                (Ending::Cut { .. }, Some(alive)) => at(rank, alive.max(program.times.1)),
+                (Ending::Cut { .. }, None) => last,
+            }
         };
-        let last = self.there().map(seen).max().unwrap_or(0);
         let still = |rank: Rank, until: u64| {
             let did = at(rank, self.recording.program.ranks[rank.at()].times.0);
             until.saturating_sub(did) >= SILENCE_NS
         };
         let waits = |standing: &Standing| {
-            still(standing.op.rank, last)
+            let until = until(standing.op.rank);
+            still(standing.op.rank, until)
                 && standing.awaits.iter().all(|awaited| match awaited {
-                    Awaited::Blocked(op) => still(op.rank, last),
+                    Awaited::Blocked(op) => still(op.rank, until),
                     Awaited::Ended(_) => true,
-                    Awaited::Unknown(rank) => still(*rank, last),
+                    Awaited::Unknown(rank) => still(*rank, until),
                 })
         };
-        // Who was killed in a call did not wait in it while others went on.
         let inside = |(rank, program): (u32, &RankProgram)| {
-            let until = program.alive.map_or(last, |_| seen((rank, program)));
             matches!(&program.ending, Ending::Cut { inside } if !inside.is_empty())
-                && still(Rank(rank), until)
+                && still(Rank(rank), until(Rank(rank)))
         };
         self.standing.iter().any(waits) || self.there().any(inside)
     }
