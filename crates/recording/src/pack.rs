@@ -57,9 +57,12 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
 /// With another header, if there is one.
 fn write(process: &Process, header: Option<Vec<u8>>, from: &File, to: &Path) -> io::Result<u64> {
     let mut writer = BufWriter::new(File::create(to)?);
-    let mut bytes = vec![0; HEADER_BYTES];
-    from.read_exact_at(&mut bytes, 0)?;
-    writer.write_all(header.as_ref().unwrap_or(&bytes))?;
+    let old = || {
+        let mut bytes = vec![0; HEADER_BYTES];
+        from.read_exact_at(&mut bytes, 0).map(|()| bytes)
+    };
+    let mut bytes = header.map_or_else(old, Ok)?;
+    writer.write_all(&bytes)?;
     let mut length = bytes.len() as u64;
     for (at, extent) in &process.extents {
         let content = at + EXTENT_HEADER_BYTES as u64;

@@ -155,21 +155,15 @@ fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
     let mut known: BTreeMap<PathBuf, Option<u32>> = BTreeMap::new();
     loop {
         for path in files(folder).unwrap_or_default() {
-            let pid = match known.get(&path) {
-                Some(pid) => *pid,
+            if !known.contains_key(&path) {
                 // It may have been made just now, without what it says of its process.
-                None => match Process::open(&path) {
-                    Ok(process) => {
-                        let pid = local(&process);
-                        // It lived then, however soon it was gone.
-                        alive.extend(pid.map(|_| (path.clone(), process.header.began)));
-                        known.insert(path.clone(), pid);
-                        pid
-                    }
-                    Err(_) => continue,
-                },
-            };
-            if pid.is_some_and(runs) {
+                let Ok(process) = Process::open(&path) else { continue };
+                let pid = local(&process);
+                // It lived then, however soon it was gone.
+                alive.extend(pid.map(|_| (path.clone(), process.header.began)));
+                known.insert(path.clone(), pid);
+            }
+            if known[&path].is_some_and(runs) {
                 alive.insert(path, now());
             }
         }

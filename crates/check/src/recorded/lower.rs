@@ -84,7 +84,7 @@ pub struct RankProgram {
     pub alive: Option<u64>,
     /// Keys of stores that it set.
     pub keys: FxHashSet<Arc<str>>,
-    /// Keys that it waited for when its recording ended, by the number of the call.
+    /// Keys of the calls of stores that it was inside when its recording ended, by the number of the call.
     pub awaited: Vec<(u32, Arc<str>)>,
     /// Host threads whose calls were merged.
     pub threads: usize,
@@ -502,7 +502,9 @@ impl<'a> Lowering<'a> {
             self.program.last = Some(origin);
             self.program.times.0 = time;
         }
-        if let (Kind::Store, Some(key)) = (kind, key_set(call)) {
+        if kind == Kind::Store
+            && let Some(key) = key_set(call)
+        {
             self.program.keys.insert(key.into());
         }
         if !self.under_way.is_empty()
