@@ -8,7 +8,7 @@
 //! What is left open is left open in one place: luck is a *pick*, and operations that do not commute are
 //! *turns*. Whoever drives the machine takes [`Choice`]s until there are none; without any, one run decides.
 //!
-//! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`number`], [`fault`], [`platform`].
+//! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`number`], `judge`, [`platform`].
 //!
 //! Which way it can be wrong: `docs` and `ARCHITECTURE.md` list what is not modelled. Two states are taken
 //! for equal if their 64-bit fingerprints are.
@@ -17,15 +17,20 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
-pub mod fault;
+pub(crate) mod display;
+pub(crate) mod host;
+pub(crate) mod judge;
 pub mod machine;
+pub(crate) mod noun;
 pub mod number;
+pub(crate) mod order;
 pub mod platform;
 pub mod program;
 pub mod rank;
+pub(crate) mod state;
 pub mod term;
 
-pub use fault::{About, Finding, OpRef, Rule};
+pub use judge::finding::{About, Finding, OpRef, Rule};
 pub use machine::{
     CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,
     Interruption, Machine, Mode, Object, ObjectKind, Outcome, PickOf, RankOutcome, State, actors_per_rank,

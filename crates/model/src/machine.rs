@@ -6,54 +6,25 @@
 //! unreduced semantics. Both use the same operations, so they can only differ in order.
 //! Not here: who explores the choices, and what was expected.
 
-mod advance;
-mod cell;
-mod collective;
-mod comm;
-pub(crate) mod contention;
-mod deadlock;
-mod ending;
-mod exchange;
-mod flag;
-mod graph;
-mod group;
-mod host;
-mod ipc;
-mod map;
-mod memory;
-mod mutex;
-mod outcome;
-mod overlap;
-mod p2p;
-mod poll;
-mod pool;
-pub(crate) mod state;
-mod store;
-mod stream;
-mod symmetry;
-mod thread;
-mod turn;
-pub(crate) mod value;
-mod window;
-mod words;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rustc_hash::FxHashMap;
 
-pub use contention::{Object, ObjectKind};
-pub use deadlock::{Awaited, Standing};
-pub use ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
-pub use outcome::{Class, Data, Outcome, RankOutcome};
-pub use poll::{FaultOf, Faults, PickOf};
-pub use state::{CallError, Costs, Handshake, Link, Meeting, Path, RankState, State, Status, ThreadState};
-pub use value::{CommId, MappingId, MemoryId, Owner, Value};
-pub use window::bytes;
+pub use crate::host::value::{CommId, MappingId, MemoryId, Owner, Value};
+pub use crate::judge::deadlock::{Awaited, Standing};
+pub use crate::judge::ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
+pub use crate::judge::outcome::{Class, Data, Outcome, RankOutcome};
+pub use crate::noun::window::bytes;
+pub use crate::order::dependence::{Object, ObjectKind};
+pub use crate::order::poll::{FaultOf, Faults, PickOf};
+pub use crate::state::{
+    CallError, Costs, Handshake, Link, Meeting, Path, RankState, State, Status, ThreadState,
+};
 
 use crate::clock::{Actor, Clock};
-use crate::fault::{About, Finding, OpRef, Rule};
+use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::platform::Platform;
 use crate::program::{Answer, Place, Source, SourceError, Stretch};
 use crate::rank::{Entry, PlaceId, Rank, Thread, Token};
@@ -213,11 +184,11 @@ pub enum Interruption {
 }
 
 #[derive(Debug, Default)]
-struct Pending {
-    contended: BTreeSet<Object>,
-    actors: Option<u32>,
-    source: Option<SourceError>,
-    steps: Option<u64>,
+pub(crate) struct Pending {
+    pub(crate) contended: BTreeSet<Object>,
+    pub(crate) actors: Option<u32>,
+    pub(crate) source: Option<SourceError>,
+    pub(crate) steps: Option<u64>,
 }
 
 /// A program on a platform.
@@ -226,19 +197,19 @@ pub struct Machine {
     pub source: Arc<dyn Source>,
     /// What is run.
     pub config: Config,
-    comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
-    terms: Mutex<Terms>,
+    pub(crate) comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
+    pub(crate) terms: Mutex<Terms>,
     /// Streams and events of graphs, by graph and by the name they were captured under.
-    inner: Mutex<Vec<(Token, Token)>>,
-    pending: Mutex<Pending>,
-    interrupted: AtomicBool,
-    sends: AtomicBool,
-    reached: Mutex<BTreeSet<Token>>,
-    measured: Mutex<BTreeMap<Token, i64>>,
-    log: Mutex<Vec<Logged>>,
-    steps: AtomicU64,
+    pub(crate) inner: Mutex<Vec<(Token, Token)>>,
+    pub(crate) pending: Mutex<Pending>,
+    pub(crate) interrupted: AtomicBool,
+    pub(crate) sends: AtomicBool,
+    pub(crate) reached: Mutex<BTreeSet<Token>>,
+    pub(crate) measured: Mutex<BTreeMap<Token, i64>>,
+    pub(crate) log: Mutex<Vec<Logged>>,
+    pub(crate) steps: AtomicU64,
     /// A clock that knows nothing; shared, because it is as wide as the job.
-    nothing: Clock,
+    pub(crate) nothing: Clock,
 }
 
 /// An operation or question of a run, in words; kept only with [`Explain::Yes`].
@@ -278,7 +249,7 @@ pub fn actors_per_rank(wanted: u32) -> u32 {
 }
 
 /// A lock that a panic elsewhere has poisoned still guards plain data.
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -312,7 +283,7 @@ impl Machine {
         let empty = Arc::new(empty);
         let mut state = State {
             ranks: (0..ranks).map(|_| Arc::new(RankState::default())).collect(),
-            hashes: vec![state::Hashes::default(); ranks],
+            hashes: vec![crate::state::Hashes::default(); ranks],
             shared: Arc::default(),
             shared_hash: 0,
             shared_stale: true,
@@ -362,7 +333,7 @@ impl Machine {
         self.interrupted.load(Ordering::Relaxed)
     }
 
-    fn interrupt(&self, how: impl FnOnce(&mut Pending)) {
+    pub(crate) fn interrupt(&self, how: impl FnOnce(&mut Pending)) {
         how(&mut locked(&self.pending));
         self.interrupted.store(true, Ordering::Relaxed);
     }
@@ -418,15 +389,15 @@ impl Machine {
         self.comms.read().unwrap_or_else(PoisonError::into_inner).0[comm.0 as usize].clone()
     }
 
-    fn members(&self, comm: CommId) -> Arc<[Rank]> {
+    pub(crate) fn members(&self, comm: CommId) -> Arc<[Rank]> {
         Arc::clone(&self.comms.read().unwrap_or_else(PoisonError::into_inner).0[comm.0 as usize].members)
     }
 
-    fn comm_name(&self, comm: CommId) -> Arc<str> {
+    pub(crate) fn comm_name(&self, comm: CommId) -> Arc<str> {
         self.name(self.comm(comm).name)
     }
 
-    fn comm_id(&self, info: CommInfo) -> CommId {
+    pub(crate) fn comm_id(&self, info: CommInfo) -> CommId {
         let mut comms = self.comms.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = comms.1.get(&info) {
             return *id;
@@ -437,16 +408,16 @@ impl Machine {
         id
     }
 
-    fn thread_actor(&self, rank: Rank, thread: u32) -> Actor {
+    pub(crate) fn thread_actor(&self, rank: Rank, thread: u32) -> Actor {
         Actor(rank.0 * self.config.actors_per_rank + thread)
     }
 
-    fn stream_actor(&self, rank: Rank, stream: u32) -> Actor {
+    pub(crate) fn stream_actor(&self, rank: Rank, stream: u32) -> Actor {
         Actor((rank.0 + 1) * self.config.actors_per_rank - 1 - stream)
     }
 
     /// Whether the actors of a rank still fit into its clocks; asks for a restart if not.
-    fn fits(&self, threads: usize, streams: usize) -> bool {
+    pub(crate) fn fits(&self, threads: usize, streams: usize) -> bool {
         let wanted = u32::try_from(threads + streams).expect("few actors a rank");
         let fits = wanted <= self.config.actors_per_rank;
         if !fits {
@@ -457,7 +428,7 @@ impl Machine {
         fits
     }
 
-    fn find(
+    pub(crate) fn find(
         &self,
         state: &mut State,
         rule: Rule,
@@ -478,22 +449,22 @@ impl Machine {
     }
 
     /// Nobody specifies what follows `op`.
-    fn undefine(state: &mut State, op: OpRef) {
+    pub(crate) fn undefine(state: &mut State, op: OpRef) {
         if state.undefined.is_none() {
             state.undefined = Some(op);
         }
     }
 
-    fn op_ref(&self, state: &State, rank: Rank, thread: u32) -> OpRef {
+    pub(crate) fn op_ref(&self, state: &State, rank: Rank, thread: u32) -> OpRef {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         OpRef { rank, thread: Thread(thread), index: t.index, place: t.place() }
     }
 
-    fn past(state: &State, rank: Rank, thread: u32) -> u64 {
+    pub(crate) fn past(state: &State, rank: Rank, thread: u32) -> u64 {
         state.ranks[rank.at()].threads[thread as usize].clock.past()
     }
 
-    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Stretch>> {
+    pub(crate) fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Stretch>> {
         match self.source.stretch(rank, entry, answers) {
             Ok(stretch) => Some(stretch),
             Err(error) => {
@@ -506,7 +477,7 @@ impl Machine {
     }
 
     /// `file:line` of an operation.
-    fn at(&self, op: &OpRef) -> String {
+    pub(crate) fn at(&self, op: &OpRef) -> String {
         self.source.place(op.place).to_string()
     }
 }

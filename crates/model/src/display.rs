@@ -1,0 +1,167 @@
+//! Operations and picks in the spec's own names, for lanes, sentences and traces.
+//! Not here: the layout of reports.
+
+use std::sync::Arc;
+
+use crate::host::value::{Address, Value};
+use crate::judge::finding::OpRef;
+use crate::machine::Machine;
+use crate::noun::thread::Next;
+use crate::order::poll::{FaultOf, PickOf};
+use crate::program::{Operand, Question, Verb};
+use crate::rank::{Rank, Thread};
+use crate::state::State;
+
+impl Machine {
+    /// A value in words.
+    #[must_use]
+    pub fn value_name(&self, value: &Value) -> String {
+        match value {
+            Value::Null => "null".to_owned(),
+            Value::Bool(truth) => truth.to_string(),
+            Value::Int(number) => number.to_string(),
+            Value::Token(token) | Value::Stream(token) | Value::Event(token) => self.name(*token).to_string(),
+            Value::Comm(comm) => self.comm_name(*comm).to_string(),
+            Value::Buffer(buffer) => match buffer.through {
+                Some(mapping) => format!("r{}.{}", mapping.of.0, self.buffer_name(buffer)),
+                None => self.buffer_name(buffer),
+            },
+            Value::Window(comm, nth) => format!("{}#{nth}", self.comm_name(*comm)),
+            Value::Handle(of, whole) => format!("handle of r{}.{}", of.0, self.memory_name(whole.memory)),
+            Value::Thread(thread) => format!("thread {thread}"),
+            Value::Trimmed(segments) => format!("{} segments", segments.len()),
+            Value::Address(Address::Memory(address, 0)) => format!("&{}", self.memory_name(address.0)),
+            Value::Address(Address::Memory(address, offset)) => {
+                format!("&{}+{offset}", self.memory_name(address.0))
+            }
+            Value::Address(Address::Mapping(mapping, offset)) => {
+                format!("&mapping {} of rank {}+{offset}", mapping.nth, mapping.of.0)
+            }
+            Value::Address(Address::Comm(comm)) => format!("&{}", self.comm_name(*comm)),
+            Value::Tuple(parts) => {
+                let parts: Vec<String> = parts.iter().map(|part| self.value_name(part)).collect();
+                format!("({})", parts.join(", "))
+            }
+            Value::Device => "device".to_owned(),
+        }
+    }
+
+    fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
+        self.value_name(&Self::value(state, rank, operand))
+    }
+
+    /// An operation in words.
+    #[must_use]
+    pub fn op_name(&self, state: &State, rank: Rank, verb: &Verb) -> String {
+        verb.words(&|token| self.name(token), &|operand| self.operand_name(state, rank, operand))
+    }
+
+    /// The operation or question that a thread does next.
+    #[must_use]
+    pub fn next_op(&self, state: &State, rank: Rank, thread: Thread) -> OpRef {
+        self.op_ref(state, rank, thread.0)
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
+        let t = &state.ranks[rank.at()].threads[thread.at()];
+        match t.next_in(&t.stretch) {
+            Next::Op(op) => self.op_name(state, rank, &op.verb),
+            Next::Ask(question, _) => self.question_name(state, rank, question),
+            Next::Return | Next::Unknown => "the end".to_owned(),
+        }
+    }
+
+    /// The operation at the head of a stream, and the same in words.
+    #[must_use]
+    pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {
+        let (name, stream) = state.ranks[rank.at()].streams.get(stream as usize)?;
+        let head = stream.queue.front()?;
+        Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name(*name))))
+    }
+
+    /// The number of a stream of a rank that was used under this name.
+    #[must_use]
+    pub fn stream_named(&self, state: &State, rank: Rank, name: &str) -> Option<u32> {
+        let at = state.ranks[rank.at()].streams.iter().position(|(token, _)| *self.name(*token) == *name);
+        at.map(|at| u32::try_from(at).expect("few streams a rank"))
+    }
+
+    /// The name of a stream of a rank.
+    ///
+    /// # Panics
+    /// If there is none of this number.
+    #[must_use]
+    pub fn stream_name(&self, state: &State, rank: Rank, stream: u32) -> Arc<str> {
+        self.name(state.ranks[rank.at()].streams[stream as usize].0)
+    }
+
+    /// A question in words.
+    #[must_use]
+    pub fn question_name(&self, state: &State, rank: Rank, question: &Question) -> String {
+        let of = |operand: &Operand| self.operand_name(state, rank, operand);
+        match question {
+            Question::Choose { name, .. } => format!("choose {}", self.name(*name)),
+            Question::Grew(buffer) => format!("{} grew the pool?", of(buffer)),
+            Question::Failed(value) => format!("{} failed?", of(value)),
+            Question::Equal(a, b) => format!("{} == {}?", of(a), of(b)),
+            Question::Truth(value) => format!("{}?", of(value)),
+            Question::Number(value) => format!("number {}", of(value)),
+            Question::MapHas { map, key } => format!("{} in {}?", of(key), self.name(*map)),
+            Question::MapItems { map, .. } => format!("walk {}", self.name(*map)),
+            Question::ListLen { list } => format!("length of {}", self.name(*list)),
+            Question::Trimmed(_) => "segments released".to_owned(),
+            Question::HasWindow { comm, buffer } => format!("{} has a window for {}?", of(comm), of(buffer)),
+            Question::EventQuery { event } => format!("{} complete?", self.name(*event)),
+        }
+    }
+
+    /// What luck picked, in words.
+    #[must_use]
+    pub fn pick_name(&self, of: &PickOf, pick: u32) -> String {
+        match of {
+            PickOf::Choose(name, options) => {
+                let option =
+                    options.get(pick as usize).map_or_else(String::new, |o| self.name(*o).to_string());
+                format!("{} = {option}", self.name(*name))
+            }
+            PickOf::Fault(fault) => {
+                let what = match fault {
+                    FaultOf::Alloc => "this allocation",
+                    FaultOf::Register => "this registration",
+                    FaultOf::Init => "this init",
+                    FaultOf::Death => "this rank",
+                };
+                let how = match (fault, pick) {
+                    (FaultOf::Death, 0) => "lives on",
+                    (FaultOf::Death, _) => "dies here",
+                    (FaultOf::Alloc | FaultOf::Register | FaultOf::Init, 0) => "succeeds",
+                    (FaultOf::Alloc | FaultOf::Register | FaultOf::Init, _) => "fails",
+                };
+                format!("{what} {how}")
+            }
+            PickOf::Poll(event) => seen(&self.name(*event), pick),
+            PickOf::Deferred(event) => format!("deferred free: {}", seen(&self.name(*event), pick)),
+            PickOf::AddressOrder => format!("the address is number {pick} of those compared"),
+            PickOf::HashOrder => format!("the hash is number {pick} of those compared"),
+            PickOf::CommOrder => format!("the communicator's hash is number {pick} of those compared"),
+            PickOf::AddressReuse if pick == 0 => "what is new gets a fresh address".to_owned(),
+            PickOf::AddressReuse => "what is new gets a freed address back".to_owned(),
+            PickOf::InFlight if pick == 0 => "NCCL holds no more of a send than was measured".to_owned(),
+            PickOf::InFlight => "NCCL holds all of a send that was not measured to hang".to_owned(),
+            PickOf::InTurn if pick == 0 => "all transfers of a group progress together".to_owned(),
+            PickOf::InTurn => {
+                "transfers of a group take turns where they need not progress together".to_owned()
+            }
+            PickOf::Havoc(pool) if pick == 0 => {
+                format!("history leaves nothing more in {}", self.name(*pool))
+            }
+            PickOf::Havoc(pool) => format!("history leaves a free segment in {}", self.name(*pool)),
+        }
+    }
+}
+
+fn seen(event: &str, pick: u32) -> String {
+    if pick == 0 { format!("{event} is not yet seen complete") } else { format!("{event} is seen complete") }
+}

@@ -1,0 +1,717 @@
+//! Deadlock: who waits for whom when nothing can run any more.
+//!
+//! Blocked threads and streams are the nodes of a wait-for graph. A strongly connected part without a way
+//! out, or a node that waits for somebody who will never come, is one finding; whoever waits for it is not.
+//! Not here: what blocks.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use crate::host::value::{Owner, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::noun::thread::Next;
+use crate::program::{End, Op, Operand, Verb};
+use crate::rank::{Rank, Token};
+use crate::state::{Meeting, Planned, State, Status, Work, find};
+
+/// A blocked actor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Who {
+    Thread(Rank, u32),
+    Stream(Rank, usize),
+}
+
+struct Node {
+    who: Who,
+    rule: Rule,
+    about: Option<About>,
+    op: OpRef,
+    past: u64,
+    /// Nodes it waits for.
+    waits_for: Vec<usize>,
+    /// A rank that will never come.
+    never: Option<Rank>,
+    /// A finding has been made where it got stuck.
+    explained: bool,
+}
+
+/// Whom somebody waits for who is blocked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Awaited {
+    /// Somebody who is blocked too, at this operation.
+    Blocked(OpRef),
+    /// A rank that ended without what is awaited.
+    Ended(Rank),
+    /// A rank of which it is not known what it does next.
+    Unknown(Rank),
+}
+
+/// An operation that is not over when nothing can run any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Standing {
+    /// The operation.
+    pub op: OpRef,
+    /// Where it waits, as in "rank 1 waits in the set-up of tp".
+    pub text: String,
+    /// The stream at whose head it stands; none for a host thread.
+    pub stream: Option<u32>,
+    /// Whom it waits for; nobody where that was found out otherwise.
+    pub awaits: Vec<Awaited>,
+}
+
+impl Machine {
+    /// What stands when nothing can run any more, and who waits for whom.
+    #[must_use]
+    pub fn standing(&self, state: &State) -> Vec<Standing> {
+        let nodes = self.blocked(state);
+        let unknown = |node: &Node| match node.who {
+            Who::Thread(rank, thread) => state.ranks[rank.at()].threads[thread as usize].cut(),
+            Who::Stream(..) => false,
+        };
+        let known = (0..nodes.len()).filter(|at| !unknown(&nodes[*at]));
+        known
+            .map(|at| {
+                let (targets, never) = self.waits_for(state, &nodes, at);
+                let blocked = targets.iter().map(|to| match &nodes[*to] {
+                    node if unknown(node) => Awaited::Unknown(node.op.rank),
+                    node => Awaited::Blocked(node.op),
+                });
+                let awaits = match never {
+                    Some(rank) => vec![Awaited::Ended(rank)],
+                    None => blocked.collect(),
+                };
+                let stream = match nodes[at].who {
+                    Who::Stream(_, stream) => Some(u32::try_from(stream).expect("few streams a rank")),
+                    Who::Thread(..) => None,
+                };
+                Standing { op: nodes[at].op, text: self.waiting_text(&nodes[at]), stream, awaits }
+            })
+            .collect()
+    }
+
+    /// Adds a finding for each independent reason why something is blocked.
+    pub(crate) fn find_deadlocks(&self, state: &mut State) {
+        let mut nodes = self.blocked(state);
+        if nodes.is_empty() {
+            return;
+        }
+        for at in 0..nodes.len() {
+            let (targets, never) = self.waits_for(state, &nodes, at);
+            nodes[at].never = never;
+            if never.is_some() && nodes[at].rule == Rule::P2p3 {
+                // Nobody is in the way: the other half is missing.
+                nodes[at].rule = Rule::P2p2;
+            }
+            nodes[at].waits_for = if never.is_some() { Vec::new() } else { targets };
+        }
+        for component in components(&nodes) {
+            let inside = |n: &usize| component.contains(n);
+            let sink = component.iter().all(|n| nodes[*n].waits_for.iter().all(inside));
+            if !sink || component.iter().any(|n| nodes[*n].explained) {
+                continue;
+            }
+            self.blame_parts(state, &mut nodes, &component);
+            let first = component
+                .iter()
+                // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
+                .min_by_key(|n| (nodes[**n].rule, nodes[**n].past, nodes[**n].about, nodes[**n].op))
+                .expect("a component has nodes");
+            self.report_deadlock(state, &nodes, &component, *first);
+        }
+    }
+
+    /// Transfers that wait in a circle with a part of a group wait for a part that comes later.
+    fn blame_parts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
+        let part = |n: &usize| match nodes[*n].who {
+            Who::Stream(rank, at) => {
+                let head = state.ranks[rank.at()].streams[at].1.queue.front();
+                matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Part)
+            }
+            Who::Thread(..) => false,
+        };
+        if component.len() > 1 && component.iter().any(part) {
+            for n in component.iter().filter(|n| nodes[**n].rule == Rule::P2p2).copied().collect::<Vec<_>>() {
+                nodes[n].rule = Rule::P2p6;
+            }
+        }
+    }
+
+    fn blocked(&self, state: &State) -> Vec<Node> {
+        let mut nodes = Vec::new();
+        for rank in (0..self.config.ranks).map(Rank) {
+            let r = &state.ranks[rank.at()];
+            for (at, thread) in r.threads.iter().enumerate() {
+                if !thread.running() {
+                    continue;
+                }
+                let t = u32::try_from(at).expect("few threads");
+                let (rule, about) = self.blocked_on(state, rank, t);
+                nodes.push(Node {
+                    who: Who::Thread(rank, t),
+                    rule,
+                    about,
+                    op: self.blocked_op(state, rank, t),
+                    past: thread.clock.past(),
+                    waits_for: Vec::new(),
+                    never: None,
+                    // Of what is not known nothing is found.
+                    explained: thread.status == Status::Stuck || thread.cut(),
+                });
+            }
+            for (at, (_, stream)) in r.streams.iter().enumerate() {
+                let Some(head) = stream.queue.front() else { continue };
+                let (rule, about, op) = match &head.work {
+                    Work::Collective(launch) => (Rule::Coll1, Some(About::Comm(launch.comm)), head.op),
+                    Work::Transfers(launch) => {
+                        let half = self.open_half(state, rank, launch);
+                        let link = half.link(launch.comm, rank);
+                        (Rule::P2p2, Some(About::Pair(link.comm, link.from, link.to)), half.op)
+                    }
+                    Work::Flag(flag, _) => (Rule::Flag1, Some(About::Named(*flag)), head.op),
+                    _ => (Rule::Coll1, None, head.op),
+                };
+                nodes.push(Node {
+                    who: Who::Stream(rank, at),
+                    rule,
+                    about,
+                    op,
+                    past: head.issue.past(),
+                    waits_for: Vec::new(),
+                    never: None,
+                    explained: stream.hung,
+                });
+            }
+        }
+        nodes
+    }
+
+    /// The operation a thread is blocked in; inside a group, the call that waits.
+    fn blocked_op(&self, state: &State, rank: Rank, thread: u32) -> OpRef {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if let Status::Waiting(Meeting::Setup(comm, _)) = &t.status
+            && let crate::noun::comm::Setup::Register { op, .. } = self.setup_of(state, rank, thread, *comm)
+        {
+            return op;
+        }
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if let Status::Waiting(Meeting::Link(link, _)) = &t.status {
+            let calls = Self::grouped_transfers(state, rank, thread);
+            let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
+            if let Some((_, _, call)) = call {
+                return call.op;
+            }
+        }
+        self.op_ref(state, rank, thread)
+    }
+
+    /// The rule that stands behind what a thread is blocked on, and the object.
+    fn blocked_on(&self, state: &State, rank: Rank, thread: u32) -> (Rule, Option<About>) {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if let Status::Waiting(meeting) = &t.status {
+            return match meeting {
+                Meeting::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
+                Meeting::Setup(comm, nth) => {
+                    let register = matches!(
+                        self.setup_of(state, rank, thread, *comm),
+                        crate::noun::comm::Setup::Register { .. }
+                    );
+                    let rule = if register { Rule::Win1 } else { Rule::Comm1 };
+                    (rule, Some(About::Window(*comm, *nth)))
+                }
+                Meeting::Connect(comm, connection) => {
+                    let others = self.members(*comm);
+                    let elsewhere = |other: &Rank| {
+                        state.ranks[other.at()].threads.iter().any(|t| {
+                            matches!(&t.status, Status::Waiting(Meeting::Connect(of, other))
+                                if of == comm && other != connection)
+                        })
+                    };
+                    if others.iter().any(elsewhere) {
+                        return (Rule::Coll2, Some(About::Comm(*comm)));
+                    }
+                    let mine = self.view(state, rank, *comm).map_or(0, |view| view.launched);
+                    let apart = self.members(*comm).iter().any(|other| {
+                        self.view(state, *other, *comm).is_some_and(|view| view.launched > mine)
+                    });
+                    let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
+                    (rule, Some(About::Comm(*comm)))
+                }
+                Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
+                Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
+                Meeting::Exchange(..) => match t.next_in(&t.stretch) {
+                    Next::Op(Op { verb: Verb::Exchange { name, .. }, .. }) => {
+                        (Rule::Exchange1, Some(About::Named(*name)))
+                    }
+                    _ => unreachable!("who waits in an exchange stands at it"),
+                },
+            };
+        }
+        let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
+        match &op.verb {
+            Verb::Lock { mutex } => (Rule::Mutex1, Some(About::Of(rank, *mutex))),
+            Verb::PoolLock { pool }
+            | Verb::Alloc { pool, .. }
+            | Verb::Trim { pool, .. }
+            | Verb::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(rank, *pool))),
+            Verb::Free { .. } => (Rule::Mutex1, Some(About::Rank(rank))),
+            Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
+                Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
+                _ => (Rule::Coll1, None),
+            },
+            Verb::StoreGet { key } => (Rule::Store1, Some(About::Named(*key))),
+            Verb::Flag { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
+            _ => (Rule::Coll1, None),
+        }
+    }
+
+    fn waits_for(&self, state: &State, nodes: &[Node], at: usize) -> (Vec<usize>, Option<Rank>) {
+        match nodes[at].who {
+            Who::Thread(rank, thread) => self.thread_waits_for(state, nodes, rank, thread),
+            Who::Stream(rank, stream) => self.stream_waits_for(state, nodes, rank, stream),
+        }
+    }
+
+    fn threads_of(nodes: &[Node], rank: Rank) -> Vec<usize> {
+        let of = |node: &Node| matches!(node.who, Who::Thread(r, _) if r == rank);
+        nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
+    }
+
+    fn streams_where(
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        holds: impl Fn(&crate::state::Stream) -> bool,
+    ) -> Vec<usize> {
+        let of = |node: &Node| match node.who {
+            Who::Stream(r, at) => r == rank && holds(&state.ranks[r.at()].streams[at].1),
+            Who::Thread(..) => false,
+        };
+        nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
+    }
+
+    fn thread_waits_for(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        thread: u32,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let r = &state.ranks[rank.at()];
+        let t = &r.threads[thread as usize];
+        if let Status::Waiting(meeting) = &t.status {
+            let mut targets = Vec::new();
+            for absent in self.invited(meeting).iter() {
+                if Self::waiting_at(state, *absent, meeting).is_some() {
+                    continue;
+                }
+                let threads = Self::threads_of(nodes, *absent);
+                if threads.is_empty() {
+                    return (Vec::new(), Some(*absent));
+                }
+                targets.extend(threads);
+            }
+            return (targets, None);
+        }
+        let Next::Op(op) = t.next_in(&t.stretch) else { return (Vec::new(), None) };
+        let holder = |holder: Option<u32>| match holder {
+            Some(holder) if r.threads[holder as usize].running() => {
+                let at = nodes.iter().position(|node| node.who == Who::Thread(rank, holder));
+                (at.into_iter().collect(), None)
+            }
+            Some(_) | None => (Vec::new(), Some(rank)),
+        };
+        match &op.verb {
+            Verb::Join { thread: child } => match Self::value(state, rank, child) {
+                Value::Thread(child) => holder(Some(child)),
+                _ => (Vec::new(), None),
+            },
+            Verb::Lock { mutex } => holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder)),
+            Verb::PoolLock { pool }
+            | Verb::Alloc { pool, .. }
+            | Verb::Trim { pool, .. }
+            | Verb::Havoc { pool, .. } => holder(find(&r.pools, pool).and_then(|at| r.pools[at].1.holder)),
+            Verb::Free { buffer, .. } => match Self::value(state, rank, buffer) {
+                Value::Buffer(buffer) => match buffer.memory.owner {
+                    Owner::Pool(pool) => holder(find(&r.pools, &pool).and_then(|at| r.pools[at].1.holder)),
+                    Owner::Program(_) => (Self::streams_where(state, nodes, rank, |_| true), None),
+                },
+                _ => (Vec::new(), None),
+            },
+            Verb::Synchronize { what } => (self.synchronize_waits_for(state, nodes, rank, what), None),
+            Verb::CommDestroy { .. } => {
+                let me = Who::Thread(rank, thread);
+                let mut others = Self::threads_of(nodes, rank);
+                others.retain(|at| nodes[*at].who != me);
+                // Any thread of the rank might destroy the graph; if nobody else runs, nobody will.
+                let never = others.is_empty().then_some(rank);
+                (others, never)
+            }
+            Verb::Flag { flag, .. } => {
+                self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread))
+            }
+            Verb::StoreGet { .. } => {
+                let me = Who::Thread(rank, thread);
+                let others: Vec<usize> = nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, node)| matches!(node.who, Who::Thread(..)) && node.who != me)
+                    .map(|(at, _)| at)
+                    .collect();
+                // Anybody who still runs might write; if nobody does, nobody will.
+                let never = others.is_empty().then(|| self.other_rank(rank));
+                (others, never)
+            }
+            _ => (Vec::new(), None),
+        }
+    }
+
+    /// Whoever has an act on the flag on a stream, or ahead of it in what is known of its program; else anybody
+    /// whose program is not known to its end.
+    fn flag_waits_for(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        flag: Token,
+        me: Who,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let queued = |node: &Node| match node.who {
+            Who::Stream(r, at) => state.ranks[r.at()].streams[at]
+                .1
+                .queue
+                .iter()
+                .any(|op| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())),
+            Who::Thread(..) => false,
+        };
+        let among = |matches: &dyn Fn(&Node) -> bool| -> Vec<usize> {
+            let of = |(_, node): &(usize, &Node)| node.who != me && matches(node);
+            nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
+        };
+        let works = |op: &Op| matches!(&op.verb, Verb::Flag { flag: of, act, .. } if *of == flag && act.writes().is_some());
+        let ahead = |node: &Node| match node.who {
+            Who::Thread(r, thread) => {
+                let t = &state.ranks[r.at()].threads[thread as usize];
+                t.stretch.ops[t.next as usize..].iter().any(works)
+            }
+            Who::Stream(..) => false,
+        };
+        let unknown = |node: &Node| match node.who {
+            Who::Thread(r, thread) => {
+                let t = &state.ranks[r.at()].threads[thread as usize];
+                let spawns =
+                    t.stretch.ops[t.next as usize..].iter().any(|op| matches!(op.verb, Verb::Spawn { .. }));
+                spawns || t.stretch.end != End::Return
+            }
+            Who::Stream(..) => false,
+        };
+        let mut others = among(&|node| queued(node) || ahead(node));
+        if others.is_empty() {
+            others = among(&unknown);
+        }
+        let never = others.is_empty().then(|| self.other_rank(rank));
+        (others, never)
+    }
+
+    fn other_rank(&self, rank: Rank) -> Rank {
+        (0..self.config.ranks).map(Rank).find(|other| *other != rank).unwrap_or(rank)
+    }
+
+    fn synchronize_waits_for(&self, state: &State, nodes: &[Node], rank: Rank, what: &Operand) -> Vec<usize> {
+        match Self::value(state, rank, what) {
+            Value::Stream(stream) => {
+                let at = find(&state.ranks[rank.at()].streams, &stream);
+                nodes
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, node)| at.is_some_and(|at| node.who == Who::Stream(rank, at)))
+                    .map(|(at, _)| at)
+                    .collect()
+            }
+            Value::Event(event) => Self::streams_where(state, nodes, rank, |stream| {
+                stream.queue.iter().any(|op| matches!(op.work, Work::Record(of, _) if of == event))
+            }),
+            _ => Self::streams_where(state, nodes, rank, |_| true),
+        }
+    }
+
+    fn stream_waits_for(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        stream: usize,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let head = &state.ranks[rank.at()].streams[stream].1.queue.front().expect("blocked").work;
+        match head {
+            Work::Collective(launch) => {
+                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                    return (first, None);
+                }
+                let comm = launch.comm;
+                let absent = |member: &&Rank| self.ready_stream(state, **member, comm).is_none();
+                let members = self.members(comm);
+                let partners = members.iter().filter(absent).map(|member| {
+                    let nth = |work: &Work| matches!(work, Work::Collective(l) if (l.comm, l.nth) == (comm, launch.nth));
+                    (*member, Self::holding(state, nodes, *member, nth))
+                });
+                Self::waits_for_launches(nodes, partners)
+            }
+            Work::Transfers(launch) => {
+                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                    return (first, None);
+                }
+                let partners = self.open_halves(state, rank, launch).map(|half| {
+                    let link = half.link(launch.comm, rank);
+                    let other = |work: &Work| {
+                        matches!(work, Work::Transfers(e) if e.comm == link.comm && e.transfers.iter().any(
+                            |t| t.way != half.way && t.link(link.comm, half.peer) == link))
+                    };
+                    (half.peer, Self::holding(state, nodes, half.peer, other))
+                });
+                Self::waits_for_launches(nodes, partners)
+            }
+            Work::Wait(event, nth) => {
+                let targets = Self::streams_where(state, nodes, rank, |stream| {
+                    stream
+                        .queue
+                        .iter()
+                        .any(|op| matches!(op.work, Work::Record(e, n) if (e, n) == (*event, *nth)))
+                });
+                (targets, None)
+            }
+            Work::Flag(flag, _) => self.flag_waits_for(state, nodes, rank, *flag, Who::Stream(rank, stream)),
+            Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_) => {
+                (Vec::new(), None)
+            }
+        }
+    }
+
+    /// Streams of a rank in which such work stands.
+    fn holding(state: &State, nodes: &[Node], rank: Rank, such: impl Fn(&Work) -> bool) -> Vec<usize> {
+        Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(|op| such(&op.work)))
+    }
+
+    /// For the head of a stream that is not where it could begin: the launch whose turn it is, or the other
+    /// streams in which it stands behind something.
+    fn waits_for_turn(&self, state: &State, nodes: &[Node], rank: Rank, head: &Work) -> Option<Vec<usize>> {
+        let (comm, turn) = head.turn()?;
+        if !self.has_turn(state, rank, comm, turn) {
+            return Some(Self::holding(state, nodes, rank, |work| self.is_next(state, rank, comm, work)));
+        }
+        let behind = Self::streams_where(state, nodes, rank, |stream| {
+            stream.queue.iter().skip(1).any(|op| op.work.turn() == Some((comm, turn)))
+        });
+        (!behind.is_empty()).then_some(behind)
+    }
+
+    /// A launch waits for partners: for the streams in which their part stands, or for their threads to launch.
+    fn waits_for_launches(
+        nodes: &[Node],
+        partners: impl Iterator<Item = (Rank, Vec<usize>)>,
+    ) -> (Vec<usize>, Option<Rank>) {
+        let mut targets = Vec::new();
+        for (partner, mut standing) in partners {
+            if standing.is_empty() {
+                standing = Self::threads_of(nodes, partner);
+            }
+            if standing.is_empty() {
+                return (Vec::new(), Some(partner));
+            }
+            targets.extend(standing);
+        }
+        (targets, None)
+    }
+
+    fn report_deadlock(&self, state: &mut State, nodes: &[Node], component: &[usize], first: usize) {
+        let node = &nodes[first];
+        let about = node.about.unwrap_or(About::Rank(node.op.rank));
+        // Whom it waits for: inside the cycle, or the last thing that the absent rank did.
+        let partner = node
+            .waits_for
+            .iter()
+            .filter(|n| component.contains(n) && **n != first)
+            .min_by_key(|n| (nodes[**n].op.rank == node.op.rank, nodes[**n].op));
+        let captured = match node.about {
+            Some(About::Comm(comm)) if node.rule == Rule::Graph4 => {
+                Self::capturing(state, node.op.rank, comm)
+            }
+            _ => None,
+        };
+        if let Some((graph, launch)) = captured {
+            self.report_captured(state, node, graph, launch);
+            return;
+        }
+        let written = match (node.rule, about) {
+            (Rule::Flag1, About::Named(flag)) => {
+                state.shared.flags.get(&flag).and_then(|flag| flag.last()).map(|write| write.op)
+            }
+            _ => None,
+        };
+        let other = match (partner, node.never) {
+            (None, Some(_)) if written.is_some() => written,
+            (Some(partner), _) => Some(nodes[*partner].op),
+            (None, Some(rank)) => self.last_op(state, rank),
+            (None, None) => None,
+        };
+        let mut ops = vec![node.op];
+        ops.extend(other);
+        let past = node.past;
+        let (rule, op) = (node.rule, node.op);
+        let what = self.waiting_text(node);
+        self.find(state, rule, about, &ops, past, || {
+            let mut text = format!("rank {} waits {what} ({})", op.rank.0, self.at(&op));
+            // It waits for something from somebody, or in something for somebody.
+            let of = if what.contains("for ") { "from" } else { "for" };
+            match (node.never, other) {
+                (Some(rank), Some(last)) if rule == Rule::Win7 => {
+                    text.push_str(&format!(
+                        " while rank {} launched it on the symmetric kernel ({}): the buffer is registered \
+                         there and not here",
+                        rank.0,
+                        self.at(&last)
+                    ));
+                }
+                (Some(_), Some(last)) if written.is_some() => {
+                    let last = format!("rank {} was the last to write it ({})", last.rank.0, self.at(&last));
+                    text.push_str(&format!(", and nobody writes it again: {last}"));
+                }
+                (Some(rank), Some(last)) => {
+                    text.push_str(&format!(
+                        " {of} rank {}, which ended without it (last at {})",
+                        rank.0,
+                        self.at(&last)
+                    ));
+                }
+                (Some(rank), None) => {
+                    text.push_str(&format!(" {of} rank {}, which ended without it", rank.0))
+                }
+                (None, Some(partner)) => {
+                    let partner_text = nodes
+                        .iter()
+                        .find(|n| n.op == partner)
+                        .map_or_else(String::new, |n| self.waiting_text(n));
+                    text.push_str(&format!(
+                        " {of} rank {}, which waits {partner_text} ({})",
+                        partner.rank.0,
+                        self.at(&partner)
+                    ));
+                    if component.len() > 1 {
+                        text.push_str(": a cycle");
+                        if rule == Rule::P2p6 {
+                            text.push_str(", since transfers of a group take turns");
+                        }
+                    }
+                }
+                (None, None) => {}
+            }
+            text
+        });
+    }
+
+    /// A communicator that is destroyed before a graph that captured it (`init.cc:2751`).
+    fn report_captured(&self, state: &mut State, node: &Node, graph: Token, launch: OpRef) {
+        let about = node.about.unwrap_or(About::Rank(node.op.rank));
+        let op = node.op;
+        self.find(state, Rule::Graph4, about, &[op, launch], node.past, || {
+            format!(
+                "rank {} waits in the destruction of {} ({}) for {}, which captured a collective of it ({}) and \
+                 is not destroyed",
+                op.rank.0,
+                self.about(about),
+                self.at(&op),
+                self.name(graph),
+                self.at(&launch),
+            )
+        });
+    }
+
+    fn waiting_text(&self, node: &Node) -> String {
+        let object = match node.about {
+            Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
+            Some(about @ About::Pair(..)) => self.about(about),
+            Some(About::Window(comm, nth)) => format!("{} #{nth}", self.comm_name(comm)),
+            Some(About::Named(token) | About::Of(_, token)) => self.name(token).to_string(),
+            Some(About::Hosts) => "the host barrier".to_owned(),
+            Some(About::Memory(..) | About::Rank(_)) | None => String::new(),
+        };
+        match (node.rule, node.who) {
+            (Rule::Win1, _) => format!("in registration {object}"),
+            (Rule::Comm1, _) => format!("in the set-up of {object}"),
+            (Rule::Host1, _) => format!("in {object}"),
+            (Rule::Store1, _) => format!("for key {object}"),
+            (Rule::Exchange1, _) => format!("in the exchange for {object}"),
+            (Rule::Flag1, Who::Thread(..)) => format!("on flag {object}"),
+            (Rule::Flag1, Who::Stream(..)) => format!("on the GPU for flag {object}"),
+            (Rule::Mutex1, _) => format!("for lock {object}"),
+            (Rule::P2p3, _) => format!("in the first use of {object}"),
+            (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
+            (Rule::P2p2 | Rule::P2p6, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
+            (Rule::Graph4, _) => format!("in the destruction of {object}"),
+            (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
+            (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
+                format!("in the first collective of {object} on the ordinary path")
+            }
+            _ => "in a synchronize".to_owned(),
+        }
+    }
+
+    /// The last operation that a rank did.
+    fn last_op(&self, state: &State, rank: Rank) -> Option<OpRef> {
+        let t = state.ranks[rank.at()].threads.first()?;
+        let last = t.index.checked_sub(1)?;
+        let place = match t.stretch.ops.len() {
+            0 => return None,
+            len => t.stretch.ops[(t.next as usize).clamp(1, len) - 1].place,
+        };
+        Some(OpRef { rank, thread: crate::rank::Thread(0), index: last, place })
+    }
+}
+
+/// Strongly connected components, by Tarjan's algorithm without recursion.
+fn components(nodes: &[Node]) -> Vec<Vec<usize>> {
+    const UNSEEN: usize = usize::MAX;
+    let mut order = vec![UNSEEN; nodes.len()];
+    let mut low = vec![0; nodes.len()];
+    let mut on_stack = vec![false; nodes.len()];
+    let mut stack = Vec::new();
+    let mut found = Vec::new();
+    let mut count = 0;
+    for root in 0..nodes.len() {
+        if order[root] != UNSEEN {
+            continue;
+        }
+        let mut calls = vec![(root, 0)];
+        while let Some((at, edge)) = calls.pop() {
+            if edge == 0 {
+                order[at] = count;
+                low[at] = count;
+                count += 1;
+                stack.push(at);
+                on_stack[at] = true;
+            }
+            if let Some(&to) = nodes[at].waits_for.get(edge) {
+                calls.push((at, edge + 1));
+                if order[to] == UNSEEN {
+                    calls.push((to, 0));
+                } else if on_stack[to] {
+                    low[at] = low[at].min(order[to]);
+                }
+                continue;
+            }
+            if low[at] == order[at] {
+                let start = stack.iter().position(|n| *n == at).expect("on the stack");
+                let component = stack.split_off(start);
+                for n in &component {
+                    on_stack[*n] = false;
+                }
+                found.push(component);
+            }
+            if let Some((parent, _)) = calls.last() {
+                low[*parent] = low[*parent].min(low[at]);
+            }
+        }
+    }
+    found
+}

@@ -1,0 +1,327 @@
+//! Outcomes: what a complete run leaves behind, for each rank, in the data, and as findings.
+//! Not here: which outcomes a check expects.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::judge::finding::{About, Rule};
+use crate::machine::{Machine, locked};
+use crate::noun::thread::Next;
+use crate::order::poll::Poll;
+use crate::program::{Question, Verb};
+use crate::rank::{Rank, Token};
+use crate::state::{CallError, State, Status, Work};
+use crate::term::{Content, TermNode};
+
+/// How bad an outcome is, from harmless to worst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Class {
+    /// Every rank finishes with right data.
+    Finishes,
+    /// Right, but on the slower path although a faster one was declared.
+    Slow,
+    /// Success codes everywhere, wrong data.
+    SilentCorruption,
+    /// Some call returned an error.
+    Error,
+    /// Nobody specifies what follows.
+    Undefined,
+    /// Some rank's process died.
+    Dead,
+    /// Some stream never drains.
+    GpuHang,
+    /// Some host thread never returns from a call.
+    HostHang,
+}
+
+impl Class {
+    /// Every class.
+    pub const ALL: [Self; 8] = [
+        Self::Finishes,
+        Self::Slow,
+        Self::SilentCorruption,
+        Self::Error,
+        Self::Undefined,
+        Self::Dead,
+        Self::GpuHang,
+        Self::HostHang,
+    ];
+
+    /// The words in specs and reports.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Finishes => "finishes",
+            Self::Slow => "slow",
+            Self::SilentCorruption => "silent corruption",
+            Self::Error => "error",
+            Self::Undefined => "undefined",
+            Self::Dead => "dead",
+            Self::GpuHang => "gpu hang",
+            Self::HostHang => "host hang",
+        }
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// No outcome has this name.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("no outcome {0:?}")]
+pub struct UnknownClass(pub String);
+
+impl FromStr for Class {
+    type Err = UnknownClass;
+
+    fn from_str(text: &str) -> Result<Self, UnknownClass> {
+        Self::ALL.into_iter().find(|class| class.name() == text).ok_or_else(|| UnknownClass(text.to_owned()))
+    }
+}
+
+/// How a rank ends.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RankOutcome {
+    /// Its program returned and its streams drained.
+    Finishes,
+    /// A host thread is inside this call for ever.
+    HostHang(Arc<str>),
+    /// A stream never drains past this operation.
+    GpuHang(Arc<str>),
+    /// Its process ended with this message.
+    Dead(Arc<str>),
+}
+
+/// What the buffers hold that the program still has.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Data {
+    /// Rank, buffer, contents; those that were written.
+    Known(Vec<(Rank, Arc<str>, Arc<str>)>),
+    /// Nobody specifies it.
+    Undefined,
+}
+
+/// A complete run.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Outcome {
+    /// The rules broken, and on what, in words.
+    pub findings: BTreeSet<(Rule, Arc<str>)>,
+    /// How each rank ends.
+    pub ranks: Vec<RankOutcome>,
+    /// Calls that returned errors, for each rank.
+    pub errors: Vec<Vec<CallError>>,
+    /// What is left in memory.
+    pub data: Data,
+    /// Wrong data without an error.
+    pub corrupt: bool,
+    /// The class of the whole.
+    pub class: Class,
+}
+
+impl Machine {
+    /// Whether a run ended in a state that no execution reaches: a poll was picked to see what never comes.
+    #[must_use]
+    pub fn infeasible(&self, state: &State) -> bool {
+        (0..self.config.ranks).map(Rank).any(|rank| {
+            (0..state.ranks[rank.at()].threads.len()).any(|at| {
+                let thread = u32::try_from(at).expect("few threads");
+                let t = &state.ranks[rank.at()].threads[at];
+                let polls = match t.next_in(&t.stretch) {
+                    Next::Ask(Question::EventQuery { .. }, _) => true,
+                    Next::Op(op) => matches!(op.verb, Verb::Alloc { .. }),
+                    Next::Ask(..) | Next::Return | Next::Unknown => false,
+                };
+                polls && !t.picks.is_empty() && matches!(self.poll(state, rank, thread), Poll::Wait)
+            })
+        })
+    }
+
+    /// Judges a state in which nothing can run any more: deadlocks, and groups left open.
+    pub fn finish(&self, state: &mut State) {
+        self.find_deadlocks(state);
+        self.judge_connections(state);
+        if state.undefined.is_some() {
+            // Which contents a reader met is chance.
+            Arc::make_mut(&mut state.findings).retain(|(rule, _), _| *rule != Rule::Mem5);
+        }
+        self.fill_behind_hangs(state);
+        for rank in (0..self.config.ranks).map(Rank) {
+            for at in 0..state.ranks[rank.at()].threads.len() {
+                let thread = u32::try_from(at).expect("few threads");
+                let t = &state.ranks[rank.at()].threads[at];
+                if t.status == Status::Done && t.group.depth > 0 {
+                    let past = t.clock.past();
+                    let mut op = self.op_ref(state, rank, thread);
+                    op.index = op.index.saturating_sub(1);
+                    self.find(state, Rule::Group2, About::Rank(rank), &[op], past, || {
+                        format!("rank {} returns without ending its group ({})", rank.0, self.at(&op))
+                    });
+                }
+            }
+        }
+    }
+
+    /// A block that was handed out behind something that never ends holds nothing yet. It is told as what its
+    /// owner means it to hold, because nothing observes whether the launch or the allocation came first.
+    fn fill_behind_hangs(&self, state: &mut State) {
+        for rank in (0..self.config.ranks).map(Rank) {
+            let queued = state.ranks[rank.at()].streams.iter().flat_map(|(_, stream)| &stream.queue);
+            let fresh: Vec<_> = queued
+                .filter_map(|op| match &op.work {
+                    Work::Fresh(buffer) => Some(Arc::clone(buffer)),
+                    Work::Kernel(_)
+                    | Work::Copy { .. }
+                    | Work::Expect(_)
+                    | Work::Flag(..)
+                    | Work::Collective(_)
+                    | Work::Transfers(_)
+                    | Work::Record(..)
+                    | Work::Wait(..) => None,
+                })
+                .collect();
+            for buffer in fresh {
+                self.fresh_contents(state, rank, &buffer);
+            }
+        }
+    }
+
+    /// The outcome of a finished state.
+    #[must_use]
+    pub fn outcome(&self, state: &State) -> Outcome {
+        let ranks: Vec<RankOutcome> =
+            (0..self.config.ranks).map(|rank| self.rank_outcome(state, Rank(rank))).collect();
+        let errors: Vec<Vec<CallError>> = state.ranks.iter().map(|rank| rank.errors.clone()).collect();
+        let corrupt = state.undefined.is_none() && state.ranks.iter().any(|rank| rank.corrupt);
+        let data = if state.undefined.is_some() { Data::Undefined } else { self.data(state) };
+        let worst = ranks.iter().map(|rank| match rank {
+            RankOutcome::Finishes => Class::Finishes,
+            RankOutcome::HostHang(_) => Class::HostHang,
+            RankOutcome::GpuHang(_) => Class::GpuHang,
+            RankOutcome::Dead(_) => Class::Dead,
+        });
+        let mut class = worst.max().unwrap_or(Class::Finishes);
+        if state.undefined.is_some() {
+            class = class.max(Class::Undefined);
+        }
+        if errors.iter().flatten().next().is_some() {
+            class = class.max(Class::Error);
+        }
+        if corrupt {
+            class = class.max(Class::SilentCorruption);
+        }
+        if state.findings.keys().any(|(rule, _)| matches!(rule, Rule::Win8 | Rule::Overlap1)) {
+            class = class.max(Class::Slow);
+        }
+        let findings =
+            state.findings.keys().map(|(rule, about)| (*rule, self.about(*about).into())).collect();
+        Outcome { findings, ranks, errors, data, corrupt, class }
+    }
+
+    pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
+        let r = &state.ranks[rank.at()];
+        // By name: the order in which threads made streams is nothing that a run leaves behind.
+        let shown = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
+        let stuck = shown.filter(|(_, stream)| !stream.queue.is_empty());
+        let stuck_stream = stuck.min_by_key(|(name, _)| *name);
+        let gpu = stuck_stream.map(|(name, stream)| {
+            let head = stream.queue.front().expect("not empty");
+            let what = match &head.work {
+                Work::Collective(launch) => self.call_name(launch),
+                Work::Transfers(launch) => self.transfers_name(state, rank, launch),
+                Work::Kernel(kernel) => self.name(kernel.name).to_string(),
+                Work::Copy { to, .. } => format!("copy to {}", self.buffer_name(to)),
+                Work::Expect(expected) => format!("expect in {}", self.buffer_name(&expected.buffer)),
+                Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
+                Work::Fresh(buffer) => self.buffer_name(buffer),
+                Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
+            };
+            RankOutcome::GpuHang(format!("{what} on stream {}", self.name(*name)).into())
+        });
+        for (at, thread) in r.threads.iter().enumerate() {
+            if !thread.running() || thread.cut() {
+                continue;
+            }
+            if let (Next::Op(op), Some(gpu)) = (thread.next_in(&thread.stretch), &gpu)
+                && thread.status == Status::Ready
+                && matches!(op.verb, Verb::Synchronize { .. } | Verb::Free { .. })
+            {
+                return gpu.clone();
+            }
+            let thread = u32::try_from(at).expect("few threads");
+            return RankOutcome::HostHang(self.verb_name(state, rank, thread).into());
+        }
+        if let Some(gpu) = gpu {
+            return gpu;
+        }
+        let died = r.threads.iter().find_map(|thread| match thread.status {
+            Status::Exited(code) => Some(code),
+            Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done => None,
+        });
+        match died {
+            Some(Token(u32::MAX)) => RankOutcome::Dead("killed".into()),
+            Some(code) => RankOutcome::Dead(self.name(code)),
+            None => RankOutcome::Finishes,
+        }
+    }
+
+    /// The operation a thread stands at, in the spec's names.
+    fn verb_name(&self, state: &State, rank: Rank, thread: u32) -> String {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        match t.next_in(&t.stretch) {
+            Next::Op(op) => self.op_name(state, rank, &op.verb),
+            Next::Ask(..) | Next::Return | Next::Unknown => "a question".to_owned(),
+        }
+    }
+
+    fn data(&self, state: &State) -> Data {
+        let mut known: Vec<(Rank, Arc<str>, Arc<str>)> = Vec::new();
+        // After a right collective every rank holds the same term: one text for all.
+        let mut texts: FxHashMap<Content, Arc<str>> = FxHashMap::default();
+        for rank in (0..self.config.ranks).map(Rank) {
+            for (_, _, buffer) in Self::held_buffers(state, rank) {
+                let content = self.read(state, rank, &crate::noun::memory::Range::of(buffer));
+                let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
+                if content != Content::Whole(initial) {
+                    let text = texts.entry(content).or_insert_with_key(|c| self.show(c).into());
+                    known.push((rank, self.name(buffer.name), Arc::clone(text)));
+                }
+            }
+        }
+        known.sort();
+        Data::Known(known)
+    }
+
+    /// An object in words.
+    #[must_use]
+    pub fn about(&self, about: About) -> String {
+        match about {
+            About::Comm(comm) => self.comm_name(comm).to_string(),
+            About::Window(comm, nth) => format!("{} #{nth}", self.comm_name(comm)),
+            About::Pair(comm, from, to) => {
+                format!("{} from rank {} to rank {}", self.comm_name(comm), from.0, to.0)
+            }
+            About::Memory(rank, memory) => format!("r{}.{}", rank.0, self.memory_name(memory)),
+            About::Named(token) => self.name(token).to_string(),
+            About::Of(rank, token) => format!("r{}.{}", rank.0, self.name(token)),
+            About::Rank(rank) => format!("rank {}", rank.0),
+            About::Hosts => "hosts".to_owned(),
+        }
+    }
+
+    /// Memory in words: `symm.S0` for the first segment of pool `symm`.
+    #[must_use]
+    pub fn memory_name(&self, memory: crate::machine::MemoryId) -> String {
+        match memory.owner {
+            crate::machine::Owner::Pool(pool) => format!("{}.S{}", self.name(pool), memory.nth),
+            crate::machine::Owner::Program(name) if memory.nth == 0 => self.name(name).to_string(),
+            crate::machine::Owner::Program(name) => format!("{}.{}", self.name(name), memory.nth),
+        }
+    }
+}

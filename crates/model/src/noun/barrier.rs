@@ -1,0 +1,58 @@
+//! Host barriers and agreements: meetings of processes outside NCCL.
+//! Not here: the store, through which many programs build them.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::sync::Arc;
+
+use crate::host::value::Value;
+use crate::machine::Machine;
+use crate::noun::thread::Next;
+use crate::order::dependence::{Object, Touch};
+use crate::program::Verb;
+use crate::rank::Rank;
+use crate::state::{Meeting, State, find};
+
+impl Machine {
+    pub(crate) fn host(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
+        self.touch(state, rank, thread, Object::HOSTS, Touch::Mutate);
+        let r = state.rank_mut(rank);
+        if r.costs.steady {
+            r.costs.barriers += 1;
+        }
+        let row = find(&r.hosts, members).unwrap_or_else(|| {
+            r.hosts.push((Arc::clone(members), 0));
+            r.hosts.len() - 1
+        });
+        r.hosts[row].1 += 1;
+        let nth = r.hosts[row].1 - 1;
+        self.arrive(state, rank, thread, Meeting::Host(Arc::clone(members), nth));
+    }
+
+    /// Barriers and agreements pair by order; a barrier agrees to everything.
+    pub(crate) fn host_meet(&self, state: &mut State, here: &[(Rank, u32)]) {
+        let votes: Vec<Option<bool>> = here
+            .iter()
+            .map(|(rank, thread)| {
+                let t = &state.ranks[rank.at()].threads[*thread as usize];
+                let Next::Op(op) = t.next_in(&t.stretch) else { return None };
+                match &op.verb {
+                    Verb::AllAgree { value, .. } => {
+                        let value = Self::value(state, *rank, value);
+                        Some(!matches!(value, Value::Null | Value::Bool(false) | Value::Int(0)))
+                    }
+                    _ => None,
+                }
+            })
+            .collect();
+        let agreed = votes.iter().all(|vote| vote.unwrap_or(true));
+        for ((rank, thread), vote) in here.iter().zip(votes) {
+            match vote {
+                Some(_) => self.done(state, *rank, *thread, &[Value::Bool(agreed)]),
+                None => self.done(state, *rank, *thread, &[]),
+            }
+        }
+    }
+}

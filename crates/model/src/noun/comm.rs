@@ -1,0 +1,454 @@
+//! Communicators: init, split, destroy, and the meetings of host threads.
+//!
+//! NCCL matches set-up events by order only: the n-th of a communicator on one rank pairs with the n-th on
+//! the others, whatever it names. The machine does the same and then judges.
+//! Not here: what registrations do ([`crate::noun::window`]).
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::host::value::{Address, CommId, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::{CommInfo, Connections, Machine};
+use crate::noun::thread::Next;
+use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
+use crate::program::{Op, Operand, Resources, Verb, WindowFlags};
+use crate::rank::{Rank, Token};
+use crate::state::{
+    CallError, GroupCall, Leftover, Link, Meeting, RankState, State, Status, Turns, View, find,
+};
+
+/// Whether a map or list of the rank holds the address of a communicator.
+fn remembers(rank: &RankState, comm: CommId) -> bool {
+    fn holds(value: &Value, comm: CommId) -> bool {
+        match value {
+            Value::Address(address) => *address == Address::Comm(comm),
+            Value::Tuple(parts) => parts.iter().any(|part| holds(part, comm)),
+            _ => false,
+        }
+    }
+    let keys = rank.maps.iter().flat_map(|(_, entries)| entries).flat_map(|(key, value)| [key, value]);
+    keys.chain(rank.lists.iter().flat_map(|(_, list)| list)).any(|value| holds(value, comm))
+}
+
+/// A set-up event, as a waiting thread entered it.
+pub(crate) enum Setup {
+    Register { memory: Value, flags: WindowFlags, op: OpRef },
+    Split { name: Token, color: Option<i64>, op: OpRef },
+}
+
+impl Setup {
+    fn op(&self) -> OpRef {
+        match self {
+            Self::Register { op, .. } | Self::Split { op, .. } => *op,
+        }
+    }
+}
+
+impl Machine {
+    pub(crate) fn comm_init(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        name: Token,
+        members: &Arc<[Rank]>,
+        op: OpRef,
+    ) {
+        if !members.contains(&rank) {
+            let past = Self::past(state, rank, thread);
+            self.find(state, Rule::Comm2, About::Named(name), &[op], past, || {
+                format!("rank {} inits {} without being a member ({})", rank.0, self.name(name), self.at(&op))
+            });
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        self.touch(state, rank, thread, Object::named(ObjectKind::Init, name), Touch::Mutate);
+        let nth = {
+            let r = state.rank_mut(rank);
+            let row = find(&r.inits, &name).unwrap_or_else(|| {
+                r.inits.push((name, 0));
+                r.inits.len() - 1
+            });
+            r.inits[row].1 += 1;
+            r.inits[row].1 - 1
+        };
+        let given = self.own_picks(state, rank, thread);
+        let mut picks = Picks { given: &given };
+        if matches!(self.decide_fault(state, FaultOf::Init, &mut picks), Ok(true)) {
+            state.faults_used += 1;
+            self.fail(state, rank, thread, format!("{}.init", self.name(name)), 1);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        self.promise_address(state, rank, thread, &mut picks);
+        self.arrive(state, rank, thread, Meeting::Init(name, nth, Arc::clone(members)));
+    }
+
+    /// The communicator of an operand, if this rank may use it.
+    pub(crate) fn usable(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        comm: &Operand,
+        op: OpRef,
+    ) -> Option<CommId> {
+        let value = Self::value(state, rank, comm);
+        let past = Self::past(state, rank, thread);
+        let Value::Comm(comm) = value else {
+            self.find(state, Rule::Comm2, About::Rank(rank), &[op], past, || {
+                format!("rank {} uses a communicator that is null ({})", rank.0, self.at(&op))
+            });
+            return None;
+        };
+        // Whether it is there at all is read, even if the call then fails.
+        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        let usable = self.view(state, rank, comm).is_some_and(|view| !view.destroyed);
+        if usable {
+            return Some(comm);
+        }
+        self.find(state, Rule::Comm2, About::Comm(comm), &[op], past, || {
+            format!("rank {} uses {} after destroying it ({})", rank.0, self.comm_name(comm), self.at(&op))
+        });
+        None
+    }
+
+    pub(crate) fn view<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a View> {
+        let views = &state.ranks[rank.at()].views;
+        find(views, &comm).map(|at| &views[at].1)
+    }
+
+    pub(crate) fn view_mut<'a>(&self, state: &'a mut State, rank: Rank, comm: CommId) -> &'a mut View {
+        let views = &mut state.rank_mut(rank).views;
+        let at = find(views, &comm).expect("a rank uses only communicators that it entered");
+        &mut views[at].1
+    }
+
+    pub(crate) fn comm_split(&self, state: &mut State, rank: Rank, thread: u32, comm: &Operand, op: OpRef) {
+        let Some(comm) = self.usable(state, rank, thread, comm, op) else {
+            self.fail(state, rank, thread, "split".to_owned(), 4);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        let given = self.own_picks(state, rank, thread);
+        self.promise_address(state, rank, thread, &mut Picks { given: &given });
+        self.arrive_setup(state, rank, thread, comm);
+    }
+
+    /// The address of a communicator, by the first that was there.
+    pub(crate) fn comm_address(state: &State, rank: Rank, comm: CommId) -> CommId {
+        let views = &state.ranks[rank.at()].views;
+        find(views, &comm).map_or(comm, |at| views[at].1.address)
+    }
+
+    /// The address of a destroyed communicator that a new one gets back, if luck says so. One that no map or list
+    /// of the rank remembers cannot be told from a fresh one.
+    pub(crate) fn decide_comm_address(
+        rank: &RankState,
+        picks: &mut Picks<'_>,
+    ) -> Result<Option<CommId>, Poll> {
+        let back: Vec<CommId> =
+            rank.free_comms.iter().filter(|address| remembers(rank, **address)).copied().collect();
+        let options = u32::try_from(back.len()).expect("few communicators");
+        Ok(match picks.take(|| PickOf::AddressReuse, 0..=options)? {
+            0 => None,
+            nth => Some(back[nth as usize - 1]),
+        })
+    }
+
+    fn promise_address(&self, state: &mut State, rank: Rank, thread: u32, picks: &mut Picks<'_>) {
+        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
+        let r = state.rank_mut(rank);
+        if let Ok(Some(address)) = Self::decide_comm_address(r, picks) {
+            r.free_comms.retain(|free| *free != address);
+            r.promised.push((thread, address));
+        }
+    }
+
+    pub(crate) fn comm_destroy(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        named: &Operand,
+        op: OpRef,
+    ) {
+        if let Some(comm) = self.usable(state, rank, thread, named, op) {
+            for memory in self.covered(state, rank, named, None) {
+                self.touch(state, rank, thread, Object::memory(memory), Touch::Read);
+            }
+            self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);
+            let view = self.view_mut(state, rank, comm);
+            view.destroyed = true;
+            let address = view.address;
+            state.rank_mut(rank).free_comms.push(address);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// A call returned an error.
+    pub(crate) fn fail(&self, state: &mut State, rank: Rank, thread: u32, call: String, code: i32) {
+        let errors = &mut state.rank_mut(rank).errors;
+        // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
+        let at = errors.partition_point(|error| error.thread <= thread);
+        errors.insert(at, CallError { call: call.into(), code, thread });
+    }
+
+    /// Members that connect for different collectives are wired as chance has it: they hang on the host, or one
+    /// of them finishes with wrong data and the other hangs on the device (both measured).
+    pub(crate) fn judge_connections(&self, state: &mut State) {
+        let mut connecting = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
+            for (thread, t) in (0..).zip(&r.threads) {
+                if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status {
+                    connecting.push((comm, connection, self.op_ref(state, rank, thread)));
+                }
+            }
+        }
+        let differs = connecting.iter().find(|(comm, connection, _)| {
+            connecting.iter().any(|(of, other, _)| of == comm && other != connection)
+        });
+        if let Some((.., op)) = differs {
+            Self::undefine(state, *op);
+        }
+        self.judge_cross_links(state);
+    }
+
+    /// The same for transfers: see [`Machine::cross_links`].
+    fn judge_cross_links(&self, state: &mut State) {
+        let mut linking: Vec<(Link, OpRef)> = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
+            for (thread, t) in (0..).zip(&r.threads) {
+                if let Status::Waiting(Meeting::Link(link, _)) = t.status {
+                    linking.push((link, self.op_ref(state, rank, thread)));
+                }
+            }
+        }
+        let crossed = linking.iter().find(|(link, op)| {
+            linking.iter().any(|(other, by)| by.rank != op.rank && self.cross_links(*link, *other))
+        });
+        if let Some((_, op)) = crossed {
+            Self::undefine(state, *op);
+        }
+    }
+
+    pub(crate) fn arrive(&self, state: &mut State, rank: Rank, thread: u32, meeting: Meeting) {
+        state.rank_mut(rank).threads[thread as usize].status = Status::Waiting(meeting);
+    }
+
+    /// Enters the next set-up event of a communicator.
+    pub(crate) fn arrive_setup(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId) {
+        let view = self.view_mut(state, rank, comm);
+        view.setups += 1;
+        let nth = view.setups - 1;
+        self.arrive(state, rank, thread, Meeting::Setup(comm, nth));
+    }
+
+    /// Who has to come to a meeting.
+    pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
+        match meeting {
+            Meeting::Init(_, _, members) | Meeting::Host(members, _) | Meeting::Exchange(members, _) => {
+                Arc::clone(members)
+            }
+            Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
+            Meeting::Link(link, _) => Arc::from([link.from, link.to]),
+        }
+    }
+
+    /// The thread of a rank that waits at a meeting.
+    pub(crate) fn waiting_at(state: &State, rank: Rank, meeting: &Meeting) -> Option<u32> {
+        let threads = &state.ranks[rank.at()].threads;
+        let at = threads.iter().position(|t| matches!(&t.status, Status::Waiting(m) if m == meeting))?;
+        Some(u32::try_from(at).expect("few threads a rank"))
+    }
+
+    /// Everybody is there: the meeting happens.
+    pub(crate) fn meet(&self, state: &mut State, meeting: &Meeting) {
+        state.steps += 1;
+        let invited = self.invited(meeting);
+        let here: Vec<(Rank, u32)> = invited
+            .iter()
+            .map(|rank| {
+                let thread = Self::waiting_at(state, *rank, meeting).expect("a meeting is complete");
+                (*rank, thread)
+            })
+            .collect();
+        match meeting {
+            Meeting::Init(name, nth, members) => {
+                self.order_all(state, &here);
+                let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
+                let comm = self.comm_id(info);
+                for (rank, thread) in &here {
+                    let t = &state.ranks[rank.at()].threads[*thread as usize];
+                    let Next::Op(Op { verb: Verb::CommInit { children, .. }, .. }) = t.next_in(&t.stretch)
+                    else {
+                        unreachable!("all enter the init")
+                    };
+                    let children = *children;
+                    self.enter(state, *rank, *thread, (comm, comm), children);
+                    if self.config.connections == Connections::Made {
+                        let view = self.view_mut(state, *rank, comm);
+                        view.connected = true;
+                        view.links = None;
+                    }
+                    self.done(state, *rank, *thread, &[Value::Comm(comm)]);
+                }
+            }
+            Meeting::Setup(comm, nth) => {
+                self.order_all(state, &here);
+                self.set_up(state, *comm, *nth, &here);
+            }
+            Meeting::Connect(comm, _) => {
+                // First use blocks, but orders nothing that a program may rely on.
+                for (rank, _) in &here {
+                    self.view_mut(state, *rank, *comm).connected = true;
+                    for t in &mut state.rank_mut(*rank).threads {
+                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
+                            t.status = Status::Ready;
+                        }
+                    }
+                }
+            }
+            Meeting::Link(link, handshake) => {
+                self.shake_hands(state, *link, *handshake);
+                for (rank, _) in &here {
+                    for t in &mut state.rank_mut(*rank).threads {
+                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
+                            t.status = Status::Ready;
+                        }
+                    }
+                }
+            }
+            Meeting::Exchange(members, nth) => {
+                self.order_all(state, &here);
+                self.exchange_meet(state, members, *nth, &here);
+            }
+            Meeting::Host(..) => {
+                self.order_all(state, &here);
+                self.host_meet(state, &here);
+            }
+        }
+    }
+
+    /// A thread of the rank comes out of an init or split with a communicator of this family.
+    fn enter(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (comm, family): (CommId, CommId),
+        children: Resources,
+    ) {
+        let size = self.members(comm).len();
+        let r = state.rank_mut(rank);
+        let promised = r.promised.iter().position(|(to, _)| *to == thread);
+        let address = promised.map_or(comm, |at| r.promised.remove(at).1);
+        r.views.push((comm, View::new(size, (family, children), address)));
+        if family == comm {
+            r.turns.push((comm, Turns::default()));
+        }
+        r.costs.communicators += 1;
+    }
+
+    /// Each of these threads is ordered after everything that any of them did before.
+    fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
+        let clocks =
+            here.iter().map(|(rank, thread)| &state.ranks[rank.at()].threads[*thread as usize].clock);
+        let knowledge = Clock::union(clocks);
+        for (rank, thread) in here {
+            state.rank_mut(*rank).threads[*thread as usize].clock.learn(&knowledge);
+        }
+    }
+
+    /// The set-up event that a waiting thread entered.
+    pub(crate) fn setup_of(&self, state: &State, rank: Rank, thread: u32, comm: CommId) -> Setup {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let op_ref = self.op_ref(state, rank, thread);
+        let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
+        let leftover = self.view(state, rank, comm).and_then(|view| view.leftover.first());
+        if let Some(Leftover { memory, flags, op: queued }) = leftover
+            && !matches!(op.verb, Verb::CommSplit { .. })
+        {
+            return Setup::Register { memory: memory.clone(), flags: *flags, op: *queued };
+        }
+        match &op.verb {
+            Verb::Register { memory, flags, .. } => {
+                Setup::Register { memory: Self::value(state, rank, memory), flags: *flags, op: op_ref }
+            }
+            Verb::CommSplit { name, color, .. } => Setup::Split { name: *name, color: *color, op: op_ref },
+            _ => {
+                let first = t.group.calls.iter().find_map(|call| match call {
+                    GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
+                        Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
+                    }
+                    GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => {
+                        None
+                    }
+                });
+                first.expect("a group that waits for a set-up event holds it")
+            }
+        }
+    }
+
+    fn set_up(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)]) {
+        let events: Vec<Setup> =
+            here.iter().map(|(rank, thread)| self.setup_of(state, *rank, *thread, comm)).collect();
+        let splits = events.iter().filter(|event| matches!(event, Setup::Split { .. })).count();
+        if splits == 0 {
+            self.register_meet(state, comm, nth, here, &events);
+        } else if splits == events.len() {
+            self.split_meet(state, comm, nth, here, &events);
+        } else {
+            let split = events.iter().position(|event| matches!(event, Setup::Split { .. }));
+            let register = events.iter().position(|event| matches!(event, Setup::Register { .. }));
+            let (split, register) = (split.expect("counted"), register.expect("counted"));
+            let ops = [events[split].op(), events[register].op()];
+            let past = Self::past(state, here[0].0, here[0].1);
+            self.find(state, Rule::Comm3, About::Window(comm, nth), &ops, past, || {
+                format!(
+                    "set-up event #{nth} of {} is a split on rank {} ({}) and a registration on rank {} ({})",
+                    self.comm_name(comm),
+                    here[split].0.0,
+                    self.at(&ops[0]),
+                    here[register].0.0,
+                    self.at(&ops[1]),
+                )
+            });
+            // Both wait for messages of their own kind for ever (measured).
+            for (rank, thread) in here {
+                state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+            }
+        }
+    }
+
+    fn split_meet(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)], events: &[Setup]) {
+        let color = |event: &Setup| match event {
+            Setup::Split { color, .. } => *color,
+            Setup::Register { .. } => None,
+        };
+        for ((rank, thread), event) in here.iter().zip(events) {
+            let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
+            let Some(mine) = color(event) else {
+                self.done(state, *rank, *thread, &[Value::Null]);
+                continue;
+            };
+            let members =
+                here.iter().zip(events).filter(|(_, e)| color(e) == Some(mine)).map(|(h, _)| h.0).collect();
+            let child = self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members });
+            let children = self.view(state, *rank, comm).map_or(Resources::Own, |parent| parent.children);
+            let family = match children {
+                Resources::Own => child,
+                Resources::Shared => self.family(state, *rank, comm),
+            };
+            self.enter(state, *rank, *thread, (child, family), children);
+            self.done(state, *rank, *thread, &[Value::Comm(child)]);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Maps and lists of a rank, shared by its threads: where programs keep what they registered.
+//! Not here: which order a protocol should have walked them in.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::host::value::{Address, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::poll::{PickOf, Picks, Poll};
+use crate::program::{Answer, MapOrder, Operand, Question, Verb};
+use crate::rank::{Rank, Token};
+use crate::state::{RankState, State, find};
+
+type Entries = Vec<(Value, Value)>;
+
+fn map_mut(rank: &mut RankState, map: Token) -> &mut Entries {
+    let at = find(&rank.maps, &map).unwrap_or_else(|| {
+        rank.maps.push((map, Vec::new()));
+        rank.maps.len() - 1
+    });
+    &mut rank.maps[at].1
+}
+
+fn list_mut(rank: &mut RankState, list: Token) -> &mut Vec<Value> {
+    let at = find(&rank.lists, &list).unwrap_or_else(|| {
+        rank.lists.push((list, Vec::new()));
+        rank.lists.len() - 1
+    });
+    &mut rank.lists[at].1
+}
+
+/// A decided walk: entries in order, and the order of addresses or hashes as known after it.
+pub(crate) struct Walk<'a> {
+    entries: Entries,
+    addresses: Cow<'a, [Value]>,
+    hashes: Cow<'a, [Value]>,
+}
+
+/// The position of a value in an order that luck extends: placed once, for ever.
+pub(crate) fn place(
+    order: &mut Cow<'_, [Value]>,
+    value: &Value,
+    picks: &mut Picks<'_>,
+    of: fn() -> PickOf,
+) -> Result<usize, Poll> {
+    if let Some(at) = order.iter().position(|placed| placed == value) {
+        return Ok(at);
+    }
+    let places = u32::try_from(order.len()).expect("few addresses");
+    let at = picks.take(of, 0..=places)? as usize;
+    order.to_mut().insert(at, value.clone());
+    Ok(at)
+}
+
+impl Machine {
+    pub(crate) fn decide_items<'a>(
+        &self,
+        state: &'a State,
+        rank: Rank,
+        map: Token,
+        order: MapOrder,
+        picks: &mut Picks<'_>,
+    ) -> Result<Walk<'a>, Poll> {
+        let r = &state.ranks[rank.at()];
+        let entries = find(&r.maps, &map).map_or_else(Vec::new, |at| r.maps[at].1.clone());
+        let (addresses, hashes) = (Cow::Borrowed(&r.address_order[..]), Cow::Borrowed(&r.hash_order[..]));
+        let mut walk = Walk { entries, addresses, hashes };
+        if order == MapOrder::Insertion || walk.entries.len() < 2 {
+            return Ok(walk);
+        }
+        let known = if order == MapOrder::Hash { &mut walk.hashes } else { &mut walk.addresses };
+        let of = if order == MapOrder::Hash { || PickOf::HashOrder } else { || PickOf::AddressOrder };
+        for (key, _) in &walk.entries {
+            place(known, &base(key), picks, of)?;
+        }
+        let position = |key: &Value| known.iter().position(|placed| *placed == base(key));
+        walk.entries.sort_by_key(|(key, _)| (position(key), offset(key)));
+        Ok(walk)
+    }
+
+    pub(crate) fn ask_map(&self, state: &mut State, rank: Rank, thread: u32, question: &Question) {
+        match question {
+            Question::MapHas { map, key } => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Map, *map), Touch::Read);
+                let key = Self::value(state, rank, key);
+                let r = &state.ranks[rank.at()];
+                let has = find(&r.maps, map)
+                    .is_some_and(|at| r.maps[at].1.iter().any(|(k, _)| Self::same(k, &key)));
+                self.answer(state, rank, thread, Answer::from(has), &[]);
+            }
+            Question::MapItems { map, order } => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Map, *map), Touch::Read);
+                let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
+                let Walk { entries, addresses, hashes } = self
+                    .decide_items(state, rank, *map, *order, &mut Picks { given: &given })
+                    .unwrap_or_else(|_| unreachable!("polled before it runs"));
+                let (addresses, hashes) = (addresses.into(), hashes.into());
+                let r = state.rank_mut(rank);
+                (r.address_order, r.hash_order) = (addresses, hashes);
+                let count = u32::try_from(entries.len()).expect("few entries");
+                let slots: Vec<Value> = entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
+                self.answer(state, rank, thread, count, &slots);
+            }
+            Question::ListLen { list } => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::List, *list), Touch::Read);
+                let r = &state.ranks[rank.at()];
+                let len = find(&r.lists, list).map_or(0, |at| r.lists[at].1.len());
+                let len = u32::try_from(len).expect("few elements");
+                self.answer(state, rank, thread, len, &[]);
+            }
+            _ => unreachable!("dispatched by question"),
+        }
+    }
+
+    pub(crate) fn run_map(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+        let touched = match verb {
+            Verb::MapPut { map, .. } | Verb::MapPop { map, .. } | Verb::MapClear { map } => {
+                (Object::named(ObjectKind::Map, *map), Touch::Mutate)
+            }
+            Verb::MapGet { map, .. } => (Object::named(ObjectKind::Map, *map), Touch::Read),
+            Verb::ListGet { list, .. } => (Object::named(ObjectKind::List, *list), Touch::Read),
+            Verb::ListPush { list, .. }
+            | Verb::ListSet { list, .. }
+            | Verb::ListPop { list }
+            | Verb::ListClear { list } => (Object::named(ObjectKind::List, *list), Touch::Mutate),
+            _ => unreachable!("dispatched by verb"),
+        };
+        self.touch(state, rank, thread, touched.0, touched.1);
+        let value_of = |state: &State, operand: &Operand| Self::value(state, rank, operand);
+        let mut slots: Vec<Value> = Vec::new();
+        match verb {
+            Verb::MapPut { map, key, value } => {
+                let (key, value) = (value_of(state, key), value_of(state, value));
+                let entries = map_mut(state.rank_mut(rank), *map);
+                match entries.iter_mut().find(|(k, _)| Self::same(k, &key)) {
+                    Some(entry) => entry.1 = value,
+                    None => entries.push((key, value)),
+                }
+            }
+            Verb::MapPop { map, key } => {
+                let key = value_of(state, key);
+                let entries = map_mut(state.rank_mut(rank), *map);
+                let at = entries.iter().position(|(k, _)| Self::same(k, &key));
+                slots.push(at.map_or(Value::Null, |at| entries.remove(at).1));
+            }
+            Verb::MapGet { map, key, default } => {
+                let (key, default) = (value_of(state, key), value_of(state, default));
+                let entries = map_mut(state.rank_mut(rank), *map);
+                let found = entries.iter().find(|(k, _)| Self::same(k, &key));
+                slots.push(found.map_or(default, |(_, value)| value.clone()));
+            }
+            Verb::MapClear { map } => map_mut(state.rank_mut(rank), *map).clear(),
+            Verb::ListPush { list, value } => {
+                let value = value_of(state, value);
+                list_mut(state.rank_mut(rank), *list).push(value);
+            }
+            Verb::ListGet { list, index } => {
+                let at = self.index(state, rank, thread, (*list, index), op);
+                let elements = list_mut(state.rank_mut(rank), *list);
+                slots.push(at.map_or(Value::Null, |at| elements[at].clone()));
+            }
+            Verb::ListSet { list, index, value } => {
+                let value = value_of(state, value);
+                if let Some(at) = self.index(state, rank, thread, (*list, index), op) {
+                    list_mut(state.rank_mut(rank), *list)[at] = value;
+                }
+            }
+            Verb::ListPop { list } => {
+                slots.push(list_mut(state.rank_mut(rank), *list).pop().unwrap_or(Value::Null));
+            }
+            Verb::ListClear { list } => list_mut(state.rank_mut(rank), *list).clear(),
+            _ => unreachable!("dispatched by verb"),
+        }
+        self.done(state, rank, thread, &slots);
+    }
+
+    /// The index of a list operation, if it is inside; a finding if not.
+    fn index(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (list, index): (Token, &Operand),
+        op: OpRef,
+    ) -> Option<usize> {
+        let len = list_mut(state.rank_mut(rank), list).len();
+        let number = match Self::value(state, rank, index) {
+            Value::Int(number) => number,
+            _ => -1,
+        };
+        if let Ok(at) = usize::try_from(number)
+            && at < len
+        {
+            return Some(at);
+        }
+        let past = Self::past(state, rank, thread);
+        self.find(state, Rule::List1, About::Of(rank, list), &[op], past, || {
+            format!(
+                "rank {} takes element {number} of {}, which has {len} ({})",
+                rank.0,
+                self.name(list),
+                self.at(&op)
+            )
+        });
+        None
+    }
+}
+
+/// What is ordered about a key: its address without the offset, or the first part of a tuple.
+fn base(key: &Value) -> Value {
+    match key {
+        Value::Address(Address::Memory(address, _)) => Value::Address(Address::Memory(*address, 0)),
+        Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.address, 0)),
+        Value::Tuple(parts) => Value::Tuple(parts.iter().map(base).collect::<Arc<[Value]>>()),
+        other => other.clone(),
+    }
+}
+
+fn offset(key: &Value) -> u64 {
+    match key {
+        Value::Address(Address::Memory(_, offset)) => *offset,
+        Value::Buffer(buffer) => buffer.offset_bytes,
+        _ => 0,
+    }
+}

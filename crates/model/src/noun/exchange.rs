@@ -1,0 +1,147 @@
+//! The exchange of shareable handles: a meeting of hosts that maps every member's allocation on all of them.
+//!
+//! The n-th exchange of some ranks on one of them meets the n-th on the others, whatever it is for. What was
+//! meant is judged afterwards. Not here: handles that a program carries itself ([`crate::noun::ipc`]).
+
+use std::sync::Arc;
+
+use crate::host::value::{Buffer, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::noun::ipc::INVALID_VALUE;
+use crate::noun::thread::Next;
+use crate::order::dependence::{Object, Touch};
+use crate::program::{MemoryKind, Verb};
+use crate::rank::{Rank, Token};
+use crate::state::{Meeting, State, find};
+
+/// What a member brings.
+struct Brought {
+    rank: Rank,
+    thread: u32,
+    name: Token,
+    /// None where the member has no memory that can be shared.
+    buffer: Option<Arc<Buffer>>,
+    op: OpRef,
+}
+
+impl Machine {
+    pub(crate) fn exchange(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
+        self.touch(state, rank, thread, Object::HOSTS, Touch::Mutate);
+        let r = state.rank_mut(rank);
+        let row = find(&r.exchanges, members).unwrap_or_else(|| {
+            r.exchanges.push((Arc::clone(members), 0));
+            r.exchanges.len() - 1
+        });
+        r.exchanges[row].1 += 1;
+        let nth = r.exchanges[row].1 - 1;
+        self.arrive(state, rank, thread, Meeting::Exchange(Arc::clone(members), nth));
+    }
+
+    fn brought(&self, state: &mut State, rank: Rank, thread: u32) -> Brought {
+        let op = self.op_ref(state, rank, thread);
+        let stretch = Arc::clone(&state.ranks[rank.at()].threads[thread as usize].stretch);
+        let (name, operand) = match state.ranks[rank.at()].threads[thread as usize].next_in(&stretch) {
+            Next::Op(crate::program::Op { verb: Verb::Exchange { name, buffer, .. }, .. }) => (*name, buffer),
+            Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
+                unreachable!("a member of an exchange stands at it")
+            }
+        };
+        let buffer = self.given(state, rank, thread, operand, op);
+        let shareable = |buffer: &Arc<Buffer>| {
+            let memory = state.ranks[rank.at()].memory.get(&buffer.memory);
+            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind == MemoryKind::Cuda)
+        };
+        let kept = buffer.clone().filter(shareable);
+        if let (Some(buffer), None) = (&buffer, &kept) {
+            self.find_unshareable(state, (rank, thread), buffer, op);
+        }
+        Brought { rank, thread, name, buffer: kept, op }
+    }
+
+    pub(crate) fn exchange_meet(
+        &self,
+        state: &mut State,
+        members: &Arc<[Rank]>,
+        nth: u32,
+        here: &[(Rank, u32)],
+    ) {
+        let brought: Vec<Brought> =
+            here.iter().map(|(rank, thread)| self.brought(state, *rank, *thread)).collect();
+        let fails = brought.iter().any(|b| b.buffer.is_none()) | self.judge_exchange(state, &brought, nth);
+        if fails {
+            for b in &brought {
+                self.fail(state, b.rank, b.thread, format!("exchange {}", self.name(b.name)), INVALID_VALUE);
+                self.done(state, b.rank, b.thread, &vec![Value::Null; members.len()]);
+            }
+            return;
+        }
+        for b in &brought {
+            let mapped: Vec<Value> = brought
+                .iter()
+                .map(|peer| {
+                    let buffer = peer.buffer.as_ref().expect("none is missing");
+                    let whole = &state.ranks[peer.rank.at()].memory[&buffer.memory].buffer;
+                    let whole = Buffer { block: None, ..Buffer::clone(whole) };
+                    if peer.rank == b.rank {
+                        return Value::Buffer(Arc::new(whole));
+                    }
+                    self.open_mapping(state, (b.rank, b.thread), peer.rank, &whole)
+                })
+                .collect();
+            self.done(state, b.rank, b.thread, &mapped);
+        }
+    }
+
+    /// Judges what met. Returns whether the exchange fails: its members compare sizes, and nothing else.
+    fn judge_exchange(&self, state: &mut State, brought: &[Brought], nth: u32) -> bool {
+        let first = &brought[0];
+        let differs = |state: &mut State, rule: Rule, other: &Brought, what: &dyn Fn(&Brought) -> String| {
+            let past = Self::past(state, other.rank, other.thread);
+            self.find(state, rule, About::Named(first.name), &[first.op, other.op], past, || {
+                format!(
+                    "exchange #{nth} is {} on rank {} ({}) and {} on rank {} ({})",
+                    what(first),
+                    first.rank.0,
+                    self.at(&first.op),
+                    what(other),
+                    other.rank.0,
+                    self.at(&other.op)
+                )
+            });
+        };
+        if let Some(other) = brought.iter().find(|b| b.name != first.name) {
+            differs(state, Rule::Exchange2, other, &|b| format!("for {}", self.name(b.name)));
+        }
+        let buffer = |b: &Brought| b.buffer.clone();
+        let len = |b: &Brought| buffer(b).map(|buffer| buffer.memory_len_bytes);
+        let offset = |b: &Brought| buffer(b).map(|buffer| buffer.offset_bytes);
+        if brought.iter().any(|b| b.buffer.is_none()) {
+            return true;
+        }
+        if let Some(other) = brought.iter().find(|b| len(b) != len(first)) {
+            let what = |b: &Brought| {
+                let (name, len) = (buffer(b).map(|b| self.buffer_name(&b)), len(b));
+                format!(
+                    "of {}, which lies in {},",
+                    name.unwrap_or_default(),
+                    crate::machine::bytes(len.unwrap_or(0))
+                )
+            };
+            differs(state, Rule::Exchange3, other, &what);
+            return true;
+        }
+        if let Some(other) = brought.iter().find(|b| offset(b) != offset(first)) {
+            let what = |b: &Brought| {
+                let (name, at) = (buffer(b).map(|b| self.buffer_name(&b)), offset(b));
+                format!(
+                    "of {} at offset {}",
+                    name.unwrap_or_default(),
+                    crate::machine::bytes(at.unwrap_or(0))
+                )
+            };
+            differs(state, Rule::Exchange4, other, &what);
+        }
+        false
+    }
+}

@@ -1,0 +1,960 @@
+//! CUDA graphs: streams that record instead of running, and replays of what was recorded.
+//!
+//! A capture keeps what a launch has chosen: buffers, windows, the kernel. A replay enqueues the same again, with
+//! the clock of whoever replays; so everything that judges a launch judges a replay. The origin of the capture runs
+//! on the stream of the replay, every other captured stream on a hidden stream of the graph.
+//! Source: `specs/rules/graph.md`. Not here: what the recorded operations do.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+
+use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::platform::RegistrationInCapture;
+use crate::program::{CaptureMode, MemoryKind, Verb};
+use crate::rank::{Rank, Token};
+use crate::state::{GroupCall, Launch, RankState, State, StreamOp, Transfers, Use, Work, find};
+
+/// `ncclUnhandledCudaError`.
+const UNHANDLED: i32 = 1;
+/// `cudaErrorInvalidValue`: there is no such graph.
+const INVALID_VALUE: i32 = 1;
+/// `cudaErrorStreamCaptureUnsupported`: operation not permitted when stream is capturing.
+pub(crate) const UNSUPPORTED: i32 = 900;
+/// `cudaErrorStreamCaptureInvalidated`.
+const INVALIDATED: i32 = 901;
+/// `cudaErrorStreamCaptureUnjoined`.
+const UNJOINED: i32 = 904;
+/// `cudaErrorStreamCaptureIsolation`: a stream that records waits for what is not recorded.
+const ISOLATION: i32 = 905;
+/// `cudaErrorIllegalState`: the stream records already, or nothing records.
+const ILLEGAL_STATE: i32 = 401;
+
+/// Where a graph stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Stage {
+    /// Its streams record.
+    Recording,
+    /// Something ended the recording, and its streams refuse work until the capture is ended.
+    Invalid,
+    /// It can be replayed.
+    Made,
+    /// It was destroyed, or its capture failed.
+    Gone,
+}
+
+/// A recorded operation and the stream on which it was launched.
+#[derive(Debug, Clone)]
+pub(crate) struct Node {
+    pub(crate) stream: Token,
+    pub(crate) work: Work,
+    /// Where it was recorded.
+    pub(crate) op: OpRef,
+}
+
+/// How many operations of each stream are over at a place of the recording.
+type Reach = BTreeMap<Token, u32>;
+
+/// A graph of a rank.
+#[derive(Debug, Clone)]
+pub(crate) struct Graph {
+    pub(crate) stage: Stage,
+    pub(crate) mode: CaptureMode,
+    /// The host thread that began the capture.
+    pub(crate) thread: u32,
+    pub(crate) begin: OpRef,
+    pub(crate) origin: Token,
+    pub(crate) pool: Option<Token>,
+    pub(crate) nodes: Arc<Vec<Node>>,
+    /// Blocks of the pool that were handed out while it recorded.
+    blocks: BTreeSet<BlockId>,
+    /// The streams that record; what each knows.
+    streams: BTreeMap<Token, Reach>,
+    /// The last record of each event; what it stands behind.
+    records: BTreeMap<Token, (u32, Reach)>,
+}
+
+impl std::hash::Hash for Graph {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        (self.stage, self.mode, self.thread, self.origin, self.pool).hash(state);
+        (self.begin.thread, self.begin.index).hash(state);
+        for node in self.nodes.iter() {
+            (node.stream, &node.work, node.op.thread, node.op.index).hash(state);
+        }
+        (&self.blocks, &self.streams, &self.records).hash(state);
+    }
+}
+
+impl Graph {
+    /// Whether its streams take no work to run.
+    fn records(&self) -> bool {
+        matches!(self.stage, Stage::Recording | Stage::Invalid)
+    }
+
+    /// Whether it may still be replayed.
+    pub(crate) fn lives(&self) -> bool {
+        self.stage != Stage::Gone
+    }
+
+    /// Whether unsafe calls of a thread are forbidden.
+    fn forbids(&self, thread: u32) -> bool {
+        self.records()
+            && match self.mode {
+                CaptureMode::Global => true,
+                CaptureMode::ThreadLocal => self.thread == thread,
+                CaptureMode::Relaxed => false,
+            }
+    }
+
+    fn push(&mut self, stream: Token, work: Work, op: OpRef) {
+        let own = self.streams.get_mut(&stream).expect("the stream records into this graph");
+        *own.entry(stream).or_default() += 1;
+        Arc::make_mut(&mut self.nodes).push(Node { stream, work, op });
+    }
+
+    /// Whether its origin stands behind everything that its other streams recorded.
+    fn joined(&self) -> bool {
+        let origin = &self.streams[&self.origin];
+        self.streams.iter().all(|(stream, reach)| {
+            reach.get(stream).is_none_or(|own| origin.get(stream).is_some_and(|known| known >= own))
+        })
+    }
+
+    /// The collectives of a communicator that it recorded.
+    fn launches(&self, comm: CommId) -> impl Iterator<Item = &Arc<Launch>> {
+        self.nodes.iter().filter_map(move |node| match &node.work {
+            Work::Collective(launch) if launch.comm == comm => Some(launch),
+            _ => None,
+        })
+    }
+}
+
+fn merge(into: &mut Reach, from: &Reach) {
+    for (stream, count) in from {
+        let known = into.entry(*stream).or_default();
+        *known = (*known).max(*count);
+    }
+}
+
+/// The graph into which a stream records.
+fn recording(rank: &RankState, stream: Token) -> Option<usize> {
+    rank.graphs.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
+}
+
+impl Machine {
+    // -- what a capture forbids
+
+    /// The graph whose capture forbids a call, and the code that the call returns.
+    pub(crate) fn forbidden(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+    ) -> Option<(usize, i32)> {
+        let r = &state.ranks[rank.at()];
+        let position = |wanted: &dyn Fn(&Graph) -> bool| r.graphs.iter().position(|(_, graph)| wanted(graph));
+        let by_mode = |code| Some((position(&|graph| graph.forbids(thread))?, code));
+        if r.graphs.is_empty() {
+            return None;
+        }
+        match verb {
+            Verb::Register { .. } => {
+                self.registers_in_capture(state, rank, thread).map(|graph| (graph, UNHANDLED))
+            }
+            Verb::MemAlloc { memory: MemoryKind::Cuda, .. } => by_mode(UNSUPPORTED),
+            Verb::Free { buffer, .. } => match Self::value(state, rank, buffer) {
+                Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
+                    let kind = r.memory.get(&buffer.memory)?.kind;
+                    (kind == MemoryKind::Cuda).then(|| by_mode(UNSUPPORTED)).flatten()
+                }
+                _ => None,
+            },
+            Verb::Synchronize { what } => match Self::value(state, rank, what) {
+                Value::Stream(stream) => Some((recording(r, stream)?, UNSUPPORTED)),
+                Value::Event(event) => Some((
+                    position(&|graph| graph.records() && graph.records.contains_key(&event))?,
+                    UNSUPPORTED,
+                )),
+                _ => Some((position(&Graph::records)?, UNSUPPORTED)),
+            },
+            _ => None,
+        }
+    }
+
+    /// The graph whose capture makes a registration of this thread fail.
+    pub(crate) fn registers_in_capture(&self, state: &State, rank: Rank, thread: u32) -> Option<usize> {
+        match self.config.platform.registration_in_capture() {
+            RegistrationInCapture::Refused => self.forbidden_query(state, rank, thread),
+            RegistrationInCapture::Done => None,
+        }
+    }
+
+    /// The same for a poll of an event.
+    pub(crate) fn forbidden_query(&self, state: &State, rank: Rank, thread: u32) -> Option<usize> {
+        state.ranks[rank.at()].graphs.iter().position(|(_, graph)| graph.forbids(thread))
+    }
+
+    /// Whether some stream of the rank records: a caching allocator polls no events then.
+    pub(crate) fn captures(&self, state: &State, rank: Rank) -> bool {
+        state.ranks[rank.at()].graphs.iter().any(|(_, graph)| graph.records())
+    }
+
+    /// A forbidden call returns its error and takes the recording with it.
+    pub(crate) fn refuse_in_capture(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (at, call): (usize, &str),
+        op: OpRef,
+    ) {
+        self.judge_in_capture(state, rank, thread, (at, call), op);
+        Self::invalidate(state, rank, thread, at);
+    }
+
+    /// A capture is lost, and so is every other that forbids the call.
+    pub(crate) fn invalidate(state: &mut State, rank: Rank, thread: u32, at: usize) {
+        let begin = state.ranks[rank.at()].graphs[at].1.begin;
+        for (_, graph) in &mut state.rank_mut(rank).graphs {
+            if graph.stage == Stage::Recording && (graph.forbids(thread) || graph.begin == begin) {
+                graph.stage = Stage::Invalid;
+            }
+        }
+    }
+
+    /// A call that the capture of a graph forbids.
+    fn judge_in_capture(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (at, call): (usize, &str),
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        let r = &state.ranks[rank.at()];
+        let (name, begin, origin) = (r.graphs[at].0, r.graphs[at].1.begin, r.graphs[at].1.origin);
+        self.find(state, Rule::Graph1, About::Of(rank, name), &[op, begin], past, || {
+            format!(
+                "rank {} calls {call} ({}) while stream {} records {} (begun at {}): the call fails and the \
+                 capture is lost",
+                rank.0,
+                self.at(&op),
+                self.name(origin),
+                self.name(name),
+                self.at(&begin),
+            )
+        });
+    }
+
+    /// Runs a verb that a capture forbids, if one does.
+    pub(crate) fn refused(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) -> bool {
+        let forbidden = self.forbidden(state, rank, thread, verb);
+        if Self::unsafe_call(verb) {
+            self.touch(state, rank, thread, Object::CAPTURE, Touch::Read);
+        }
+        let Some((at, code)) = forbidden else { return false };
+        let call = self.op_name(state, rank, verb);
+        if let Verb::Register { comm, .. } = verb
+            && let Value::Comm(comm) = Self::value(state, rank, comm)
+            && self.view(state, rank, comm).is_some_and(|view| !view.windows.is_empty())
+        {
+            // The first registration of a communicator fails while it sets up memory of NCCL's own; later ones meet
+            // the other ranks before they ask the driver (both measured).
+            self.judge_in_capture(state, rank, thread, (at, &call), op);
+            return false;
+        }
+        self.refuse_in_capture(state, rank, thread, (at, &call), op);
+        self.fail(state, rank, thread, self.call_of(state, rank, verb), code);
+        let nulls = vec![Value::Null; verb.slots() as usize];
+        self.done(state, rank, thread, &nulls);
+        true
+    }
+
+    /// Whether a capture of some mode forbids a call of this kind.
+    pub(crate) fn unsafe_call(verb: &Verb) -> bool {
+        matches!(
+            verb,
+            Verb::Register { .. }
+                | Verb::MemAlloc { memory: MemoryKind::Cuda, .. }
+                | Verb::Free { .. }
+                | Verb::Synchronize { .. }
+                | Verb::Alloc { .. }
+        )
+    }
+
+    /// What a failed call is called: as reports of errors name it.
+    fn call_of(&self, state: &State, rank: Rank, verb: &Verb) -> String {
+        match verb {
+            Verb::Register { comm, .. } => match Self::value(state, rank, comm) {
+                Value::Comm(comm) => format!("{}.register", self.comm_name(comm)),
+                _ => "register".to_owned(),
+            },
+            Verb::MemAlloc { .. } => "mem_alloc".to_owned(),
+            _ => self.op_name(state, rank, verb),
+        }
+    }
+
+    // -- recording
+
+    /// A launch on a stream that records goes into its graph. Gives it back where the stream runs it.
+    pub(crate) fn record_or(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        stream: Token,
+        op: StreamOp,
+    ) -> Option<StreamOp> {
+        let at = recording(&state.ranks[rank.at()], stream);
+        let Some(at) = at else { return Some(op) };
+        self.touch(state, rank, op.issuer().thread.0, Object::CAPTURE, Touch::Mutate);
+        let graph = &mut state.rank_mut(rank).graphs[at].1;
+        if graph.stage == Stage::Recording {
+            graph.push(stream, op.work, op.op);
+            return None;
+        }
+        let (thread, code) = (op.issuer().thread.0, INVALIDATED);
+        match &op.work {
+            Work::Kernel(kernel) => {
+                let call = format!("kernel {}", self.name(kernel.name));
+                self.fail(state, rank, thread, call, code);
+            }
+            Work::Collective(launch) => {
+                let call = format!("{}.{}", self.comm_name(launch.comm), launch.call.kind.name());
+                self.fail(state, rank, thread, call, UNHANDLED);
+                // NCCL has numbered what it could not launch.
+                Self::undefine(state, op.op);
+            }
+            Work::Transfers(launch) => {
+                // It has no turn yet, so nothing of it can be over.
+                let call = self.transfer_name(launch.comm, &launch.transfers[0]);
+                self.fail(state, rank, thread, call, UNHANDLED);
+                Self::undefine(state, op.op);
+            }
+            Work::Copy { .. } => self.fail(state, rank, thread, "copy".to_owned(), code),
+            Work::Flag(flag, act) => {
+                self.fail(state, rank, thread, format!("{}.{}", self.name(*flag), act.words()), code);
+            }
+            // An expectation is no call.
+            Work::Expect(_) | Work::Fresh(_) | Work::Record(..) | Work::Wait(..) => {}
+        }
+        None
+    }
+
+    /// Whether an operation adds to a recording, which an unsafe call may take away.
+    pub(crate) fn recorded_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> bool {
+        let r = &state.ranks[rank.at()];
+        if !self.captures(state, rank) {
+            return false;
+        }
+        match verb {
+            Verb::Kernel { stream, .. }
+            | Verb::Copy { stream, .. }
+            | Verb::Expect { stream, .. }
+            | Verb::Flag { stream: Some(stream), .. }
+            | Verb::EventRecord { stream, .. }
+            | Verb::Alloc { stream, .. } => recording(r, *stream).is_some(),
+            Verb::StreamWait { .. } => true,
+            Verb::Collect(call) => recording(r, call.stream).is_some(),
+            Verb::Transfer(call) => recording(r, call.stream).is_some(),
+            Verb::GroupEnd => r.threads[thread as usize].group.calls.iter().any(|call| match call {
+                GroupCall::Launch { launch, .. } => recording(r, launch.call.stream).is_some(),
+                GroupCall::Transfer { stream, .. } => recording(r, *stream).is_some(),
+                _ => false,
+            }),
+            _ => false,
+        }
+    }
+
+    /// The graph into which launches on a stream are recorded.
+    pub(crate) fn records(&self, state: &State, rank: Rank, stream: Token) -> Option<Token> {
+        let r = &state.ranks[rank.at()];
+        recording(r, stream).map(|at| r.graphs[at].0)
+    }
+
+    /// The place of a launch among those of its communicator: in the recording, or in the rank's run.
+    pub(crate) fn place_of_launch(&self, state: &State, rank: Rank, comm: CommId, stream: Token) -> u32 {
+        let r = &state.ranks[rank.at()];
+        match recording(r, stream) {
+            Some(at) => u32::try_from(r.graphs[at].1.launches(comm).count()).expect("few launches"),
+            None => self.launched(state, rank, comm),
+        }
+    }
+
+    /// A record on a stream that records stands in the graph alone. Returns whether it does.
+    pub(crate) fn record_captured(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        (event, stream): (Token, Token),
+        op: OpRef,
+    ) -> bool {
+        let Some(at) = recording(&state.ranks[rank.at()], stream) else {
+            // Recorded anew outside, the event has left every recording.
+            if !state.ranks[rank.at()].graphs.is_empty() {
+                for (_, graph) in &mut state.rank_mut(rank).graphs {
+                    graph.records.remove(&event);
+                }
+            }
+            return false;
+        };
+        self.touch(state, rank, op.thread.0, Object::CAPTURE, Touch::Mutate);
+        let graph = &mut state.rank_mut(rank).graphs[at].1;
+        if graph.stage == Stage::Invalid {
+            let call = format!("{}.record({})", self.name(event), self.name(stream));
+            self.fail(state, rank, op.thread.0, call, INVALIDATED);
+            return true;
+        }
+        let nth = graph.records.get(&event).map_or(0, |(nth, _)| *nth) + 1;
+        graph.push(stream, Work::Record(event, nth), op);
+        let reach = graph.streams[&stream].clone();
+        graph.records.insert(event, (nth, reach));
+        true
+    }
+
+    /// A wait of a stream that records, or for a record of one, which pulls the stream in. Returns whether it is
+    /// one of these.
+    pub(crate) fn wait_captured(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (stream, event): (Token, Token),
+        op: OpRef,
+    ) -> bool {
+        let r = &state.ranks[rank.at()];
+        let into = recording(r, stream);
+        let of = r.graphs.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
+        let call = || format!("{}.wait({})", self.name(stream), self.name(event));
+        if into.or(of).is_some() {
+            self.touch(state, rank, thread, Object::CAPTURE, Touch::Mutate);
+        }
+        let r = &state.ranks[rank.at()];
+        let at = match (into, of) {
+            (None, None) => return false,
+            (None, Some(of)) => of,
+            (Some(into), Some(of)) if into == of => of,
+            // Before its first record an event holds nobody up.
+            (Some(_), None) if find(&r.events, &event).is_none_or(|at| r.events[at].1.recorded == 0) => {
+                return true;
+            }
+            (Some(into), _) => {
+                self.malformed(state, rank, thread, (into, &call()), op, "waits for what it does not record");
+                state.rank_mut(rank).graphs[into].1.stage = Stage::Invalid;
+                self.fail(state, rank, thread, call(), ISOLATION);
+                return true;
+            }
+        };
+        let graph = &mut state.rank_mut(rank).graphs[at].1;
+        if graph.stage == Stage::Invalid {
+            self.fail(state, rank, thread, call(), INVALIDATED);
+            return true;
+        }
+        let (nth, reach) = graph.records[&event].clone();
+        merge(graph.streams.entry(stream).or_default(), &reach);
+        graph.push(stream, Work::Wait(event, nth), op);
+        true
+    }
+
+    fn malformed(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (at, call): (usize, &str),
+        op: OpRef,
+        why: &str,
+    ) {
+        let past = Self::past(state, rank, thread);
+        let (name, graph) = &state.ranks[rank.at()].graphs[at];
+        let (name, begin) = (*name, graph.begin);
+        self.find(state, Rule::Graph6, About::Of(rank, name), &[op, begin], past, || {
+            format!(
+                "rank {} calls {call} ({}), and {} (begun at {}) {why}",
+                rank.0,
+                self.at(&op),
+                self.name(name),
+                self.at(&begin)
+            )
+        });
+    }
+
+    /// A block was handed out while graphs record.
+    pub(crate) fn block_captured(&self, state: &mut State, rank: Rank, (pool, block): (Token, BlockId)) {
+        if !self.captures(state, rank) {
+            return;
+        }
+        for (_, graph) in &mut state.rank_mut(rank).graphs {
+            if graph.records() && graph.pool == Some(pool) {
+                graph.blocks.insert(block);
+            }
+        }
+    }
+
+    /// Whether a living graph keeps the blocks of a pool.
+    pub(crate) fn reserved(rank: &RankState, pool: Token) -> bool {
+        rank.graphs.iter().any(|(_, graph)| graph.lives() && graph.pool == Some(pool))
+    }
+
+    // -- the verbs
+
+    pub(crate) fn run_graph(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+        let objects = self.graph_objects(state, rank, verb);
+        for (object, how) in objects {
+            self.touch(state, rank, thread, object, how);
+        }
+        match verb {
+            Verb::GraphBegin { .. } => self.graph_begin(state, rank, thread, verb, op),
+            Verb::GraphEnd { graph } => self.graph_end(state, rank, thread, *graph, op),
+            Verb::GraphReplay { graph, stream } => {
+                self.graph_replay(state, rank, thread, (*graph, *stream), op);
+            }
+            Verb::GraphDestroy { graph } => {
+                let at = self.made(state, rank, thread, (*graph, "destroys"), op);
+                if let Some(at) = at {
+                    let row = &mut state.rank_mut(rank).graphs[at].1;
+                    row.stage = Stage::Gone;
+                    row.nodes = Arc::default();
+                }
+                self.done(state, rank, thread, &[]);
+            }
+            _ => unreachable!("dispatched by verb"),
+        }
+    }
+
+    /// The objects that an operation touches because of graphs.
+    pub(crate) fn objects_of_graphs(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        each: &mut dyn FnMut(Object),
+    ) {
+        if Self::unsafe_call(verb) || self.recorded_op(state, rank, thread, verb) {
+            each(Object::CAPTURE);
+        }
+        self.graph_objects(state, rank, verb).into_iter().for_each(|(object, _)| each(object));
+    }
+
+    /// What a verb of a graph touches.
+    fn graph_objects(&self, state: &State, rank: Rank, verb: &Verb) -> Vec<(Object, Touch)> {
+        let (Verb::GraphBegin { graph: name, .. }
+        | Verb::GraphEnd { graph: name }
+        | Verb::GraphReplay { graph: name, .. }
+        | Verb::GraphDestroy { graph: name }) = verb
+        else {
+            return Vec::new();
+        };
+        let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Touch::Mutate)];
+        let r = &state.ranks[rank.at()];
+        let graph = find(&r.graphs, name).map(|at| &r.graphs[at].1);
+        match verb {
+            Verb::GraphBegin { stream, .. } => {
+                objects.push((Object::CAPTURE, Touch::Mutate));
+                objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+            }
+            Verb::GraphEnd { .. } => {
+                objects.push((Object::CAPTURE, Touch::Mutate));
+                for stream in graph.iter().flat_map(|graph| graph.streams.keys()) {
+                    objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+                }
+            }
+            Verb::GraphReplay { stream, .. } => {
+                objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+                objects.push((Object::DEVICE, Touch::Read));
+                for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
+                    if let Work::Collective(launch) = &node.work {
+                        objects.push((Object::comm(launch.comm), Touch::Mutate));
+                    }
+                    let buffers = match &node.work {
+                        Work::Fresh(buffer) => vec![&**buffer],
+                        work => work.buffers(),
+                    };
+                    for buffer in buffers {
+                        objects.push((Object::memory(buffer.memory), Touch::Read));
+                    }
+                }
+                if let Some(pool) = graph.and_then(|graph| graph.pool) {
+                    objects.push((Object::named(ObjectKind::Pool, pool), Touch::Read));
+                }
+            }
+            _ => {
+                // A pool is trimmed and a communicator destroyed only once no graph keeps it.
+                for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
+                    if let Some((comm, _)) = node.work.turn() {
+                        objects.push((Object::comm(comm), Touch::Mutate));
+                    }
+                }
+                if let Some(pool) = graph.and_then(|graph| graph.pool) {
+                    objects.push((Object::named(ObjectKind::Pool, pool), Touch::Mutate));
+                }
+            }
+        }
+        objects
+    }
+
+    fn graph_begin(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+        let Verb::GraphBegin { graph: name, stream, mode, pool } = verb else { unreachable!("a begin") };
+        let r = state.rank_mut(rank);
+        let existing = find(&r.graphs, name).filter(|at| r.graphs[*at].1.lives());
+        let clash = existing.map(|at| (at, "was captured already"));
+        let clash = clash.or_else(|| Some((recording(r, *stream)?, "records on this stream already")));
+        if let Some((at, why)) = clash {
+            let call = self.op_name(state, rank, verb);
+            self.malformed(state, rank, thread, (at, &call), op, why);
+            self.fail(state, rank, thread, call, ILLEGAL_STATE);
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        r.graphs.retain(|(of, _)| of != name);
+        let graph = Graph {
+            stage: Stage::Recording,
+            mode: *mode,
+            thread,
+            begin: op,
+            origin: *stream,
+            pool: *pool,
+            nodes: Arc::default(),
+            blocks: BTreeSet::new(),
+            streams: BTreeMap::from([(*stream, Reach::new())]),
+            records: BTreeMap::new(),
+        };
+        r.graphs.push((*name, graph));
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn graph_end(&self, state: &mut State, rank: Rank, thread: u32, name: Token, op: OpRef) {
+        let r = state.rank_mut(rank);
+        let call = format!("{}.end", self.name(name));
+        let Some(at) = find(&r.graphs, &name).filter(|at| r.graphs[*at].1.records()) else {
+            let past = Self::past(state, rank, thread);
+            self.find(state, Rule::Graph6, About::Of(rank, name), &[op], past, || {
+                format!(
+                    "rank {} ends the capture of {} that it did not begin ({})",
+                    rank.0,
+                    self.name(name),
+                    self.at(&op)
+                )
+            });
+            self.fail(state, rank, thread, call, ILLEGAL_STATE);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        let graph = &mut r.graphs[at].1;
+        let code = match graph.stage {
+            Stage::Recording if graph.joined() => None,
+            Stage::Recording => Some(UNJOINED),
+            Stage::Invalid | Stage::Made | Stage::Gone => Some(INVALIDATED),
+        };
+        graph.stage = if code.is_some() { Stage::Gone } else { Stage::Made };
+        graph.streams.clear();
+        graph.records.clear();
+        let Some(code) = code else {
+            self.done(state, rank, thread, &[Value::Token(name)]);
+            return;
+        };
+        graph.nodes = Arc::default();
+        if code == UNJOINED {
+            self.malformed(state, rank, thread, (at, &call), op, "does not wait for all its streams");
+        }
+        self.fail(state, rank, thread, call, code);
+        self.done(state, rank, thread, &[Value::Null]);
+    }
+
+    /// The graph that a call names, if it can be replayed.
+    fn made(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (name, does): (Token, &str),
+        op: OpRef,
+    ) -> Option<usize> {
+        let r = &state.ranks[rank.at()];
+        let at = find(&r.graphs, &name);
+        if let Some(at) = at
+            && r.graphs[at].1.stage == Stage::Made
+        {
+            return Some(at);
+        }
+        let past = Self::past(state, rank, thread);
+        let mut ops = vec![op];
+        ops.extend(at.map(|at| r.graphs[at].1.begin));
+        let verb = if does == "replays" { "replay" } else { "destroy" };
+        self.find(state, Rule::Graph6, About::Of(rank, name), &ops, past, || {
+            let why = match ops.get(1) {
+                Some(begin) => {
+                    format!("whose capture (begun at {}) gave no graph, or is destroyed", self.at(begin))
+                }
+                None => "which was never captured".to_owned(),
+            };
+            format!("rank {} {does} {} ({}), {why}", rank.0, self.name(name), self.at(&op))
+        });
+        self.fail(state, rank, thread, format!("{}.{verb}", self.name(name)), INVALID_VALUE);
+        None
+    }
+
+    // -- replay
+
+    fn graph_replay(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (name, stream): (Token, Token),
+        op: OpRef,
+    ) {
+        let Some(at) = self.made(state, rank, thread, (name, "replays"), op) else {
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        if let Some(into) = recording(&state.ranks[rank.at()], stream) {
+            self.malformed(
+                state,
+                rank,
+                thread,
+                (into, &format!("{}.replay", self.name(name))),
+                op,
+                "takes no graph",
+            );
+            Self::undefine(state, op);
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        let graph = state.ranks[rank.at()].graphs[at].1.clone();
+        self.judge_replay(state, rank, thread, (name, &graph), op);
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let replay = op;
+        let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
+            let op = StreamOp { work, issue: issue.clone(), op, replay: Some(replay) };
+            self.enqueue(state, rank, stream, op);
+        };
+        // A replay waits for the one before it, whichever stream that was on.
+        let over = self.inner(name, name);
+        let before = self.recorded(state, rank, over);
+        enqueue(state, stream, Work::Wait(over, before), op);
+        let mut records: BTreeMap<Token, u32> = BTreeMap::new();
+        let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
+        let mut launches: Vec<(&Arc<Transfers>, Arc<Transfers>)> = Vec::new();
+        let runs_on = |of: Token| if of == graph.origin { stream } else { self.inner(name, of) };
+        for node in graph.nodes.iter() {
+            let on = runs_on(node.stream);
+            let mut instance = |state: &State, event: Token, nth: u32| {
+                let event = self.inner(name, event);
+                let base = *records.entry(event).or_insert_with(|| self.recorded(state, rank, event));
+                (event, base + nth)
+            };
+            match &node.work {
+                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Flag(..) | Work::Fresh(_) => {
+                    enqueue(state, on, node.work.clone(), node.op)
+                }
+                Work::Collective(captured) => {
+                    let comm = captured.comm;
+                    let before = *launched.entry(comm).or_insert_with(|| self.launched(state, rank, comm));
+                    let launch = Launch { written: before + captured.written, ..Launch::clone(captured) };
+                    self.issue_launch(state, rank, thread, (launch, on), Some(op));
+                }
+                // It was recorded on each of its streams, and is one launch.
+                Work::Transfers(captured) => {
+                    let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
+                    let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
+                        let (turn, issue) = self.take_turn(state, rank, captured.comm);
+                        let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
+                        let issued = Transfers { turn, issue, streams, ..Transfers::clone(captured) };
+                        launches.push((captured, Arc::new(issued)));
+                        Arc::clone(&launches[launches.len() - 1].1)
+                    });
+                    enqueue(state, on, Work::Transfers(issued), node.op);
+                }
+                Work::Record(event, nth) => {
+                    let (event, nth) = instance(state, *event, *nth);
+                    enqueue(state, on, Work::Record(event, nth), node.op);
+                }
+                Work::Wait(event, nth) => {
+                    let (event, nth) = instance(state, *event, *nth);
+                    enqueue(state, on, Work::Wait(event, nth), node.op);
+                }
+            }
+        }
+        for node in graph.nodes.iter() {
+            if let Work::Record(event, nth) = node.work {
+                let event = self.inner(name, event);
+                self.note_record(state, rank, event, records[&event] + nth);
+            }
+        }
+        enqueue(state, stream, Work::Record(over, before + 1), op);
+        self.note_record(state, rank, over, before + 1);
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// Judges whether what a graph captured is still there.
+    fn judge_replay(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (name, graph): (Token, &Graph),
+        op: OpRef,
+    ) {
+        // A block's first contents say less than what uses it.
+        let fresh = |node: &&Node| matches!(node.work, Work::Fresh(_));
+        let uses = graph.nodes.iter().filter(|node| !fresh(node));
+        for node in uses.chain(graph.nodes.iter().filter(fresh)) {
+            for buffer in node.work.buffers() {
+                self.judge_captured(state, rank, thread, (name, graph, buffer), [op, node.op]);
+            }
+            if let Work::Collective(launch) = &node.work {
+                self.judge_captured_windows(state, rank, thread, (name, launch), op);
+            }
+        }
+    }
+
+    fn judge_captured(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (name, graph, buffer): (Token, &Graph, &Buffer),
+        ops: [OpRef; 2],
+    ) {
+        if buffer.through.is_some() {
+            let past = Self::past(state, rank, thread);
+            self.judge_closed(state, rank, buffer, ops[0], past);
+            return;
+        }
+        let r = &state.ranks[rank.at()];
+        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
+        let held = buffer.block.is_none_or(|block| r.live.contains(&block));
+        if !gone && held {
+            return;
+        }
+        let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
+        let heir = if gone { None } else { Self::heir(r, buffer) };
+        let captured = |block: &BlockId| r.graphs.iter().any(|(_, graph)| graph.blocks.contains(block));
+        if !gone && reserved && heir.as_ref().is_none_or(captured) {
+            return;
+        }
+        let past = Self::past(state, rank, thread);
+        self.find(state, Rule::Graph2, About::Memory(rank, buffer.memory), &ops, past, || {
+            let now = match (gone, heir) {
+                (true, _) => "its memory went back to the driver",
+                (false, Some(_)) => "another buffer lies there now",
+                (false, None) => "the next allocation may get it",
+            };
+            let whole = match buffer.memory.owner {
+                Owner::Pool(_) => format!(" of {}", self.memory_name(buffer.memory)),
+                Owner::Program(_) => String::new(),
+            };
+            format!(
+                "rank {} replays {} ({}), which captured {}{whole} ({}) that is freed since: {now}",
+                rank.0,
+                self.name(name),
+                self.at(&ops[0]),
+                self.buffer_name(buffer),
+                self.at(&ops[1]),
+            )
+        });
+        if gone {
+            Self::undefine(state, ops[0]);
+        } else if heir.is_some() {
+            state.rank_mut(rank).corrupt = true;
+        }
+    }
+
+    /// The allocation that lies where a buffer was.
+    fn heir(rank: &RankState, buffer: &Buffer) -> Option<BlockId> {
+        let Owner::Pool(pool) = buffer.memory.owner else { return None };
+        let pool = &rank.pools[find(&rank.pools, &pool)?].1;
+        let segment = pool.segments.iter().find(|segment| segment.buffer.memory == buffer.memory)?;
+        let (start, end) = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+        segment.blocks.iter().find_map(|block| match block.held {
+            Use::Used(id)
+                if Some(id) != buffer.block
+                    && block.offset_bytes < end
+                    && start < block.offset_bytes + block.len_bytes =>
+            {
+                Some(id)
+            }
+            Use::Used(_) | Use::Free => None,
+        })
+    }
+
+    fn judge_captured_windows(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (name, launch): (Token, &Launch),
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        let comm = launch.comm;
+        for (nth, _) in [launch.send_window, launch.recv_window].into_iter().flatten() {
+            let window = self.view(state, rank, comm).and_then(|view| view.window(nth));
+            if window.is_some_and(|window| window.live) {
+                continue;
+            }
+            self.find(state, Rule::Graph3, About::Window(comm, nth), &[op, launch.op], past, || {
+                format!(
+                    "rank {} replays {} ({}), which captured {} through window #{nth} of {} ({}), after the \
+                     window was deregistered",
+                    rank.0,
+                    self.name(name),
+                    self.at(&op),
+                    self.call_name(launch),
+                    self.comm_name(comm),
+                    self.at(&launch.op),
+                )
+            });
+            // The kernel's arguments name an address that is unmapped, or another window (`allocator.cc:330-447`).
+            Self::undefine(state, op);
+        }
+    }
+
+    // -- communicators
+
+    /// A living graph that captured a launch of a communicator, and where.
+    pub(crate) fn capturing(state: &State, rank: Rank, comm: CommId) -> Option<(Token, OpRef)> {
+        let graphs = &state.ranks[rank.at()].graphs;
+        graphs.iter().find_map(|(name, graph)| {
+            let of = |node: &&Node| node.work.turn().is_some_and(|(of, _)| of == comm);
+            let launch = graph.nodes.iter().find(of).filter(|_| graph.lives())?;
+            Some((*name, launch.op))
+        })
+    }
+
+    // -- names
+
+    /// What a graph calls a stream or an event of its own, so that each of its replays uses the same.
+    fn inner(&self, graph: Token, of: Token) -> Token {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let at = inner.iter().position(|known| *known == (graph, of)).unwrap_or_else(|| {
+            inner.push((graph, of));
+            inner.len() - 1
+        });
+        Token(INNER + u32::try_from(at).expect("few streams and events"))
+    }
+
+    /// The name of a stream or event of a graph; none if the token is of the program.
+    pub(crate) fn inner_name(&self, token: Token) -> Option<Arc<str>> {
+        let at = token.0.checked_sub(INNER)? as usize;
+        let (graph, of) = *self.inner.lock().unwrap_or_else(PoisonError::into_inner).get(at)?;
+        Some(format!("{} in {}", self.source.token(of), self.source.token(graph)).into())
+    }
+
+    /// Whether a stream belongs to a graph: the program cannot name it, and a device does not show it.
+    pub(crate) fn hidden(stream: Token) -> bool {
+        stream.0 >= INNER
+    }
+}
+
+/// Tokens from here on are streams and events of graphs.
+const INNER: u32 = 1 << 31;

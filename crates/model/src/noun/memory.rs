@@ -1,0 +1,373 @@
+//! Memory of a rank: contents in pieces, and the race detector over past accesses.
+//!
+//! A race is judged by clocks alone: two accesses to the same bytes, one a write, that happens-before does
+//! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::host::value::{Buffer, MemoryId};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::{Machine, locked};
+use crate::noun::ipc::Moment;
+use crate::order::dependence::{Object, Touch};
+use crate::program::MemoryKind;
+use crate::rank::Rank;
+use crate::state::{Access, Accessed, Expectation, Memory, State, whole};
+use crate::term::{Content, Term, TermNode};
+
+/// A range of physical memory of a rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Range {
+    pub(crate) memory: MemoryId,
+    pub(crate) offset_bytes: u64,
+    pub(crate) len_bytes: u64,
+}
+
+impl Range {
+    pub(crate) fn of(buffer: &Buffer) -> Self {
+        Self { memory: buffer.memory, offset_bytes: buffer.offset_bytes, len_bytes: buffer.len_bytes }
+    }
+
+    /// A part of the range.
+    pub(crate) fn sub(&self, at: u64, len_bytes: u64) -> Self {
+        Self { memory: self.memory, offset_bytes: self.offset_bytes + at, len_bytes }
+    }
+}
+
+/// Whether two ranges, each a start and a length, share a byte.
+pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
+    a.0 < b.0 + b.1 && b.0 < a.0 + a.1
+}
+
+impl Machine {
+    /// New physical memory of a rank.
+    pub(crate) fn create(&self, state: &mut State, rank: Rank, kind: MemoryKind, buffer: &Arc<Buffer>) {
+        let memory = Memory {
+            kind,
+            buffer: Arc::clone(buffer),
+            released: None,
+            pieces: Vec::new(),
+            accesses: Vec::new(),
+        };
+        let r = state.rank_mut(rank);
+        r.memory.insert(buffer.memory, Arc::new(memory));
+        r.costs.reserved_bytes += buffer.memory_len_bytes;
+        r.costs.reserved_bytes_max = r.costs.reserved_bytes_max.max(r.costs.reserved_bytes);
+    }
+
+    /// A buffer was just handed out: what it holds is its own initial term.
+    pub(crate) fn fresh_contents(&self, state: &mut State, rank: Rank, buffer: &Buffer) {
+        let term = self.initial(rank, buffer);
+        self.write(state, rank, &Range::of(buffer), Content::Whole(term));
+    }
+
+    fn initial(&self, rank: Rank, buffer: &Buffer) -> Term {
+        locked(&self.terms).intern(TermNode::Initial(rank, buffer.name))
+    }
+
+    /// A buffer that was handed out behind other work may be used by now. What was written to it and is not
+    /// ordered before stays: nobody observes when the buffer was first its owner's.
+    pub(crate) fn fresh_behind(&self, state: &mut State, rank: Rank, buffer: &Buffer, now: &Clock) {
+        let Some(memory) = state.ranks[rank.at()].memory.get(&buffer.memory) else { return };
+        let all = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+        let mut free = vec![all];
+        for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
+            if now.after(written.actor, written.epoch) {
+                continue;
+            }
+            let (from, to) = (written.offset_bytes, written.offset_bytes + written.len_bytes);
+            let around = |(a, b): (u64, u64)| [(a, b.min(from)), (a.max(to), b)];
+            free = free.into_iter().flat_map(around).filter(|(a, b)| a < b).collect();
+        }
+        if free == [all] {
+            self.fresh_contents(state, rank, buffer);
+            return;
+        }
+        let term = self.initial(rank, buffer);
+        for (from, to) in free {
+            let part = TermNode::Part(term, from - buffer.offset_bytes, to - from);
+            let part = Content::Whole(locked(&self.terms).intern(part));
+            let range = Range { memory: buffer.memory, offset_bytes: from, len_bytes: to - from };
+            self.write(state, rank, &range, part);
+        }
+    }
+
+    /// What a range holds.
+    pub(crate) fn read(&self, state: &State, rank: Rank, range: &Range) -> Content {
+        let nothing = || TermNode::Row(Vec::new());
+        let Some(memory) = state.ranks[rank.at()].memory.get(&range.memory) else {
+            return Content::Whole(locked(&self.terms).intern(nothing()));
+        };
+        let (start, len) = (range.offset_bytes, range.len_bytes);
+        // The usual case: the range is exactly one piece.
+        if let Ok(at) = memory.pieces.binary_search_by_key(&start, |piece| piece.0)
+            && memory.pieces[at].1 == len
+        {
+            return memory.pieces[at].2.clone();
+        }
+        let mut terms = locked(&self.terms);
+        let mut parts = Vec::new();
+        let mut next = start;
+        for (at, piece_len, content) in &memory.pieces {
+            if !overlap((*at, *piece_len), (start, len)) {
+                continue;
+            }
+            let term = whole(&mut terms, content);
+            let (from, to) = ((*at).max(start), (at + piece_len).min(start + len));
+            if from > next {
+                parts.push((terms.intern(nothing()), from - next));
+            }
+            next = to;
+            let covered = from == *at && to == at + piece_len;
+            let part = if covered { term } else { terms.intern(TermNode::Part(term, from - at, to - from)) };
+            parts.push((part, to - from));
+        }
+        // What nobody has written since the memory was made is not known.
+        if next < start + len {
+            parts.push((terms.intern(nothing()), start + len - next));
+        }
+        Content::Whole(match parts.as_slice() {
+            [(one, _)] => *one,
+            _ => terms.intern(TermNode::Row(parts)),
+        })
+    }
+
+    /// Replaces what a range holds.
+    pub(crate) fn write(&self, state: &mut State, rank: Rank, range: &Range, content: Content) {
+        let Some(memory) = state.rank_mut(rank).memory.get_mut(&range.memory) else { return };
+        let memory = Arc::make_mut(memory);
+        let (start, len) = (range.offset_bytes, range.len_bytes);
+        if let Ok(at) = memory.pieces.binary_search_by_key(&start, |piece| piece.0)
+            && memory.pieces[at].1 == len
+        {
+            memory.pieces[at].2 = content;
+            return;
+        }
+        let mut kept = Vec::with_capacity(memory.pieces.len() + 2);
+        let mut terms = locked(&self.terms);
+        for (at, piece_len, old) in memory.pieces.drain(..) {
+            if !overlap((at, piece_len), (start, len)) {
+                kept.push((at, piece_len, old));
+                continue;
+            }
+            let end = at + piece_len;
+            let mut part = |from: u64, to: u64| {
+                let term = whole(&mut terms, &old);
+                Content::Whole(terms.intern(TermNode::Part(term, from - at, to - from)))
+            };
+            if at < start {
+                kept.push((at, start - at, part(at, start)));
+            }
+            if end > start + len {
+                kept.push((start + len, end - start - len, part(start + len, end)));
+            }
+        }
+        if len > 0 {
+            kept.push((start, len, content));
+        }
+        kept.sort_unstable_by_key(|piece| piece.0);
+        memory.pieces = kept;
+    }
+
+    /// What a buffer holds that a rank works on.
+    pub(crate) fn held_in(&self, state: &State, rank: Rank, buffer: &Buffer) -> Content {
+        self.read(state, buffer.home(rank), &Range::of(buffer))
+    }
+
+    /// Replaces what a buffer holds that a rank works on.
+    pub(crate) fn fill(&self, state: &mut State, rank: Rank, buffer: &Buffer, content: Content) {
+        self.write(state, buffer.home(rank), &Range::of(buffer), content);
+    }
+
+    /// A stream of the rank accesses a buffer now.
+    pub(crate) fn access(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        stream: usize,
+        buffer: &Buffer,
+        access: Access,
+        op: OpRef,
+    ) {
+        let clock = state.ranks[rank.at()].streams[stream].1.clock.clone();
+        let home = buffer.home(rank);
+        self.judge_closed(state, rank, buffer, op, clock.past());
+        if let Some(through) = buffer.through {
+            Self::note_use(state, rank, through, &clock, op);
+        }
+        let Some(memory) = state.rank_mut(home).memory.get_mut(&buffer.memory) else { return };
+        let memory = Arc::make_mut(memory);
+        let range = (buffer.offset_bytes, buffer.len_bytes);
+        // A mapping keeps the pages: whoever frees them while it is open is judged there.
+        let released = memory.released.is_some() && buffer.through.is_none();
+        let stale = memory.released.as_ref().is_some_and(|released| released.before(&clock));
+        let mut race = None;
+        let hidden = self.source.hides_order();
+        let epoch = clock.epoch();
+        memory.accesses.retain(|old| {
+            let theirs = (old.offset_bytes, old.len_bytes);
+            if !overlap(theirs, range) {
+                return true;
+            }
+            let ordered = clock.after(old.actor, old.epoch);
+            let apart = hidden && old.op.rank != op.rank;
+            if !ordered && !apart && (access == Access::Write || old.access == Access::Write) {
+                race.get_or_insert(old.op);
+            }
+            // Whatever is unordered with an access that this one covers is unordered with this one.
+            let covers = range.0 <= theirs.0 && theirs.0 + theirs.1 <= range.0 + range.1;
+            let stronger = access == Access::Write || old.access == Access::Read;
+            !(ordered && covers && stronger)
+        });
+        memory.accesses.push(Accessed {
+            offset_bytes: range.0,
+            len_bytes: range.1,
+            actor: clock.actor(),
+            epoch,
+            access,
+            op,
+        });
+        let about = About::Memory(home, buffer.memory);
+        if stale && buffer.through.is_some() {
+            state.rank_mut(rank).corrupt = true;
+        }
+        if released {
+            self.find(state, Rule::Mem1, about, &[op], clock.past(), || {
+                format!(
+                    "rank {} still uses {} ({}) when its memory is freed",
+                    rank.0,
+                    self.buffer_name(buffer),
+                    self.at(&op)
+                )
+            });
+            Self::undefine(state, op);
+        }
+        if let Some(other) = race {
+            let held = match self.config.explain {
+                crate::machine::Explain::Sentences | crate::machine::Explain::Yes => {
+                    self.show(&self.held_in(state, rank, buffer))
+                }
+                crate::machine::Explain::No => String::new(),
+            };
+            self.find(state, Rule::Mem2, about, &[op, other], clock.past(), || {
+                let (name, first, second) = (self.buffer_name(buffer), self.at(&other), self.at(&op));
+                if (op.rank, other.rank) == (home, home) {
+                    return format!(
+                        "on rank {} nothing orders the accesses to {name} at {first} and at {second}",
+                        rank.0
+                    );
+                }
+                format!(
+                    "nothing orders the accesses to {name} of rank {} by rank {} at {first} and by rank {} at \
+                     {second}: it may hold {held} already",
+                    home.0, other.rank.0, op.rank.0
+                )
+            });
+            Self::undefine(state, op);
+        }
+    }
+
+    /// What a buffer holds against what the author says. Which of two unordered writes it sees is a race, and
+    /// judged as one: where nobody specifies what follows, nothing is found here ([`Machine::finish`]).
+    pub(crate) fn judge_expectation(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        expected: &Expectation,
+        (op, past): (OpRef, u64),
+    ) {
+        let buffer = &expected.buffer;
+        let content = self.held_in(state, rank, buffer);
+        let met = {
+            let mut terms = locked(&self.terms);
+            let term = whole(&mut terms, &content);
+            terms.written_by(term, expected.kernel, expected.by)
+        };
+        if met {
+            return;
+        }
+        let home = buffer.home(rank);
+        let range = (buffer.offset_bytes, buffer.len_bytes);
+        let accesses = state.ranks[home.at()].memory.get(&buffer.memory).map(|memory| &memory.accesses);
+        let writes =
+            |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
+        let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
+        let mut ops = vec![op];
+        ops.extend(writer);
+        state.rank_mut(rank).corrupt = true;
+        self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
+            let writer = writer.map_or_else(
+                || "as it was allocated".to_owned(),
+                |writer| format!("written by rank {} at {}", writer.rank.0, self.at(&writer)),
+            );
+            format!(
+                "rank {} expects what {} wrote on rank {} in {} of rank {} ({}) and finds {}, {writer}",
+                rank.0,
+                self.name(expected.kernel),
+                expected.by.0,
+                self.buffer_name(buffer),
+                home.0,
+                self.at(&op),
+                self.show(&content)
+            )
+        });
+    }
+
+    /// Physical memory goes back to the driver.
+    pub(crate) fn release(&self, state: &mut State, rank: Rank, thread: u32, id: MemoryId, op: OpRef) {
+        let past = Self::past(state, rank, thread);
+        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let Some(memory) = state.ranks[rank.at()].memory.get(&id) else { return };
+        if memory.released.is_some() {
+            self.find(state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
+                format!("rank {} frees {} twice ({})", rank.0, self.memory_name(id), self.at(&op))
+            });
+            return;
+        }
+        let buffer = Arc::clone(&memory.buffer);
+        let mine = |actor| self.rank_of(actor) == rank;
+        let running = memory.accesses.iter().find(|a| mine(a.actor) && !clock.after(a.actor, a.epoch));
+        let running = running.map(|a| a.op);
+        let queued = state.ranks[rank.at()]
+            .streams
+            .iter()
+            .flat_map(|(_, stream)| &stream.queue)
+            .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
+            .map(|queued| queued.op);
+        if let Some(user) = running.or(queued) {
+            self.find(state, Rule::Mem1, About::Memory(rank, id), &[op, user], past, || {
+                format!(
+                    "rank {} frees {} ({}) without waiting for the operation at {} that uses it",
+                    rank.0,
+                    self.memory_name(id),
+                    self.at(&op),
+                    self.at(&user)
+                )
+            });
+            Self::undefine(state, user);
+        }
+        self.judge_mapped(state, rank, thread, id, op);
+        let frees = || format!("rank {} frees {} ({})", rank.0, self.memory_name(id), self.at(&op));
+        if let Some((comm, nth, registered)) = Self::covering(state, rank, id) {
+            self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+                format!("{} while it is window #{nth} of {comm} (registered at {at})", frees())
+            });
+        } else if let Some((comm, registered)) = self.under_way(state, rank, id) {
+            self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+                format!("{} while its registration with {comm} ({at}) is under way", frees())
+            });
+        }
+        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);
+        let r = state.rank_mut(rank);
+        r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
+        r.free_addresses.sort_unstable();
+        r.costs.reserved_bytes -= buffer.memory_len_bytes;
+        let memory = r.memory.get_mut(&id).expect("looked up above");
+        // Peers and stale windows still see the old pages.
+        let released = Moment { actor: clock.actor(), epoch: clock.epoch(), op };
+        Arc::make_mut(memory).released = Some(released);
+    }
+}

@@ -1,0 +1,108 @@
+//! Declared overlap: two launches that are meant to run at the same time, and what makes that impossible.
+//!
+//! Stream order, the launch order of a communicator and happens-before each put one launch after another; so
+//! does any chain of them. A verdict does not ask whether a device has room for both.
+//! Not here: how long anything takes.
+
+use crate::host::value::CommId;
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::program::Operation;
+use crate::rank::{Rank, Thread};
+use crate::state::{Declaration, Ran, State};
+
+impl Machine {
+    pub(crate) fn overlap(&self, state: &mut State, rank: Rank, thread: u32, of: [Operation; 2], op: OpRef) {
+        let r = state.rank_mut(rank);
+        let named = of.map(|operation| {
+            let thread = r.threads.iter().position(|t| t.entry == operation.entry);
+            thread.map(|at| (Thread(u32::try_from(at).expect("few threads a rank")), operation.index))
+        });
+        if let [Some(one), Some(other)] = named {
+            r.overlaps.push(Declaration { of: [one, other], op });
+        }
+        self.judge_overlaps(state);
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// Judges the declarations of which both launches have run.
+    pub(crate) fn judge_overlaps(&self, state: &mut State) {
+        for rank in (0..self.config.ranks).map(Rank) {
+            for at in (0..state.ranks[rank.at()].overlaps.len()).rev() {
+                let declared = &state.ranks[rank.at()].overlaps[at];
+                let [one, other] = declared.of.map(|of| Self::run_of(state, rank, of));
+                let (Some(one), Some(other)) = (one, other) else { continue };
+                state.rank_mut(rank).overlaps.remove(at);
+                self.judge_overlap(state, one, other);
+            }
+        }
+    }
+
+    fn judge_overlap(&self, state: &mut State, one: (CommId, Ran), other: (CommId, Ran)) {
+        let (first, second) = if self.comes_before(state, &one, &other) {
+            (one, other)
+        } else if self.comes_before(state, &other, &one) {
+            (other, one)
+        } else {
+            return;
+        };
+        let rank = first.1.rank;
+        let together = self.family(state, rank, first.0) == self.family(state, rank, second.0);
+        let ops = [first.1.op, second.1.op];
+        let past = second.1.called.past();
+        self.find(state, Rule::Overlap1, About::Comm(second.0), &ops, past, || {
+            let why = if together {
+                format!("{} runs one launch after the other, on all streams", self.comm_name(first.0))
+            } else {
+                "the first is over before the second can begin".to_owned()
+            };
+            format!(
+                "on rank {} the launches on {} ({}) and on {} ({}) are meant to overlap, and cannot: {why}",
+                rank.0,
+                self.comm_name(first.0),
+                self.at(&ops[0]),
+                self.comm_name(second.0),
+                self.at(&ops[1]),
+            )
+        });
+    }
+
+    fn run_of(state: &State, rank: Rank, (thread, index): (Thread, u32)) -> Option<(CommId, Ran)> {
+        let is = |ran: &&Ran| (ran.rank, ran.op.thread, ran.op.index) == (rank, thread, index);
+        let found = |executed: &crate::state::Executed| {
+            executed.members.iter().find(is).map(|ran| (executed.comm, ran.clone()))
+        };
+        state.shared.executed.iter().rev().find_map(found)
+    }
+
+    /// Whether a chain of launch order and happens-before leads from one launch to another.
+    fn comes_before(&self, state: &State, from: &(CommId, Ran), to: &(CommId, Ran)) -> bool {
+        let launches: Vec<(CommId, &Ran)> = state
+            .shared
+            .executed
+            .iter()
+            .flat_map(|executed| executed.members.iter().map(|ran| (executed.comm, ran)))
+            .collect();
+        let same = |a: &Ran, b: &Ran| (a.rank, a.issue) == (b.rank, b.issue);
+        let before = |(a_comm, a): (CommId, &Ran), (b_comm, b): (CommId, &Ran)| {
+            let in_turn = a.rank == b.rank
+                && a.issue < b.issue
+                && self.family(state, a.rank, a_comm) == self.family(state, b.rank, b_comm);
+            !same(a, b) && (in_turn || a.known_to(&b.began))
+        };
+        let mut reached: Vec<(CommId, &Ran)> = vec![(from.0, &from.1)];
+        let mut next = 0;
+        while let Some(at) = reached.get(next).copied() {
+            if before(at, (to.0, &to.1)) {
+                return true;
+            }
+            for launch in &launches {
+                if before(at, *launch) && !reached.iter().any(|(_, known)| same(known, launch.1)) {
+                    reached.push(*launch);
+                }
+            }
+            next += 1;
+        }
+        false
+    }
+}

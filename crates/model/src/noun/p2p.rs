@@ -1,0 +1,756 @@
+//! Point-to-point: what one rank launches at once, first use of links, and transfers that run.
+//!
+//! Sends and receives of a link meet in the order of their launches; neither length nor type is exchanged. All
+//! transfers of a launch progress together, and it is over when each of them is. Source:
+//! `specs/rules/p2p.md`. Not here: which launch has its turn ([`crate::noun::launch_order`]).
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::host::value::{CommId, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::{InFlight, Machine};
+use crate::noun::memory::overlap;
+use crate::noun::window::INVALID_ARGUMENT;
+use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::poll::{PickOf, Picks, Poll};
+use crate::program::{self, Way};
+use crate::rank::{Rank, Token};
+use crate::state::{
+    Access, GroupCall, Handshake, Link, Meeting, Message, Planned, Progress, Ran, State, StreamOp, Transfer,
+    Transfers, Work, find,
+};
+
+/// A transfer that was called: on which communicator, in which stream.
+pub(crate) type Called = (CommId, Token, Arc<Transfer>);
+
+/// `ncclInvalidUsage`.
+const INVALID_USAGE: i32 = 5;
+
+/// How NCCL plans the pairs of a group on one communicator.
+struct Plan {
+    /// The pairs, in the order in which they are taken.
+    order: Vec<(usize, u32)>,
+    /// So many of them certainly progress together.
+    together: usize,
+    /// Whether luck decides if the others take turns.
+    luck: bool,
+}
+
+/// How the two halves of a transfer fit together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Halves {
+    /// What is sent arrives.
+    Together,
+    /// It may arrive, and nobody specifies what or where.
+    Undefined,
+    /// The receiver takes it to have arrived; it lies in NCCL's own slots.
+    Stale,
+    /// The sender waits for a pointer that nobody posts.
+    Apart,
+}
+
+impl Transfer {
+    /// The link of a transfer that this rank called.
+    pub(crate) fn link(&self, comm: CommId, rank: Rank) -> Link {
+        match self.way {
+            Way::Send => Link { comm, from: rank, to: self.peer },
+            Way::Recv => Link { comm, from: self.peer, to: rank },
+        }
+    }
+
+    fn registered(&self) -> bool {
+        self.window.is_some()
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.count * self.dtype.len_bytes()
+    }
+}
+
+/// The communicators of transfers, in one order on all ranks.
+fn comms_of(calls: &[Called]) -> Vec<CommId> {
+    let mut comms: Vec<CommId> = calls.iter().map(|(comm, ..)| *comm).collect();
+    comms.sort_unstable();
+    comms.dedup();
+    comms
+}
+
+impl Link {
+    fn about(self) -> About {
+        About::Pair(self.comm, self.from, self.to)
+    }
+}
+
+impl Machine {
+    pub(crate) fn transfer(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        call: &program::Transfer,
+        op: OpRef,
+    ) {
+        let Some((comm, transfer)) = self.given_transfer(state, rank, thread, call, op) else {
+            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        let (stream, transfer) = (call.stream, Arc::new(transfer));
+        let t = &mut state.rank_mut(rank).threads[thread as usize];
+        if t.group.depth > 0 {
+            t.group.calls.push(GroupCall::Transfer { comm, stream, transfer });
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        self.touch_comm(state, rank, thread, comm);
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        let calls = [(comm, stream, transfer)];
+        if self.alone_with_itself(state, rank, thread, &calls) {
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        self.settle_in_flight(state, rank, thread, &calls);
+        if let Some((link, handshake)) = self.cold_link(state, rank, &calls) {
+            self.arrive(state, rank, thread, Meeting::Link(link, handshake));
+            return;
+        }
+        self.launch_transfers(state, rank, thread, &calls);
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// What a call transfers; none, with a finding and an error, if it cannot be made.
+    fn given_transfer(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        call: &program::Transfer,
+        op: OpRef,
+    ) -> Option<(CommId, Transfer)> {
+        let way = call.way.name();
+        let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
+            self.fail(state, rank, thread, way.to_owned(), INVALID_ARGUMENT);
+            return None;
+        };
+        let called = || format!("{}.{way}", self.comm_name(comm));
+        let members = self.members(comm);
+        let Some(peer) = members.get(call.peer as usize).copied() else {
+            let past = Self::past(state, rank, thread);
+            self.find(state, Rule::P2p1, About::Comm(comm), &[op], past, || {
+                format!(
+                    "rank {} calls {} with rank {} of {}, which has ranks 0 to {} ({})",
+                    rank.0,
+                    called(),
+                    call.peer,
+                    self.comm_name(comm),
+                    members.len() - 1,
+                    self.at(&op)
+                )
+            });
+            self.fail(state, rank, thread, called(), INVALID_ARGUMENT);
+            return None;
+        };
+        let Some(buffer) = self.given(state, rank, thread, &call.buffer, op) else {
+            self.fail(state, rank, thread, called(), INVALID_ARGUMENT);
+            return None;
+        };
+        let (count, dtype) = (call.count, call.dtype);
+        let buffer = self.long_enough(state, rank, thread, (buffer, count * dtype.len_bytes()), op);
+        Some((comm, Transfer { way: call.way, peer, buffer, count, dtype, window: None, op }))
+    }
+
+    /// A rank that sends to itself receives in the same group; else the call or the group returns an error
+    /// (`enqueue.cc:1158-1167`).
+    pub(crate) fn alone_with_itself(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        calls: &[Called],
+    ) -> bool {
+        let own = |way: Way| calls.iter().filter(move |(_, _, t)| t.peer == rank && t.way == way);
+        let of = |comm: CommId, way: Way| own(way).filter(|(other, ..)| *other == comm).count();
+        let odd = own(Way::Send)
+            .chain(own(Way::Recv))
+            .find(|(comm, ..)| of(*comm, Way::Send) != of(*comm, Way::Recv));
+        let Some((comm, _, transfer)) = odd else { return false };
+        let (comm, op) = (*comm, transfer.op);
+        let past = Self::past(state, rank, thread);
+        let name = format!("{}.{}", self.comm_name(comm), transfer.way.name());
+        self.find(state, Rule::P2p1, About::Comm(comm), &[op], past, || {
+            format!(
+                "rank {} calls {name} with itself and the other half is not in the same group ({})",
+                rank.0,
+                self.at(&op)
+            )
+        });
+        let grouped = state.ranks[rank.at()].threads[thread as usize].group.depth > 0;
+        let call = if grouped { "group_end".to_owned() } else { name };
+        self.fail(state, rank, thread, call, INVALID_USAGE);
+        true
+    }
+
+    /// The next handshake that these transfers need. A call goes over its links twice, nearest first, and
+    /// returns from none before both ends are there (`transport.cc:123-350`).
+    pub(crate) fn cold_link(&self, state: &State, rank: Rank, calls: &[Called]) -> Option<(Link, Handshake)> {
+        let mut cold: Vec<(CommId, Handshake, u32, Link)> = Vec::new();
+        for (comm, _, transfer) in calls {
+            let link = transfer.link(*comm, rank);
+            let Some(links) = self.view(state, rank, *comm).and_then(|view| view.links.as_ref()) else {
+                continue;
+            };
+            let next = match find(links, &link).map(|at| links[at].1) {
+                _ if link.from == link.to => continue,
+                None => Handshake::Greet,
+                Some(Handshake::Greet) => Handshake::Confirm,
+                Some(Handshake::Confirm) => continue,
+            };
+            cold.push((*comm, next, self.distance(link), link));
+        }
+        // In one order on all ranks, so that only what the program adds can close a circle.
+        cold.into_iter().min().map(|(_, handshake, _, link)| (link, handshake))
+    }
+
+    /// From sender to receiver, in ranks of the communicator.
+    fn distance(&self, link: Link) -> u32 {
+        let members = self.members(link.comm);
+        let place = |rank: Rank| members.iter().position(|member| *member == rank).unwrap_or(0);
+        let distance = (place(link.to) + members.len() - place(link.from)) % members.len();
+        u32::try_from(distance).expect("few ranks")
+    }
+
+    /// Both ends of a link are there.
+    pub(crate) fn shake_hands(&self, state: &mut State, link: Link, handshake: Handshake) {
+        for rank in [link.from, link.to] {
+            let view = self.view_mut(state, rank, link.comm);
+            let links = view.links.get_or_insert_default();
+            match find(links, &link) {
+                Some(at) => links[at].1 = handshake,
+                None => links.push((link, handshake)),
+            }
+        }
+    }
+
+    /// Two ranks that are each other's neighbour on both sides, and connect different links, take one another's
+    /// message for the answer: the set-up succeeds and is wrong (measured on 2.28.9: hangs and CUDA 700).
+    pub(crate) fn cross_links(&self, a: Link, b: Link) -> bool {
+        let pair = |link: Link| (link.comm, link.from.min(link.to), link.from.max(link.to));
+        let size = u32::try_from(self.members(a.comm).len()).expect("few ranks");
+        a != b && pair(a) == pair(b) && 2 * self.distance(a) == size
+    }
+
+    /// Whether a send of these may or may not fit into what NCCL holds, and luck has not decided yet.
+    pub(crate) fn decide_in_flight(
+        &self,
+        state: &State,
+        rank: Rank,
+        calls: &[Called],
+        picks: &mut Picks<'_>,
+    ) -> Result<Option<u64>, Poll> {
+        if self.config.in_flight == InFlight::Nothing || state.shared.in_flight_bytes.is_some() {
+            return Ok(None);
+        }
+        let (fits, never) = self.config.platform.in_flight_bytes();
+        let mut sent: Vec<(Link, u64)> = Vec::new();
+        for (comm, _, transfer) in calls.iter().filter(|(_, _, transfer)| transfer.way == Way::Send) {
+            let link = transfer.link(*comm, rank);
+            let before = self
+                .view(state, rank, *comm)
+                .map_or(0, |view| find(&view.sent_bytes, &link).map_or(0, |at| view.sent_bytes[at].1));
+            let at = find(&sent, &link).unwrap_or_else(|| {
+                sent.push((link, before));
+                sent.len() - 1
+            });
+            sent[at].1 += transfer.len_bytes();
+        }
+        if sent.iter().all(|(_, bytes)| *bytes <= fits) {
+            return Ok(None);
+        }
+        let pick = picks.take(|| PickOf::InFlight, 0..=1)?;
+        Ok(Some(if pick == 0 { fits } else { never - 1 }))
+    }
+
+    /// Whether a transfer can be called: a single one may need luck's decision, one of a group waits for the end.
+    pub(crate) fn poll_transfer(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        call: &program::Transfer,
+        picks: &mut Picks<'_>,
+    ) -> Poll {
+        if self.config.in_flight == InFlight::Nothing
+            || state.ranks[rank.at()].threads[thread as usize].group.depth > 0
+        {
+            return Poll::RUN;
+        }
+        let (Value::Comm(comm), Value::Buffer(buffer)) =
+            (Self::value(state, rank, &call.comm), Self::value(state, rank, &call.buffer))
+        else {
+            return Poll::RUN;
+        };
+        let Some(peer) = self.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
+        let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref(state, rank, thread));
+        let transfer = Transfer { way, peer, buffer, count, dtype, window: None, op };
+        let calls = [(comm, call.stream, Arc::new(transfer))];
+        self.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::RUN)
+    }
+
+    /// The same, while the call runs that was polled so.
+    fn settle_in_flight(&self, state: &mut State, rank: Rank, thread: u32, calls: &[Called]) {
+        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
+        let decided = self.decide_in_flight(state, rank, calls, &mut Picks { given: &given });
+        if let Some(bytes) = decided.expect("polled before it runs") {
+            state.shared_mut().in_flight_bytes = Some(bytes);
+            state.rank_mut(rank).threads[thread as usize].picks.clear();
+        }
+    }
+
+    /// For each transfer of a group on one communicator the pair of a send and a receive in which NCCL plans it: the
+    /// how-manieth of its link, and the distance between sender and receiver. Pairs are taken in this order
+    /// (`enqueue.cc:1129-1236`), which is the same on both ends of a link.
+    fn pairs(&self, comm: CommId, rank: Rank, transfers: &[Transfer]) -> Vec<(usize, u32)> {
+        let pair = |(at, transfer): (usize, &Transfer)| {
+            let same = |earlier: &&Transfer| earlier.way == transfer.way && earlier.peer == transfer.peer;
+            (transfers[..at].iter().filter(same).count(), self.distance(transfer.link(comm, rank)))
+        };
+        transfers.iter().enumerate().map(pair).collect()
+    }
+
+    /// Which pairs of a group progress together.
+    fn plan(&self, pairs: &[(usize, u32)]) -> Plan {
+        let mut order = pairs.to_vec();
+        order.sort_unstable();
+        order.dedup();
+        let most = self.config.planned_together.unwrap_or_else(|| self.config.platform.planned_together());
+        let firsts = order.iter().filter(|(nth, _)| *nth == 0).count();
+        let together = firsts.min(most as usize);
+        // Those of one distance use the same channels, one after the other.
+        let luck = order.len() > together && order.iter().any(|(_, distance)| *distance != order[0].1);
+        Plan { order, together, luck }
+    }
+
+    /// Whether transfers that need not progress together take turns, where the group is the first to ask. It is
+    /// decided once for a run. What NCCL does lies between the two, and differs from rank to rank; but who takes
+    /// turns waits for more, so a run that ends if all take turns ends in any case.
+    pub(crate) fn decide_in_turn(
+        &self,
+        state: &State,
+        rank: Rank,
+        calls: &[Called],
+        picks: &mut Picks<'_>,
+    ) -> Result<Option<bool>, Poll> {
+        // The usual group: a pair or two.
+        if state.shared.in_turn.is_some() || calls.len() <= 2 {
+            return Ok(None);
+        }
+        let asks = comms_of(calls).into_iter().any(|comm| {
+            let own = calls.iter().filter(|(of, ..)| *of == comm);
+            let transfers: Vec<Transfer> = own.map(|(.., transfer)| Transfer::clone(transfer)).collect();
+            self.plan(&self.pairs(comm, rank, &transfers)).luck
+        });
+        if !asks {
+            return Ok(None);
+        }
+        Ok(Some(picks.take(|| PickOf::InTurn, 0..=1)? == 1))
+    }
+
+    /// Launches transfers: for each communicator, in one order on all ranks, those of a group part by part.
+    pub(crate) fn launch_transfers(&self, state: &mut State, rank: Rank, thread: u32, calls: &[Called]) {
+        let small = self.config.platform.small_transfer_bytes();
+        if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
+            self.sends.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        for comm in comms_of(calls) {
+            let mut streams: Vec<Token> = Vec::new();
+            let mut transfers: Vec<Transfer> = Vec::new();
+            for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
+                if !streams.contains(stream) {
+                    streams.push(*stream);
+                }
+                let found = Self::lookup(&state.ranks[rank.at()], comm, &transfer.buffer);
+                let window = found.map(|found| found.window.nth).filter(|_| transfer.len_bytes() > small);
+                transfers.push(Transfer { window, ..Transfer::clone(transfer) });
+                if self.config.in_flight == InFlight::OfPlatform && transfer.way == Way::Send {
+                    let link = transfer.link(comm, rank);
+                    let sent = &mut self.view_mut(state, rank, comm).sent_bytes;
+                    match find(sent, &link) {
+                        Some(at) => sent[at].1 += transfer.len_bytes(),
+                        None => sent.push((link, transfer.len_bytes())),
+                    }
+                }
+            }
+            self.judge_collisions(state, rank, thread, &transfers);
+            let op = transfers[0].op;
+            let parts = self.parted(state, comm, rank, transfers);
+            let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
+            for transfers in parts {
+                let launch =
+                    Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
+                self.launch_part(state, rank, thread, (launch, op));
+            }
+        }
+    }
+
+    /// The transfers of a group on one communicator in parts: each begins once the one before it is over.
+    fn parted(
+        &self,
+        state: &State,
+        comm: CommId,
+        rank: Rank,
+        transfers: Vec<Transfer>,
+    ) -> Vec<Vec<Transfer>> {
+        let pairs = self.pairs(comm, rank, &transfers);
+        let plan = self.plan(&pairs);
+        if plan.luck && state.shared.in_turn == Some(false) {
+            return vec![transfers];
+        }
+        let mut parts = vec![Vec::new(); plan.order.len().saturating_sub(plan.together) + 1];
+        for (transfer, pair) in transfers.into_iter().zip(pairs) {
+            let place = plan.order.binary_search(&pair).expect("made of the same");
+            parts[(place + 1).saturating_sub(plan.together)].push(transfer);
+        }
+        parts
+    }
+
+    /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
+    fn launch_part(&self, state: &mut State, rank: Rank, thread: u32, (mut launch, op): (Transfers, OpRef)) {
+        // What is only recorded has no place in the order of launches.
+        if !launch.streams.iter().any(|stream| self.records(state, rank, *stream).is_some()) {
+            (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
+        }
+        let launch = Arc::new(launch);
+        let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        for stream in &launch.streams {
+            let work = Work::Transfers(Arc::clone(&launch));
+            let op = StreamOp { work, issue: called.clone(), op, replay: None };
+            self.enqueue(state, rank, *stream, op);
+        }
+    }
+
+    /// Transfers of one launch run at the same time: what one of them receives into, no other may use.
+    fn judge_collisions(&self, state: &mut State, rank: Rank, thread: u32, transfers: &[Transfer]) {
+        let range = |transfer: &Transfer| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
+        for (at, one) in transfers.iter().enumerate() {
+            let collides = |other: &&Transfer| {
+                (one.way == Way::Recv || other.way == Way::Recv)
+                    && one.buffer.memory == other.buffer.memory
+                    && overlap(range(one), range(other))
+            };
+            let Some(other) = transfers[..at].iter().find(collides) else { continue };
+            let past = Self::past(state, rank, thread);
+            let about = About::Memory(rank, one.buffer.memory);
+            self.find(state, Rule::Mem2, about, &[one.op, other.op], past, || {
+                format!(
+                    "on rank {} nothing orders the accesses to {} at {} and at {}: a group runs them together",
+                    rank.0,
+                    self.buffer_name(&one.buffer),
+                    self.at(&other.op),
+                    self.at(&one.op)
+                )
+            });
+            Self::undefine(state, one.op);
+        }
+    }
+
+    /// The launch of a communicator that a rank is in, with the first of its streams.
+    fn running(&self, state: &State, rank: Rank, comm: CommId) -> Option<(usize, Arc<Transfers>)> {
+        let r = &state.ranks[rank.at()];
+        let head = |stream: Token| {
+            let at = find(&r.streams, &stream)?;
+            let stream = &r.streams[at].1;
+            match stream.queue.front().map(|op| &op.work) {
+                Some(Work::Transfers(launch)) if launch.comm == comm && !stream.hung => Some((at, launch)),
+                _ => None,
+            }
+        };
+        let (_, launch) = r.streams.iter().find_map(|(name, _)| {
+            head(*name).filter(|(_, launch)| self.has_turn(state, rank, comm, launch.turn))
+        })?;
+        let everywhere =
+            launch.streams.iter().all(|name| head(*name).is_some_and(|(_, e)| e.turn == launch.turn));
+        let (first, _) = head(launch.streams[0])?;
+        everywhere.then(|| (first, Arc::clone(launch)))
+    }
+
+    /// The half of a link that is next on one of its ends, if the rank is in the launch that it is in.
+    fn half(&self, state: &State, link: Link, way: Way) -> Option<(usize, Transfer)> {
+        let (rank, peer) = match way {
+            Way::Send => (link.from, link.to),
+            Way::Recv => (link.to, link.from),
+        };
+        let (_, launch) = self.running(state, rank, link.comm)?;
+        let progress = self.turns(state, rank, link.comm)?.progress.as_ref();
+        let over = |at: usize| progress.is_some_and(|progress| progress.over[at]);
+        let next =
+            |(at, transfer): &(usize, &Transfer)| !over(*at) && transfer.way == way && transfer.peer == peer;
+        launch.transfers.iter().enumerate().find(next).map(|(at, transfer)| (at, transfer.clone()))
+    }
+
+    /// The links on which a stream's head waits for something.
+    pub(crate) fn open_links(&self, state: &State, rank: Rank, stream: usize) -> Vec<Link> {
+        let head = state.ranks[rank.at()].streams[stream].1.queue.front();
+        let Some(Work::Transfers(launch)) = head.map(|op| &op.work) else { return Vec::new() };
+        let mut links: Vec<Link> = launch.transfers.iter().map(|t| t.link(launch.comm, rank)).collect();
+        links.sort_unstable();
+        links.dedup();
+        links
+    }
+
+    /// Whether something can be transferred on a link now.
+    pub(crate) fn transferable(&self, state: &State, link: Link) -> bool {
+        let sent = self.half(state, link, Way::Send);
+        let waits = state.shared.in_flight.get(&link).is_some_and(|queue| !queue.is_empty());
+        if self.half(state, link, Way::Recv).is_some() {
+            return waits || sent.is_some();
+        }
+        sent.is_some_and(|(_, sent)| self.fits_in_flight(state, link, &sent))
+    }
+
+    /// Whether a send can be over before its receive has begun.
+    fn fits_in_flight(&self, state: &State, link: Link, sent: &Transfer) -> bool {
+        // A registered buffer is handed over in place: both ends have to be there (`prims_simple.h:756-797`).
+        if self.config.in_flight == InFlight::Nothing || sent.registered() {
+            return false;
+        }
+        let held = state.shared.in_flight.get(&link);
+        let held: u64 = held.into_iter().flatten().map(|message| message.sent.len_bytes()).sum();
+        let room = state.shared.in_flight_bytes.unwrap_or(self.config.platform.in_flight_bytes().0);
+        held + sent.len_bytes() <= room
+    }
+
+    /// Transfers on a link what [`Machine::transferable`] said can be.
+    pub(crate) fn run_transfer(&self, state: &mut State, link: Link) {
+        state.steps += 1;
+        let sent = self.half(state, link, Way::Send);
+        let Some((to_at, received)) = self.half(state, link, Way::Recv) else {
+            let (at, sent) = sent.expect("something can be transferred");
+            let told = self.begin(state, link.from, link.comm);
+            let ran = self.ran_half(state, link.from, link.comm, &sent);
+            let content = self.give(state, link, &sent);
+            self.end_half(state, link.from, link.comm, at, None);
+            let message = Message { sent, content, told, ran };
+            state.shared_mut().in_flight.entry(link).or_default().push_back(message);
+            return;
+        };
+        self.begin(state, link.to, link.comm);
+        let queue = state.shared_mut().in_flight.get_mut(&link);
+        let message = queue.and_then(std::collections::VecDeque::pop_front);
+        if let Some(Message { sent, content, told, ran }) = message {
+            self.note_transfer(state, link, ran, &received);
+            self.land(state, link, &sent, (to_at, &received), (content, told));
+            return;
+        }
+        let (at, sent) = sent.expect("something can be transferred");
+        let told = self.begin(state, link.from, link.comm);
+        let ran = self.ran_half(state, link.from, link.comm, &sent);
+        self.note_transfer(state, link, ran, &received);
+        if sent.registered() && !received.registered() {
+            self.judge_halves(state, link, &sent, &received);
+            self.hang(state, link.from, link.comm);
+            self.hang(state, link.to, link.comm);
+            return;
+        }
+        let content = self.give(state, link, &sent);
+        self.end_half(state, link.from, link.comm, at, None);
+        // A rank that sends to itself may have ended its launch only now, with its receive.
+        self.land(state, link, &sent, (to_at, &received), (content, told));
+    }
+
+    /// The sender reads what it sends.
+    fn give(&self, state: &mut State, link: Link, sent: &Transfer) -> crate::term::Content {
+        let (stream, _) = self.running(state, link.from, link.comm).expect("it has begun");
+        self.use_window(state, link.from, (stream, link.comm), sent);
+        self.access(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
+        self.read(state, link.from, &crate::noun::memory::Range::of(&sent.buffer))
+    }
+
+    /// The receiver writes what arrives.
+    fn land(
+        &self,
+        state: &mut State,
+        link: Link,
+        sent: &Transfer,
+        (at, received): (usize, &Transfer),
+        (content, told): (crate::term::Content, Clock),
+    ) {
+        let halves = self.judge_halves(state, link, sent, received);
+        let (stream, _) = self.running(state, link.to, link.comm).expect("it has begun");
+        self.use_window(state, link.to, (stream, link.comm), received);
+        self.access(state, link.to, stream, &received.buffer, Access::Write, received.op);
+        match halves {
+            Halves::Together => {
+                self.write(state, link.to, &crate::noun::memory::Range::of(&received.buffer), content);
+            }
+            Halves::Stale => state.rank_mut(link.to).corrupt = true,
+            Halves::Undefined | Halves::Apart => {}
+        }
+        self.end_half(state, link.to, link.comm, at, Some(&told));
+    }
+
+    fn use_window(&self, state: &mut State, rank: Rank, (stream, comm): (usize, CommId), half: &Transfer) {
+        let Some(nth) = half.window else { return };
+        let clock = &state.ranks[rank.at()].streams[stream].1.clock;
+        let used = (clock.actor(), clock.epoch());
+        let windows = &mut self.view_mut(state, rank, comm).windows;
+        if let Some(window) = windows.iter_mut().find(|window| window.nth == nth) {
+            window.uses.retain(|(actor, _)| *actor != used.0);
+            window.uses.push(used);
+        }
+    }
+
+    /// Judges whether the halves of a transfer are halves of one.
+    fn judge_halves(&self, state: &mut State, link: Link, sent: &Transfer, received: &Transfer) -> Halves {
+        let ops = [sent.op, received.op];
+        let past = state.ranks[link.to.at()].threads[received.op.thread.at()].clock.past();
+        if (sent.count, sent.dtype) != (received.count, received.dtype) {
+            self.find(state, Rule::P2p4, link.about(), &ops, past, || {
+                format!(
+                    "on {} {} {} are sent ({}) and {} {} received ({})",
+                    self.about(link.about()),
+                    sent.count,
+                    sent.dtype.name(),
+                    self.at(&ops[0]),
+                    received.count,
+                    received.dtype.name(),
+                    self.at(&ops[1]),
+                )
+            });
+            if sent.len_bytes() != received.len_bytes() {
+                Self::undefine(state, received.op);
+                return Halves::Undefined;
+            }
+        }
+        if sent.registered() == received.registered() {
+            return Halves::Together;
+        }
+        self.find(state, Rule::P2p5, link.about(), &ops, past, || {
+            let on = |half: &Transfer| if half.registered() { "registered" } else { "unregistered" };
+            format!(
+                "on {} {} memory is sent ({}) and received into {} memory ({})",
+                self.about(link.about()),
+                on(sent),
+                self.at(&ops[0]),
+                on(received),
+                self.at(&ops[1]),
+            )
+        });
+        if sent.registered() { Halves::Apart } else { Halves::Stale }
+    }
+
+    /// A half that runs now, with the launch that it belongs to.
+    fn ran_half(&self, state: &State, rank: Rank, comm: CommId, half: &Transfer) -> Ran {
+        let (stream, launch) = self.running(state, rank, comm).expect("it has begun");
+        let stream = &state.ranks[rank.at()].streams[stream].1;
+        let called = stream.queue.front().expect("it stands there").issue.clone();
+        Ran { rank, issue: launch.issue, called, began: stream.clock.clone(), op: half.op }
+    }
+
+    fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Transfer) {
+        if link.from != link.to && self.keeps_runs(state) {
+            let received = self.ran_half(state, link.to, link.comm, received);
+            self.ran(state, link.comm, [sent, received].into());
+        }
+    }
+
+    /// The launch that a rank is in begins, if it has not; gives what its receivers learn.
+    fn begin(&self, state: &mut State, rank: Rank, comm: CommId) -> Clock {
+        let turns = self.turns(state, rank, comm).expect("it was launched");
+        if let Some(progress) = &turns.progress {
+            return progress.told.clone();
+        }
+        let (first, launch) = self.running(state, rank, comm).expect("something can be transferred");
+        let r = state.rank_mut(rank);
+        let mut clock = r.streams[first].1.clock.clone();
+        clock.join(&r.streams[first].1.queue.front().expect("it stands there").issue);
+        for name in &launch.streams[1..] {
+            let at = find(&r.streams, name).expect("it stands there");
+            clock.join(&r.streams[at].1.clock);
+        }
+        let before = clock.clone();
+        clock.tick();
+        // Whoever receives knows that this send is over, and of its companions nothing.
+        let told = if launch.transfers.len() == 1 { clock.clone() } else { before };
+        r.streams[first].1.clock = clock;
+        let over = vec![false; launch.transfers.len()];
+        let progress = Progress { over, told: told.clone(), heard: None };
+        self.turns_mut(state, rank, comm).progress = Some(progress);
+        told
+    }
+
+    /// A half is over; with the last of them the launch is.
+    fn end_half(&self, state: &mut State, rank: Rank, comm: CommId, at: usize, told: Option<&Clock>) {
+        let turns = self.turns_mut(state, rank, comm);
+        let progress = turns.progress.as_mut().expect("it has begun");
+        progress.over[at] = true;
+        if let Some(told) = told {
+            match &mut progress.heard {
+                Some(heard) => heard.join(told),
+                None => progress.heard = Some(told.clone()),
+            }
+        }
+        if !progress.over.iter().all(|over| *over) {
+            return;
+        }
+        let heard = progress.heard.take();
+        let (first, launch) = self.running(state, rank, comm).expect("it has begun");
+        let turns = self.turns_mut(state, rank, comm);
+        turns.progress = None;
+        turns.over += 1;
+        let r = state.rank_mut(rank);
+        if let Some(heard) = heard {
+            r.streams[first].1.clock.join(&heard);
+        }
+        let clock = r.streams[first].1.clock.clone();
+        for name in &launch.streams {
+            let at = find(&r.streams, name).expect("it stands there");
+            let stream = &mut r.streams[at].1;
+            stream.queue.pop_front();
+            if at != first {
+                stream.clock.join(&clock);
+            }
+        }
+    }
+
+    /// The launch that a rank is in never ends.
+    fn hang(&self, state: &mut State, rank: Rank, comm: CommId) {
+        let Some((_, launch)) = self.running(state, rank, comm) else { return };
+        let r = state.rank_mut(rank);
+        for name in &launch.streams {
+            let at = find(&r.streams, name).expect("it stands there");
+            r.streams[at].1.hung = true;
+        }
+    }
+
+    /// The halves of a launch that are not over.
+    pub(crate) fn open_halves<'a>(
+        &self,
+        state: &State,
+        rank: Rank,
+        launch: &'a Transfers,
+    ) -> impl Iterator<Item = &'a Transfer> + use<'a> {
+        let progress = self.turns(state, rank, launch.comm).and_then(|turns| turns.progress.clone());
+        let progress = progress.filter(|_| self.has_turn(state, rank, launch.comm, launch.turn));
+        let over = progress.map_or_else(|| vec![false; launch.transfers.len()], |progress| progress.over);
+        launch.transfers.iter().zip(over).filter(|(_, over)| !over).map(|(transfer, _)| transfer)
+    }
+
+    /// The first of them.
+    pub(crate) fn open_half<'a>(&self, state: &State, rank: Rank, launch: &'a Transfers) -> &'a Transfer {
+        self.open_halves(state, rank, launch).next().expect("a launch that is over leaves its streams")
+    }
+
+    /// The first call of a launch that is not over, in the spec's own names.
+    pub(crate) fn transfers_name(&self, state: &State, rank: Rank, launch: &Transfers) -> String {
+        self.transfer_name(launch.comm, self.open_half(state, rank, launch))
+    }
+
+    /// A call, in the spec's own names.
+    pub(crate) fn transfer_name(&self, comm: CommId, half: &Transfer) -> String {
+        let members = self.members(comm);
+        let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();
+        let (comm, buffer) = (self.comm_name(comm), self.buffer_name(&half.buffer));
+        format!("{comm}.{}({buffer}, {peer})", half.way.name())
+    }
+}

@@ -1,0 +1,596 @@
+//! Pools: segments split into blocks, best fit, a tie broken by address or by counter, deferred frees, and
+//! whatever history left behind.
+//!
+//! Everything an allocation depends on is *decided* first, without changing the state; what luck has to
+//! pick on the way (address order, reuse of addresses, polls, faults) becomes a choice.
+//! Not here: what memory holds ([`crate::noun::memory`]).
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use smallvec::{SmallVec, smallvec};
+
+use crate::clock::Clock;
+use crate::host::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::noun::container::place;
+use crate::noun::window::GRANULARITY_BYTES;
+use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
+use crate::program::{MemoryKind, Operand, Release, SizeClasses, TieBreak, Verb};
+use crate::rank::{Rank, Token};
+use crate::state::{Block, Pool, RankState, Segment, State, StreamOp, Use, Work, find};
+
+const BLOCK_BYTES: u64 = 512;
+const SMALL_BYTES: u64 = 1 << 20;
+const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
+const MIN_LARGE_BYTES: u64 = 10 << 20;
+
+/// What luck and the state have decided that an operation will do. Only allocations have something to decide.
+#[derive(Debug, Clone)]
+pub(crate) enum Plan {
+    /// Out of memory, by a fault.
+    Fail,
+    /// A block of the pool.
+    Block(Placement),
+    /// Memory of the program's own, at this address.
+    Memory(AddressId),
+    /// Segments left behind free, by length.
+    Havoc(Vec<u64>),
+    /// Nothing to decide.
+    Nothing,
+}
+
+/// Where an allocation finds its block.
+#[derive(Debug, Clone)]
+pub(crate) struct Placement {
+    /// Deferred frees whose events were seen complete: their blocks return first.
+    returned: Vec<(BlockId, Clock)>,
+    found: Found,
+    /// The order of addresses, if it is known for more of them now.
+    address_order: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// A free block, by segment and position.
+    Free(usize, usize),
+    /// None: a new segment at this address.
+    Grown(AddressId),
+}
+
+/// Size classes: block length, whether it is small, and the length of a segment made for it.
+fn classed(classes: SizeClasses, len_bytes: u64) -> (u64, bool, u64) {
+    let block = len_bytes.max(1).next_multiple_of(BLOCK_BYTES);
+    match classes {
+        SizeClasses::Exact => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
+        SizeClasses::Torch if block <= SMALL_BYTES => (block, true, GRANULARITY_BYTES),
+        SizeClasses::Torch if block < MIN_LARGE_BYTES => (block, false, LARGE_SEGMENT_BYTES),
+        SizeClasses::Torch => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
+    }
+}
+
+/// Whether what remains of a block is worth a block of its own.
+fn splits(classes: SizeClasses, small: bool, rest_bytes: u64) -> bool {
+    match classes {
+        SizeClasses::Exact => rest_bytes >= BLOCK_BYTES,
+        SizeClasses::Torch if small => rest_bytes >= BLOCK_BYTES,
+        SizeClasses::Torch => rest_bytes > SMALL_BYTES,
+    }
+}
+
+/// Gives a block back and merges it with free neighbours of its segment.
+fn give_back(pool: &mut Pool, id: BlockId) {
+    let holds = |segment: &Segment| segment.blocks.iter().position(|block| block.held == Use::Used(id));
+    let Some((s, at)) = pool.segments.iter().enumerate().find_map(|(s, segment)| Some((s, holds(segment)?)))
+    else {
+        return;
+    };
+    let blocks = &mut Arc::make_mut(&mut pool.segments)[s].blocks;
+    blocks[at].held = Use::Free;
+    if at + 1 < blocks.len() && blocks[at + 1].held == Use::Free {
+        let next = blocks.remove(at + 1);
+        blocks[at].len_bytes += next.len_bytes;
+    }
+    if at > 0 && blocks[at - 1].held == Use::Free {
+        let this = blocks.remove(at);
+        blocks[at - 1].len_bytes += this.len_bytes;
+    }
+}
+
+/// The smallest free blocks that are long enough, by segment and position.
+fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> SmallVec<[(usize, usize); 8]> {
+    let (block_bytes, small, _) = classed(pool.classes, len_bytes);
+    let mut best = u64::MAX;
+    let mut fits = SmallVec::new();
+    for (s, segment) in pool.segments.iter().enumerate().filter(|(_, segment)| segment.small == small) {
+        for (b, block) in segment.blocks.iter().enumerate() {
+            let fit = block.held == Use::Free && block.stream == stream && block.len_bytes >= block_bytes;
+            if !fit || block.len_bytes > best {
+                continue;
+            }
+            if block.len_bytes < best {
+                best = block.len_bytes;
+                fits.clear();
+            }
+            fits.push((s, b));
+        }
+    }
+    fits
+}
+
+/// Whether a value is the start of this address range.
+fn is_start(value: &Value, address: AddressId) -> bool {
+    matches!(value, Value::Address(Address::Memory(start, 0)) if *start == address)
+}
+
+fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
+    find(&rank.pools, &pool).map(|at| &rank.pools[at].1)
+}
+
+impl Machine {
+    fn declared(&self) -> Pool {
+        Pool {
+            classes: SizeClasses::Exact,
+            tie: TieBreak::Counter,
+            memory: MemoryKind::Nccl,
+            segments: Arc::default(),
+            segments_made: 0,
+            blocks_made: 0,
+            deferred: Vec::new(),
+            holder: None,
+            released: self.nothing.clone(),
+        }
+    }
+
+    fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
+        let fresh = pool_of(&state.ranks[rank.at()], pool).is_none().then(|| self.declared());
+        let pools = &mut state.rank_mut(rank).pools;
+        if let Some(fresh) = fresh {
+            pools.push((pool, fresh));
+        }
+        let at = find(pools, &pool).expect("just declared");
+        &mut pools[at].1
+    }
+
+    /// Whether another thread holds the allocator's lock.
+    pub(crate) fn pool_held(&self, rank: &RankState, pool: Token, thread: u32) -> bool {
+        pool_of(rank, pool).is_some_and(|pool| pool.holder.is_some_and(|holder| holder != thread))
+    }
+
+    pub(crate) fn decide_pool(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        match verb {
+            Verb::Alloc { pool, len_bytes, stream, .. } => {
+                if self.decide_fault(state, FaultOf::Alloc, picks)? {
+                    return Ok(Plan::Fail);
+                }
+                self.decide_alloc(state, rank, thread, (*pool, *len_bytes, *stream), picks)
+            }
+            Verb::Havoc { pool, max, sizes_bytes } => {
+                let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
+                let mut left = Vec::new();
+                while u32::try_from(left.len()).expect("few") < *max {
+                    match picks.take(|| PickOf::Havoc(*pool), 0..=count)? {
+                        0 => break,
+                        nth => left.push(sizes_bytes[nth as usize - 1]),
+                    }
+                }
+                Ok(Plan::Havoc(left))
+            }
+            _ => Ok(Plan::Nothing),
+        }
+    }
+
+    fn decide_alloc(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        (name, len_bytes, stream): (Token, u64, Token),
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        let r = &state.ranks[rank.at()];
+        let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(self.declared()), Cow::Borrowed);
+        let mut returned = Vec::new();
+        // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
+        let deferred = if self.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
+        for (id, event, nth) in deferred {
+            let of = || PickOf::Deferred(event);
+            if let Some(done) = self.seen(state, rank, thread, event, nth, picks, of)? {
+                returned.push((id, done));
+                give_back(pool.to_mut(), id);
+            }
+        }
+        let fits = best_fits(&pool, len_bytes, stream);
+        let mut address_order = None;
+        let found = match fits[..] {
+            [] => {
+                let (.., segment_bytes) = classed(pool.classes, len_bytes);
+                let owner = (Owner::Pool(name), pool.segments_made);
+                Found::Grown(self.decide_address(r, owner, segment_bytes, picks)?)
+            }
+            [_, _, ..] if pool.tie == TieBreak::Address => {
+                let mut order = Cow::Borrowed(&r.address_order[..]);
+                let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
+                for fit in &fits {
+                    if !order.iter().any(|placed| is_start(placed, address(fit))) {
+                        let start = Value::Address(Address::Memory(address(fit), 0));
+                        place(&mut order, &start, picks, || PickOf::AddressOrder)?;
+                    }
+                }
+                // Fits come in the order of segments and blocks, so the first one at an address is the lowest.
+                let lowest =
+                    order.iter().find_map(|placed| fits.iter().find(|fit| is_start(placed, address(fit))));
+                let (segment, block) = *lowest.expect("several blocks fit, and each has its place");
+                if let Cow::Owned(order) = order {
+                    address_order = Some(order);
+                }
+                Found::Free(segment, block)
+            }
+            [(segment, block), ..] => Found::Free(segment, block),
+        };
+        Ok(Plan::Block(Placement { returned, found, address_order }))
+    }
+
+    /// A fresh address, or one that was freed and comes back.
+    fn decide_address(
+        &self,
+        rank: &RankState,
+        (owner, nth): (Owner, u32),
+        len_bytes: u64,
+        picks: &mut Picks<'_>,
+    ) -> Result<AddressId, Poll> {
+        let back: Vec<AddressId> =
+            rank.free_addresses.iter().filter(|(_, len)| *len == len_bytes).map(|(a, _)| *a).collect();
+        let options = u32::try_from(back.len()).expect("few addresses");
+        let fresh = AddressId(MemoryId { owner, nth });
+        match picks.take(|| PickOf::AddressReuse, 0..=options)? {
+            0 => Ok(fresh),
+            nth => Ok(back[nth as usize - 1]),
+        }
+    }
+
+    pub(crate) fn decide_mem_alloc(
+        &self,
+        state: &State,
+        rank: Rank,
+        verb: &Verb,
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        let Verb::MemAlloc { name, len_bytes, .. } = verb else { unreachable!("an allocation") };
+        if self.decide_fault(state, FaultOf::Alloc, picks)? {
+            return Ok(Plan::Fail);
+        }
+        let r = &state.ranks[rank.at()];
+        let nth = find(&r.made, name).map_or(0, |at| r.made[at].1);
+        let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        self.decide_address(r, (Owner::Program(*name), nth), len, picks).map(Plan::Memory)
+    }
+
+    pub(crate) fn run_memory(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        op: OpRef,
+        plan: Plan,
+    ) {
+        let touch_pool = |state: &mut State, pool: Token| {
+            self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
+        };
+        match verb {
+            Verb::Pool { pool, classes, tie, memory } => {
+                if pool_of(&state.ranks[rank.at()], *pool).is_none() {
+                    let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..self.declared() };
+                    state.rank_mut(rank).pools.push((*pool, fresh));
+                }
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::PoolLock { pool } => {
+                touch_pool(state, *pool);
+                let row = self.pool_mut(state, rank, *pool);
+                row.holder = Some(thread);
+                let released = row.released.clone();
+                state.rank_mut(rank).threads[thread as usize].clock.join(&released);
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::PoolUnlock { pool } => {
+                touch_pool(state, *pool);
+                let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+                let row = self.pool_mut(state, rank, *pool);
+                row.holder = None;
+                row.released = clock;
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::Alloc { pool, .. } => {
+                touch_pool(state, *pool);
+                self.alloc(state, rank, thread, verb, plan);
+            }
+            Verb::Trim { pool, release } => {
+                touch_pool(state, *pool);
+                self.trim(state, rank, thread, (*pool, *release), op);
+            }
+            Verb::Release { segment } => {
+                if let Value::Buffer(segment) = Self::value(state, rank, segment) {
+                    self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
+                    self.release(state, rank, thread, segment.memory, op);
+                }
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::Havoc { pool, .. } => {
+                touch_pool(state, *pool);
+                self.havoc(state, rank, thread, *pool, plan);
+            }
+            Verb::Free { buffer, after } => self.free(state, rank, thread, buffer, *after, op),
+            Verb::MemAlloc { .. } => self.mem_alloc(state, rank, thread, verb, plan),
+            _ => unreachable!("dispatched by verb"),
+        }
+    }
+
+    fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, plan: Plan) {
+        let Verb::Alloc { pool: token, name, len_bytes, stream } = verb else {
+            unreachable!("an allocation")
+        };
+        let Plan::Block(Placement { returned, found, address_order }) = plan else {
+            state.faults_used += 1;
+            self.fail(state, rank, thread, format!("{}.alloc", self.name(*token)), 2);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        for (_, clock) in &returned {
+            state.rank_mut(rank).threads[thread as usize].clock.join(clock);
+        }
+        // An undeclared pool exists from its first use.
+        let pool = self.pool_mut(state, rank, *token);
+        for (id, _) in returned {
+            pool.deferred.retain(|(deferred, ..)| *deferred != id);
+            give_back(pool, id);
+        }
+        let (block_bytes, small, segment_bytes) = classed(pool.classes, *len_bytes);
+        let (segment, block) = match found {
+            Found::Free(segment, block) => (segment, block),
+            Found::Grown(address) => (add_segment(pool, *token, address, (segment_bytes, small), *stream), 0),
+        };
+        let id = BlockId(MemoryId { owner: Owner::Pool(*token), nth: pool.blocks_made });
+        pool.blocks_made += 1;
+        let kind = pool.memory;
+        let (whole, offset_bytes) = hold(pool, (segment, block), block_bytes, id);
+        let grew = match found {
+            Found::Free(..) => false,
+            Found::Grown(address) => {
+                self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
+                self.create(state, rank, kind, &whole);
+                state.rank_mut(rank).free_addresses.retain(|free| *free != (address, segment_bytes));
+                true
+            }
+        };
+        let buffer = Buffer {
+            block: Some(id),
+            memory: whole.memory,
+            address: whole.address,
+            offset_bytes,
+            len_bytes: *len_bytes,
+            memory_len_bytes: whole.memory_len_bytes,
+            name: *name,
+            through: None,
+            grew,
+        };
+        let r = state.rank_mut(rank);
+        if let Some(order) = address_order {
+            r.address_order = order.into();
+        }
+        Arc::make_mut(&mut r.live).insert(id);
+        self.block_captured(state, rank, (*token, id));
+        let buffer = Arc::new(buffer);
+        let op = self.op_ref(state, rank, thread);
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let fresh = StreamOp { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
+        let Some(fresh) = self.record_or(state, rank, *stream, fresh) else {
+            self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+            return;
+        };
+        let r = state.rank_mut(rank);
+        match find(&r.streams, stream) {
+            Some(at) if !r.streams[at].1.queue.is_empty() => r.streams[at].1.queue.push_back(fresh),
+            of => {
+                let mut now = fresh.issue;
+                if let Some(at) = of {
+                    now.join(&r.streams[at].1.clock);
+                }
+                self.fresh_behind(state, rank, &buffer, &now);
+            }
+        }
+        self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+    }
+
+    fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, plan: Plan) {
+        let Verb::MemAlloc { name, len_bytes, memory } = verb else { unreachable!("an allocation") };
+        let Plan::Memory(address) = plan else {
+            state.faults_used += 1;
+            self.fail(state, rank, thread, "mem_alloc".to_owned(), 2);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
+        let r = state.rank_mut(rank);
+        let row = find(&r.made, name).unwrap_or_else(|| {
+            r.made.push((*name, 0));
+            r.made.len() - 1
+        });
+        let id = MemoryId { owner: Owner::Program(*name), nth: r.made[row].1 };
+        r.made[row].1 += 1;
+        let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        r.free_addresses.retain(|free| *free != (address, whole_len));
+        Arc::make_mut(&mut r.live).insert(BlockId(id));
+        let buffer = Arc::new(Buffer {
+            block: Some(BlockId(id)),
+            memory: id,
+            address,
+            offset_bytes: 0,
+            len_bytes: *len_bytes,
+            memory_len_bytes: whole_len,
+            name: *name,
+            through: None,
+            grew: true,
+        });
+        self.create(state, rank, *memory, &buffer);
+        self.fresh_contents(state, rank, &buffer);
+        self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+    }
+
+    /// `cudaFree` waits for the device; everything else frees at once.
+    pub(crate) fn can_free(&self, state: &State, rank: Rank, thread: u32, buffer: &Operand) -> bool {
+        let Value::Buffer(buffer) = Self::value(state, rank, buffer) else { return true };
+        let r = &state.ranks[rank.at()];
+        if let Owner::Pool(pool) = buffer.memory.owner {
+            return !self.pool_held(r, pool, thread);
+        }
+        let cuda = r.memory.get(&buffer.memory).is_some_and(|m| m.kind == MemoryKind::Cuda);
+        !cuda || self.drained(state, rank, &Operand::Device)
+    }
+
+    fn free(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        buffer: &Operand,
+        after: Option<Token>,
+        op: OpRef,
+    ) {
+        let Value::Buffer(buffer) = Self::value(state, rank, buffer) else {
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Mutate);
+        let past = Self::past(state, rank, thread);
+        let owned = buffer.block.filter(|block| state.ranks[rank.at()].live.contains(block));
+        let Some(block) = owned else {
+            self.find(state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
+                format!(
+                    "rank {} frees {} of {}, which it does not hold any more ({})",
+                    rank.0,
+                    self.buffer_name(&buffer),
+                    self.memory_name(buffer.memory),
+                    self.at(&op)
+                )
+            });
+            self.done(state, rank, thread, &[]);
+            return;
+        };
+        Arc::make_mut(&mut state.rank_mut(rank).live).remove(&block);
+        match buffer.memory.owner {
+            Owner::Pool(pool) => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
+                let recorded = after.map(|event| {
+                    let events = &state.ranks[rank.at()].events;
+                    (event, find(events, &event).map_or(0, |at| events[at].1.recorded))
+                });
+                let row = self.pool_mut(state, rank, pool);
+                match recorded {
+                    Some((event, nth)) => row.deferred.push((block, event, nth)),
+                    None => give_back(row, block),
+                }
+            }
+            Owner::Program(_) => {
+                let cuda = state.ranks[rank.at()].memory.get(&buffer.memory).map(|m| m.kind)
+                    == Some(MemoryKind::Cuda);
+                if cuda {
+                    self.touch(state, rank, thread, Object::DEVICE, Touch::Mutate);
+                    let clocks: Vec<Clock> =
+                        state.ranks[rank.at()].streams.iter().map(|(_, s)| s.clock.clone()).collect();
+                    for clock in clocks {
+                        state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
+                    }
+                }
+                self.release(state, rank, thread, buffer.memory, op);
+            }
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn trim(&self, state: &mut State, rank: Rank, thread: u32, (pool, release): (Token, Release), op: OpRef) {
+        let reserved = Self::reserved(&state.ranks[rank.at()], pool);
+        let row = self.pool_mut(state, rank, pool);
+        let idle =
+            |segment: &Segment| !reserved && segment.blocks.iter().all(|block| block.held == Use::Free);
+        let released: Vec<Arc<Buffer>> =
+            row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
+        Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
+        for segment in &released {
+            self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
+            if release == Release::Now {
+                self.release(state, rank, thread, segment.memory, op);
+            }
+        }
+        self.done(state, rank, thread, &[Value::Trimmed(released.into())]);
+    }
+
+    fn havoc(&self, state: &mut State, rank: Rank, thread: u32, pool: Token, plan: Plan) {
+        let Plan::Havoc(sizes) = plan else { unreachable!("havoc is decided as havoc") };
+        for len in sizes {
+            let stream = self.source.default_stream();
+            let row = self.pool_mut(state, rank, pool);
+            let (_, small, segment_bytes) = classed(row.classes, len);
+            let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth: row.segments_made });
+            let at = add_segment(row, pool, address, (segment_bytes, small), stream);
+            let (kind, buffer) = (row.memory, Arc::clone(&row.segments[at].buffer));
+            self.create(state, rank, kind, &buffer);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+}
+
+/// A new segment of one free block; returns its position.
+fn add_segment(
+    pool: &mut Pool,
+    name: Token,
+    address: AddressId,
+    (len_bytes, small): (u64, bool),
+    stream: Token,
+) -> usize {
+    let buffer = Buffer {
+        block: None,
+        memory: MemoryId { owner: Owner::Pool(name), nth: pool.segments_made },
+        address,
+        offset_bytes: 0,
+        len_bytes,
+        memory_len_bytes: len_bytes,
+        name,
+        through: None,
+        grew: false,
+    };
+    let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };
+    let segments = Arc::make_mut(&mut pool.segments);
+    segments.push(Segment { buffer: Arc::new(buffer), small, blocks: smallvec![whole] });
+    pool.segments_made += 1;
+    segments.len() - 1
+}
+
+/// Hands out a free block, split if it is much too long; returns its segment and where it starts.
+fn hold(pool: &mut Pool, (s, b): (usize, usize), block_bytes: u64, id: BlockId) -> (Arc<Buffer>, u64) {
+    let classes = pool.classes;
+    let segment = &mut Arc::make_mut(&mut pool.segments)[s];
+    let Block { offset_bytes, len_bytes, stream, .. } = segment.blocks[b];
+    let rest = len_bytes - block_bytes;
+    if splits(classes, segment.small, rest) {
+        segment.blocks[b].len_bytes = block_bytes;
+        let offset_bytes = offset_bytes + block_bytes;
+        segment.blocks.insert(b + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
+    }
+    segment.blocks[b].held = Use::Used(id);
+    (Arc::clone(&segment.buffer), offset_bytes)
+}

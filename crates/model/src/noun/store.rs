@@ -1,0 +1,106 @@
+//! The store: keys that all ranks see outside NCCL.
+//!
+//! Not here: flags ([`crate::noun::flag`]), barriers and agreements ([`crate::noun::barrier`]).
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use crate::clock::Clock;
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::noun::cell::Written;
+use crate::order::dependence::{Object, ObjectKind, Touch, touch};
+use crate::program::Verb;
+use crate::rank::{Rank, Token};
+use crate::state::State;
+
+impl Machine {
+    pub(crate) fn run_store(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+        let costs = &mut state.rank_mut(rank).costs;
+        if costs.steady {
+            costs.store_calls += 1;
+        }
+        let clock = |state: &State| state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        match verb {
+            Verb::StoreSet { key, value } => {
+                let value = Self::value(state, rank, value);
+                self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
+                let clock = clock(state);
+                let write = Written { value: Some(value), by: clock, op };
+                state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::StoreDelete { key } => {
+                self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
+                let clock = clock(state);
+                let write = Written { value: None, by: clock, op };
+                state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                self.done(state, rank, thread, &[]);
+            }
+            Verb::StoreGet { key } => {
+                let row = &state.shared.keys[key];
+                let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
+                    unreachable!("polled before it runs")
+                };
+                let value = value.clone();
+                let after = if self.orders_by_sight(Object::named(ObjectKind::StoreKey, *key)) {
+                    Some(set.clone())
+                } else {
+                    row.enabling(&clock(state), Option::is_some).cloned()
+                };
+                if let Some(after) = after {
+                    state.rank_mut(rank).threads[thread as usize].clock.join(&after);
+                }
+                self.touch_key(state, rank, thread, *key, Touch::Read, op);
+                self.done(state, rank, thread, &[value]);
+            }
+            _ => unreachable!("dispatched by verb"),
+        }
+    }
+
+    /// Whether the key is there.
+    pub(crate) fn key_is_set(state: &State, key: Token) -> bool {
+        state.shared.keys.get(&key).and_then(|key| key.last()).is_some_and(|write| write.value.is_some())
+    }
+
+    /// Whether a blocking read is ordered after the write it saw: on contended objects, where orders are
+    /// choices, and in the unreduced semantics.
+    pub(crate) fn orders_by_sight(&self, object: Object) -> bool {
+        self.config.mode == crate::machine::Mode::Naive || self.config.contended.contains(&object)
+    }
+
+    /// Whoever has this clock touches what all ranks share.
+    pub(crate) fn touch_shared(&self, state: &mut State, object: Object, how: Touch, clock: &Clock) {
+        if touch(&mut state.shared_mut().touches, object, how, clock) {
+            self.contend(object);
+        }
+    }
+
+    /// A key that is read while a set or delete of it is unordered with the read: luck decides the value.
+    fn touch_key(&self, state: &mut State, rank: Rank, thread: u32, key: Token, how: Touch, op: OpRef) {
+        let object = Object::named(ObjectKind::StoreKey, key);
+        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let reads = state.shared.touches.get(&object).is_some_and(|rows| {
+            rows.iter().any(|row| {
+                let epoch = match how {
+                    Touch::Read => row.mutation,
+                    Touch::Mutate => row.read,
+                };
+                row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
+            })
+        });
+        self.touch_shared(state, object, how, &clock);
+        if reads {
+            self.find(state, Rule::Store2, About::Named(key), &[op], clock.past(), || {
+                format!(
+                    "nothing orders the reads of key {} with the set or delete of it on another rank \
+                     (rank {}, {})",
+                    self.name(key),
+                    rank.0,
+                    self.at(&op)
+                )
+            });
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! Streams and events: queues whose heads run, and the order that records and waits make.
+//! Not here: collectives at the head of a stream ([`crate::noun::collective`]).
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::host::value::{Buffer, Value};
+use crate::judge::finding::OpRef;
+use crate::machine::{Machine, Mode, locked};
+use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::poll::{PickOf, Picks, Poll};
+use crate::program::{Answer, Operand};
+use crate::rank::{Rank, Token};
+use crate::state::{
+    Access, Event, Expectation, Kernel, RankState, State, Stream, StreamOp, Work, find, whole,
+};
+use crate::term::{Content, TermNode};
+
+impl Work {
+    /// What it reads or writes.
+    pub(crate) fn buffers(&self) -> Vec<&Buffer> {
+        match self {
+            Self::Kernel(kernel) => {
+                kernel.reads.iter().chain(&kernel.writes).map(|buffer| &**buffer).collect()
+            }
+            Self::Copy { to, from } => vec![to, from],
+            Self::Expect(expectation) => vec![&expectation.buffer],
+            Self::Collective(launch) => vec![&launch.send, &launch.recv],
+            Self::Transfers(launch) => launch.transfers.iter().map(|transfer| &*transfer.buffer).collect(),
+            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
+        }
+    }
+}
+
+fn event_mut(rank: &mut RankState, event: Token) -> &mut Event {
+    let at = find(&rank.events, &event).unwrap_or_else(|| {
+        rank.events.push((event, Event::default()));
+        rank.events.len() - 1
+    });
+    &mut rank.events[at].1
+}
+
+fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
+    find(&rank.events, &event).map(|at| &rank.events[at].1)
+}
+
+impl Machine {
+    /// How often an event was recorded.
+    pub(crate) fn recorded(&self, state: &State, rank: Rank, event: Token) -> u32 {
+        event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded)
+    }
+
+    /// An event has so many records now, made or to come.
+    pub(crate) fn note_record(&self, state: &mut State, rank: Rank, event: Token, nth: u32) {
+        let event = event_mut(state.rank_mut(rank), event);
+        event.recorded = event.recorded.max(nth);
+    }
+
+    pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: StreamOp) {
+        self.touch(state, rank, op.issuer().thread.0, Object::DEVICE, Touch::Read);
+        let Some(op) = self.record_or(state, rank, stream, op) else { return };
+        let r = &state.ranks[rank.at()];
+        let at = find(&r.streams, &stream);
+        if let Some(at) = at {
+            state.rank_mut(rank).streams[at].1.queue.push_back(op);
+            return;
+        }
+        if !self.fits(r.threads.len(), r.streams.len() + 1) {
+            return;
+        }
+        let nth = u32::try_from(r.streams.len()).expect("few streams a rank");
+        let clock = self.nothing.child(self.stream_actor(rank, nth));
+        let queue = std::collections::VecDeque::from([op]);
+        state.rank_mut(rank).streams.push((stream, Stream { queue, hung: false, clock }));
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the operands of a launch")]
+    pub(crate) fn kernel(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        name: Token,
+        (reads, writes): (&[Operand], &[Operand]),
+        stream: Token,
+        op: OpRef,
+    ) {
+        let mut buffers = |operands: &[Operand]| -> Option<Vec<Arc<Buffer>>> {
+            operands.iter().map(|operand| self.given(state, rank, thread, operand, op)).collect()
+        };
+        if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
+            self.launch(
+                state,
+                (rank, thread),
+                stream,
+                Work::Kernel(Arc::new(Kernel { name, reads, writes })),
+                op,
+            );
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    pub(crate) fn copy(
+        &self,
+        state: &mut State,
+        (rank, thread): (Rank, u32),
+        (to, from): (&Operand, &Operand),
+        stream: Token,
+        op: OpRef,
+    ) {
+        let given = (self.given(state, rank, thread, to, op), self.given(state, rank, thread, from, op));
+        if let (Some(to), Some(from)) = given {
+            let to = self.long_enough(state, rank, thread, (to, from.len_bytes), op);
+            self.launch(state, (rank, thread), stream, Work::Copy { to, from }, op);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    pub(crate) fn expect(
+        &self,
+        state: &mut State,
+        (rank, thread): (Rank, u32),
+        (buffer, kernel, by): (&Operand, Token, Rank),
+        stream: Token,
+        op: OpRef,
+    ) {
+        if let Some(buffer) = self.given(state, rank, thread, buffer, op) {
+            let work = Work::Expect(Arc::new(Expectation { buffer, kernel, by }));
+            self.launch(state, (rank, thread), stream, work, op);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn launch(&self, state: &mut State, (rank, thread): (Rank, u32), stream: Token, work: Work, op: OpRef) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay: None });
+    }
+
+    pub(crate) fn event_record(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        event: Token,
+        stream: Token,
+        op: OpRef,
+    ) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Mutate);
+        if self.record_captured(state, rank, (event, stream), op) {
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        let r = state.rank_mut(rank);
+        let record = event_mut(r, event);
+        record.recorded += 1;
+        let work = Work::Record(event, record.recorded);
+        let issue = r.threads[thread as usize].clock.clone();
+        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay: None });
+        self.done(state, rank, thread, &[]);
+    }
+
+    pub(crate) fn stream_wait(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        stream: Token,
+        event: Token,
+        op: OpRef,
+    ) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+        if self.wait_captured(state, rank, thread, (stream, event), op) {
+            self.done(state, rank, thread, &[]);
+            return;
+        }
+        // The most recent record at the time of the call; before any, the wait does nothing.
+        let recorded = event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded);
+        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        self.enqueue(
+            state,
+            rank,
+            stream,
+            StreamOp { work: Work::Wait(event, recorded), issue, op, replay: None },
+        );
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// Whether what a synchronize waits for is over.
+    pub(crate) fn drained(&self, state: &State, rank: Rank, what: &Operand) -> bool {
+        let r = &state.ranks[rank.at()];
+        match Self::value(state, rank, what) {
+            Value::Stream(stream) => {
+                find(&r.streams, &stream).is_none_or(|at| r.streams[at].1.queue.is_empty())
+            }
+            Value::Event(event) => event_of(r, event)
+                .is_none_or(|event| event.recorded == 0 || event.complete.contains_key(&event.recorded)),
+            _ => r.streams.iter().all(|(_, stream)| stream.queue.is_empty()),
+        }
+    }
+
+    pub(crate) fn synchronize(&self, state: &mut State, rank: Rank, thread: u32, what: &Operand) {
+        let value = Self::value(state, rank, what);
+        let clocks: Vec<Clock> = {
+            let r = &state.ranks[rank.at()];
+            match value {
+                Value::Stream(stream) => {
+                    find(&r.streams, &stream).map(|at| r.streams[at].1.clock.clone()).into_iter().collect()
+                }
+                Value::Event(event) => event_of(r, event)
+                    .and_then(|event| event.complete.get(&event.recorded).cloned())
+                    .into_iter()
+                    .collect(),
+                _ => r.streams.iter().map(|(_, stream)| stream.clock.clone()).collect(),
+            }
+        };
+        match value {
+            Value::Stream(stream) => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Read);
+            }
+            Value::Event(event) => {
+                self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+            }
+            _ => self.touch(state, rank, thread, Object::DEVICE, Touch::Mutate),
+        }
+        for clock in clocks {
+            state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
+    /// semantics waits for it. Returns what was seen and, if complete, since when.
+    #[expect(clippy::too_many_arguments, reason = "shared by queries and deferred frees")]
+    pub(crate) fn seen(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        event: Token,
+        nth: u32,
+        picks: &mut Picks<'_>,
+        of: impl FnOnce() -> PickOf,
+    ) -> Result<Option<Clock>, Poll> {
+        let r = &state.ranks[rank.at()];
+        let clock = &r.threads[thread as usize].clock;
+        let Some(event) = event_of(r, event) else { return Ok(Some(clock.clone())) };
+        let nth = nth.min(event.recorded);
+        if nth == 0 {
+            return Ok(Some(clock.clone()));
+        }
+        let complete = event.complete.get(&nth);
+        let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
+        let options = match (ordered, complete.is_some(), self.config.mode) {
+            (true, ..) => 1..=1,
+            (false, false, Mode::Naive) => 0..=0,
+            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
+        };
+        match (picks.take(of, options)?, complete) {
+            (0, _) => Ok(None),
+            (_, Some(done)) => Ok(Some(done.clone())),
+            (_, None) => Err(Poll::Wait),
+        }
+    }
+
+    pub(crate) fn event_query(&self, state: &mut State, rank: Rank, thread: u32, event: Token) {
+        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
+        self.touch(state, rank, thread, Object::CAPTURE, Touch::Read);
+        if let Some(graph) = self.forbidden_query(state, rank, thread) {
+            let call = format!("{}.query", self.name(event));
+            let op = self.op_ref(state, rank, thread);
+            self.refuse_in_capture(state, rank, thread, (graph, &call), op);
+            self.fail(state, rank, thread, call, crate::noun::graph::UNSUPPORTED);
+            self.answer(state, rank, thread, 0, &[]);
+            return;
+        }
+        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
+        let seen = self
+            .seen(state, rank, thread, event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
+            .expect("polled before it runs");
+        if let Some(done) = &seen {
+            state.rank_mut(rank).threads[thread as usize].clock.join(done);
+        }
+        self.answer(state, rank, thread, Answer::from(seen.is_some()), &[]);
+    }
+
+    /// Whether the head of a stream can run; collectives of several ranks are looked at elsewhere.
+    pub(crate) fn head_ready(&self, state: &State, rank: Rank, stream: usize) -> bool {
+        let r = &state.ranks[rank.at()];
+        match r.streams[stream].1.queue.front().map(|op| &op.work) {
+            None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
+            Some(
+                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
+            ) => true,
+            Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
+            Some(Work::Wait(event, nth)) => {
+                *nth == 0 || event_of(r, *event).is_some_and(|event| event.complete.contains_key(nth))
+            }
+        }
+    }
+
+    /// Runs the head of a stream that [`Machine::head_ready`] said can run.
+    pub(crate) fn run_head(&self, state: &mut State, rank: Rank, stream: usize) {
+        state.steps += 1;
+        let r = state.rank_mut(rank);
+        let head = r.streams[stream].1.queue.pop_front().expect("a ready stream has a head");
+        let clock = &mut r.streams[stream].1.clock;
+        if let (Work::Fresh(buffer), None) = (&head.work, head.replay) {
+            let mut now = clock.clone();
+            now.join(&head.issue);
+            self.fresh_behind(state, rank, buffer, &now);
+            return;
+        }
+        clock.tick();
+        clock.join(&head.issue);
+        match head.work {
+            // A graph may run on a stream that nothing orders after earlier users of the block.
+            Work::Fresh(buffer) => {
+                self.access(state, rank, stream, &buffer, Access::Write, head.op);
+                self.fresh_contents(state, rank, &buffer);
+            }
+            Work::Kernel(kernel) => {
+                let Kernel { name, reads, writes } = &*kernel;
+                for buffer in reads {
+                    self.access(state, rank, stream, buffer, Access::Read, head.op);
+                }
+                let inputs: Vec<Content> =
+                    reads.iter().map(|buffer| self.held_in(state, rank, buffer)).collect();
+                let term = {
+                    let mut terms = locked(&self.terms);
+                    let inputs = inputs.iter().map(|content| whole(&mut terms, content)).collect();
+                    terms.intern(TermNode::Kernel(*name, rank, inputs))
+                };
+                for buffer in writes {
+                    self.fill(state, rank, buffer, Content::Whole(term));
+                    self.access(state, rank, stream, buffer, Access::Write, head.op);
+                }
+            }
+            Work::Copy { to, from } => {
+                self.access(state, rank, stream, &from, Access::Read, head.op);
+                let content = self.held_in(state, rank, &from);
+                self.fill(state, rank, &to, content);
+                self.access(state, rank, stream, &to, Access::Write, head.op);
+            }
+            Work::Expect(expectation) => {
+                self.access(state, rank, stream, &expectation.buffer, Access::Read, head.op);
+                self.judge_expectation(state, rank, &expectation, (head.op, head.issue.past()));
+            }
+            Work::Flag(flag, act) => {
+                let mut clock = r.streams[stream].1.clock.clone();
+                self.act(state, (flag, act), &mut clock, head.op);
+                state.rank_mut(rank).streams[stream].1.clock = clock;
+            }
+            Work::Record(event, nth) => {
+                let clock = r.streams[stream].1.clock.clone();
+                event_mut(r, event).complete.insert(nth, clock);
+            }
+            Work::Wait(event, nth) => {
+                if let Some(done) = event_of(r, event).and_then(|event| event.complete.get(&nth)).cloned() {
+                    r.streams[stream].1.clock.join(&done);
+                }
+            }
+            Work::Collective(_) | Work::Transfers(_) => {
+                unreachable!("what communicates runs on several ranks")
+            }
+        }
+    }
+}

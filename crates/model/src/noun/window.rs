@@ -1,0 +1,598 @@
+//! Windows: registration as an order-matched collective, local lookup, local deregistration.
+//!
+//! Source of the semantics: `specs/rules/window.md`.
+//! Not here: which kernel a lookup leads to ([`crate::noun::collective`]).
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::sync::Arc;
+
+use crate::host::value::{Buffer, CommId, MemoryId, Value};
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::{Machine, locked};
+use crate::noun::comm::Setup;
+use crate::noun::thread::Next;
+use crate::order::dependence::{Object, Touch};
+use crate::order::poll::{FaultOf, Picks};
+use crate::platform::{NullRegistration, Repeated, UnequalSizes};
+use crate::program::{MemoryKind, Op, Operand, Verb, WindowFlags};
+use crate::rank::Rank;
+use crate::state::{GroupCall, Meeting, RankState, State, Status, Window, Work, find};
+
+/// Physical memory comes in pieces of this size.
+pub(crate) const GRANULARITY_BYTES: u64 = 2 << 20;
+/// A window starts at a multiple of this.
+const ALIGNMENT_BYTES: u64 = 4096;
+
+/// `ncclUnhandledCudaError`: the driver gives no handle of memory that is not made for sharing.
+const UNSHAREABLE: i32 = 1;
+/// `ncclInvalidArgument`.
+pub(crate) const INVALID_ARGUMENT: i32 = 4;
+
+const NULL: &str = "null";
+const EMPTY: &str = "of no bytes";
+
+/// What a lookup found.
+pub(crate) struct Found<'a> {
+    pub(crate) window: &'a Window,
+    pub(crate) offset_bytes: u64,
+}
+
+impl Machine {
+    pub(crate) fn register(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (comm, memory, flags): (&Operand, &Operand, WindowFlags),
+        op: OpRef,
+    ) {
+        let Some(comm) = self.usable(state, rank, thread, comm, op) else {
+            self.fail(state, rank, thread, "register".to_owned(), 4);
+            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        };
+        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
+        let costs = &mut state.rank_mut(rank).costs;
+        if costs.steady {
+            costs.registrations += 1;
+        } else {
+            costs.registrations_warm_up += 1;
+        }
+        let given = self.own_picks(state, rank, thread);
+        if matches!(self.decide_fault(state, FaultOf::Register, &mut Picks { given: &given }), Ok(true)) {
+            state.faults_used += 1;
+            self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), 1);
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        let value = Self::value(state, rank, memory);
+        if let Value::Buffer(buffer) = &value {
+            self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
+            self.judge_freed(state, rank, thread, buffer, op);
+        }
+        if let Some((reason, code)) = self.unregistrable(state, rank, &value) {
+            self.refuse(state, rank, thread, comm, (reason, code), op);
+            return;
+        }
+        if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
+            let t = &mut state.rank_mut(rank).threads[thread as usize];
+            let slot = t.slots.len();
+            t.group.calls.push(GroupCall::Register { comm, memory: value, flags, slot, op });
+            self.done(state, rank, thread, &[Value::Null]);
+            return;
+        }
+        self.arrive_setup(state, rank, thread, comm);
+    }
+
+    /// Why memory cannot be registered, and the code that says so.
+    fn unregistrable(&self, state: &State, rank: Rank, value: &Value) -> Option<(&'static str, i32)> {
+        let null = match self.config.platform.null_registration() {
+            NullRegistration::NoOp => 0,
+            NullRegistration::InvalidArgument => 4,
+        };
+        let Value::Buffer(buffer) = value else { return Some((NULL, null)) };
+        if buffer.len_bytes == 0 {
+            return Some((EMPTY, null));
+        }
+        let kind = state.ranks[rank.at()].memory.get(&buffer.memory).map(|memory| memory.kind);
+        if kind == Some(MemoryKind::Cuda) {
+            return Some(("cudaMalloc memory", UNSHAREABLE));
+        }
+        if !buffer.offset_bytes.is_multiple_of(ALIGNMENT_BYTES) {
+            return Some(("not at a multiple of 4096 bytes", INVALID_ARGUMENT));
+        }
+        None
+    }
+
+    fn refuse(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        comm: CommId,
+        (reason, code): (&'static str, i32),
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        self.find(state, Rule::Win5, About::Comm(comm), &[op], past, || {
+            format!(
+                "rank {} registers memory with {} that is {reason} ({})",
+                rank.0,
+                self.comm_name(comm),
+                self.at(&op)
+            )
+        });
+        let grouped = state.ranks[rank.at()].threads[thread as usize].group.depth > 0;
+        if grouped && code == UNSHAREABLE {
+            // Nobody looks at the memory before the group's registrations run, at its end (measured).
+            if state.ranks[rank.at()].threads[thread as usize].group.registers() {
+                Self::undefine(state, op);
+            }
+            self.discard_group(state, rank, thread, (op, code));
+        } else {
+            if code != 0 {
+                self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), code);
+            }
+            // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
+            if ![NULL, EMPTY].contains(&reason) {
+                self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
+            }
+        }
+        self.done(state, rank, thread, &[Value::Null]);
+    }
+
+    /// A set-up event is over for one thread.
+    fn set_up_done(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId, value: Value) {
+        let view = self.view_mut(state, rank, comm);
+        let leftover = !view.leftover.is_empty();
+        if leftover {
+            view.leftover.remove(0);
+        }
+        let t = &mut state.rank_mut(rank).threads[thread as usize];
+        let grouped = t
+            .group
+            .calls
+            .iter()
+            .position(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm));
+        match grouped {
+            // The window of a leftover goes to nobody, and the thread's own registration is still to come.
+            None if leftover => self.arrive_setup(state, rank, thread, comm),
+            Some(_) if leftover => t.status = Status::Ready,
+            None => self.done(state, rank, thread, &[value]),
+            Some(at) => {
+                let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
+                    unreachable!("found above")
+                };
+                t.slots.fill(slot, value);
+                t.status = Status::Ready;
+            }
+        }
+    }
+
+    pub(crate) fn register_meet(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        events: &[Setup],
+    ) {
+        let entered: Vec<(Arc<Buffer>, WindowFlags, OpRef)> = events
+            .iter()
+            .map(|event| match event {
+                Setup::Register { memory: Value::Buffer(buffer), flags, op } => {
+                    (Arc::clone(buffer), *flags, *op)
+                }
+                Setup::Register { .. } | Setup::Split { .. } => {
+                    unreachable!("null registrations do not reach a meeting")
+                }
+            })
+            .collect();
+        if self.deduplicated_apart(state, comm, nth, here, &entered) {
+            return;
+        }
+        if self.refused_in_captures(state, comm, here, &entered) {
+            return;
+        }
+        self.judge_flags(state, comm, nth, here, &entered);
+        let failed = self.judge_sizes(state, comm, nth, here, &entered);
+        for ((rank, thread), (buffer, flags, op)) in here.iter().zip(&entered) {
+            if failed {
+                self.fail(state, *rank, *thread, format!("{}.register", self.comm_name(comm)), 1);
+                self.set_up_done(state, *rank, *thread, comm, Value::Null);
+                continue;
+            }
+            let window = Window {
+                nth,
+                buffer: Buffer::clone(buffer),
+                flags: *flags,
+                live: true,
+                dangling: false,
+                op: *op,
+                uses: Vec::new(),
+            };
+            self.view_mut(state, *rank, comm).windows.push(window);
+            self.set_up_done(state, *rank, *thread, comm, Value::Window(comm, nth));
+        }
+    }
+
+    /// Some ranks register memory again, and skip the exchange, while others register something new.
+    fn deduplicated_apart(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) -> bool {
+        if self.config.platform.repeated() != Repeated::Deduplicated {
+            return false;
+        }
+        let again: Vec<bool> = here
+            .iter()
+            .zip(entered)
+            .map(|((rank, _), (buffer, ..))| {
+                self.view(state, *rank, comm).is_some_and(|view| {
+                    view.windows.iter().any(|w| w.live && w.buffer.memory == buffer.memory)
+                })
+            })
+            .collect();
+        let (Some(repeats), Some(new)) = (again.iter().position(|a| *a), again.iter().position(|a| !*a))
+        else {
+            return false;
+        };
+        let ops = [entered[repeats].2, entered[new].2];
+        let past = Self::past(state, here[0].0, here[0].1);
+        self.find(state, Rule::Win2, About::Window(comm, nth), &ops, past, || {
+            format!(
+                "registration #{nth} of {} repeats {} on rank {} ({}), which skips the exchange, \
+                 and is {} on rank {} ({}), which waits for it",
+                self.comm_name(comm),
+                self.buffer_name(&entered[repeats].0),
+                here[repeats].0.0,
+                self.at(&ops[0]),
+                self.buffer_name(&entered[new].0),
+                here[new].0.0,
+                self.at(&ops[1]),
+            )
+        });
+        for (rank, thread) in here {
+            state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+        }
+        true
+    }
+
+    /// Ranks whose captures forbid the registration get an error, and lose what they record.
+    fn refused_in_captures(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) -> bool {
+        let capturing = |(rank, thread): &(Rank, u32)| self.registers_in_capture(state, *rank, *thread);
+        let capturing: Vec<Option<usize>> = here.iter().map(capturing).collect();
+        if capturing.iter().all(Option::is_none) {
+            return false;
+        }
+        if let Some(other) = capturing.iter().position(Option::is_none) {
+            // It waits for a part of the registration that the others have left.
+            Self::undefine(state, entered[other].2);
+        }
+        for ((rank, thread), graph) in here.iter().zip(capturing) {
+            if let Some(graph) = graph {
+                Self::invalidate(state, *rank, *thread, graph);
+            }
+            self.fail(state, *rank, *thread, format!("{}.register", self.comm_name(comm)), 1);
+            self.set_up_done(state, *rank, *thread, comm, Value::Null);
+        }
+        true
+    }
+
+    fn judge_flags(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) {
+        let Some(other) = entered.iter().position(|e| e.1 != entered[0].1) else { return };
+        let ops = [entered[0].2, entered[other].2];
+        let past = Self::past(state, here[0].0, here[0].1);
+        self.find(state, Rule::Win6, About::Window(comm, nth), &ops, past, || {
+            let flags = |f| match f {
+                WindowFlags::Default => "default",
+                WindowFlags::CollSymmetric => "symmetric",
+            };
+            format!(
+                "registration #{nth} of {} is {} on rank {} ({}) and {} on rank {} ({})",
+                self.comm_name(comm),
+                flags(entered[0].1),
+                here[0].0.0,
+                self.at(&ops[0]),
+                flags(entered[other].1),
+                here[other].0.0,
+                self.at(&ops[1]),
+            )
+        });
+        // The first symmetric window sets up internal memory, which then pairs with the others' window.
+        if self.view(state, here[0].0, comm).is_some_and(|view| view.windows.is_empty()) {
+            Self::undefine(state, ops[0]);
+        }
+    }
+
+    /// Returns whether the registration fails on this platform.
+    fn judge_sizes(
+        &self,
+        state: &mut State,
+        comm: CommId,
+        nth: u32,
+        here: &[(Rank, u32)],
+        entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
+    ) -> bool {
+        let size = |buffer: &Buffer| buffer.memory_len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        let Some(other) = entered.iter().position(|e| size(&e.0) != size(&entered[0].0)) else {
+            return false;
+        };
+        let ops = [entered[0].2, entered[other].2];
+        let past = Self::past(state, here[0].0, here[0].1);
+        self.find(state, Rule::Win3, About::Window(comm, nth), &ops, past, || {
+            format!(
+                "registration #{nth} of {} is {} of {} on rank {} ({}) and {} of {} on rank {} ({})",
+                self.comm_name(comm),
+                self.buffer_name(&entered[0].0),
+                bytes(size(&entered[0].0)),
+                here[0].0.0,
+                self.at(&ops[0]),
+                self.buffer_name(&entered[other].0),
+                bytes(size(&entered[other].0)),
+                here[other].0.0,
+                self.at(&ops[1]),
+            )
+        });
+        self.config.platform.unequal_sizes() == UnequalSizes::Error
+    }
+
+    /// The window in which a buffer starts: greatest start, then the last inserted; one look at its end.
+    pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<Found<'a>> {
+        let view = &rank.views[find(&rank.views, &comm)?].1;
+        if buffer.through.is_some() {
+            return None;
+        }
+        let mut best: Option<&Window> = None;
+        for window in &view.windows {
+            let starts = window.live
+                && window.buffer.address == buffer.address
+                && window.buffer.offset_bytes <= buffer.offset_bytes;
+            if starts && best.is_none_or(|b| b.buffer.offset_bytes <= window.buffer.offset_bytes) {
+                best = Some(window);
+            }
+        }
+        let window = best?;
+        let offset_bytes = buffer.offset_bytes - window.buffer.offset_bytes;
+        (offset_bytes < window.buffer.len_bytes).then_some(Found { window, offset_bytes })
+    }
+
+    pub(crate) fn deregister(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        named: &Operand,
+        window: &Operand,
+        op: OpRef,
+    ) {
+        if let Some(comm) = self.usable(state, rank, thread, named, op) {
+            for memory in self.covered(state, rank, named, Some(window)) {
+                self.touch(state, rank, thread, Object::memory(memory), Touch::Read);
+            }
+            match Self::value(state, rank, window) {
+                Value::Null => {}
+                Value::Window(of, nth) if of == comm => {
+                    self.deregister_window(state, rank, thread, (comm, nth), op);
+                }
+                _ => {
+                    let past = Self::past(state, rank, thread);
+                    self.find(state, Rule::Win9, About::Comm(comm), &[op], past, || {
+                        format!(
+                            "rank {} deregisters from {} what is no window of it ({})",
+                            rank.0,
+                            self.comm_name(comm),
+                            self.at(&op)
+                        )
+                    });
+                    // 2.28.9 looks for it in a table of the communicator and then uses it anyway: a crash (measured).
+                    Self::undefine(state, op);
+                }
+            }
+        }
+        self.done(state, rank, thread, &[]);
+    }
+
+    fn deregister_window(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        thread: u32,
+        (comm, nth): (CommId, u32),
+        op: OpRef,
+    ) {
+        let past = Self::past(state, rank, thread);
+        let r = &state.ranks[rank.at()];
+        let clock = &r.threads[thread as usize].clock;
+        let view = &r.views[find(&r.views, &comm).expect("usable")].1;
+        let window = view.windows.iter().find(|w| w.nth == nth && w.live);
+        let Some(window) = window else {
+            self.find(state, Rule::Win9, About::Window(comm, nth), &[op], past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} twice ({})",
+                    rank.0,
+                    self.comm_name(comm),
+                    self.at(&op)
+                )
+            });
+            self.fail(state, rank, thread, format!("{}.deregister", self.comm_name(comm)), 3);
+            return;
+        };
+        let done = window.uses.iter().all(|(actor, epoch)| clock.after(*actor, *epoch));
+        let queued = r.streams.iter().flat_map(|(_, s)| &s.queue).find_map(|queued| match &queued.work {
+            Work::Collective(launch) if launch.comm == comm => {
+                let uses = [launch.send_window, launch.recv_window];
+                uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
+            }
+            Work::Transfers(launch) if launch.comm == comm => {
+                launch.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
+            }
+            Work::Kernel(_)
+            | Work::Collective(_)
+            | Work::Transfers(_)
+            | Work::Record(..)
+            | Work::Wait(..)
+            | Work::Copy { .. }
+            | Work::Expect(_)
+            | Work::Flag(..)
+            | Work::Fresh(_) => None,
+        });
+        if !done || queued.is_some() {
+            let ops = [op, queued.unwrap_or(window.op)];
+            self.find(state, Rule::Win9, About::Window(comm, nth), &ops, past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} ({}) while a launch may still use it",
+                    rank.0,
+                    self.comm_name(comm),
+                    self.at(&op)
+                )
+            });
+            Self::undefine(state, op);
+        }
+        self.forget_window(state, rank, (comm, nth), op, past);
+    }
+
+    /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant
+    /// (`dev_runtime.cc:829-834`).
+    fn forget_window(&self, state: &mut State, rank: Rank, (comm, nth): (CommId, u32), op: OpRef, past: u64) {
+        let view = self.view_mut(state, rank, comm);
+        let at = view.windows.iter().position(|w| w.nth == nth && w.live).expect("it is live");
+        let gone = view.windows[at].clone();
+        let later = view.windows[at + 1..].iter().find(|w| w.live && w.starts_with(&gone));
+        let later = later.map(|w| (w.nth, w.op));
+        if later.is_none() {
+            for window in view.windows.iter_mut().filter(|w| w.starts_with(&gone)) {
+                window.dangling = false;
+            }
+        }
+        view.windows[at].live = false;
+        view.windows[at].dangling = later.is_some();
+        if let Some((later, later_op)) = later {
+            self.find(state, Rule::Win9, About::Window(comm, nth), &[op, later_op], past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} ({}) before window #{later}, which starts at the \
+                     same address ({}): the lookup table loses the wrong one",
+                    rank.0,
+                    self.comm_name(comm),
+                    self.at(&op),
+                    self.at(&later_op),
+                )
+            });
+        }
+    }
+
+    /// The memory that the windows of a communicator cover, or that one of them does. Whoever takes a window away
+    /// touches it, because a release asks whether one is there.
+    pub(crate) fn covered(
+        &self,
+        state: &State,
+        rank: Rank,
+        comm: &Operand,
+        window: Option<&Operand>,
+    ) -> Vec<MemoryId> {
+        let Value::Comm(comm) = Self::value(state, rank, comm) else { return Vec::new() };
+        let Some(view) = self.view(state, rank, comm) else { return Vec::new() };
+        let only = window.map(|window| Self::value(state, rank, window));
+        let meant = |w: &&Window| w.live && only.as_ref().is_none_or(|of| *of == Value::Window(comm, w.nth));
+        let windows = view.windows.iter().filter(meant).map(|w| w.buffer.memory);
+        let leftover = view.leftover.iter().filter_map(|leftover| match &leftover.memory {
+            Value::Buffer(buffer) if only.is_none() => Some(buffer.memory),
+            _ => None,
+        });
+        windows.chain(leftover).collect()
+    }
+
+    /// Windows of any communicator of a rank that cover memory about to go.
+    pub(crate) fn covering(state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, u32, OpRef)> {
+        state.ranks[rank.at()].views.iter().find_map(|(comm, view)| {
+            let window = view.windows.iter().find(|w| w.live && w.buffer.memory == memory)?;
+            (!view.destroyed).then_some((*comm, window.nth, window.op))
+        })
+    }
+
+    /// A registration of memory that was called and has not returned: in an open group, in a meeting, or left
+    /// over from a group that was discarded.
+    pub(crate) fn under_way(&self, state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, OpRef)> {
+        let names = |value: &Value| matches!(value, Value::Buffer(buffer) if buffer.memory == memory);
+        let r = &state.ranks[rank.at()];
+        for (at, t) in r.threads.iter().enumerate() {
+            let grouped = t.group.calls.iter().find_map(|call| match call {
+                GroupCall::Register { comm, memory, op, .. } if names(memory) => Some((*comm, *op)),
+                GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
+            });
+            if grouped.is_some() {
+                return grouped;
+            }
+            // A call that never returns is under way for ever.
+            if matches!(t.status, Status::Waiting(Meeting::Setup(..)) | Status::Stuck)
+                && let Next::Op(Op { verb: Verb::Register { comm, memory, .. }, .. }) = t.next_in(&t.stretch)
+                && let Value::Comm(comm) = Self::value(state, rank, comm)
+                && names(&Self::value(state, rank, memory))
+            {
+                let thread = u32::try_from(at).expect("few threads a rank");
+                return Some((comm, self.op_ref(state, rank, thread)));
+            }
+        }
+        r.views.iter().find_map(|(comm, view)| {
+            let leftover = view.leftover.iter().find(|leftover| names(&leftover.memory))?;
+            (!view.destroyed).then_some((*comm, leftover.op))
+        })
+    }
+
+    /// The name of a buffer in reports.
+    pub(crate) fn buffer_name(&self, buffer: &Buffer) -> String {
+        match buffer.block {
+            Some(_) => self.name(buffer.name).to_string(),
+            None => self.memory_name(buffer.memory),
+        }
+    }
+
+    /// The contents of memory in words.
+    pub(crate) fn show(&self, content: &crate::term::Content) -> String {
+        let terms = locked(&self.terms);
+        let name = |token| self.name(token);
+        match content {
+            crate::term::Content::Whole(term) => terms.show(*term, &name),
+            crate::term::Content::Shares(shares) => {
+                let mut out = String::new();
+                for (share, term) in shares.iter().enumerate() {
+                    let separator = if share == 0 { "" } else { " " };
+                    out.push_str(&format!("{separator}share {share}: {}", terms.show(*term, &name)));
+                }
+                out
+            }
+        }
+    }
+}
+
+/// A size in words.
+#[must_use]
+pub fn bytes(len: u64) -> String {
+    match len {
+        _ if len >= 1 << 30 && len.is_multiple_of(1 << 30) => format!("{} GiB", len >> 30),
+        _ if len >= 1 << 20 && len.is_multiple_of(1 << 20) => format!("{} MiB", len >> 20),
+        _ if len >= 1 << 10 && len.is_multiple_of(1 << 10) => format!("{} KiB", len >> 10),
+        _ => format!("{len} B"),
+    }
+}

@@ -1,0 +1,7 @@
+//! In which order operations run: what commutes, what waits, and what is a choice.
+//! Not here: what operations mean ([`crate::noun`]).
+
+pub(crate) mod advance;
+pub(crate) mod dependence;
+pub(crate) mod poll;
+pub(crate) mod symmetry;

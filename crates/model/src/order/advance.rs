@@ -1,0 +1,598 @@
+//! Order: what runs at once, what is a choice, and the single steps of the unreduced semantics.
+//!
+//! [`Machine::advance`] is driven by a worklist and linear in the number of operations. Operations on
+//! contended objects never run inside it, even when nothing else is enabled.
+//! Not here: what the operations do.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use rustc_hash::FxHashMap;
+
+use crate::host::value::CommId;
+use crate::machine::{Choice, Config, Machine, Mode};
+use crate::noun::flag::touch_of;
+use crate::noun::thread::Next;
+use crate::order::dependence::{Object, ObjectKind, Touch, clashes};
+use crate::order::poll::Poll;
+use crate::program::{Op, Verb};
+use crate::rank::{Rank, Thread};
+use crate::state::{Link, Meeting, Path, State, Status, Work};
+
+/// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
+/// number decides only how much waits on streams at once.
+const TURN: u32 = 16;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Actor {
+    Thread(Rank, u32),
+    Stream(Rank, u32),
+}
+
+/// What is known while advancing; rebuilt from the state each time.
+struct Worklist {
+    threads: VecDeque<Actor>,
+    /// Go first: what was launched is over before more is.
+    streams: VecDeque<Actor>,
+    /// By the actor's place in clocks.
+    queued: Vec<bool>,
+    actors_per_rank: u32,
+    arrived: FxHashMap<Meeting, usize>,
+    /// Members at whose stream heads the next collective of a communicator stands.
+    ready: FxHashMap<CommId, Ready>,
+    /// Threads that wait for a store key or a flag, and streams that wait for a flag.
+    watching: Vec<Actor>,
+}
+
+#[derive(Default)]
+struct Ready {
+    members: usize,
+    by_rank: Vec<bool>,
+}
+
+impl Worklist {
+    fn new(config: &Config) -> Self {
+        Self {
+            threads: VecDeque::new(),
+            streams: VecDeque::new(),
+            queued: vec![false; (config.ranks * config.actors_per_rank) as usize],
+            actors_per_rank: config.actors_per_rank,
+            arrived: FxHashMap::default(),
+            ready: FxHashMap::default(),
+            watching: Vec::new(),
+        }
+    }
+
+    fn queued(&mut self, actor: Actor) -> &mut bool {
+        // Threads are counted from the front of a rank's actors, streams from the back, as in clocks.
+        let at = match actor {
+            Actor::Thread(rank, thread) => rank.0 * self.actors_per_rank + thread,
+            Actor::Stream(rank, stream) => (rank.0 + 1) * self.actors_per_rank - 1 - stream,
+        };
+        &mut self.queued[at as usize]
+    }
+
+    fn push(&mut self, actor: Actor) {
+        if !std::mem::replace(self.queued(actor), true) {
+            match actor {
+                Actor::Thread(..) => self.threads.push_back(actor),
+                Actor::Stream(..) => self.streams.push_back(actor),
+            }
+        }
+    }
+
+    fn pop(&mut self) -> Option<Actor> {
+        let actor = self.streams.pop_front().or_else(|| self.threads.pop_front())?;
+        *self.queued(actor) = false;
+        Some(actor)
+    }
+
+    fn push_streams(&mut self, state: &State, rank: Rank) {
+        let r = &state.ranks[rank.at()];
+        for stream in 0..r.streams.len() {
+            if !r.streams[stream].1.queue.is_empty() {
+                self.push(Actor::Stream(rank, index(stream)));
+            }
+        }
+    }
+
+    fn wake_watchers(&mut self) {
+        for watcher in std::mem::take(&mut self.watching) {
+            self.push(watcher);
+        }
+    }
+
+    fn push_rank(&mut self, state: &State, rank: Rank) {
+        self.push_streams(state, rank);
+        let r = &state.ranks[rank.at()];
+        for thread in 0..r.threads.len() {
+            if r.threads[thread].status == Status::Ready {
+                self.push(Actor::Thread(rank, index(thread)));
+            }
+        }
+    }
+}
+
+fn index(at: usize) -> u32 {
+    u32::try_from(at).expect("few actors a rank")
+}
+
+impl Machine {
+    /// Runs everything that commutes until only choices are left.
+    pub fn advance(&self, state: &mut State) {
+        self.advance_woken(state, |_| true);
+    }
+
+    /// The same for a state that a choice made of `quiet`, in which only choices were left: threads of ranks
+    /// that the choice left alone need not be looked at again.
+    pub fn advance_from(&self, quiet: &State, state: &mut State) {
+        // A rank also depends on what all share: keys, flags, the order of communicators, faults so far.
+        let all = state.faults_used != quiet.faults_used || !Arc::ptr_eq(&state.shared, &quiet.shared);
+        let changed: Vec<bool> =
+            state.ranks.iter().zip(&quiet.ranks).map(|(now, then)| all || !Arc::ptr_eq(now, then)).collect();
+        self.advance_woken(state, |rank| changed[rank.at()]);
+    }
+
+    fn advance_woken(&self, state: &mut State, woken: impl Fn(Rank) -> bool) {
+        let before = state.steps;
+        let mut work = Worklist::new(&self.config);
+        for rank in (0..self.config.ranks).map(Rank) {
+            let woken = woken(rank);
+            if woken {
+                work.push_rank(state, rank);
+            } else {
+                // Members of a collective are counted as they are looked at.
+                work.push_streams(state, rank);
+            }
+            for (at, t) in state.ranks[rank.at()].threads.iter().enumerate() {
+                if !woken && t.status == Status::Ready && self.watches(state, rank, index(at)) {
+                    work.watching.push(Actor::Thread(rank, index(at)));
+                }
+                if let Status::Waiting(meeting) = &t.status
+                    && Self::waiting_at(state, rank, meeting) == Some(index(at))
+                {
+                    *work.arrived.entry(meeting.clone()).or_default() += 1;
+                }
+            }
+        }
+        let meetings: Vec<Meeting> = work.arrived.keys().cloned().collect();
+        let mut complete: Vec<Meeting> =
+            meetings.into_iter().filter(|m| work.arrived[m] == self.invited(m).len()).collect();
+        complete.sort();
+        for meeting in complete {
+            self.hold(state, &mut work, &meeting);
+        }
+        while let Some(actor) = work.pop() {
+            if self.interrupted() {
+                break;
+            }
+            if state.steps - before > self.config.steps_at_most {
+                self.interrupt(|pending| pending.steps = Some(self.config.steps_at_most));
+                break;
+            }
+            match actor {
+                Actor::Thread(rank, thread) => self.advance_thread(state, &mut work, rank, thread),
+                Actor::Stream(rank, stream) => self.advance_stream(state, &mut work, rank, stream),
+            }
+        }
+        self.steps.fetch_add(state.steps - before, Ordering::Relaxed);
+    }
+
+    fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
+        let mut progressed = false;
+        let mut meeting = None;
+        for _ in 0..TURN {
+            if self.interrupted() || self.contended(state, rank, thread) {
+                break;
+            }
+            let plan = match self.poll(state, rank, thread) {
+                Poll::Run(plan) => plan,
+                Poll::Pick(..) => break,
+                Poll::Wait => {
+                    if self.watches(state, rank, thread) {
+                        work.watching.push(Actor::Thread(rank, thread));
+                    }
+                    break;
+                }
+            };
+            let shared = self.mutates_shared(state, rank, thread);
+            self.run_thread(state, rank, thread, plan);
+            progressed = true;
+            if shared {
+                work.wake_watchers();
+            }
+            if let Status::Waiting(m) = &state.ranks[rank.at()].threads[thread as usize].status {
+                meeting = Some(m.clone());
+                break;
+            }
+        }
+        if progressed {
+            work.push_rank(state, rank);
+        }
+        if let Some(meeting) = meeting {
+            self.count_arrival(state, work, rank, &meeting);
+        }
+    }
+
+    fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, meeting: &Meeting) {
+        // Two threads of a rank may wait for one connection; the rank counts once.
+        let threads = &state.ranks[rank.at()].threads;
+        if threads.iter().filter(|t| matches!(&t.status, Status::Waiting(m) if m == meeting)).count() > 1 {
+            return;
+        }
+        let arrived = work.arrived.entry(meeting.clone()).or_default();
+        *arrived += 1;
+        if *arrived == self.invited(meeting).len() {
+            self.hold(state, work, meeting);
+        }
+    }
+
+    fn hold(&self, state: &mut State, work: &mut Worklist, meeting: &Meeting) {
+        work.arrived.remove(meeting);
+        if self.meeting_contended(state, meeting) {
+            return;
+        }
+        let invited = self.invited(meeting);
+        let here: Vec<Option<u32>> =
+            invited.iter().map(|rank| Self::waiting_at(state, *rank, meeting)).collect();
+        self.meet(state, meeting);
+        for (rank, thread) in invited.iter().zip(here) {
+            work.push_rank(state, *rank);
+            // A registration whose place a leftover took goes on to the next meeting.
+            let thread = thread.expect("a meeting is complete");
+            if let Status::Waiting(next) = &state.ranks[rank.at()].threads[thread as usize].status {
+                let next = next.clone();
+                self.count_arrival(state, work, *rank, &next);
+            }
+        }
+    }
+
+    /// An operation that waits for other ranks runs in two parts, and both touch the same objects: what is
+    /// unordered with the call may come before it, after its return, or in between. So on a contended object
+    /// the return is a turn as the call is one.
+    fn meeting_contended(&self, state: &State, meeting: &Meeting) -> bool {
+        !self.config.contended.is_empty()
+            && self.invited(meeting).iter().any(|rank| {
+                Self::waiting_at(state, *rank, meeting)
+                    .is_some_and(|thread| self.contended(state, *rank, thread))
+            })
+    }
+
+    /// Meetings to which everybody has come. Set-up events of one communicator take place in order, whichever
+    /// thread waits in them.
+    fn complete_meetings(&self, state: &State) -> Vec<Meeting> {
+        let mut waited: Vec<&Meeting> = Vec::new();
+        for t in state.ranks.iter().flat_map(|r| &r.threads) {
+            if let Status::Waiting(meeting) = &t.status
+                && !waited.contains(&meeting)
+            {
+                waited.push(meeting);
+            }
+        }
+        let earlier = |other: &Meeting, meeting: &Meeting| match (other, meeting) {
+            (Meeting::Setup(a, m), Meeting::Setup(b, n)) => a == b && m < n,
+            _ => false,
+        };
+        let first = waited.iter().filter(|meeting| !waited.iter().any(|other| earlier(other, meeting)));
+        first
+            .filter(|meeting| self.everybody_at(state, meeting))
+            .map(|meeting| Meeting::clone(meeting))
+            .collect()
+    }
+
+    /// The meeting that a thread is in.
+    #[must_use]
+    pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Meeting> {
+        match &state.ranks[rank.at()].threads[thread.at()].status {
+            Status::Waiting(meeting) => Some(meeting.clone()),
+            Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) => None,
+        }
+    }
+
+    fn everybody_at(&self, state: &State, meeting: &Meeting) -> bool {
+        self.invited(meeting).iter().all(|rank| Self::waiting_at(state, *rank, meeting).is_some())
+    }
+
+    fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
+        let at = stream as usize;
+        let mut progressed = false;
+        while !state.ranks[rank.at()].streams[at].1.hung
+            && !self.head_is_turn(state, rank, at)
+            && self.head_ready(state, rank, at)
+        {
+            let flag = Self::flag_at_head(state, rank, at);
+            self.run_head(state, rank, at);
+            progressed = true;
+            if flag.is_some_and(|(_, act)| act.writes().is_some()) {
+                work.wake_watchers();
+            }
+        }
+        if Self::flag_at_head(state, rank, at).is_some() {
+            work.watching.push(Actor::Stream(rank, stream));
+        }
+        if progressed {
+            work.push_rank(state, rank);
+        }
+        self.advance_transfers(state, work, rank, at);
+        let s = &state.ranks[rank.at()].streams[at].1;
+        let Some(Work::Collective(launch)) = s.queue.front().map(|op| &op.work) else { return };
+        let comm = launch.comm;
+        if s.hung || self.ready_stream(state, rank, comm) != Some(at) {
+            return;
+        }
+        let size = self.view(state, rank, comm).map_or(0, |view| view.size);
+        let ready = work.ready.entry(comm).or_default();
+        ready.by_rank.resize(self.config.ranks as usize, false);
+        if !std::mem::replace(&mut ready.by_rank[rank.at()], true) {
+            ready.members += 1;
+        }
+        if ready.members == size {
+            *ready = Ready::default();
+            let members = self.members(comm);
+            self.run_collective(state, comm);
+            for member in members.iter() {
+                work.push_rank(state, *member);
+            }
+        }
+    }
+
+    /// Transfers what the launch at the head of a stream can.
+    fn advance_transfers(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: usize) {
+        for link in self.open_links(state, rank, stream) {
+            while self.transferable(state, link) {
+                self.run_transfer(state, link);
+                work.push_rank(state, link.from);
+                work.push_rank(state, link.to);
+            }
+        }
+    }
+
+    fn watches(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        matches!(t.next_in(&t.stretch),
+            Next::Op(op) if matches!(op.verb, Verb::StoreGet { .. } | Verb::Flag { stream: None, .. }))
+    }
+
+    fn mutates_shared(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let Next::Op(op) = t.next_in(&t.stretch) else { return false };
+        if let Verb::Flag { act, stream: None, .. } = op.verb {
+            return act.writes().is_some();
+        }
+        matches!(op.verb, Verb::StoreSet { .. } | Verb::StoreDelete { .. })
+    }
+
+    /// The choices at quiescence: luck's picks of one thread, alone; if there are none, every enabled
+    /// operation on a contended object.
+    ///
+    /// The thread that has come furthest picks first, so that one rank after the other is played through and
+    /// interchangeable ranks meet in few states.
+    #[must_use]
+    pub fn choices(&self, state: &State) -> Vec<Choice> {
+        let mut threads = self.threads(state);
+        threads.sort_by_key(|(rank, thread)| {
+            std::cmp::Reverse(state.ranks[rank.at()].threads[*thread as usize].index)
+        });
+        let mut turns = Vec::new();
+        for (rank, thread) in threads {
+            let contended = self.contended(state, rank, thread);
+            match self.poll(state, rank, thread) {
+                Poll::Pick(..) if !contended => return self.picks(state, rank, thread).collect(),
+                Poll::Pick(..) => turns.extend(self.picks(state, rank, thread)),
+                Poll::Run(_) if contended => turns.push(Choice::Thread(rank, Thread(thread))),
+                Poll::Run(_) | Poll::Wait => {}
+            }
+        }
+        if self.config.contended.is_empty() {
+            return turns;
+        }
+        for rank in (0..self.config.ranks).map(Rank) {
+            for at in 0..state.ranks[rank.at()].streams.len() {
+                if self.turn_of_stream(state, rank, at) {
+                    turns.push(Choice::Stream(rank, index(at)));
+                }
+            }
+        }
+        // Complete meetings are left only if they are contended. A turn of a thread that waits is its return.
+        for meeting in self.complete_meetings(state) {
+            let first = self.invited(&meeting)[0];
+            let thread = Self::waiting_at(state, first, &meeting).expect("a complete meeting");
+            turns.push(Choice::Thread(first, Thread(thread)));
+        }
+        turns
+    }
+
+    /// Whether the thread's next operation is on a contended object, so that its place in the order is a choice.
+    #[must_use]
+    pub fn is_turn(&self, state: &State, rank: Rank, thread: Thread) -> bool {
+        self.contended(state, rank, thread.0)
+    }
+
+    /// Whether the head of a stream can run, and its place in the order is a choice.
+    fn turn_of_stream(&self, state: &State, rank: Rank, stream: usize) -> bool {
+        !state.ranks[rank.at()].streams[stream].1.hung
+            && self.head_is_turn(state, rank, stream)
+            && self.head_ready(state, rank, stream)
+    }
+
+    fn picks(&self, state: &State, rank: Rank, thread: u32) -> impl Iterator<Item = Choice> + use<> {
+        let picks = self.expand(state, rank, thread);
+        picks.into_iter().map(move |picks| Choice::Pick(rank, Thread(thread), picks))
+    }
+
+    fn threads(&self, state: &State) -> Vec<(Rank, u32)> {
+        (0..self.config.ranks)
+            .map(Rank)
+            .flat_map(|rank| (0..index(state.ranks[rank.at()].threads.len())).map(move |t| (rank, t)))
+            .collect()
+    }
+
+    /// Every enabled step of the unreduced semantics.
+    #[must_use]
+    pub fn steps(&self, state: &State) -> Vec<Choice> {
+        assert_eq!(self.config.mode, Mode::Naive, "single steps belong to the naive semantics");
+        let mut steps = Vec::new();
+        for (rank, thread) in self.threads(state) {
+            match self.poll(state, rank, thread) {
+                Poll::Wait => {}
+                Poll::Run(_) => steps.push(Choice::Thread(rank, Thread(thread))),
+                Poll::Pick(..) => steps.extend(self.picks(state, rank, thread)),
+            }
+        }
+        steps.extend(self.complete_meetings(state).into_iter().map(Choice::Meet));
+        steps.extend(self.transferable_links(state).into_iter().map(Choice::Transfer));
+        for rank in (0..self.config.ranks).map(Rank) {
+            for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
+                if stream.hung {
+                    continue;
+                }
+                let enabled = match stream.queue.front().map(|op| &op.work) {
+                    Some(Work::Collective(launch)) => {
+                        let members = self.members(launch.comm);
+                        members.first() == Some(&rank)
+                            && self.ready_stream(state, rank, launch.comm) == Some(at)
+                            && members.iter().all(|m| self.ready_stream(state, *m, launch.comm).is_some())
+                    }
+                    _ => self.head_ready(state, rank, at),
+                };
+                if enabled {
+                    steps.push(Choice::Stream(rank, index(at)));
+                }
+            }
+        }
+        steps
+    }
+
+    fn transferable_links(&self, state: &State) -> BTreeSet<Link> {
+        let ranks = (0..self.config.ranks).map(Rank);
+        let streams = ranks
+            .flat_map(|rank| (0..state.ranks[rank.at()].streams.len()).map(move |stream| (rank, stream)));
+        let links = streams.flat_map(|(rank, stream)| self.open_links(state, rank, stream));
+        links.filter(|link| self.transferable(state, *link)).collect()
+    }
+
+    /// Whether a choice is possible here, for traces that may no longer fit.
+    #[must_use]
+    pub fn possible(&self, state: &State, choice: &Choice) -> bool {
+        match choice {
+            Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
+                Some(meeting) => self.everybody_at(state, &meeting),
+                None => matches!(self.poll(state, *rank, thread.0), Poll::Run(_)),
+            },
+            Choice::Pick(rank, thread, picks) => {
+                matches!(self.poll(state, *rank, thread.0), Poll::Pick(..))
+                    && self.expand(state, *rank, thread.0).contains(picks)
+            }
+            Choice::Stream(rank, stream) => {
+                let at = *stream as usize;
+                at < state.ranks[rank.at()].streams.len() && self.turn_of_stream(state, *rank, at)
+            }
+            Choice::Transfer(_) | Choice::Meet(_) => false,
+        }
+    }
+
+    /// Runs the next operation of a thread if nothing is open and it need not wait.
+    fn run_polled(&self, state: &mut State, rank: Rank, thread: u32) {
+        if let Poll::Run(plan) = self.poll(state, rank, thread) {
+            self.run_thread(state, rank, thread, plan);
+        }
+    }
+
+    /// Takes a choice. In the reduced semantics [`Machine::advance`] follows.
+    pub fn take(&self, state: &mut State, choice: &Choice) {
+        match choice {
+            Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
+                Some(meeting) => self.meet(state, &meeting),
+                None => self.run_polled(state, *rank, thread.0),
+            },
+            Choice::Pick(rank, thread, picks) => {
+                state.rank_mut(*rank).threads[thread.at()].picks.clone_from(picks);
+                self.run_polled(state, *rank, thread.0);
+            }
+            Choice::Meet(meeting) => self.meet(state, meeting),
+            Choice::Transfer(link) => self.run_transfer(state, *link),
+            Choice::Stream(rank, stream) => {
+                let at = *stream as usize;
+                match &state.ranks[rank.at()].streams[at].1.queue.front().expect("enabled").work {
+                    Work::Collective(launch) => {
+                        let comm = launch.comm;
+                        self.run_collective(state, comm);
+                    }
+                    Work::Transfers(_) => unreachable!("a transfer is a step of its link"),
+                    Work::Kernel(_)
+                    | Work::Copy { .. }
+                    | Work::Expect(_)
+                    | Work::Flag(..)
+                    | Work::Record(..)
+                    | Work::Wait(..)
+                    | Work::Fresh(_) => self.run_head(state, *rank, at),
+                }
+            }
+        }
+    }
+
+    /// Remembers a choice on the way to a state, in the ranks' original numbers.
+    pub fn remember(&self, state: &mut State, choice: &Choice) {
+        let original = |rank: &Rank| state.original[rank.at()];
+        let choice = match choice {
+            Choice::Thread(rank, thread) => Choice::Thread(original(rank), *thread),
+            Choice::Pick(rank, thread, picks) => Choice::Pick(original(rank), *thread, picks.clone()),
+            Choice::Stream(rank, stream) => Choice::Stream(original(rank), *stream),
+            Choice::Meet(meeting) => Choice::Meet(meeting.clone()),
+            Choice::Transfer(link) => Choice::Transfer(*link),
+        };
+        state.path = Some(Arc::new(Path { choice, before: state.path.take() }));
+    }
+
+    /// Operations still blocked at the end take part in the search for contention.
+    pub fn contend_blocked(&self, state: &State) {
+        for (rank, thread) in self.threads(state) {
+            let t = &state.ranks[rank.at()].threads[thread as usize];
+            if t.status != Status::Ready || !matches!(self.poll(state, rank, thread), Poll::Wait) {
+                continue;
+            }
+            let mut blocked_touch = Touch::Read;
+            if let Next::Op(Op { verb: Verb::Flag { act, .. }, .. }) = t.next_in(&t.stretch) {
+                blocked_touch = touch_of(*act);
+            }
+            self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
+                let (touches, touch) = match object.kind {
+                    ObjectKind::Stream if object == Object::DEVICE => {
+                        (&state.ranks[rank.at()].touches, Touch::Mutate)
+                    }
+                    ObjectKind::StoreKey => (&state.shared.touches, Touch::Read),
+                    ObjectKind::Flag => (&state.shared.touches, blocked_touch),
+                    ObjectKind::Stream
+                    | ObjectKind::Event
+                    | ObjectKind::Map
+                    | ObjectKind::List
+                    | ObjectKind::Capture => (&state.ranks[rank.at()].touches, Touch::Read),
+                    ObjectKind::Comm
+                    | ObjectKind::Mutex
+                    | ObjectKind::Pool
+                    | ObjectKind::Addresses
+                    | ObjectKind::Memory
+                    | ObjectKind::Hosts
+                    | ObjectKind::Init
+                    | ObjectKind::Graph => (&state.ranks[rank.at()].touches, Touch::Mutate),
+                };
+                if touches.get(&object).is_some_and(|rows| clashes(rows, touch, &t.clock)) {
+                    self.contend(object);
+                }
+            });
+        }
+        for rank in (0..self.config.ranks).map(Rank) {
+            for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
+                let Some((flag, act)) = Self::flag_at_head(state, rank, at) else { continue };
+                let object = Object::named(ObjectKind::Flag, flag);
+                let mut clock = stream.clock.clone();
+                clock.join(&stream.queue.front().expect("it has a head").issue);
+                let rows = state.shared.touches.get(&object);
+                if rows.is_some_and(|rows| clashes(rows, touch_of(act), &clock)) {
+                    self.contend(object);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Contention is found, not guessed: an object is contended if two operations on it, one a mutation, are
+//! unordered by happens-before.
+//!
+//! Uncontended operations commute with everything unordered with them and run at once; operations on a
+//! contended object are choices. The set of contended objects only grows, and the exploration restarts when
+//! it does. Not here: what the operations do.
+
+use std::collections::BTreeMap;
+
+use crate::clock::{Actor, Clock};
+use crate::rank::Token;
+
+use crate::host::value::{CommId, MemoryId, Owner};
+
+/// The kinds of object on which operations may fail to commute: one entry of the commutation table each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "the names are the nouns")]
+pub enum ObjectKind {
+    StoreKey,
+    Flag,
+    Stream,
+    Comm,
+    Event,
+    Mutex,
+    Pool,
+    Map,
+    List,
+    Addresses,
+    Memory,
+    Hosts,
+    Init,
+    Graph,
+    Capture,
+}
+
+impl ObjectKind {
+    /// Every kind.
+    pub const ALL: [Self; 15] = [
+        Self::StoreKey,
+        Self::Flag,
+        Self::Stream,
+        Self::Comm,
+        Self::Event,
+        Self::Mutex,
+        Self::Pool,
+        Self::Map,
+        Self::List,
+        Self::Addresses,
+        Self::Memory,
+        Self::Hosts,
+        Self::Init,
+        Self::Graph,
+        Self::Capture,
+    ];
+}
+
+/// An object on which operations of two threads may fail to commute. Objects of a rank are contended on
+/// every rank or on none, so that ranks stay interchangeable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Object {
+    /// Its kind.
+    pub kind: ObjectKind,
+    /// Which: a token, or a communicator's number.
+    pub id: u32,
+}
+
+impl Object {
+    pub(crate) fn named(kind: ObjectKind, token: Token) -> Self {
+        Self { kind, id: token.0 }
+    }
+
+    pub(crate) fn comm(comm: CommId) -> Self {
+        Self { kind: ObjectKind::Comm, id: comm.0 }
+    }
+
+    /// All streams of a rank, those to come included: what a device synchronize looks at. Here launches read
+    /// and the synchronize mutates, so that launches on different streams do not conflict.
+    pub(crate) const DEVICE: Self = Self { kind: ObjectKind::Stream, id: u32::MAX };
+
+    /// The memory of an owner: whether it is still there.
+    pub(crate) fn memory(memory: MemoryId) -> Self {
+        let (Owner::Pool(token) | Owner::Program(token)) = memory.owner;
+        Self { kind: ObjectKind::Memory, id: token.0 }
+    }
+
+    /// The host barriers and agreements that a rank enters.
+    pub(crate) const HOSTS: Self = Self { kind: ObjectKind::Hosts, id: 0 };
+
+    /// What captures forbid on a rank: begins and ends mutate it, unsafe calls read it.
+    pub(crate) const CAPTURE: Self = Self { kind: ObjectKind::Capture, id: 0 };
+
+    /// The virtual addresses of a rank.
+    pub(crate) const ADDRESSES: Self = Self { kind: ObjectKind::Addresses, id: 0 };
+}
+
+/// What an operation does to an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    Read,
+    Mutate,
+}
+
+/// The last touches of one actor: epochs from 1, 0 for never.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Last {
+    pub(crate) actor: Actor,
+    pub(crate) read: u32,
+    pub(crate) mutation: u32,
+}
+
+/// For each object the last touches of each actor.
+pub(crate) type Touches = BTreeMap<Object, Vec<Last>>;
+
+/// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
+pub(crate) fn touch(touches: &mut Touches, object: Object, touch: Touch, clock: &Clock) -> bool {
+    let rows = touches.entry(object).or_default();
+    let conflict = clashes(rows, touch, clock);
+    let epoch = clock.epoch();
+    let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
+        Some(row) => row,
+        None => {
+            rows.push(Last { actor: clock.actor(), read: 0, mutation: 0 });
+            rows.last_mut().expect("just pushed")
+        }
+    };
+    match touch {
+        Touch::Read => row.read = epoch,
+        Touch::Mutate => row.mutation = epoch,
+    }
+    conflict
+}
+
+/// Whether a touch would conflict with an earlier one that is not ordered before it.
+pub(crate) fn clashes(rows: &[Last], touch: Touch, clock: &Clock) -> bool {
+    rows.iter().any(|row| {
+        let epoch = match touch {
+            Touch::Mutate => row.read.max(row.mutation),
+            Touch::Read => row.mutation,
+        };
+        row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
+    })
+}

@@ -1,0 +1,527 @@
+//! Whether the next operation of a thread can run, has to wait, or needs luck to pick.
+//!
+//! Polling never changes the state, so it may be asked at any time and in any order.
+//! Not here: what running does.
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
+)]
+
+use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::host::value::Value;
+use crate::machine::{Expectations, Machine, Mode, ObjectKind};
+use crate::noun::pool::Plan;
+use crate::noun::thread::Next;
+use crate::order::dependence::Object;
+use crate::program::{FlagAct, Operand, Question, Verb};
+use crate::rank::{PlaceId, Rank, Thread, Token};
+use crate::state::{State, Status, find};
+
+/// Which calls may fail, and how often in one run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Faults {
+    /// Verbs.
+    pub of: BTreeSet<FaultOf>,
+    /// In one run.
+    pub at_most: u32,
+}
+
+/// What may fail.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FaultOf {
+    /// Allocations run out of memory.
+    Alloc,
+    /// Registrations return an error on one rank before the others are met.
+    Register,
+    /// Communicator init returns an error on one rank.
+    Init,
+    /// A rank dies before it enters an operation that others see.
+    Death,
+}
+
+/// What luck picks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PickOf {
+    /// One of the options of a `choose`.
+    Choose(Token, Arc<[Token]>),
+    /// Whether a call fails.
+    Fault(FaultOf),
+    /// Whether an event is seen complete.
+    Poll(Token),
+    /// Whether the event of a deferred free is seen complete.
+    Deferred(Token),
+    /// Where an address lies among those already compared.
+    AddressOrder,
+    /// Where a key lies in hash order among those already compared.
+    HashOrder,
+    /// Where a communicator's hash lies among those already compared, on every rank.
+    CommOrder,
+    /// Whether a new segment gets a fresh address (0) or which freed one.
+    AddressReuse,
+    /// Whether NCCL can hold no more than was measured (0), or all but what was measured to hang.
+    InFlight,
+    /// Whether transfers of a group that need not progress together do (0) or take turns (1).
+    InTurn,
+    /// What a pool's history left behind: nothing more (0) or a free segment of the n-th size.
+    Havoc(Token),
+}
+
+/// The result of polling.
+#[derive(Debug, Clone)]
+pub(crate) enum Poll {
+    /// It can run, and will do this.
+    Run(Plan),
+    Wait,
+    Pick(PickOf, RangeInclusive<u32>),
+}
+
+impl Poll {
+    /// It can run, and nothing was open.
+    pub(crate) const RUN: Self = Self::Run(Plan::Nothing);
+}
+
+/// The picks made for an operation, consumed in order while it is decided.
+pub(crate) struct Picks<'a> {
+    pub(crate) given: &'a [u32],
+}
+
+impl Picks<'_> {
+    /// The next pick, or the question for it.
+    pub(crate) fn take(
+        &mut self,
+        of: impl FnOnce() -> PickOf,
+        options: RangeInclusive<u32>,
+    ) -> Result<u32, Poll> {
+        // One possibility is no choice, and no pick is spent on it.
+        if options.start() == options.end() {
+            return Ok(*options.start());
+        }
+        let Some((first, rest)) = self.given.split_first() else {
+            return Err(Poll::Pick(of(), options));
+        };
+        self.given = rest;
+        Ok(*first)
+    }
+}
+
+impl Machine {
+    /// Whether the thread's next operation can run.
+    pub(crate) fn poll(&self, state: &State, rank: Rank, thread: u32) -> Poll {
+        self.poll_given(state, rank, thread, &state.ranks[rank.at()].threads[thread as usize].picks)
+    }
+
+    /// Whether the thread's next operation could run if luck picked so.
+    pub(crate) fn poll_given(&self, state: &State, rank: Rank, thread: u32, given: &[u32]) -> Poll {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        if t.status != Status::Ready {
+            return Poll::Wait;
+        }
+        match t.next_in(&t.stretch) {
+            Next::Return | Next::Unknown => Poll::Wait,
+            Next::Op(_) if self.left_out(state, rank, thread) => Poll::RUN,
+            Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
+            Next::Op(op) => self.poll_op(state, rank, thread, &op.verb, given),
+        }
+    }
+
+    /// Whether the thread's next operation is left out of the program.
+    pub(crate) fn left_out(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let listed = !self.config.left_out.is_empty()
+            && self.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
+        let stated = |without: Option<PlaceId>| match t.next_in(&t.stretch) {
+            Next::Op(op) => {
+                matches!(op.verb, Verb::Expect { .. }) && without.is_none_or(|place| place == op.place)
+            }
+            Next::Ask(..) | Next::Return | Next::Unknown => false,
+        };
+        listed
+            || match self.config.expectations {
+                Expectations::Judged => false,
+                Expectations::LeftOutAt(place) => stated(Some(place)),
+                Expectations::LeftOut => stated(None),
+            }
+    }
+
+    /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks
+    /// at once: between two of them nothing may change what they mean.
+    pub(crate) fn expand(&self, state: &State, rank: Rank, thread: u32) -> Vec<Vec<u32>> {
+        let mut open = vec![state.ranks[rank.at()].threads[thread as usize].picks.clone()];
+        let mut complete = Vec::new();
+        while let Some(picks) = open.pop() {
+            match self.poll_given(state, rank, thread, &picks) {
+                Poll::Run(_) | Poll::Wait => complete.push(picks),
+                Poll::Pick(_, options) => {
+                    for option in options.rev() {
+                        let mut longer = picks.clone();
+                        longer.push(option);
+                        open.push(longer);
+                    }
+                }
+            }
+        }
+        complete
+    }
+
+    /// What each pick of a sequence is about.
+    #[must_use]
+    pub fn picks_of(&self, state: &State, rank: Rank, thread: Thread, picks: &[u32]) -> Vec<(PickOf, u32)> {
+        let already = state.ranks[rank.at()].threads[thread.at()].picks.len();
+        (already..picks.len())
+            .filter_map(|at| match self.poll_given(state, rank, thread.0, &picks[..at]) {
+                Poll::Pick(of, _) => Some((of, picks[at])),
+                Poll::Run(_) | Poll::Wait => None,
+            })
+            .collect()
+    }
+
+    fn poll_ask(&self, state: &State, rank: Rank, thread: u32, question: &Question, given: &[u32]) -> Poll {
+        let mut picks = Picks { given };
+        let decided = match question {
+            Question::Choose { name, options } => {
+                let last = u32::try_from(options.len() - 1).expect("few options, and a choose has one");
+                if given.is_empty() {
+                    Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), 0..=last))
+                } else {
+                    Ok(())
+                }
+            }
+            Question::EventQuery { .. } if self.forbidden_query(state, rank, thread).is_some() => Ok(()),
+            Question::EventQuery { event } => self
+                .seen(state, rank, thread, *event, u32::MAX, &mut picks, || PickOf::Poll(*event))
+                .map(|_| ()),
+            Question::MapItems { map, order } => {
+                self.decide_items(state, rank, *map, *order, &mut picks).map(|_| ())
+            }
+            Question::Grew(_)
+            | Question::Failed(_)
+            | Question::Equal(..)
+            | Question::Truth(_)
+            | Question::Number(_)
+            | Question::MapHas { .. }
+            | Question::ListLen { .. }
+            | Question::Trimmed(_)
+            | Question::HasWindow { .. } => Ok(()),
+        };
+        decided.err().unwrap_or(Poll::RUN)
+    }
+
+    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb, given: &[u32]) -> Poll {
+        let r = &state.ranks[rank.at()];
+        let when = |ready: bool| if ready { Poll::RUN } else { Poll::Wait };
+        let mut picks = Picks { given };
+        if self.may_die(state, rank, thread, verb) {
+            match picks.take(|| PickOf::Fault(FaultOf::Death), 0..=1) {
+                Ok(1) => return Poll::RUN,
+                Ok(_) => {}
+                Err(poll) => return poll,
+            }
+        }
+        if self.forbidden(state, rank, thread, verb).is_some() {
+            return Poll::RUN;
+        }
+        match verb {
+            Verb::Join { thread: child } => match Self::value(state, rank, child) {
+                Value::Thread(child) => when(!r.threads[child as usize].running()),
+                _ => Poll::RUN,
+            },
+            Verb::Lock { mutex } => {
+                when(find(&r.mutexes, mutex).is_none_or(|at| r.mutexes[at].1.holder.is_none()))
+            }
+            Verb::PoolLock { pool } => {
+                when(find(&r.pools, pool).is_none_or(|at| r.pools[at].1.holder.is_none()))
+            }
+            Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
+                if self.pool_held(r, *pool, thread) {
+                    return Poll::Wait;
+                }
+                self.decide_pool(state, rank, thread, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
+            }
+            Verb::MemAlloc { .. } => {
+                self.decide_mem_alloc(state, rank, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
+            }
+            Verb::Free { buffer, .. } => when(self.can_free(state, rank, thread, buffer)),
+            Verb::Register { .. } => {
+                self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::RUN)
+            }
+            Verb::CommInit { .. } => match self.decide_fault(state, FaultOf::Init, &mut picks) {
+                Ok(true) => Poll::RUN,
+                Ok(false) => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
+                Err(poll) => poll,
+            },
+            Verb::CommSplit { .. } => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
+            Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::RUN),
+            Verb::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
+            Verb::Synchronize { what } => when(self.drained(state, rank, what)),
+            Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
+                Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
+                _ => Poll::RUN,
+            },
+            Verb::StoreGet { key } => when(Self::key_is_set(state, *key)),
+            Verb::Flag { flag, act, stream: None } => when(Self::flag_allows(state, *flag, *act)),
+            Verb::Step { .. }
+            | Verb::Spawn { .. }
+            | Verb::Exit { .. }
+            | Verb::Reach { .. }
+            | Verb::Steady
+            | Verb::Measure { .. }
+            | Verb::Deregister { .. }
+            | Verb::GroupStart
+            | Verb::Collect(_)
+            | Verb::Overlap { .. }
+            | Verb::Kernel { .. }
+            | Verb::EventRecord { .. }
+            | Verb::StreamWait { .. }
+            | Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. }
+            | Verb::Pool { .. }
+            | Verb::PoolUnlock { .. }
+            | Verb::Release { .. }
+            | Verb::Barrier { .. }
+            | Verb::AllAgree { .. }
+            | Verb::Unlock { .. }
+            | Verb::StoreSet { .. }
+            | Verb::StoreDelete { .. }
+            | Verb::Flag { .. }
+            | Verb::Copy { .. }
+            | Verb::Expect { .. }
+            | Verb::IpcExport { .. }
+            | Verb::IpcOpen { .. }
+            | Verb::IpcClose { .. }
+            | Verb::Exchange { .. }
+            | Verb::MapPut { .. }
+            | Verb::MapPop { .. }
+            | Verb::MapGet { .. }
+            | Verb::MapClear { .. }
+            | Verb::ListPush { .. }
+            | Verb::ListGet { .. }
+            | Verb::ListSet { .. }
+            | Verb::ListPop { .. }
+            | Verb::ListClear { .. } => Poll::RUN,
+        }
+    }
+
+    /// The picks of the thread's next operation, without the one that let the rank live.
+    pub(crate) fn own_picks(&self, state: &State, rank: Rank, thread: u32) -> Vec<u32> {
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let mut picks = t.picks.clone();
+        if let Next::Op(op) = t.next_in(&t.stretch)
+            && self.may_die(state, rank, thread, &op.verb)
+            && !picks.is_empty()
+        {
+            picks.remove(0);
+        }
+        picks
+    }
+
+    /// Whether another fault is allowed in this run.
+    pub(crate) fn faults_left(&self, state: &State, of: FaultOf) -> bool {
+        self.config.faults.of.contains(&of) && state.faults_used < self.config.faults.at_most
+    }
+
+    pub(crate) fn decide_fault(
+        &self,
+        state: &State,
+        of: FaultOf,
+        picks: &mut Picks<'_>,
+    ) -> Result<bool, Poll> {
+        if !self.faults_left(state, of) {
+            return Ok(false);
+        }
+        Ok(picks.take(|| PickOf::Fault(of), 0..=1)? == 1)
+    }
+
+    /// A rank may die before an operation that others can see; in between nobody can tell.
+    pub(crate) fn may_die(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> bool {
+        self.faults_left(state, FaultOf::Death)
+            && state.ranks[rank.at()].threads[thread as usize].group.calls.is_empty()
+            && matches!(
+                verb,
+                Verb::CommInit { .. }
+                    | Verb::CommSplit { .. }
+                    | Verb::Register { .. }
+                    | Verb::Collect(_)
+                    | Verb::Transfer(_)
+                    | Verb::Barrier { .. }
+                    | Verb::AllAgree { .. }
+                    | Verb::StoreSet { .. }
+                    | Verb::StoreDelete { .. }
+                    | Verb::Exchange { .. }
+                    | Verb::Flag { act: FlagAct::Write(_) | FlagAct::Swap { .. }, stream: None, .. }
+            )
+    }
+
+    /// Whether the thread's next operation is on a contended object, so that its turn is a choice.
+    pub(crate) fn contended(&self, state: &State, rank: Rank, thread: u32) -> bool {
+        if self.config.contended.is_empty() || self.config.mode == Mode::Naive {
+            return false;
+        }
+        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let mut contended = false;
+        self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
+            contended |= self.config.contended.contains(&object);
+        });
+        contended
+    }
+
+    /// The objects that an operation touches, as far as threads can contend for them.
+    pub(crate) fn objects(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        next: Next<'_>,
+        each: &mut dyn FnMut(Object),
+    ) {
+        match next {
+            Next::Return | Next::Unknown => {}
+            Next::Ask(question, _) => match question {
+                Question::MapHas { map, .. } | Question::MapItems { map, .. } => {
+                    each(Object::named(ObjectKind::Map, *map));
+                }
+                Question::ListLen { list } => each(Object::named(ObjectKind::List, *list)),
+                Question::HasWindow { comm, .. } => self.comm_object(state, rank, comm, each),
+                Question::EventQuery { event } => {
+                    each(Object::named(ObjectKind::Event, *event));
+                    each(Object::CAPTURE);
+                }
+                Question::Choose { .. }
+                | Question::Grew(_)
+                | Question::Failed(_)
+                | Question::Equal(..)
+                | Question::Truth(_)
+                | Question::Number(_)
+                | Question::Trimmed(_) => {}
+            },
+            Next::Op(op) => {
+                self.objects_of_graphs(state, rank, thread, &op.verb, each);
+                if let Verb::CommInit { .. } | Verb::CommSplit { .. } | Verb::CommDestroy { .. } = op.verb {
+                    each(Object::ADDRESSES);
+                }
+                self.objects_of_op(state, rank, thread, &op.verb, each);
+            }
+        }
+    }
+
+    fn comm_object(&self, state: &State, rank: Rank, comm: &Operand, each: &mut dyn FnMut(Object)) {
+        if let Value::Comm(comm) = Self::value(state, rank, comm) {
+            self.comm_objects(state, rank, comm).for_each(each);
+        }
+    }
+
+    fn memory_object(&self, state: &State, rank: Rank, memory: &Operand, each: &mut dyn FnMut(Object)) {
+        if let Value::Buffer(buffer) = Self::value(state, rank, memory) {
+            each(Object::memory(buffer.memory));
+        }
+    }
+
+    fn objects_of_op(
+        &self,
+        state: &State,
+        rank: Rank,
+        thread: u32,
+        verb: &Verb,
+        each: &mut dyn FnMut(Object),
+    ) {
+        use ObjectKind as Kind;
+        if let Some(stream) = verb.stream() {
+            each(Object::named(Kind::Stream, stream));
+            each(Object::DEVICE);
+        }
+        for buffer in verb.buffers() {
+            self.memory_object(state, rank, buffer, each);
+        }
+        match verb {
+            Verb::CommSplit { comm, .. } => self.comm_object(state, rank, comm, each),
+            Verb::CommDestroy { comm } => {
+                self.comm_object(state, rank, comm, each);
+                self.covered(state, rank, comm, None).into_iter().for_each(|m| each(Object::memory(m)));
+            }
+            Verb::Deregister { comm, window } => {
+                self.comm_object(state, rank, comm, each);
+                self.covered(state, rank, comm, Some(window))
+                    .into_iter()
+                    .for_each(|m| each(Object::memory(m)));
+            }
+            Verb::Register { comm, .. } => self.comm_object(state, rank, comm, each),
+            Verb::Collect(call) => self.comm_object(state, rank, &call.comm, each),
+            Verb::Transfer(call) => self.comm_object(state, rank, &call.comm, each),
+            Verb::GroupEnd => {
+                for (object, _) in self.group_objects(state, rank, thread) {
+                    each(object);
+                }
+            }
+            Verb::EventRecord { event, .. } | Verb::StreamWait { event, .. } => {
+                each(Object::named(Kind::Event, *event));
+            }
+            Verb::Synchronize { what } => match Self::value(state, rank, what) {
+                Value::Stream(stream) => each(Object::named(Kind::Stream, stream)),
+                Value::Event(event) => each(Object::named(Kind::Event, event)),
+                Value::Device => each(Object::DEVICE),
+                _ => {}
+            },
+            Verb::PoolLock { pool } | Verb::PoolUnlock { pool } => each(Object::named(Kind::Pool, *pool)),
+            Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
+                each(Object::named(Kind::Pool, *pool));
+                each(Object::named(Kind::Memory, *pool));
+                each(Object::ADDRESSES);
+            }
+            Verb::Free { buffer, .. } => {
+                if let Value::Buffer(held) = Self::value(state, rank, buffer)
+                    && let crate::machine::Owner::Pool(pool) = held.memory.owner
+                {
+                    each(Object::named(Kind::Pool, pool));
+                }
+                each(Object::ADDRESSES);
+                each(Object::DEVICE);
+            }
+            Verb::CommInit { name, .. } => each(Object::named(Kind::Init, *name)),
+            Verb::Barrier { .. } | Verb::AllAgree { .. } | Verb::Exchange { .. } => each(Object::HOSTS),
+            Verb::MemAlloc { .. } | Verb::Release { .. } => each(Object::ADDRESSES),
+            Verb::Lock { mutex } | Verb::Unlock { mutex } => each(Object::named(Kind::Mutex, *mutex)),
+            Verb::StoreSet { key, .. } | Verb::StoreGet { key } | Verb::StoreDelete { key } => {
+                each(Object::named(Kind::StoreKey, *key));
+            }
+            Verb::Flag { flag, stream: None, .. } => each(Object::named(Kind::Flag, *flag)),
+            Verb::IpcOpen { handle } => {
+                if let Value::Handle(_, whole) = Self::value(state, rank, handle) {
+                    each(Object::memory(whole.memory));
+                }
+            }
+            Verb::MapPut { map, .. }
+            | Verb::MapPop { map, .. }
+            | Verb::MapGet { map, .. }
+            | Verb::MapClear { map } => each(Object::named(Kind::Map, *map)),
+            Verb::ListPush { list, .. }
+            | Verb::ListGet { list, .. }
+            | Verb::ListSet { list, .. }
+            | Verb::ListPop { list }
+            | Verb::ListClear { list } => each(Object::named(Kind::List, *list)),
+            Verb::Step { .. }
+            | Verb::Spawn { .. }
+            | Verb::Join { .. }
+            | Verb::Exit { .. }
+            | Verb::Reach { .. }
+            | Verb::Steady
+            | Verb::Measure { .. }
+            | Verb::GroupStart
+            | Verb::Overlap { .. }
+            | Verb::GraphBegin { .. }
+            | Verb::GraphEnd { .. }
+            | Verb::GraphReplay { .. }
+            | Verb::GraphDestroy { .. }
+            | Verb::Flag { .. }
+            | Verb::Kernel { .. }
+            | Verb::Copy { .. }
+            | Verb::Expect { .. }
+            | Verb::IpcExport { .. }
+            | Verb::IpcClose { .. }
+            | Verb::Pool { .. } => {}
+        }
+    }
+}
