@@ -9,8 +9,9 @@ use rankcheck::explore::{Bounds, explore};
 use rankcheck::naive;
 use rankcheck::verify::{Options, verify};
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, MemoryKind, Operand, Place, PlaceId,
-    Rank, ReduceOp, Resources, Source, SourceError, Stretch, Symmetry, Token, Verb,
+    Answer, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, MemoryKind, MemoryOp, Op,
+    Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Stretch, Symmetry,
+    ThreadOp, Token,
 };
 use rankcheck_tests::script::Script;
 
@@ -49,9 +50,13 @@ fn program(ranks: u32, rounds: u32, steps: u32, synchronize: bool) -> Arc<dyn So
         let comm = s.push(
             r,
             0,
-            Verb::CommInit { name: tp, members: Arc::clone(&members), children: Resources::Own },
+            Op::Comm(CommOp::Init { name: tp, members: Arc::clone(&members), children: Resources::Own }),
         );
-        let x = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        let x = s.push(
+            r,
+            0,
+            Op::Memory(MemoryOp::Alloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
+        );
         let call = Collective {
             kind: CollectiveKind::AllReduce,
             comm,
@@ -65,11 +70,11 @@ fn program(ranks: u32, rounds: u32, steps: u32, synchronize: bool) -> Arc<dyn So
         };
         for _ in 0..rounds {
             for _ in 0..steps {
-                s.push(r, 0, Verb::Step { label });
+                s.push(r, 0, Op::Thread(ThreadOp::Step { label }));
             }
-            s.push(r, 0, Verb::Collect(Arc::new(call.clone())));
+            s.push(r, 0, Op::Collective(Arc::new(call.clone())));
             if synchronize {
-                s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+                s.push(r, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Stream(stream) }));
             }
         }
     }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
-    Collective, CollectiveKind, Config, Declared, Dtype, Entry, Faults, FlagAct, InFlight, MapOrder,
-    MemoryKind, Operand, Question, Rank, ReduceOp, Release, Resources, SizeClasses, Test, TieBreak, Token,
-    Verb, WindowFlags,
+    BarrierOp, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, EventOp, ExchangeOp,
+    Faults, FlagAct, FlagOp, GroupOp, InFlight, IpcOp, ListOp, MapOp, MapOrder, MemoryKind, MemoryOp,
+    MutexOp, Op, Operand, PoolOp, Question, Rank, ReduceOp, Release, Resources, SizeClasses, StoreOp,
+    StreamOp, Test, ThreadOp, TieBreak, Token, WindowFlags, WindowOp,
 };
 
 use crate::script::{Item, Script};
@@ -95,21 +96,29 @@ pub fn interchangeable(ranks: u32, fragments: &[Fragment]) -> (Script, Config) {
     let mut threads = script.ranks[of].clone();
     for item in threads.iter_mut().flatten() {
         match item {
-            Item::Do(Verb::CommSplit { name, .. }) => {
-                *item = Item::Do(Verb::CommInit { name: *name, members: Arc::clone(&all), children: OWN });
+            Item::Do(Op::Comm(CommOp::Split { name, .. })) => {
+                *item = Item::Do(Op::Comm(CommOp::Init {
+                    name: *name,
+                    members: Arc::clone(&all),
+                    children: OWN,
+                }));
             }
             // Memory of another rank is memory of one of them.
-            Item::Do(verb @ (Verb::IpcOpen { .. } | Verb::Exchange { .. } | Verb::Expect { .. })) => {
+            Item::Do(
+                verb @ (Op::Ipc(IpcOp::Open { .. })
+                | Op::Exchange(ExchangeOp { .. })
+                | Op::Memory(MemoryOp::Expect { .. })),
+            ) => {
                 let (slots, label) = (verb.slots(), script.name("left out"));
                 *item = match slots {
-                    0 => Item::Do(Verb::Step { label }),
+                    0 => Item::Do(Op::Thread(ThreadOp::Step { label })),
                     // Something that produces as many slots, and no memory.
                     _ => Item::Nulls(slots),
                 };
             }
-            Item::Do(Verb::Collect(call)) => Arc::make_mut(call).kind = CollectiveKind::AllReduce,
+            Item::Do(Op::Collective(call)) => Arc::make_mut(call).kind = CollectiveKind::AllReduce,
             // A transfer names a rank.
-            Item::Do(Verb::Transfer(_)) => *item = Item::Do(Verb::Step { label: Token(0) }),
+            Item::Do(Op::Transfer(_)) => *item = Item::Do(Op::Thread(ThreadOp::Step { label: Token(0) })),
             Item::Do(_) | Item::If(..) | Item::Nulls(_) => {}
         }
     }
@@ -128,7 +137,7 @@ impl Builder {
     }
 
     fn init(&mut self, rank: u32, name: &str, children: Resources) -> Operand {
-        let verb = Verb::CommInit { name: self.script.name(name), members: self.all(), children };
+        let verb = Op::Comm(CommOp::Init { name: self.script.name(name), members: self.all(), children });
         self.script.push(rank, 0, verb)
     }
 
@@ -144,7 +153,7 @@ impl Builder {
         len_bytes: u64,
         memory: MemoryKind,
     ) -> Operand {
-        let verb = Verb::MemAlloc { name: self.script.name(name), len_bytes, memory };
+        let verb = Op::Memory(MemoryOp::Alloc { name: self.script.name(name), len_bytes, memory });
         self.script.push(rank, thread, verb)
     }
 
@@ -174,7 +183,7 @@ impl Builder {
             if threaded && !self.second[rank as usize] {
                 self.second[rank as usize] = true;
                 self.script.thread(rank);
-                self.script.push(rank, 0, Verb::Spawn { entry: Entry(1) });
+                self.script.push(rank, 0, Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
             }
         }
     }
@@ -200,7 +209,7 @@ impl Builder {
 
     fn register(&mut self, rank: u32, thread: u32, memory: Operand, flags: WindowFlags) {
         let comm = self.comms[rank as usize].clone();
-        let window = self.script.push(rank, thread, Verb::Register { comm, memory, flags });
+        let window = self.script.push(rank, thread, Op::Window(WindowOp::Register { comm, memory, flags }));
         if thread == 0 {
             self.windows[rank as usize].push(window);
         }
@@ -234,14 +243,18 @@ impl Builder {
                 let what = [Operand::Device, Operand::Stream(self.script.name("default"))]
                     [usize::from(s % 2)]
                 .clone();
-                self.script.push(rank, thread, Verb::Synchronize { what });
+                self.script.push(rank, thread, Op::Stream(StreamOp::Synchronize { what }));
             }
             9 => self.kernels(rank, thread, q, s),
             10 => self.events(rank, thread, q),
             11 => {
                 let buffer = if q % 2 == 0 { &self.a } else { &self.b }[rank as usize].clone();
                 for _ in 0..=(s % 2) {
-                    self.script.push(rank, thread, Verb::Free { buffer: buffer.clone(), after: None });
+                    self.script.push(
+                        rank,
+                        thread,
+                        Op::Memory(MemoryOp::Free { buffer: buffer.clone(), after: None }),
+                    );
                 }
             }
             12 => self.pool(rank, thread, q, s),
@@ -252,14 +265,15 @@ impl Builder {
                         if s % 2 == 0 {
                             let (comm, a) = (self.comms[r as usize].clone(), self.a[r as usize].clone());
                             let call = self.reduce(&comm, &a, 1 << 20, "default");
-                            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+                            self.script.push(r, 0, Op::Collective(Arc::new(call)));
                         }
                     }
                 }
                 if let Some(window) = self.windows[rank as usize].first().cloned() {
                     let comm = self.comms[rank as usize].clone();
                     for _ in 0..=(q % 2) {
-                        let verb = Verb::Deregister { comm: comm.clone(), window: window.clone() };
+                        let verb =
+                            Op::Window(WindowOp::Deregister { comm: comm.clone(), window: window.clone() });
                         self.script.push(rank, 0, verb);
                     }
                 }
@@ -268,7 +282,7 @@ impl Builder {
             15 => {
                 for r in 0..self.ranks {
                     if q % 3 != 0 || r != rank {
-                        self.script.push(r, 0, Verb::Barrier { members: self.all() });
+                        self.script.push(r, 0, Op::Barrier(BarrierOp::Enter { members: self.all() }));
                     }
                 }
             }
@@ -277,11 +291,11 @@ impl Builder {
             19 => {
                 let comm = self.comms[rank as usize].clone();
                 if q % 2 == 0 {
-                    self.script.push(rank, 0, Verb::CommDestroy { comm: comm.clone() });
+                    self.script.push(rank, 0, Op::Comm(CommOp::Destroy { comm: comm.clone() }));
                 }
                 let comm = if q % 2 == 0 { comm } else { Operand::Null };
                 let call = self.reduce(&comm, &self.a[rank as usize].clone(), 1 << 20, "default");
-                self.script.push(rank, 0, Verb::Collect(Arc::new(call)));
+                self.script.push(rank, 0, Op::Collective(Arc::new(call)));
             }
             20 => {
                 let name = self.script.name("half");
@@ -290,7 +304,7 @@ impl Builder {
                         self.register(r, 0, self.b[r as usize].clone(), symmetric);
                     } else {
                         let comm = self.comms[r as usize].clone();
-                        self.script.push(r, 0, Verb::CommSplit { comm, name, color: Some(0) });
+                        self.script.push(r, 0, Op::Comm(CommOp::Split { comm, name, color: Some(0) }));
                     }
                 }
             }
@@ -321,7 +335,7 @@ impl Builder {
                         "default",
                     );
                     call.declared = Declared::Symmetric;
-                    self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+                    self.script.push(r, 0, Op::Collective(Arc::new(call)));
                 }
             }
             25 => self.two_comms(rank, q),
@@ -329,7 +343,7 @@ impl Builder {
             27 => {
                 let x = if q % 2 == 0 { slice(&self.a[rank as usize], 0, 4096) } else { Operand::Null };
                 let call = self.reduce(&self.comms[rank as usize].clone(), &x, 1 << 20, "default");
-                self.script.push(rank, 0, Verb::Collect(Arc::new(call)));
+                self.script.push(rank, 0, Op::Collective(Arc::new(call)));
             }
             28 => {
                 self.pool(rank, 0, q, 5);
@@ -342,7 +356,7 @@ impl Builder {
                     let writes: Arc<[Operand]> = [self.a[rank as usize].clone()].into();
                     let name = self.script.name(["left", "right"][t as usize]);
                     let stream = self.script.name("shared");
-                    self.script.push(rank, t, Verb::Kernel { name, reads, writes, stream });
+                    self.script.push(rank, t, Op::Stream(StreamOp::Kernel { name, reads, writes, stream }));
                 }
             }
             31 => {
@@ -371,7 +385,7 @@ impl Builder {
                         let output = &self.b[r as usize];
                         call.recv = if r == 0 || s % 2 == 0 { output.clone() } else { Operand::Null };
                     }
-                    self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+                    self.script.push(r, 0, Op::Collective(Arc::new(call)));
                 }
             }
             37 => {
@@ -379,13 +393,13 @@ impl Builder {
                     self.register(r, 0, self.a[r as usize].clone(), symmetric);
                 }
                 let buffer = self.a[rank as usize].clone();
-                self.script.push(rank, 0, Verb::Free { buffer, after: None });
+                self.script.push(rank, 0, Op::Memory(MemoryOp::Free { buffer, after: None }));
                 let name = self.script.name("again");
-                let verb = Verb::MemAlloc { name, len_bytes: 4 * MIB, memory: MemoryKind::Nccl };
+                let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: 4 * MIB, memory: MemoryKind::Nccl });
                 let buffer = self.script.push(rank, 1, verb);
                 let question = Question::HasWindow { comm: self.comms[rank as usize].clone(), buffer };
                 let code = self.script.name("found");
-                self.script.ask(rank, 1, question, vec![Verb::Exit { code }]);
+                self.script.ask(rank, 1, question, vec![Op::Thread(ThreadOp::Exit { code })]);
             }
             45..=52 | MANY => self.transfers(kind % KINDS, rank, thread, (q, s)),
             38..=42 => self.beside(kind % KINDS, rank, q, s),
@@ -404,18 +418,18 @@ impl Builder {
                         (rank, FlagAct::Write(i64::from(q % 3))),
                         (other, FlagAct::Wait(Test::Equal, 1)),
                     ] {
-                        self.script.push(by, 0, Verb::Flag { flag, act, stream: None });
+                        self.script.push(by, 0, Op::Flag(FlagOp { flag, act, stream: None }));
                     }
                     return;
                 }
-                self.script.push(rank, 0, Verb::StoreSet { key, value: Operand::Int(1) });
+                self.script.push(rank, 0, Op::Store(StoreOp::Set { key, value: Operand::Int(1) }));
                 let verb = match q % 3 {
-                    0 => Verb::StoreSet { key, value: Operand::Int(2) },
-                    1 => Verb::StoreDelete { key },
-                    _ => Verb::Step { label: key },
+                    0 => Op::Store(StoreOp::Set { key, value: Operand::Int(2) }),
+                    1 => Op::Store(StoreOp::Delete { key }),
+                    _ => Op::Thread(ThreadOp::Step { label: key }),
                 };
                 self.script.push(rank, 0, verb);
-                self.script.push(other, 0, Verb::StoreGet { key });
+                self.script.push(other, 0, Op::Store(StoreOp::Get { key }));
             }
             _ => {}
         }
@@ -439,7 +453,7 @@ impl Builder {
                         self.reduce(&second, &b, 1 << 20, stream),
                     ];
                     for (call, thread) in calls.into_iter().zip([0, beside]) {
-                        self.script.push(r, thread, Verb::Collect(Arc::new(call)));
+                        self.script.push(r, thread, Op::Collective(Arc::new(call)));
                     }
                 }
                 // A registration that may fail, and a free.
@@ -448,17 +462,17 @@ impl Builder {
                     let x = if odd { self.memory(r, "odd", 8 * MIB, MemoryKind::Nccl) } else { a.clone() };
                     self.register(r, 0, x, symmetric);
                     if r == rank {
-                        self.script.push(r, 1, Verb::Free { buffer: a, after: None });
+                        self.script.push(r, 1, Op::Memory(MemoryOp::Free { buffer: a, after: None }));
                     }
                 }
                 // A group, and a registration.
                 41 => {
-                    self.script.push(r, beside, Verb::GroupStart);
+                    self.script.push(r, beside, Op::Group(GroupOp::Start));
                     self.register(r, beside, b.clone(), symmetric);
                     let x = if s.is_multiple_of(4) && r == rank { Operand::Null } else { b };
                     let call = self.reduce(&comm, &x, 1 << 20, "default");
-                    self.script.push(r, beside, Verb::Collect(Arc::new(call)));
-                    self.script.push(r, beside, Verb::GroupEnd);
+                    self.script.push(r, beside, Op::Collective(Arc::new(call)));
+                    self.script.push(r, beside, Op::Group(GroupOp::End));
                     self.register(r, 0, a, symmetric);
                 }
                 // A registration or a launch, and the end of its communicator.
@@ -467,10 +481,10 @@ impl Builder {
                         self.register(r, 0, a, symmetric);
                     } else {
                         let call = self.reduce(&comm, &a, 1 << 20, "default");
-                        self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+                        self.script.push(r, 0, Op::Collective(Arc::new(call)));
                     }
                     if r == rank {
-                        self.script.push(r, 1, Verb::CommDestroy { comm });
+                        self.script.push(r, 1, Op::Comm(CommOp::Destroy { comm }));
                     }
                 }
             }
@@ -484,13 +498,20 @@ impl Builder {
             let stream = self.script.name(if q >> thread & 1 == 0 { "default" } else { "side" });
             self.fresh += 1;
             let name = self.script.name(&format!("p{}", self.fresh));
-            let block =
-                self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+            let block = self.script.push(
+                rank,
+                thread,
+                Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 * MIB, stream }),
+            );
             let writes: Arc<[Operand]> = [block.clone()].into();
             let kernel = self.script.name(["left", "right"][thread as usize]);
-            self.script.push(rank, thread, Verb::Kernel { name: kernel, reads: [].into(), writes, stream });
+            self.script.push(
+                rank,
+                thread,
+                Op::Stream(StreamOp::Kernel { name: kernel, reads: [].into(), writes, stream }),
+            );
             if s >> thread & 1 == 0 {
-                self.script.push(rank, thread, Verb::Free { buffer: block, after: None });
+                self.script.push(rank, thread, Op::Memory(MemoryOp::Free { buffer: block, after: None }));
             }
         }
     }
@@ -501,12 +522,20 @@ impl Builder {
         let x = self.memory_of(rank, 1, "waits", MIB, MemoryKind::Cuda);
         let a: Arc<[Operand]> = [self.a[rank as usize].clone()].into();
         let name = self.script.name("fill");
-        self.script.push(rank, 0, Verb::Kernel { name, reads: [].into(), writes: a.clone(), stream });
-        self.script.push(rank, 1, Verb::Free { buffer: x, after: None });
+        self.script.push(
+            rank,
+            0,
+            Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes: a.clone(), stream }),
+        );
+        self.script.push(rank, 1, Op::Memory(MemoryOp::Free { buffer: x, after: None }));
         if s.is_multiple_of(2) {
             let name = self.script.name("scan");
             let stream = self.script.name("default");
-            self.script.push(rank, 1, Verb::Kernel { name, reads: a, writes: [].into(), stream });
+            self.script.push(
+                rank,
+                1,
+                Op::Stream(StreamOp::Kernel { name, reads: a, writes: [].into(), stream }),
+            );
         }
     }
 
@@ -520,19 +549,23 @@ impl Builder {
                 let thread = if r == rank { turn } else { 0 };
                 if agree {
                     let value = Operand::Bool(r != rank || turn == 0);
-                    let verb = Verb::AllAgree { members: Arc::clone(&members), value };
+                    let verb = Op::Barrier(BarrierOp::AllAgree { members: Arc::clone(&members), value });
                     let agreed = self.script.push(r, thread, verb);
                     self.script.ask(r, thread, Question::Failed(agreed.clone()), vec![]);
-                    let then = vec![Verb::Exit { code }];
+                    let then = vec![Op::Thread(ThreadOp::Exit { code })];
                     self.script.ask(r, thread, Question::Equal(agreed, Operand::Bool(false)), then);
                 } else {
                     let comm = self.script.push(
                         r,
                         thread,
-                        Verb::CommInit { name, members: Arc::clone(&members), children: OWN },
+                        Op::Comm(CommOp::Init { name, members: Arc::clone(&members), children: OWN }),
                     );
                     if turn == 0 {
-                        self.script.push(r, thread, Verb::CommSplit { comm, name: label, color: Some(0) });
+                        self.script.push(
+                            r,
+                            thread,
+                            Op::Comm(CommOp::Split { comm, name: label, color: Some(0) }),
+                        );
                     }
                 }
             }
@@ -544,13 +577,13 @@ impl Builder {
         let flag = self.script.name(["f", "g"][usize::from(s % 2)]);
         let value = i64::from(s / 2 % 2) + 1;
         let verb = match kind {
-            0 => Verb::StoreSet { key, value: Operand::Int(value) },
-            1 => Verb::StoreGet { key },
-            2 => Verb::StoreDelete { key },
-            3 => Verb::Flag { flag, act: FlagAct::Write(value), stream: None },
+            0 => Op::Store(StoreOp::Set { key, value: Operand::Int(value) }),
+            1 => Op::Store(StoreOp::Get { key }),
+            2 => Op::Store(StoreOp::Delete { key }),
+            3 => Op::Flag(FlagOp { flag, act: FlagAct::Write(value), stream: None }),
             4 => {
                 let act = FlagAct::Wait(Test::Equal, value - i64::from(s.is_multiple_of(3)));
-                Verb::Flag { flag, act, stream: None }
+                Op::Flag(FlagOp { flag, act, stream: None })
             }
             _ => {
                 let options = [self.script.name("no"), self.script.name("yes")].into();
@@ -559,20 +592,30 @@ impl Builder {
                     rank,
                     thread,
                     question,
-                    vec![Verb::StoreSet { key, value: Operand::Int(value) }],
+                    vec![Op::Store(StoreOp::Set { key, value: Operand::Int(value) })],
                 );
                 return;
             }
         };
         let got = self.script.push(rank, thread, verb.clone());
-        if matches!(verb, Verb::StoreGet { .. }) {
+        if matches!(verb, Op::Store(StoreOp::Get { .. })) {
             // What was read decides what is written, so that outcomes tell orders apart.
             let seen = Question::Equal(got, Operand::Int(1));
             let act = FlagAct::Write(i64::from(rank));
-            let mark = Verb::Flag { flag: self.script.name("saw"), act, stream: None };
+            let mark = Op::Flag(FlagOp { flag: self.script.name("saw"), act, stream: None });
             let list = self.script.name("seen");
-            self.script.ask(rank, thread, seen, vec![mark, Verb::ListPush { list, value: Operand::Int(1) }]);
-            self.script.ask(rank, thread, Question::ListLen { list }, vec![Verb::Exit { code: key }]);
+            self.script.ask(
+                rank,
+                thread,
+                seen,
+                vec![mark, Op::List(ListOp::Push { list, value: Operand::Int(1) })],
+            );
+            self.script.ask(
+                rank,
+                thread,
+                Question::ListLen { list },
+                vec![Op::Thread(ThreadOp::Exit { code: key })],
+            );
         }
     }
 
@@ -599,9 +642,9 @@ impl Builder {
                 8 => call.kind = CollectiveKind::Reduce { root: 1 },
                 _ => {}
             }
-            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+            self.script.push(r, 0, Op::Collective(Arc::new(call)));
             if s.is_multiple_of(2) {
-                self.script.push(r, 0, Verb::Synchronize { what: Operand::Device });
+                self.script.push(r, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Device }));
             }
         }
     }
@@ -616,7 +659,7 @@ impl Builder {
             let one: Arc<[Operand]> = [buffer].into();
             let (reads, writes) = if write { (none, one) } else { (one, none) };
             let name = self.script.name(["fill", "scan"][usize::from(!write)]);
-            self.script.push(rank, thread, Verb::Kernel { name, reads, writes, stream });
+            self.script.push(rank, thread, Op::Stream(StreamOp::Kernel { name, reads, writes, stream }));
         }
     }
 
@@ -625,26 +668,35 @@ impl Builder {
         let (one, two) = (self.script.name("default"), self.script.name("side"));
         match q % 4 {
             0 => {
-                self.script.push(rank, thread, Verb::EventRecord { event, stream: one });
-                self.script.push(rank, thread, Verb::StreamWait { stream: two, event });
+                self.script.push(rank, thread, Op::Event(EventOp { event, stream: one }));
+                self.script.push(rank, thread, Op::Stream(StreamOp::Wait { stream: two, event }));
             }
             1 => {
-                self.script.push(rank, thread, Verb::Synchronize { what: Operand::Event(event) });
+                self.script.push(
+                    rank,
+                    thread,
+                    Op::Stream(StreamOp::Synchronize { what: Operand::Event(event) }),
+                );
             }
             2 => {
-                self.script.push(rank, thread, Verb::EventRecord { event, stream: two });
+                self.script.push(rank, thread, Op::Event(EventOp { event, stream: two }));
             }
             _ => {
-                self.script.push(rank, thread, Verb::EventRecord { event, stream: one });
+                self.script.push(rank, thread, Op::Event(EventOp { event, stream: one }));
                 let list = self.script.name("polls");
                 self.script.ask(
                     rank,
                     thread,
                     Question::EventQuery { event },
-                    vec![Verb::ListPush { list, value: Operand::Int(1) }],
+                    vec![Op::List(ListOp::Push { list, value: Operand::Int(1) })],
                 );
                 let code = self.script.name("seen");
-                self.script.ask(rank, thread, Question::ListLen { list }, vec![Verb::Exit { code }]);
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::ListLen { list },
+                    vec![Op::Thread(ThreadOp::Exit { code })],
+                );
             }
         }
     }
@@ -656,48 +708,90 @@ impl Builder {
         self.script.push(
             rank,
             thread,
-            Verb::Pool { pool, classes: SizeClasses::Exact, tie, memory: MemoryKind::Nccl },
+            Op::Pool(PoolOp::Declare { pool, classes: SizeClasses::Exact, tie, memory: MemoryKind::Nccl }),
         );
         self.fresh += 1;
         let name = self.script.name(&format!("p{}", self.fresh));
-        let block = self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+        let block = self.script.push(
+            rank,
+            thread,
+            Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 * MIB, stream }),
+        );
         match s % 6 {
             0 => {
                 let writes: Arc<[Operand]> = [block.clone()].into();
-                self.script.push(rank, thread, Verb::Kernel { name, reads: [].into(), writes, stream });
+                self.script.push(
+                    rank,
+                    thread,
+                    Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes, stream }),
+                );
                 if thread == 0 {
                     self.pooled[rank as usize].push(block);
                 }
             }
             1 => {
-                self.script.push(rank, thread, Verb::Free { buffer: block, after: None });
-                self.script.push(rank, thread, Verb::Trim { pool, release: Release::Now });
+                self.script.push(rank, thread, Op::Memory(MemoryOp::Free { buffer: block, after: None }));
+                self.script.push(rank, thread, Op::Pool(PoolOp::Trim { pool, release: Release::Now }));
             }
             2 => {
                 let event = self.script.name("freed");
-                self.script.push(rank, thread, Verb::EventRecord { event, stream });
-                self.script.push(rank, thread, Verb::Free { buffer: block, after: Some(event) });
-                let next =
-                    self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+                self.script.push(rank, thread, Op::Event(EventOp { event, stream }));
+                self.script.push(
+                    rank,
+                    thread,
+                    Op::Memory(MemoryOp::Free { buffer: block, after: Some(event) }),
+                );
+                let next = self.script.push(
+                    rank,
+                    thread,
+                    Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 * MIB, stream }),
+                );
                 let code = self.script.name("grew");
-                self.script.ask(rank, thread, Question::Grew(next), vec![Verb::Exit { code }]);
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::Grew(next),
+                    vec![Op::Thread(ThreadOp::Exit { code })],
+                );
             }
             3 => {
                 let sizes_bytes: Arc<[u64]> = [2 * MIB].into();
-                self.script.push(rank, thread, Verb::Havoc { pool, max: 1, sizes_bytes });
-                let next =
-                    self.script.push(rank, thread, Verb::Alloc { pool, name, len_bytes: 2 * MIB, stream });
+                self.script.push(rank, thread, Op::Pool(PoolOp::Havoc { pool, max: 1, sizes_bytes }));
+                let next = self.script.push(
+                    rank,
+                    thread,
+                    Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 * MIB, stream }),
+                );
                 let code = self.script.name("grew");
-                self.script.ask(rank, thread, Question::Grew(next), vec![Verb::Exit { code }]);
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::Grew(next),
+                    vec![Op::Thread(ThreadOp::Exit { code })],
+                );
             }
             4 => {
                 let code = self.script.name("grew");
-                self.script.ask(rank, thread, Question::Grew(block), vec![Verb::Exit { code }]);
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::Grew(block),
+                    vec![Op::Thread(ThreadOp::Exit { code })],
+                );
             }
             _ => {
                 let code = self.script.name("grew");
-                self.script.push(rank, thread, Verb::Free { buffer: block.clone(), after: None });
-                self.script.ask(rank, thread, Question::Grew(block), vec![Verb::Reach { label: code }]);
+                self.script.push(
+                    rank,
+                    thread,
+                    Op::Memory(MemoryOp::Free { buffer: block.clone(), after: None }),
+                );
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::Grew(block),
+                    vec![Op::Thread(ThreadOp::Reach { label: code })],
+                );
             }
         }
     }
@@ -705,20 +799,20 @@ impl Builder {
     fn group(&mut self, rank: u32, q: u8) {
         match q % 4 {
             0 => {
-                self.script.push(rank, 0, Verb::GroupEnd);
+                self.script.push(rank, 0, Op::Group(GroupOp::End));
             }
             1 => {
-                self.script.push(rank, 0, Verb::GroupStart);
+                self.script.push(rank, 0, Op::Group(GroupOp::Start));
             }
             _ => {
                 for r in 0..self.ranks {
                     let at = r as usize;
-                    self.script.push(r, 0, Verb::GroupStart);
+                    self.script.push(r, 0, Op::Group(GroupOp::Start));
                     self.register(r, 0, self.a[at].clone(), WindowFlags::CollSymmetric);
                     let comm = if q % 4 == 2 && r == rank { Operand::Null } else { self.comms[at].clone() };
                     let call = self.reduce(&comm, &self.a[at].clone(), 1 << 20, "default");
-                    self.script.push(r, 0, Verb::Collect(Arc::new(call)));
-                    self.script.push(r, 0, Verb::GroupEnd);
+                    self.script.push(r, 0, Op::Collective(Arc::new(call)));
+                    self.script.push(r, 0, Op::Group(GroupOp::End));
                 }
             }
         }
@@ -729,22 +823,26 @@ impl Builder {
         let list = self.script.name("order");
         for thread in 0..2 {
             let (first, second) = if thread == 0 || q.is_multiple_of(2) { (m, n) } else { (n, m) };
-            self.script.push(rank, thread, Verb::Lock { mutex: first });
+            self.script.push(rank, thread, Op::Mutex(MutexOp::Lock { mutex: first }));
             if s.is_multiple_of(2) {
-                self.script.push(rank, thread, Verb::Lock { mutex: second });
-                self.script.push(rank, thread, Verb::Unlock { mutex: second });
+                self.script.push(rank, thread, Op::Mutex(MutexOp::Lock { mutex: second }));
+                self.script.push(rank, thread, Op::Mutex(MutexOp::Unlock { mutex: second }));
             } else {
-                self.script.push(rank, thread, Verb::ListPush { list, value: Operand::Int(thread.into()) });
+                self.script.push(
+                    rank,
+                    thread,
+                    Op::List(ListOp::Push { list, value: Operand::Int(thread.into()) }),
+                );
             }
-            self.script.push(rank, thread, Verb::Unlock { mutex: first });
+            self.script.push(rank, thread, Op::Mutex(MutexOp::Unlock { mutex: first }));
             if s % 3 == 1 {
-                self.script.push(rank, thread, Verb::Unlock { mutex: second });
+                self.script.push(rank, thread, Op::Mutex(MutexOp::Unlock { mutex: second }));
             }
         }
         if s % 2 == 1 {
-            let got = self.script.push(rank, 0, Verb::ListGet { list, index: Operand::Int(0) });
+            let got = self.script.push(rank, 0, Op::List(ListOp::Get { list, index: Operand::Int(0) }));
             let code = self.script.name("first");
-            self.script.ask(rank, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+            self.script.ask(rank, 0, Question::Truth(got), vec![Op::Thread(ThreadOp::Exit { code })]);
         }
     }
 
@@ -754,34 +852,44 @@ impl Builder {
         let code = self.script.name("stop");
         match q % 5 {
             0 => {
-                self.script.push(rank, thread, Verb::MapPut { map, key: key.clone(), value });
+                self.script.push(rank, thread, Op::Map(MapOp::Put { map, key: key.clone(), value }));
                 if self.second[rank as usize] {
                     let question = Question::MapHas { map, key };
-                    self.script.ask(rank, 1 - thread, question, vec![Verb::Exit { code }]);
+                    self.script.ask(rank, 1 - thread, question, vec![Op::Thread(ThreadOp::Exit { code })]);
                 }
             }
             1 => {
-                self.script.ask(rank, thread, Question::MapHas { map, key }, vec![Verb::Exit { code }]);
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::MapHas { map, key },
+                    vec![Op::Thread(ThreadOp::Exit { code })],
+                );
             }
             2 => {
-                self.script.push(rank, thread, Verb::ListPush { list, value });
+                self.script.push(rank, thread, Op::List(ListOp::Push { list, value }));
                 if self.second[rank as usize] {
                     let question = Question::ListLen { list };
-                    self.script.ask(rank, 1 - thread, question, vec![Verb::Exit { code }]);
+                    self.script.ask(rank, 1 - thread, question, vec![Op::Thread(ThreadOp::Exit { code })]);
                 }
             }
             3 => {
                 let index = Operand::Int(i64::from(s % 2));
-                let got = self.script.push(rank, thread, Verb::ListGet { list, index });
-                self.script.ask(rank, thread, Question::Failed(got), vec![Verb::Exit { code }]);
+                let got = self.script.push(rank, thread, Op::List(ListOp::Get { list, index }));
+                self.script.ask(
+                    rank,
+                    thread,
+                    Question::Failed(got),
+                    vec![Op::Thread(ThreadOp::Exit { code })],
+                );
             }
             _ => {
                 self.script.push(
                     rank,
                     thread,
-                    Verb::MapPut { map, key: Operand::Int(7), value: value.clone() },
+                    Op::Map(MapOp::Put { map, key: Operand::Int(7), value: value.clone() }),
                 );
-                self.script.push(rank, thread, Verb::MapPut { map, key: Operand::Int(8), value });
+                self.script.push(rank, thread, Op::Map(MapOp::Put { map, key: Operand::Int(8), value }));
                 let question = Question::MapItems { map, order: MapOrder::Hash };
                 self.script.ask(rank, thread, question, vec![]);
             }
@@ -799,7 +907,7 @@ impl Builder {
             };
             self.register(r, 0, registered, WindowFlags::CollSymmetric);
             let call = self.reduce(&self.comms[at].clone(), &used, 1 << 18, "default");
-            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+            self.script.push(r, 0, Op::Collective(Arc::new(call)));
         }
     }
 
@@ -808,10 +916,14 @@ impl Builder {
             let at = r as usize;
             self.register(r, 0, self.a[at].clone(), WindowFlags::CollSymmetric);
             if r == 0 || q.is_multiple_of(2) {
-                self.script.push(r, 0, Verb::Free { buffer: self.a[at].clone(), after: None });
+                self.script.push(
+                    r,
+                    0,
+                    Op::Memory(MemoryOp::Free { buffer: self.a[at].clone(), after: None }),
+                );
                 let x = self.memory(r, "back", 4 * MIB, MemoryKind::Nccl);
                 let call = self.reduce(&self.comms[at].clone(), &x, 1 << 20, "default");
-                self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+                self.script.push(r, 0, Op::Collective(Arc::new(call)));
             }
         }
     }
@@ -823,7 +935,11 @@ impl Builder {
                 let memory = memory[at].clone();
                 for comm in [self.comms[at].clone(), self.others[at].clone()] {
                     let flags = WindowFlags::CollSymmetric;
-                    self.script.push(r, 0, Verb::Register { comm, memory: memory.clone(), flags });
+                    self.script.push(
+                        r,
+                        0,
+                        Op::Window(WindowOp::Register { comm, memory: memory.clone(), flags }),
+                    );
                 }
             }
             let first = self.reduce(&self.comms[at].clone(), &self.a[at].clone(), 1 << 20, "default");
@@ -831,7 +947,7 @@ impl Builder {
             let second = self.reduce(&self.others[at].clone(), &self.b[at].clone(), 1 << 20, stream);
             let order = if r == rank && q.is_multiple_of(2) { [second, first] } else { [first, second] };
             for call in order {
-                self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+                self.script.push(r, 0, Op::Collective(Arc::new(call)));
             }
         }
     }
@@ -841,15 +957,23 @@ impl Builder {
         let (one, two) = (self.script.name("default"), self.script.name("side"));
         let a: Arc<[Operand]> = [self.a[rank as usize].clone()].into();
         let name = self.script.name("produce");
-        self.script.push(rank, 0, Verb::Kernel { name, reads: [].into(), writes: a.clone(), stream: one });
-        self.script.push(rank, 0, Verb::EventRecord { event, stream: one });
+        self.script.push(
+            rank,
+            0,
+            Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes: a.clone(), stream: one }),
+        );
+        self.script.push(rank, 0, Op::Event(EventOp { event, stream: one }));
         if s.is_multiple_of(2) {
-            self.script.push(rank, 1, Verb::StreamWait { stream: two, event });
+            self.script.push(rank, 1, Op::Stream(StreamOp::Wait { stream: two, event }));
         } else {
-            self.script.push(rank, 1, Verb::Synchronize { what: Operand::Event(event) });
+            self.script.push(rank, 1, Op::Stream(StreamOp::Synchronize { what: Operand::Event(event) }));
         }
         let name = self.script.name("consume");
-        self.script.push(rank, 1, Verb::Kernel { name, reads: a, writes: [].into(), stream: two });
+        self.script.push(
+            rank,
+            1,
+            Op::Stream(StreamOp::Kernel { name, reads: a, writes: [].into(), stream: two }),
+        );
     }
 
     fn unequal(&mut self, rank: u32, q: u8) {
@@ -860,7 +984,7 @@ impl Builder {
                 if r == rank && q % 2 == 1 { WindowFlags::Default } else { WindowFlags::CollSymmetric };
             self.register(r, 0, x.clone(), flags);
             let call = self.reduce(&self.comms[r as usize].clone(), &x, 1 << 20, "default");
-            self.script.push(r, 0, Verb::Collect(Arc::new(call)));
+            self.script.push(r, 0, Op::Collective(Arc::new(call)));
         }
     }
 }

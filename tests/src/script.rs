@@ -3,17 +3,17 @@
 use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{
-    Answer, End, Entry, Op, Operand, Place, PlaceId, Question, Rank, Slot, Source, SourceError, Stretch,
-    Symmetry, Token, Verb,
+    Answer, End, Entry, MapOp, Op, Operand, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
+    SourceError, Statement, Stretch, Symmetry, Token,
 };
 
 /// One item of a thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     /// An operation.
-    Do(Verb),
+    Do(Op),
     /// A question; the operations run only if the answer is not 0. They may produce no slots.
-    If(Question, Vec<Verb>),
+    If(Question, Vec<Op>),
     /// So many slots that hold null.
     Nulls(u32),
 }
@@ -51,7 +51,7 @@ impl Script {
     }
 
     /// Adds an operation; returns the slot it produces, if it does.
-    pub fn push(&mut self, rank: u32, thread: u32, verb: Verb) -> Operand {
+    pub fn push(&mut self, rank: u32, thread: u32, verb: Op) -> Operand {
         let items = &mut self.ranks[rank as usize][thread as usize];
         let index = items.iter().map(Item::slots).sum();
         items.push(Item::Do(verb));
@@ -59,7 +59,7 @@ impl Script {
     }
 
     /// Adds a question.
-    pub fn ask(&mut self, rank: u32, thread: u32, question: Question, then: Vec<Verb>) {
+    pub fn ask(&mut self, rank: u32, thread: u32, question: Question, then: Vec<Op>) {
         self.ranks[rank as usize][thread as usize].push(Item::If(question, then));
     }
 
@@ -94,11 +94,11 @@ impl Source for Script {
         for (line, item) in items.iter().enumerate() {
             let place = PlaceId(file * 1_000_000 + entry.0 * 10_000 + u32::try_from(line).expect("short"));
             match item {
-                Item::Do(verb) => ops.push(Op { verb: verb.clone(), place }),
+                Item::Do(verb) => ops.push(Statement { op: verb.clone(), place }),
                 Item::Nulls(slots) => {
                     let (map, null) = (self.name("empty"), Operand::Null);
-                    let verb = Verb::MapGet { map, key: null.clone(), default: null };
-                    ops.extend((0..*slots).map(|_| Op { verb: verb.clone(), place }));
+                    let verb = Op::Map(MapOp::Get { map, key: null.clone(), default: null });
+                    ops.extend((0..*slots).map(|_| Statement { op: verb.clone(), place }));
                 }
                 Item::If(question, then) => match given.next() {
                     None => {
@@ -107,7 +107,7 @@ impl Source for Script {
                     Some(answer) => {
                         ops.clear();
                         if *answer != 0 {
-                            ops.extend(then.iter().map(|verb| Op { verb: verb.clone(), place }));
+                            ops.extend(then.iter().map(|verb| Statement { op: verb.clone(), place }));
                         }
                     }
                 },
@@ -135,7 +135,7 @@ impl Source for Script {
     }
 
     fn declares_overlap(&self) -> bool {
-        let declares = |item: &Item| matches!(item, Item::Do(Verb::Overlap { .. }));
+        let declares = |item: &Item| matches!(item, Item::Do(Op::Overlap(OverlapOp { .. })));
         self.ranks.iter().flatten().flatten().any(declares)
     }
 }

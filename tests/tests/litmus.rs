@@ -18,8 +18,8 @@ fn both(script: Script, config: Config) -> (Exploration, Exploration) {
     (reduced, naive)
 }
 
-fn all_reduce(s: &Script, comm: Operand, x: Operand, count: u64) -> Verb {
-    Verb::Collect(Arc::new(Collective {
+fn all_reduce(s: &Script, comm: Operand, x: Operand, count: u64) -> Op {
+    Op::Collective(Arc::new(Collective {
         kind: CollectiveKind::AllReduce,
         comm,
         send: x.clone(),
@@ -38,18 +38,23 @@ fn rounds_of_all_reduce() {
     let mut s = Script::new(ranks as usize);
     for r in 0..ranks {
         let name = s.name("tp");
-        let comm = s.push(r, 0, Verb::CommInit { name, members: all(ranks), children: Resources::Own });
+        let comm =
+            s.push(r, 0, Op::Comm(CommOp::Init { name, members: all(ranks), children: Resources::Own }));
         let x = s.name("x");
-        let x = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        let x = s.push(
+            r,
+            0,
+            Op::Memory(MemoryOp::Alloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
+        );
         for _ in 0..3 {
             for _ in 0..3 {
                 let label = s.name("local");
-                s.push(r, 0, Verb::Step { label });
+                s.push(r, 0, Op::Thread(ThreadOp::Step { label }));
             }
             let ar = all_reduce(&s, comm.clone(), x.clone(), 1 << 20);
             s.push(r, 0, ar);
             let stream = s.name("default");
-            s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+            s.push(r, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Stream(stream) }));
         }
     }
     let (reduced, naive) = both(s, Config::new(ranks));
@@ -64,22 +69,35 @@ fn opposite_registration_order() {
     let mut s = Script::new(ranks as usize);
     for r in 0..ranks {
         let name = s.name("tp");
-        let comm = s.push(r, 0, Verb::CommInit { name, members: all(ranks), children: Resources::Own });
+        let comm =
+            s.push(r, 0, Op::Comm(CommOp::Init { name, members: all(ranks), children: Resources::Own }));
         let (a, b) = (s.name("a"), s.name("b"));
-        let a = s.push(r, 0, Verb::MemAlloc { name: a, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
-        let b = s.push(r, 0, Verb::MemAlloc { name: b, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        let a = s.push(
+            r,
+            0,
+            Op::Memory(MemoryOp::Alloc { name: a, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
+        );
+        let b = s.push(
+            r,
+            0,
+            Op::Memory(MemoryOp::Alloc { name: b, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
+        );
         let (first, second) = if r == 0 { (&a, &b) } else { (&b, &a) };
         for m in [first, second] {
             s.push(
                 r,
                 0,
-                Verb::Register { comm: comm.clone(), memory: m.clone(), flags: WindowFlags::CollSymmetric },
+                Op::Window(WindowOp::Register {
+                    comm: comm.clone(),
+                    memory: m.clone(),
+                    flags: WindowFlags::CollSymmetric,
+                }),
             );
         }
         let ar = all_reduce(&s, comm.clone(), a.clone(), 1 << 20);
         s.push(r, 0, ar);
         let stream = s.name("default");
-        s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+        s.push(r, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Stream(stream) }));
     }
     let (reduced, naive) = both(s, Config::new(ranks));
     println!("{:#?}", reduced.outcomes.keys());
@@ -110,11 +128,11 @@ fn a_read_may_be_enabled_by_either_of_two_writes() {
     let mut s = Script::new(3);
     let key = s.name("k");
     for r in 0..2 {
-        s.push(r, 0, Verb::StoreSet { key, value: Operand::Int(r.into()) });
+        s.push(r, 0, Op::Store(StoreOp::Set { key, value: Operand::Int(r.into()) }));
     }
-    let got = s.push(2, 0, Verb::StoreGet { key });
+    let got = s.push(2, 0, Op::Store(StoreOp::Get { key }));
     let code = s.name("saw the second");
-    s.ask(2, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+    s.ask(2, 0, Question::Truth(got), vec![Op::Thread(ThreadOp::Exit { code })]);
     decides(s, Config::new(3), &["finishes STORE-2", "dead STORE-2"], 11);
 }
 
@@ -122,10 +140,10 @@ fn a_read_may_be_enabled_by_either_of_two_writes() {
 fn a_poll_sees_a_running_kernel_or_its_end() {
     let mut s = Script::new(1);
     let (event, stream, name) = (s.name("e"), s.name("default"), s.name("work"));
-    s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [].into(), stream });
-    s.push(0, 0, Verb::EventRecord { event, stream });
+    s.push(0, 0, Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes: [].into(), stream }));
+    s.push(0, 0, Op::Event(EventOp { event, stream }));
     let code = s.name("done");
-    s.ask(0, 0, Question::EventQuery { event }, vec![Verb::Exit { code }]);
+    s.ask(0, 0, Question::EventQuery { event }, vec![Op::Thread(ThreadOp::Exit { code })]);
     decides(s, Config::new(1), &["finishes", "dead"], 3);
 }
 
@@ -133,11 +151,11 @@ fn a_poll_sees_a_running_kernel_or_its_end() {
 fn a_poll_after_the_synchronize_sees_the_end() {
     let mut s = Script::new(1);
     let (event, stream, name) = (s.name("e"), s.name("default"), s.name("work"));
-    s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [].into(), stream });
-    s.push(0, 0, Verb::EventRecord { event, stream });
-    s.push(0, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+    s.push(0, 0, Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes: [].into(), stream }));
+    s.push(0, 0, Op::Event(EventOp { event, stream }));
+    s.push(0, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Stream(stream) }));
     let code = s.name("done");
-    s.ask(0, 0, Question::EventQuery { event }, vec![Verb::Exit { code }]);
+    s.ask(0, 0, Question::EventQuery { event }, vec![Op::Thread(ThreadOp::Exit { code })]);
     decides(s, Config::new(1), &["dead"], 1);
 }
 
@@ -146,7 +164,7 @@ fn a_second_round_on_a_flag_may_overwrite_the_first() {
     let mut s = Script::new(2);
     let flag = s.name("ready");
     for (rank, act) in [(0, FlagAct::Write(1)), (0, FlagAct::Write(0)), (1, FlagAct::Wait(Test::Equal, 1))] {
-        s.push(rank, 0, Verb::Flag { flag, act, stream: None });
+        s.push(rank, 0, Op::Flag(FlagOp { flag, act, stream: None }));
     }
     decides(s, Config::new(2), &["finishes", "host hang FLAG-1"], 5);
 }
@@ -156,12 +174,12 @@ fn two_mutexes_in_opposite_order_deadlock_in_one_order_only() {
     let mut s = Script::new(1);
     let (m, n) = (s.name("m"), s.name("n"));
     s.thread(0);
-    s.push(0, 0, Verb::Spawn { entry: Entry(1) });
+    s.push(0, 0, Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
     for (thread, first, second) in [(0, m, n), (1, n, m)] {
-        s.push(0, thread, Verb::Lock { mutex: first });
-        s.push(0, thread, Verb::Lock { mutex: second });
-        s.push(0, thread, Verb::Unlock { mutex: second });
-        s.push(0, thread, Verb::Unlock { mutex: first });
+        s.push(0, thread, Op::Mutex(MutexOp::Lock { mutex: first }));
+        s.push(0, thread, Op::Mutex(MutexOp::Lock { mutex: second }));
+        s.push(0, thread, Op::Mutex(MutexOp::Unlock { mutex: second }));
+        s.push(0, thread, Op::Mutex(MutexOp::Unlock { mutex: first }));
     }
     decides(s, Config::new(1), &["finishes", "host hang MUTEX-1"], 21);
 }
@@ -171,23 +189,27 @@ fn two_mutexes_in_opposite_order_deadlock_in_one_order_only() {
 fn the_root_of_a_broadcast_may_run_ahead() {
     let mut s = Script::new(2);
     let (name, x, key, stream) = (s.name("tp"), s.name("x"), s.name("k"), s.name("default"));
-    s.push(0, 0, Verb::StoreSet { key, value: Operand::Int(0) });
+    s.push(0, 0, Op::Store(StoreOp::Set { key, value: Operand::Int(0) }));
     for r in 0..2 {
-        let comm = s.push(r, 0, Verb::CommInit { name, members: all(2), children: Resources::Own });
-        let buffer = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        let comm = s.push(r, 0, Op::Comm(CommOp::Init { name, members: all(2), children: Resources::Own }));
+        let buffer = s.push(
+            r,
+            0,
+            Op::Memory(MemoryOp::Alloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
+        );
         if r == 1 {
-            let got = s.push(1, 0, Verb::StoreGet { key });
+            let got = s.push(1, 0, Op::Store(StoreOp::Get { key }));
             let code = s.name("saw the second");
-            s.ask(1, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+            s.ask(1, 0, Question::Truth(got), vec![Op::Thread(ThreadOp::Exit { code })]);
         }
-        let Verb::Collect(mut call) = all_reduce(&s, comm, buffer, 1 << 20) else {
+        let Op::Collective(mut call) = all_reduce(&s, comm, buffer, 1 << 20) else {
             unreachable!("a collective")
         };
         Arc::make_mut(&mut call).kind = CollectiveKind::Broadcast { root: 0 };
-        s.push(r, 0, Verb::Collect(call));
-        s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+        s.push(r, 0, Op::Collective(call));
+        s.push(r, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Stream(stream) }));
     }
-    s.push(0, 0, Verb::StoreSet { key, value: Operand::Int(1) });
+    s.push(0, 0, Op::Store(StoreOp::Set { key, value: Operand::Int(1) }));
     decides(s, Config::new(2), &["finishes STORE-2"], 4);
 }
 
@@ -196,23 +218,27 @@ fn the_root_of_a_broadcast_may_run_ahead() {
 fn the_others_of_a_reduce_may_run_ahead() {
     let mut s = Script::new(2);
     let (name, x, key, stream) = (s.name("tp"), s.name("x"), s.name("k"), s.name("default"));
-    s.push(1, 0, Verb::StoreSet { key, value: Operand::Int(0) });
+    s.push(1, 0, Op::Store(StoreOp::Set { key, value: Operand::Int(0) }));
     for r in 0..2 {
-        let comm = s.push(r, 0, Verb::CommInit { name, members: all(2), children: Resources::Own });
-        let buffer = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
+        let comm = s.push(r, 0, Op::Comm(CommOp::Init { name, members: all(2), children: Resources::Own }));
+        let buffer = s.push(
+            r,
+            0,
+            Op::Memory(MemoryOp::Alloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
+        );
         if r == 0 {
-            let got = s.push(0, 0, Verb::StoreGet { key });
+            let got = s.push(0, 0, Op::Store(StoreOp::Get { key }));
             let code = s.name("saw the second");
-            s.ask(0, 0, Question::Truth(got), vec![Verb::Exit { code }]);
+            s.ask(0, 0, Question::Truth(got), vec![Op::Thread(ThreadOp::Exit { code })]);
         }
-        let Verb::Collect(mut call) = all_reduce(&s, comm, buffer, 1 << 20) else {
+        let Op::Collective(mut call) = all_reduce(&s, comm, buffer, 1 << 20) else {
             unreachable!("a collective")
         };
         Arc::make_mut(&mut call).kind = CollectiveKind::Reduce { root: 0 };
-        s.push(r, 0, Verb::Collect(call));
-        s.push(r, 0, Verb::Synchronize { what: Operand::Stream(stream) });
+        s.push(r, 0, Op::Collective(call));
+        s.push(r, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Stream(stream) }));
     }
-    s.push(1, 0, Verb::StoreSet { key, value: Operand::Int(1) });
+    s.push(1, 0, Op::Store(StoreOp::Set { key, value: Operand::Int(1) }));
     decides(s, Config::new(2), &["finishes STORE-2"], 4);
 }
 
@@ -220,13 +246,26 @@ fn the_others_of_a_reduce_may_run_ahead() {
 fn a_block_reused_on_another_stream_races_with_the_kernel() {
     let mut s = Script::new(1);
     let (pool, stream, side, name) = (s.name("pool"), s.name("default"), s.name("side"), s.name("work"));
-    let declared =
-        Verb::Pool { pool, classes: SizeClasses::Exact, tie: TieBreak::Counter, memory: MemoryKind::Nccl };
+    let declared = Op::Pool(PoolOp::Declare {
+        pool,
+        classes: SizeClasses::Exact,
+        tie: TieBreak::Counter,
+        memory: MemoryKind::Nccl,
+    });
     s.push(0, 0, declared);
     for on in [stream, side] {
-        let block = s.push(0, 0, Verb::Alloc { pool, name, len_bytes: 2 << 20, stream });
-        s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [block.clone()].into(), stream: on });
-        s.push(0, 0, Verb::Free { buffer: block, after: None });
+        let block = s.push(0, 0, Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 << 20, stream }));
+        s.push(
+            0,
+            0,
+            Op::Stream(StreamOp::Kernel {
+                name,
+                reads: [].into(),
+                writes: [block.clone()].into(),
+                stream: on,
+            }),
+        );
+        s.push(0, 0, Op::Memory(MemoryOp::Free { buffer: block, after: None }));
     }
     decides(s, Config::new(1), &["undefined MEM-2"], 1);
 }
@@ -235,16 +274,24 @@ fn a_block_reused_on_another_stream_races_with_the_kernel() {
 fn a_deferred_free_is_seen_or_not() {
     let mut s = Script::new(1);
     let (pool, stream, name, event) = (s.name("pool"), s.name("default"), s.name("x"), s.name("e"));
-    let declared =
-        Verb::Pool { pool, classes: SizeClasses::Exact, tie: TieBreak::Counter, memory: MemoryKind::Nccl };
+    let declared = Op::Pool(PoolOp::Declare {
+        pool,
+        classes: SizeClasses::Exact,
+        tie: TieBreak::Counter,
+        memory: MemoryKind::Nccl,
+    });
     s.push(0, 0, declared);
-    let block = s.push(0, 0, Verb::Alloc { pool, name, len_bytes: 2 << 20, stream });
-    s.push(0, 0, Verb::Kernel { name, reads: [].into(), writes: [block.clone()].into(), stream });
-    s.push(0, 0, Verb::EventRecord { event, stream });
-    s.push(0, 0, Verb::Free { buffer: block, after: Some(event) });
-    let next = s.push(0, 0, Verb::Alloc { pool, name, len_bytes: 2 << 20, stream });
+    let block = s.push(0, 0, Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 << 20, stream }));
+    s.push(
+        0,
+        0,
+        Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes: [block.clone()].into(), stream }),
+    );
+    s.push(0, 0, Op::Event(EventOp { event, stream }));
+    s.push(0, 0, Op::Memory(MemoryOp::Free { buffer: block, after: Some(event) }));
+    let next = s.push(0, 0, Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 << 20, stream }));
     let code = s.name("grew");
-    s.ask(0, 0, Question::Grew(next), vec![Verb::Exit { code }]);
+    s.ask(0, 0, Question::Grew(next), vec![Op::Thread(ThreadOp::Exit { code })]);
     decides(s, Config::new(1), &["finishes", "dead"], 3);
 }
 
@@ -254,18 +301,23 @@ fn a_group_against_single_registrations_holds_in_one_hash_order() {
     let mut s = Script::new(2);
     for r in 0..2 {
         let (tp, ep, x) = (s.name("tp"), s.name("ep"), s.name("x"));
-        let memory = s.push(r, 0, Verb::MemAlloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl });
-        let comms = [tp, ep]
-            .map(|name| s.push(r, 0, Verb::CommInit { name, members: all(2), children: Resources::Own }));
+        let memory = s.push(
+            r,
+            0,
+            Op::Memory(MemoryOp::Alloc { name: x, len_bytes: 4 << 20, memory: MemoryKind::Nccl }),
+        );
+        let comms = [tp, ep].map(|name| {
+            s.push(r, 0, Op::Comm(CommOp::Init { name, members: all(2), children: Resources::Own }))
+        });
         if r == 0 {
-            s.push(r, 0, Verb::GroupStart);
+            s.push(r, 0, Op::Group(GroupOp::Start));
         }
         for comm in comms {
             let flags = WindowFlags::CollSymmetric;
-            s.push(r, 0, Verb::Register { comm, memory: memory.clone(), flags });
+            s.push(r, 0, Op::Window(WindowOp::Register { comm, memory: memory.clone(), flags }));
         }
         if r == 0 {
-            s.push(r, 0, Verb::GroupEnd);
+            s.push(r, 0, Op::Group(GroupOp::End));
         }
     }
     decides(s, Config::new(2), &["finishes", "host hang WIN-1"], 3);
@@ -281,8 +333,8 @@ fn interchangeable_ranks_are_counted_once() {
             for r in 0..ranks {
                 let options = [s.name("stay"), s.name("leave")].into();
                 let (name, code) = (s.name("what"), s.name("left"));
-                s.ask(r, 0, Question::Choose { name, options }, vec![Verb::Exit { code }]);
-                s.push(r, 0, Verb::Barrier { members: all(ranks) });
+                s.ask(r, 0, Question::Choose { name, options }, vec![Op::Thread(ThreadOp::Exit { code })]);
+                s.push(r, 0, Op::Barrier(BarrierOp::Enter { members: all(ranks) }));
             }
             s
         };
@@ -304,15 +356,17 @@ fn a_free_may_come_between_the_call_and_the_return_of_a_registration() {
     let tp = s.name("tp");
     for (rank, (name, len_bytes)) in [("a", 4 << 20), ("b", 8 << 20)].into_iter().enumerate() {
         let rank = u32::try_from(rank).expect("two ranks");
-        let comm = s.push(rank, 0, Verb::CommInit { name: tp, members: all(2), children: Resources::Own });
+        let comm =
+            s.push(rank, 0, Op::Comm(CommOp::Init { name: tp, members: all(2), children: Resources::Own }));
         let name = s.name(name);
-        let memory = s.push(rank, 0, Verb::MemAlloc { name, len_bytes, memory: MemoryKind::Nccl });
+        let memory =
+            s.push(rank, 0, Op::Memory(MemoryOp::Alloc { name, len_bytes, memory: MemoryKind::Nccl }));
         if rank == 0 {
             s.thread(0);
-            s.push(0, 0, Verb::Spawn { entry: Entry(1) });
-            s.push(0, 1, Verb::Free { buffer: memory.clone(), after: None });
+            s.push(0, 0, Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
+            s.push(0, 1, Op::Memory(MemoryOp::Free { buffer: memory.clone(), after: None }));
         }
-        s.push(rank, 0, Verb::Register { comm, memory, flags: WindowFlags::CollSymmetric });
+        s.push(rank, 0, Op::Window(WindowOp::Register { comm, memory, flags: WindowFlags::CollSymmetric }));
     }
     let ends = ["undefined MEM-1 WIN-3", "error WIN-11 WIN-3", "error WIN-3"];
     decides(s, Config::new(2), &ends, 9);
@@ -326,17 +380,23 @@ fn a_free_races_with_a_kernel_that_comes_through_a_window() {
     let (tp, a, b) = (s.name("tp"), s.name("a"), s.name("b"));
     let flags = WindowFlags::CollSymmetric;
     for r in 0..2 {
-        let comm = s.push(r, 0, Verb::CommInit { name: tp, members: all(2), children: Resources::Own });
-        let [a, b] = [a, b]
-            .map(|name| s.push(r, 0, Verb::MemAlloc { name, len_bytes: 4 << 20, memory: MemoryKind::Nccl }));
+        let comm =
+            s.push(r, 0, Op::Comm(CommOp::Init { name: tp, members: all(2), children: Resources::Own }));
+        let [a, b] = [a, b].map(|name| {
+            s.push(r, 0, Op::Memory(MemoryOp::Alloc { name, len_bytes: 4 << 20, memory: MemoryKind::Nccl }))
+        });
         let order = if r == 0 { [&b, &a] } else { [&a, &b] };
         for memory in order {
-            s.push(r, 0, Verb::Register { comm: comm.clone(), memory: memory.clone(), flags });
+            s.push(
+                r,
+                0,
+                Op::Window(WindowOp::Register { comm: comm.clone(), memory: memory.clone(), flags }),
+            );
         }
         if r == 0 {
             s.thread(0);
-            s.push(0, 0, Verb::Spawn { entry: Entry(1) });
-            s.push(0, 1, Verb::Free { buffer: b.clone(), after: None });
+            s.push(0, 0, Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
+            s.push(0, 1, Op::Memory(MemoryOp::Free { buffer: b.clone(), after: None }));
         }
         let call = all_reduce(&s, comm, a, 1 << 20);
         s.push(r, 0, call);
@@ -349,7 +409,7 @@ fn on_streams(acts: &[(u32, FlagAct)]) -> Script {
     let mut s = Script::new(2);
     let (flag, stream) = (s.name("word"), s.name("s"));
     for (rank, act) in acts {
-        s.push(*rank, 0, Verb::Flag { flag, act: *act, stream: Some(stream) });
+        s.push(*rank, 0, Op::Flag(FlagOp { flag, act: *act, stream: Some(stream) }));
     }
     s
 }
@@ -382,10 +442,10 @@ fn accesses_through_a_mapping_race_with_the_owners() {
         let mut s = Script::new(2);
         let (name, stream, done) = (s.name("x"), s.name("default"), s.name("done"));
         for r in 0..2 {
-            let verb = Verb::MemAlloc { name, len_bytes: 4096, memory: MemoryKind::Cuda };
+            let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: 4096, memory: MemoryKind::Cuda });
             let x = s.push(r, 0, verb);
             let Operand::Slot(first) =
-                s.push(r, 0, Verb::Exchange { members: all(2), name, buffer: x.clone() })
+                s.push(r, 0, Op::Exchange(ExchangeOp { members: all(2), name, buffer: x.clone() }))
             else {
                 unreachable!("an exchange produces slots")
             };
@@ -393,12 +453,30 @@ fn accesses_through_a_mapping_race_with_the_owners() {
             let (kernel, act) = (s.name("use"), FlagAct::Wait(Test::Equal, 1));
             if r == 0 {
                 if ordered {
-                    s.push(r, 0, Verb::Flag { flag: done, act, stream: Some(stream) });
+                    s.push(r, 0, Op::Flag(FlagOp { flag: done, act, stream: Some(stream) }));
                 }
-                s.push(r, 0, Verb::Kernel { name: kernel, reads: [].into(), writes: [x].into(), stream });
+                s.push(
+                    r,
+                    0,
+                    Op::Stream(StreamOp::Kernel {
+                        name: kernel,
+                        reads: [].into(),
+                        writes: [x].into(),
+                        stream,
+                    }),
+                );
             } else {
-                s.push(r, 0, Verb::Kernel { name: kernel, reads: [peer].into(), writes: [].into(), stream });
-                s.push(r, 0, Verb::Flag { flag: done, act: FlagAct::Write(1), stream: Some(stream) });
+                s.push(
+                    r,
+                    0,
+                    Op::Stream(StreamOp::Kernel {
+                        name: kernel,
+                        reads: [peer].into(),
+                        writes: [].into(),
+                        stream,
+                    }),
+                );
+                s.push(r, 0, Op::Flag(FlagOp { flag: done, act: FlagAct::Write(1), stream: Some(stream) }));
             }
         }
         let (reduced, naive) = both(s, Config::new(2));

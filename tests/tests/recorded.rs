@@ -3,7 +3,9 @@
 //! Not here: what their operations mean.
 
 use rankcheck::spec::{Check, SpecSource, load};
-use rankcheck_model::{Answer, End, Entry, MapOrder, Operand, Question, Rank, Slot, Source, Symmetry, Verb};
+use rankcheck_model::{
+    Answer, End, Entry, MapOp, MapOrder, Op, Operand, Question, Rank, Slot, Source, Symmetry, ThreadOp,
+};
 use rankcheck_tests::repository::enter;
 
 fn check(name: &str) -> Check {
@@ -18,14 +20,14 @@ fn source(name: &str) -> SpecSource {
 /// The operations in words.
 fn words(source: &dyn Source, entry: u32, answers: &[Answer]) -> Vec<String> {
     let stretch = source.stretch(Rank(0), Entry(entry), answers).expect("the program is well formed");
-    let word = |verb: &Verb| {
-        if let Verb::Step { label } | Verb::Exit { code: label } = verb {
+    let word = |verb: &Op| {
+        if let Op::Thread(ThreadOp::Step { label }) | Op::Thread(ThreadOp::Exit { code: label }) = verb {
             return source.token(*label).to_string();
         }
         let debug = format!("{verb:?}");
         debug.split([' ', '(', '{']).next().expect("a verb has a name").to_owned()
     };
-    stretch.ops.iter().map(|op| word(&op.verb)).collect()
+    stretch.ops.iter().map(|op| word(&op.op)).collect()
 }
 
 #[test]
@@ -36,23 +38,23 @@ fn each_spawn_makes_an_entry_and_slots_keep_their_thread() {
     assert_eq!(words(&source, 2, &[]), ["work", "work", "MapPut", "Spawn"]);
     let inner = source.stretch(Rank(0), Entry(3), &[]).expect("the inner thread of the first");
     let window = Operand::Slot(Slot { entry: Entry(0), index: 1 });
-    let put = Verb::MapPut {
-        map: inner_map(&inner.ops[0].verb),
-        key: inner_key(&inner.ops[0].verb),
+    let put = Op::Map(MapOp::Put {
+        map: inner_map(&inner.ops[0].op),
+        key: inner_key(&inner.ops[0].op),
         value: window,
-    };
-    assert_eq!(inner.ops[0].verb, put);
+    });
+    assert_eq!(inner.ops[0].op, put);
     assert_eq!(source.symmetry(), Symmetry::Interchangeable);
     assert_eq!(source.place(inner.ops[0].place).line, 8);
 }
 
-fn inner_map(verb: &Verb) -> rankcheck_model::Token {
-    let Verb::MapPut { map, .. } = verb else { panic!("{verb:?}") };
+fn inner_map(verb: &Op) -> rankcheck_model::Token {
+    let Op::Map(MapOp::Put { map, .. }) = verb else { panic!("{verb:?}") };
     *map
 }
 
-fn inner_key(verb: &Verb) -> Operand {
-    let Verb::MapPut { key, .. } = verb else { panic!("{verb:?}") };
+fn inner_key(verb: &Op) -> Operand {
+    let Op::Map(MapOp::Put { key, .. }) = verb else { panic!("{verb:?}") };
     key.clone()
 }
 
@@ -92,7 +94,7 @@ fn reading_the_rank_makes_ranks_distinct() {
     assert_eq!(words(&source, 0, &[]), ["rank 0"]);
     assert_eq!(source.symmetry(), Symmetry::Distinct);
     let other = source.stretch(Rank(1), Entry(0), &[]).expect("the program is well formed");
-    let Verb::Step { label } = &other.ops[0].verb else { panic!("a step") };
+    let Op::Thread(ThreadOp::Step { label }) = &other.ops[0].op else { panic!("a step") };
     assert_eq!(&*source.token(*label), "rank 1");
 }
 

@@ -42,9 +42,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, Config, Declared, Dtype, Entry, FlagAct, MapOrder, MemoryKind,
-    Operand, Place, PlaceId, Question, Rank, ReduceOp, Resources, SizeClasses, Slot, Source, SourceError,
-    Stretch, Symmetry, Test, TieBreak, Token, Verb, WindowFlags,
+    Answer, BarrierOp, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, EventOp, FlagAct,
+    FlagOp, ListOp, MapOp, MapOrder, MemoryKind, MemoryOp, MutexOp, Op, Operand, Place, PlaceId, PoolOp,
+    Question, Rank, ReduceOp, Resources, SizeClasses, Slot, Source, SourceError, StoreOp, StreamOp, Stretch,
+    Symmetry, Test, ThreadOp, TieBreak, Token, WindowFlags, WindowOp,
 };
 
 use crate::explore::{Bounds, explore};
@@ -206,14 +207,14 @@ impl RankProgram {
     }
 
     #[track_caller]
-    fn record(&mut self, verb: Verb) {
+    fn record(&mut self, verb: Op) {
         let place = self.place();
         // A stop stays in the recorder, which then records nothing more.
         let (Ok(_) | Err(Stop::Asked | Stop::Raised | Stop::Wrong)) = self.recorder.record(verb, place);
     }
 
     #[track_caller]
-    fn record_slot(&mut self, verb: Verb) -> Operand {
+    fn record_slot(&mut self, verb: Op) -> Operand {
         let slot = self.recorder.slot(self.recorder.next_slot());
         self.record(verb);
         Operand::Slot(slot)
@@ -255,7 +256,7 @@ impl RankProgram {
         }
         let members = ranks.iter().copied().map(Rank).collect();
         let name = self.token(name);
-        Held(self.record_slot(Verb::CommInit { name, members, children: Resources::Own }))
+        Held(self.record_slot(Op::Comm(CommOp::Init { name, members, children: Resources::Own })))
     }
 
     /// A pool that takes one segment of `ncclMemAlloc` for each request.
@@ -268,7 +269,7 @@ impl RankProgram {
     #[track_caller]
     pub fn pool_with(&mut self, name: &str, classes: SizeClasses, tie: TieBreak, memory: MemoryKind) -> Pool {
         let pool = self.token(name);
-        self.record(Verb::Pool { pool, classes, tie, memory });
+        self.record(Op::Pool(PoolOp::Declare { pool, classes, tie, memory }));
         Pool(pool)
     }
 
@@ -276,38 +277,41 @@ impl RankProgram {
     #[track_caller]
     pub fn alloc(&mut self, pool: Pool, name: &str, len_bytes: u64) -> Buffer {
         let (name, stream) = (self.token(name), self.token("default"));
-        Buffer { of: self.record_slot(Verb::Alloc { pool: pool.0, name, len_bytes, stream }), len_bytes }
+        Buffer {
+            of: self.record_slot(Op::Pool(PoolOp::Alloc { pool: pool.0, name, len_bytes, stream })),
+            len_bytes,
+        }
     }
 
     /// Gives a block back.
     #[track_caller]
     pub fn free(&mut self, buffer: &Buffer) {
-        self.record(Verb::Free { buffer: buffer.of.clone(), after: None });
+        self.record(Op::Memory(MemoryOp::Free { buffer: buffer.of.clone(), after: None }));
     }
 
     /// `ncclMemAlloc`.
     #[track_caller]
     pub fn mem_alloc(&mut self, name: &str, len_bytes: u64) -> Buffer {
         let name = self.token(name);
-        let verb = Verb::MemAlloc { name, len_bytes, memory: MemoryKind::Nccl };
+        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes, memory: MemoryKind::Nccl });
         Buffer { of: self.record_slot(verb), len_bytes }
     }
 
     /// `ncclCommWindowRegister` with the symmetric flag. Gives the window.
     #[track_caller]
     pub fn register(&mut self, comm: &Held, memory: &Buffer) -> Held {
-        let verb = Verb::Register {
+        let verb = Op::Window(WindowOp::Register {
             comm: comm.0.clone(),
             memory: memory.of.clone(),
             flags: WindowFlags::CollSymmetric,
-        };
+        });
         Held(self.record_slot(verb))
     }
 
     /// `ncclCommWindowDeregister`.
     #[track_caller]
     pub fn deregister(&mut self, comm: &Held, window: &Held) {
-        self.record(Verb::Deregister { comm: comm.0.clone(), window: window.0.clone() });
+        self.record(Op::Window(WindowOp::Deregister { comm: comm.0.clone(), window: window.0.clone() }));
     }
 
     /// Sum of the whole buffer as `f32`, in place, on the default stream, on any kernel path.
@@ -330,21 +334,21 @@ impl RankProgram {
             stream: self.token("default"),
             declared,
         };
-        self.record(Verb::Collect(Arc::new(call)));
+        self.record(Op::Collective(Arc::new(call)));
     }
 
     /// Sets a key of the store.
     #[track_caller]
     pub fn store_set(&mut self, key: &str, value: &str) {
         let (key, value) = (self.token(key), Operand::Token(self.token(value)));
-        self.record(Verb::StoreSet { key, value });
+        self.record(Op::Store(StoreOp::Set { key, value }));
     }
 
     /// Waits for a key of the store.
     #[track_caller]
     pub fn store_get(&mut self, key: &str) -> Held {
         let key = self.token(key);
-        Held(self.record_slot(Verb::StoreGet { key }))
+        Held(self.record_slot(Op::Store(StoreOp::Get { key })))
     }
 
     /// A flag.
@@ -355,35 +359,35 @@ impl RankProgram {
     /// Writes a flag.
     #[track_caller]
     pub fn flag_write(&mut self, flag: Flag, value: i64) {
-        self.record(Verb::Flag { flag: flag.0, act: FlagAct::Write(value), stream: None });
+        self.record(Op::Flag(FlagOp { flag: flag.0, act: FlagAct::Write(value), stream: None }));
     }
 
     /// Waits until a flag has this value.
     #[track_caller]
     pub fn flag_wait(&mut self, flag: Flag, value: i64) {
         let act = FlagAct::Wait(Test::Equal, value);
-        self.record(Verb::Flag { flag: flag.0, act, stream: None });
+        self.record(Op::Flag(FlagOp { flag: flag.0, act, stream: None }));
     }
 
     /// A barrier of all ranks.
     #[track_caller]
     pub fn barrier(&mut self) {
         let members = self.world().into_iter().map(Rank).collect();
-        self.record(Verb::Barrier { members });
+        self.record(Op::Barrier(BarrierOp::Enter { members }));
     }
 
     /// A local step.
     #[track_caller]
     pub fn step(&mut self, label: &str) {
         let label = self.token(label);
-        self.record(Verb::Step { label });
+        self.record(Op::Thread(ThreadOp::Step { label }));
     }
 
     /// A place that some execution must come by.
     #[track_caller]
     pub fn reach(&mut self, label: &str) {
         let label = self.token(label);
-        self.record(Verb::Reach { label });
+        self.record(Op::Thread(ThreadOp::Reach { label }));
     }
 
     /// A stream by name.
@@ -399,19 +403,19 @@ impl RankProgram {
     /// `cudaEventRecord`.
     #[track_caller]
     pub fn event_record(&mut self, event: Event, stream: Stream) {
-        self.record(Verb::EventRecord { event: event.0, stream: stream.0 });
+        self.record(Op::Event(EventOp { event: event.0, stream: stream.0 }));
     }
 
     /// `cudaStreamWaitEvent`.
     #[track_caller]
     pub fn stream_wait(&mut self, stream: Stream, event: Event) {
-        self.record(Verb::StreamWait { stream: stream.0, event: event.0 });
+        self.record(Op::Stream(StreamOp::Wait { stream: stream.0, event: event.0 }));
     }
 
     /// `cudaDeviceSynchronize`.
     #[track_caller]
     pub fn synchronize(&mut self) {
-        self.record(Verb::Synchronize { what: Operand::Device });
+        self.record(Op::Stream(StreamOp::Synchronize { what: Operand::Device }));
     }
 
     /// A kernel that reads and writes buffers.
@@ -419,7 +423,7 @@ impl RankProgram {
     pub fn kernel(&mut self, name: &str, reads: &[&Buffer], writes: &[&Buffer], stream: Stream) {
         let of = |buffers: &[&Buffer]| buffers.iter().map(|buffer| buffer.of.clone()).collect();
         let (name, reads, writes) = (self.token(name), of(reads), of(writes));
-        self.record(Verb::Kernel { name, reads, writes, stream: stream.0 });
+        self.record(Op::Stream(StreamOp::Kernel { name, reads, writes, stream: stream.0 }));
     }
 
     /// A mutex by name.
@@ -430,13 +434,13 @@ impl RankProgram {
     /// Locks a mutex.
     #[track_caller]
     pub fn lock(&mut self, mutex: Mutex) {
-        self.record(Verb::Lock { mutex: mutex.0 });
+        self.record(Op::Mutex(MutexOp::Lock { mutex: mutex.0 }));
     }
 
     /// Unlocks a mutex.
     #[track_caller]
     pub fn unlock(&mut self, mutex: Mutex) {
-        self.record(Verb::Unlock { mutex: mutex.0 });
+        self.record(Op::Mutex(MutexOp::Unlock { mutex: mutex.0 }));
     }
 
     /// A map by name.
@@ -447,7 +451,7 @@ impl RankProgram {
     /// Puts a value under a key.
     #[track_caller]
     pub fn map_put(&mut self, map: Map, key: &Held, value: &Held) {
-        self.record(Verb::MapPut { map: map.0, key: key.0.clone(), value: value.0.clone() });
+        self.record(Op::Map(MapOp::Put { map: map.0, key: key.0.clone(), value: value.0.clone() }));
     }
 
     /// Keys and values in the map's order.
@@ -469,7 +473,7 @@ impl RankProgram {
     /// Appends to a list.
     #[track_caller]
     pub fn list_push(&mut self, list: List, value: &Held) {
-        self.record(Verb::ListPush { list: list.0, value: value.0.clone() });
+        self.record(Op::List(ListOp::Push { list: list.0, value: value.0.clone() }));
     }
 
     /// Raises: pass it up with `return Err(…)`. What nobody catches ends the rank.
@@ -550,12 +554,12 @@ mod tests {
         });
         let ops = |answers: &[Answer]| {
             let stretch = program.stretch(Rank(1), Entry(0), answers).expect("pure");
-            stretch.ops.iter().map(|op| op.verb.clone()).collect::<Vec<_>>()
+            stretch.ops.iter().map(|op| op.op.clone()).collect::<Vec<_>>()
         };
         let token = |text| program.names.token(text);
-        assert_eq!(ops(&[0]), [Verb::Step { label: token("after") }]);
-        assert_eq!(ops(&[1]), [Verb::Exit { code: token("b is wrong") }]);
-        assert_eq!(ops(&[]), [Verb::Step { label: token("before") }]);
+        assert_eq!(ops(&[0]), [Op::Thread(ThreadOp::Step { label: token("after") })]);
+        assert_eq!(ops(&[1]), [Op::Thread(ThreadOp::Exit { code: token("b is wrong") })]);
+        assert_eq!(ops(&[]), [Op::Thread(ThreadOp::Step { label: token("before") })]);
         assert_eq!(program.symmetry(), Symmetry::Interchangeable);
     }
 }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankcheck_model::{
-    Answer, CollectiveKind, End, Entry, Op, Operation, Place, PlaceId, Question, Rank, Slot, SourceError,
-    Stretch, Symmetry, Token, Verb,
+    Answer, BarrierOp, CollectiveKind, CommOp, End, Entry, ExchangeOp, IpcOp, MemoryOp, Op, Operation, Place,
+    PlaceId, Question, Rank, Slot, SourceError, Statement, Stretch, Symmetry, ThreadOp, Token,
 };
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -138,7 +138,7 @@ pub struct Recorder {
 }
 
 struct Tape {
-    ops: Vec<Op>,
+    ops: Vec<Statement>,
     recorded: usize,
     asked: usize,
     next_slot: u32,
@@ -169,9 +169,11 @@ impl std::fmt::Debug for Recorder {
 }
 
 /// Whether an operation tells ranks apart: a root, a peer, a child communicator, or only some of the ranks.
-fn names_ranks(verb: &Verb, ranks: u32) -> bool {
+fn names_ranks(verb: &Op, ranks: u32) -> bool {
     let world = |members: &[Rank]| members.iter().copied().eq((0..ranks).map(Rank));
-    if let Verb::CommInit { members, .. } | Verb::Barrier { members } | Verb::AllAgree { members, .. } = verb
+    if let Op::Comm(CommOp::Init { members, .. })
+    | Op::Barrier(BarrierOp::Enter { members })
+    | Op::Barrier(BarrierOp::AllAgree { members, .. }) = verb
     {
         return !world(members);
     }
@@ -184,10 +186,13 @@ fn names_ranks(verb: &Verb, ranks: u32) -> bool {
         CollectiveKind::AllReduce => false,
     };
     // Memory of another rank is memory of one of them.
-    let reaches = matches!(verb, Verb::IpcOpen { .. } | Verb::Exchange { .. } | Verb::Expect { .. });
+    let reaches = matches!(
+        verb,
+        Op::Ipc(IpcOp::Open { .. }) | Op::Exchange(ExchangeOp { .. }) | Op::Memory(MemoryOp::Expect { .. })
+    );
     reaches
-        || matches!(verb, Verb::CommSplit { .. } | Verb::Transfer(_))
-        || matches!(verb, Verb::Collect(call) if numbered(call.kind))
+        || matches!(verb, Op::Comm(CommOp::Split { .. }) | Op::Transfer(_))
+        || matches!(verb, Op::Collective(call) if numbered(call.kind))
 }
 
 impl Recorder {
@@ -212,7 +217,7 @@ impl Recorder {
     ///
     /// # Errors
     /// [`Stop::Wrong`] once there are more than [`MAX_OPERATIONS`], or after another stop.
-    pub fn record(&self, verb: Verb, place: PlaceId) -> Result<Option<Slot>, Stop> {
+    pub fn record(&self, verb: Op, place: PlaceId) -> Result<Option<Slot>, Stop> {
         let mut tape = self.tape.borrow_mut();
         tape.running()?;
         tape.recorded += 1;
@@ -228,7 +233,7 @@ impl Recorder {
         (&verb, place).hash(&mut tape.hasher);
         let slots = verb.slots();
         if tape.asked == self.answers.len() {
-            tape.ops.push(Op { verb, place });
+            tape.ops.push(Statement { op: verb, place });
         }
         let slot = tape.next_slot;
         tape.next_slot += slots;
@@ -310,14 +315,14 @@ impl Recorder {
     }
 
     /// Ends the evaluation, after the function returned or stopped. What was raised and not caught becomes
-    /// [`Verb::Exit`].
+    /// [`ThreadOp::Exit`].
     ///
     /// # Errors
     /// When the program was found to be wrong, or did not ask what it asked the last time.
     pub fn finish(self) -> Result<Evaluated, SourceError> {
         if let Some((message, place)) = self.take_raise() {
             let code = self.names.token(&message);
-            let stopped = self.record(Verb::Exit { code }, place);
+            let stopped = self.record(Op::Thread(ThreadOp::Exit { code }), place);
             debug_assert_ne!(stopped, Err(Stop::Asked), "an evaluation that asked cannot raise");
         }
         let read_rank = self.read_rank.load(Ordering::Relaxed);

@@ -7,9 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rankcheck_model::describe::{Naming, description};
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
-    Class, Config, Faults, InFlight, Outcome, Platform, Rank, Rule, Source, SourceError, Stretch,
+    Class, Config, Entry, Faults, InFlight, Outcome, Platform, Rank, Rule, Source, SourceError, Stretch,
+    Token,
 };
 
 use crate::explore::{self, BoundHit, Bounds, Exploration};
@@ -484,26 +486,25 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
     Ok(None)
 }
 
+/// Names for the description of what two sources record alike. Threads go by the numbers of their entries.
+struct Named<'a>(&'a SpecSource);
+
+impl Naming for Named<'_> {
+    fn name(&self, token: Token) -> Arc<str> {
+        self.0.token(token)
+    }
+
+    fn thread(&self, entry: Entry) -> Option<usize> {
+        Some(entry.at())
+    }
+}
+
 /// The operations of a stretch without their places, with names instead of tokens.
 fn plain(source: &SpecSource, stretch: &Stretch) -> Vec<String> {
-    let resolve = |text: String| {
-        // Tokens print as `Token(n)`; two sources number them differently.
-        let mut out = String::new();
-        let mut rest = text.as_str();
-        while let Some(at) = rest.find("Token(") {
-            out.push_str(&rest[..at]);
-            let digits: String = rest[at + 6..].chars().take_while(char::is_ascii_digit).collect();
-            let token = digits.parse().map(rankcheck_model::Token).unwrap_or_default();
-            out.push_str(&source.token(token));
-            rest = &rest[at + 6 + digits.len()..];
-            rest = rest.strip_prefix(')').unwrap_or(rest);
-        }
-        out.push_str(rest);
-        out
-    };
-    let mut words: Vec<String> = stretch.ops.iter().map(|op| resolve(format!("{:?}", op.verb))).collect();
+    let named = Named(source);
+    let mut words: Vec<String> = stretch.ops.iter().map(|op| description(&op.op, &named)).collect();
     if let rankcheck_model::End::Ask(question, _) = &stretch.end {
-        words.push(resolve(format!("{question:?}")));
+        words.push(description(question, &named));
     }
     words
 }

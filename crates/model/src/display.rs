@@ -1,6 +1,7 @@
 //! Operations and picks in the spec's own names, for lanes, sentences and traces.
 //! Not here: the layout of reports.
 
+use crate::op::Op;
 use std::sync::Arc;
 
 use crate::host::value::{Address, Value};
@@ -8,7 +9,7 @@ use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
 use crate::order::poll::{FaultOf, PickOf};
-use crate::program::{Operand, Question, Verb};
+use crate::program::{Operand, Question};
 use crate::rank::{Rank, Thread};
 use crate::state::State;
 
@@ -52,8 +53,8 @@ impl Machine {
 
     /// An operation in words.
     #[must_use]
-    pub fn op_name(&self, state: &State, rank: Rank, verb: &Verb) -> String {
-        verb.words(&|token| self.name(token), &|operand| self.operand_name(state, rank, operand))
+    pub fn op_name(&self, state: &State, rank: Rank, verb: &Op) -> String {
+        verb.display(&|token| self.name(token), &|operand| self.operand_name(state, rank, operand))
     }
 
     /// The operation or question that a thread does next.
@@ -67,7 +68,7 @@ impl Machine {
     pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
         let t = &state.ranks[rank.at()].threads[thread.at()];
         match t.next_in(&t.stretch) {
-            Next::Op(op) => self.op_name(state, rank, &op.verb),
+            Next::Op(op) => self.op_name(state, rank, &op.op),
             Next::Ask(question, _) => self.question_name(state, rank, question),
             Next::Return | Next::Unknown => "the end".to_owned(),
         }

@@ -17,12 +17,14 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub mod describe;
 pub(crate) mod display;
 pub(crate) mod host;
 pub(crate) mod judge;
 pub mod machine;
 pub(crate) mod noun;
 pub mod number;
+pub mod op;
 pub(crate) mod order;
 pub mod platform;
 pub mod program;
@@ -35,6 +37,7 @@ pub use machine::{
     CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,
     Interruption, Machine, Mode, Object, ObjectKind, Outcome, PickOf, RankOutcome, State, actors_per_rank,
 };
+pub use op::*;
 pub use platform::Platform;
 pub use program::*;
 pub use rank::*;

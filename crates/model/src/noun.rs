@@ -6,6 +6,7 @@ pub(crate) mod cell;
 pub(crate) mod collective;
 pub(crate) mod comm;
 pub(crate) mod container;
+pub(crate) mod event;
 pub(crate) mod exchange;
 pub(crate) mod flag;
 pub(crate) mod graph;

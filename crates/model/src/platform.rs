@@ -8,12 +8,13 @@
 //! of kernels and early completion of one-sided collectives are never relied on.
 //! Not here: rules, which hold on every platform.
 
+use crate::op::CollectiveKind;
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::program::{CollectiveKind, Dtype, ReduceOp};
+use crate::program::{Dtype, ReduceOp};
 
 /// An NCCL version whose semantics are modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]

@@ -4,6 +4,10 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
+use crate::op::{
+    Collective, CollectiveKind, Declared, FlagAct, MemoryKind, Resources, SizeClasses, TieBreak, Way,
+    WindowFlags,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -19,10 +23,7 @@ use crate::noun::graph::Graph;
 use crate::noun::ipc::{Mapping, Moment};
 use crate::order::dependence::Touches;
 use crate::platform::KernelPath;
-use crate::program::{
-    Answer, Collective, CollectiveKind, Declared, Dtype, FlagAct, MemoryKind, ReduceOp, Resources,
-    SizeClasses, Stretch, TieBreak, Way, WindowFlags,
-};
+use crate::program::{Answer, Dtype, ReduceOp, Stretch};
 use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
 
@@ -107,7 +108,7 @@ pub enum Status {
 pub(crate) enum GroupCall {
     Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
     Launch { comm: CommId, launch: Arc<Launch> },
-    Transfer { comm: CommId, stream: Token, transfer: Arc<Transfer> },
+    Transfer { comm: CommId, stream: Token, transfer: Arc<Half> },
 }
 
 /// An open group of a thread.
@@ -272,7 +273,7 @@ impl Hash for Launch {
 
 /// Half of a transfer, as one rank called it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Transfer {
+pub(crate) struct Half {
     pub(crate) way: Way,
     /// World rank at the other end.
     pub(crate) peer: Rank,
@@ -304,7 +305,7 @@ pub(crate) struct Transfers {
     pub(crate) issue: u32,
     /// It stands in all of these, and begins when it is at the head of each (`enqueue.cc:1669-1673`).
     pub(crate) streams: Vec<Token>,
-    pub(crate) transfers: Vec<Transfer>,
+    pub(crate) transfers: Vec<Half>,
     pub(crate) planned: Planned,
 }
 
@@ -330,7 +331,7 @@ pub(crate) struct Turns {
 /// A send that is over before its receive has begun.
 #[derive(Debug, Clone)]
 pub(crate) struct Message {
-    pub(crate) sent: Transfer,
+    pub(crate) sent: Half,
     pub(crate) content: Content,
     pub(crate) told: Clock,
     /// The send, which counts as run once it is received.
@@ -388,7 +389,7 @@ pub(crate) struct Expectation {
 }
 
 #[derive(Debug, Clone)]
-pub(crate) struct StreamOp {
+pub(crate) struct Queued {
     pub(crate) work: Work,
     pub(crate) issue: Clock,
     pub(crate) op: OpRef,
@@ -396,7 +397,7 @@ pub(crate) struct StreamOp {
     pub(crate) replay: Option<OpRef>,
 }
 
-impl StreamOp {
+impl Queued {
     /// The operation of a host thread that put it there.
     pub(crate) fn issuer(&self) -> OpRef {
         self.replay.unwrap_or(self.op)
@@ -406,7 +407,7 @@ impl StreamOp {
 /// A stream: a queue whose head runs.
 #[derive(Debug, Clone)]
 pub(crate) struct Stream {
-    pub(crate) queue: VecDeque<StreamOp>,
+    pub(crate) queue: VecDeque<Queued>,
     /// The head never ends: ranks run different kernels.
     pub(crate) hung: bool,
     pub(crate) clock: Clock,

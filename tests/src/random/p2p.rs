@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{Dtype, Entry, Operand, Operation, Resources, Transfer, Verb, Way, WindowFlags};
+use rankcheck_model::{
+    CommOp, Dtype, Entry, EventOp, GroupOp, Op, Operand, Operation, OverlapOp, Resources, StreamOp, Transfer,
+    Way, WindowFlags,
+};
 
 use super::{Builder, Fragment, MIB, slice};
 
@@ -47,7 +50,7 @@ impl Builder {
     /// Gives the operation, as declarations name it.
     fn push_half(&mut self, rank: u32, thread: u32, half: Transfer) -> Operation {
         let index = u32::try_from(self.script.ranks[rank as usize][thread as usize].len()).expect("short");
-        self.script.push(rank, thread, Verb::Transfer(Arc::new(half)));
+        self.script.push(rank, thread, Op::Transfer(Arc::new(half)));
         Operation { entry: Entry(thread), index }
     }
 
@@ -59,14 +62,14 @@ impl Builder {
     fn grouped(&mut self, rank: u32, count: u64) {
         let other = self.next(rank);
         for (me, peer) in [(rank, other), (other, rank)] {
-            self.script.push(me, 0, Verb::GroupStart);
+            self.script.push(me, 0, Op::Group(GroupOp::Start));
             let (a, b) = (self.a[me as usize].clone(), self.b[me as usize].clone());
             let halves =
                 [self.half(Way::Send, (me, peer), &a, count), self.half(Way::Recv, (me, peer), &b, count)];
             for half in halves {
                 self.push_half(me, 0, half);
             }
-            self.script.push(me, 0, Verb::GroupEnd);
+            self.script.push(me, 0, Op::Group(GroupOp::End));
         }
     }
 
@@ -89,7 +92,11 @@ impl Builder {
         if q % 8 == 4 {
             let name = self.script.name("scan");
             let (reads, stream) = ([b].into(), self.script.name("default"));
-            self.script.push(other, 0, Verb::Kernel { name, reads, writes: [].into(), stream });
+            self.script.push(
+                other,
+                0,
+                Op::Stream(StreamOp::Kernel { name, reads, writes: [].into(), stream }),
+            );
         }
         if s % 4 != 3 {
             self.push_half(other, 0, received);
@@ -106,14 +113,14 @@ impl Builder {
             let received = self.half(Way::Recv, (r, before), into, 1024);
             let grouped = !q.is_multiple_of(3);
             if grouped {
-                self.script.push(r, 0, Verb::GroupStart);
+                self.script.push(r, 0, Op::Group(GroupOp::Start));
             }
             let first = if q % 3 == 2 && r == rank { [received, sent] } else { [sent, received] };
             for half in first {
                 self.push_half(r, 0, half);
             }
             if grouped {
-                self.script.push(r, 0, Verb::GroupEnd);
+                self.script.push(r, 0, Op::Group(GroupOp::End));
             }
         }
     }
@@ -136,7 +143,7 @@ impl Builder {
             };
             let stream = if q % 4 < 2 { "default" } else { "side" };
             let part = slice(&a, 2 * MIB, 2 * MIB);
-            let call = Verb::Collect(Arc::new(self.reduce(&comm, &part, 1 << 18, stream)));
+            let call = Op::Collective(Arc::new(self.reduce(&comm, &part, 1 << 18, stream)));
             let first = r == rank || (r == other && s.is_multiple_of(3));
             let mut after = Some(call);
             if !first {
@@ -172,7 +179,7 @@ impl Builder {
         let other = self.next(rank);
         for r in 0..self.ranks {
             let comm = self.comms[r as usize].clone();
-            let verb = Verb::CommSplit { comm, name, color: Some(0) };
+            let verb = Op::Comm(CommOp::Split { comm, name, color: Some(0) });
             let child = self.script.push(r, 0, verb);
             if r != rank && r != other {
                 continue;
@@ -241,11 +248,11 @@ impl Builder {
             let (stream, side, event) =
                 (self.script.name("default"), self.script.name("side"), self.script.name("between"));
             if s.is_multiple_of(5) {
-                self.script.push(me, 0, Verb::EventRecord { event, stream });
-                self.script.push(me, 0, Verb::StreamWait { stream: side, event });
+                self.script.push(me, 0, Op::Event(EventOp { event, stream }));
+                self.script.push(me, 0, Op::Stream(StreamOp::Wait { stream: side, event }));
             }
             let other = self.push_half(me, 0, two);
-            self.script.push(me, 0, Verb::Overlap { one, other });
+            self.script.push(me, 0, Op::Overlap(OverlapOp { one, other }));
         }
     }
 
@@ -257,15 +264,15 @@ impl Builder {
         self.grouped(rank, 16);
         for (me, peer) in [(rank, other), (other, rank)] {
             let apart = me == rank && !q.is_multiple_of(4);
-            self.script.push(me, 0, Verb::GroupStart);
+            self.script.push(me, 0, Op::Group(GroupOp::Start));
             if me == rank && to_third {
                 let half = self.half(Way::Send, (me, third), &self.a[me as usize].clone(), 1024);
                 self.push_half(me, 0, half);
             }
             for way in [Way::Send, Way::Recv] {
                 if apart && way == Way::Recv {
-                    self.script.push(me, 0, Verb::GroupEnd);
-                    self.script.push(me, 0, Verb::GroupStart);
+                    self.script.push(me, 0, Op::Group(GroupOp::End));
+                    self.script.push(me, 0, Op::Group(GroupOp::Start));
                 }
                 let of = if way == Way::Send { &self.a } else { &self.b }[me as usize].clone();
                 for nth in 0..pairs {
@@ -273,7 +280,7 @@ impl Builder {
                     self.push_half(me, 0, half);
                 }
             }
-            self.script.push(me, 0, Verb::GroupEnd);
+            self.script.push(me, 0, Op::Group(GroupOp::End));
         }
         if to_third {
             let half = self.half(Way::Recv, (third, rank), &self.b[third as usize].clone(), 1024);

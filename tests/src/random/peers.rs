@@ -1,7 +1,10 @@
 //! Fragments about memory of other ranks: exchanges, handles, copies, flags on streams.
 //! Not here: the other fragments.
 
-use rankcheck_model::{FlagAct, MemoryKind, Operand, Rank, Test, Token, Verb};
+use rankcheck_model::{
+    BarrierOp, ExchangeOp, FlagAct, FlagOp, IpcOp, MemoryKind, MemoryOp, Op, Operand, Rank, StoreOp,
+    StreamOp, Test, Token,
+};
 
 use super::{Builder, Fragment, MIB, slice};
 
@@ -35,7 +38,7 @@ impl Builder {
     }
 
     fn exchange(&mut self, rank: u32, name: &str, buffer: Operand) -> Vec<Operand> {
-        let verb = Verb::Exchange { members: self.all(), name: self.script.name(name), buffer };
+        let verb = Op::Exchange(ExchangeOp { members: self.all(), name: self.script.name(name), buffer });
         let first = self.script.push(rank, 0, verb);
         let Operand::Slot(first) = first else { unreachable!("an exchange produces slots") };
         let nth = |nth| Operand::Slot(rankcheck_model::Slot { index: first.index + nth, ..first });
@@ -54,7 +57,7 @@ impl Builder {
 
     fn flag(&mut self, rank: u32, thread: u32, name: &str, act: FlagAct, stream: Option<Token>) {
         let flag = self.script.name(name);
-        self.script.push(rank, thread, Verb::Flag { flag, act, stream });
+        self.script.push(rank, thread, Op::Flag(FlagOp { flag, act, stream }));
     }
 
     pub(super) fn peers(&mut self, kind: u8, rank: u32, thread: u32, (q, s): (u8, u8)) {
@@ -79,31 +82,36 @@ impl Builder {
                 if q.is_multiple_of(3) {
                     for r in (0..self.ranks).filter(|r| *r != rank) {
                         let mapping = self.seen(rank, r);
-                        self.script.push(r, 0, Verb::IpcClose { mapping });
+                        self.script.push(r, 0, Op::Ipc(IpcOp::Close { mapping }));
                     }
                 }
                 if q.is_multiple_of(2) {
                     for r in 0..self.ranks {
-                        self.script.push(r, 0, Verb::Barrier { members: self.all() });
+                        self.script.push(r, 0, Op::Barrier(BarrierOp::Enter { members: self.all() }));
                     }
                 }
                 let buffer = self.seen(rank, rank);
-                self.script.push(rank, thread, Verb::Free { buffer, after: None });
+                self.script.push(rank, thread, Op::Memory(MemoryOp::Free { buffer, after: None }));
                 if s.is_multiple_of(2) {
                     let back = self.memory_of(rank, thread, "again", MIB, MemoryKind::Cuda);
                     let name = self.script.name("refill");
                     let stream = self.stream_of(0);
-                    let verb = Verb::Kernel { name, reads: [].into(), writes: [back].into(), stream };
+                    let verb = Op::Stream(StreamOp::Kernel {
+                        name,
+                        reads: [].into(),
+                        writes: [back].into(),
+                        stream,
+                    });
                     self.script.push(rank, thread, verb);
                 }
             }
             4 => {
                 let mapping = self.seen(other, rank);
                 if q.is_multiple_of(2) {
-                    self.script.push(rank, 0, Verb::Synchronize { what: Operand::Device });
+                    self.script.push(rank, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Device }));
                 }
                 for _ in 0..=(s % 2) {
-                    self.script.push(rank, thread, Verb::IpcClose { mapping: mapping.clone() });
+                    self.script.push(rank, thread, Op::Ipc(IpcOp::Close { mapping: mapping.clone() }));
                 }
                 if q.is_multiple_of(5) {
                     self.touch_peer(rank, 0, q, s);
@@ -116,15 +124,23 @@ impl Builder {
                 let name = self.script.name(["first", "second"][usize::from(s % 2)]);
                 let writes = [self.seen(rank, rank)].into();
                 let stream = self.stream_of(0);
-                self.script.push(rank, 0, Verb::Kernel { name, reads: [].into(), writes, stream });
+                self.script.push(
+                    rank,
+                    0,
+                    Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes, stream }),
+                );
                 if q % 4 != 0 {
-                    self.script.push(rank, 0, Verb::Synchronize { what: Operand::Device });
+                    self.script.push(rank, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Device }));
                     for r in 0..self.ranks {
-                        self.script.push(r, 0, Verb::Barrier { members: self.all() });
+                        self.script.push(r, 0, Op::Barrier(BarrierOp::Enter { members: self.all() }));
                     }
                 }
                 let (buffer, kernel) = (self.seen(rank, other), self.script.name("first"));
-                self.script.push(other, 0, Verb::Expect { buffer, kernel, by: Rank(rank), stream });
+                self.script.push(
+                    other,
+                    0,
+                    Op::Memory(MemoryOp::Expect { buffer, kernel, by: Rank(rank), stream }),
+                );
             }
             _ => {
                 // Two copies between ranks, in a ring or against each other.
@@ -134,11 +150,11 @@ impl Builder {
                     let put = q.is_multiple_of(2);
                     let (to, src) = if put { (&theirs, &mine) } else { (&mine, &theirs) };
                     let at = u64::from(s.is_multiple_of(3) && by == rank);
-                    let verb = Verb::Copy {
+                    let verb = Op::Memory(MemoryOp::Copy {
                         to: half(to, at),
                         from: half(src, 1 - at),
                         stream: self.stream_of(q / 2),
-                    };
+                    });
                     self.script.push(by, 0, verb);
                 }
             }
@@ -151,12 +167,12 @@ impl Builder {
         let stream = self.stream_of(s);
         let name = self.script.name(["touch", "poke"][usize::from(q % 2)]);
         let verb = match q / 2 % 4 {
-            0 => Verb::Kernel { name, reads: [theirs].into(), writes: [].into(), stream },
-            1 => Verb::Kernel { name, reads: [mine].into(), writes: [theirs].into(), stream },
-            2 => Verb::Copy { to: mine, from: theirs, stream },
+            0 => Op::Stream(StreamOp::Kernel { name, reads: [theirs].into(), writes: [].into(), stream }),
+            1 => Op::Stream(StreamOp::Kernel { name, reads: [mine].into(), writes: [theirs].into(), stream }),
+            2 => Op::Memory(MemoryOp::Copy { to: mine, from: theirs, stream }),
             _ => {
                 let at = Operand::At { of: theirs.into(), like: slice(&mine, MIB / 4, MIB / 4).into() };
-                Verb::Copy { to: at, from: slice(&mine, 0, MIB / 4), stream }
+                Op::Memory(MemoryOp::Copy { to: at, from: slice(&mine, 0, MIB / 4), stream })
             }
         };
         self.script.push(rank, thread, verb);
@@ -166,30 +182,30 @@ impl Builder {
     fn handles(&mut self, rank: u32, other: u32, q: u8, s: u8) {
         let kind = if q % 5 == 1 { MemoryKind::Nccl } else { MemoryKind::Cuda };
         let buffer = self.memory(rank, "lent", MIB, kind);
-        let handle = self.script.push(rank, 0, Verb::IpcExport { buffer: buffer.clone() });
+        let handle = self.script.push(rank, 0, Op::Ipc(IpcOp::Export { buffer: buffer.clone() }));
         if q % 5 == 2 {
-            self.script.push(rank, 0, Verb::IpcOpen { handle: handle.clone() });
+            self.script.push(rank, 0, Op::Ipc(IpcOp::Open { handle: handle.clone() }));
         }
         let (key, taken) = (self.script.name("handle"), self.script.name("taken"));
-        self.script.push(rank, 0, Verb::StoreSet { key, value: handle });
-        let handle = self.script.push(other, 0, Verb::StoreGet { key });
-        let mapping = self.script.push(other, 0, Verb::IpcOpen { handle });
+        self.script.push(rank, 0, Op::Store(StoreOp::Set { key, value: handle }));
+        let handle = self.script.push(other, 0, Op::Store(StoreOp::Get { key }));
+        let mapping = self.script.push(other, 0, Op::Ipc(IpcOp::Open { handle }));
         let (name, stream) = (self.script.name("borrow"), self.stream_of(s));
         self.script.push(
             other,
             0,
-            Verb::Kernel { name, reads: [mapping.clone()].into(), writes: [].into(), stream },
+            Op::Stream(StreamOp::Kernel { name, reads: [mapping.clone()].into(), writes: [].into(), stream }),
         );
-        self.script.push(other, 0, Verb::Synchronize { what: Operand::Device });
+        self.script.push(other, 0, Op::Stream(StreamOp::Synchronize { what: Operand::Device }));
         if s % 4 != 1 {
-            self.script.push(other, 0, Verb::IpcClose { mapping });
+            self.script.push(other, 0, Op::Ipc(IpcOp::Close { mapping }));
         }
-        self.script.push(other, 0, Verb::StoreSet { key: taken, value: Operand::Int(1) });
+        self.script.push(other, 0, Op::Store(StoreOp::Set { key: taken, value: Operand::Int(1) }));
         if s % 3 != 1 {
-            self.script.push(rank, 0, Verb::StoreGet { key: taken });
+            self.script.push(rank, 0, Op::Store(StoreOp::Get { key: taken }));
         }
         if q.is_multiple_of(2) {
-            self.script.push(rank, 0, Verb::Free { buffer, after: None });
+            self.script.push(rank, 0, Op::Memory(MemoryOp::Free { buffer, after: None }));
         }
     }
 
@@ -206,7 +222,11 @@ impl Builder {
             let maps = self.exchange(r, if bent && q % 6 == 5 { "other" } else { "given" }, x);
             let name = self.script.name("gather");
             let stream = self.stream_of(0);
-            self.script.push(r, 0, Verb::Kernel { name, reads: maps.into(), writes: [].into(), stream });
+            self.script.push(
+                r,
+                0,
+                Op::Stream(StreamOp::Kernel { name, reads: maps.into(), writes: [].into(), stream }),
+            );
         }
     }
 
@@ -216,7 +236,11 @@ impl Builder {
         let on = Some(stream);
         let writes = [self.seen(rank, rank)].into();
         let kernel = self.script.name("produce");
-        self.script.push(rank, 0, Verb::Kernel { name: kernel, reads: [].into(), writes, stream });
+        self.script.push(
+            rank,
+            0,
+            Op::Stream(StreamOp::Kernel { name: kernel, reads: [].into(), writes, stream }),
+        );
         self.flag(rank, 0, "full", FlagAct::Swap { from: 0, to: 1 }, on);
         let waits =
             if s.is_multiple_of(2) { FlagAct::Wait(Test::AtLeast, 1) } else { FlagAct::Wait(Test::Equal, 1) };
@@ -224,8 +248,12 @@ impl Builder {
             self.flag(other, 0, "full", waits, if s % 4 < 3 { on } else { None });
         }
         let (to, from) = (self.seen(other, other), self.seen(rank, other));
-        self.script.push(other, 0, Verb::Copy { to: to.clone(), from, stream });
-        self.script.push(other, 0, Verb::Expect { buffer: to, kernel, by: Rank(rank), stream });
+        self.script.push(other, 0, Op::Memory(MemoryOp::Copy { to: to.clone(), from, stream }));
+        self.script.push(
+            other,
+            0,
+            Op::Memory(MemoryOp::Expect { buffer: to, kernel, by: Rank(rank), stream }),
+        );
         if q % 4 != 2 {
             self.flag(other, 0, "full", FlagAct::Write(0), on);
         }
@@ -234,6 +262,6 @@ impl Builder {
         }
         let writes = [self.seen(rank, rank)].into();
         let name = self.script.name("produce again");
-        self.script.push(rank, 0, Verb::Kernel { name, reads: [].into(), writes, stream });
+        self.script.push(rank, 0, Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes, stream }));
     }
 }

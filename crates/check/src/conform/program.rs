@@ -8,7 +8,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use rankcheck_model::{Dtype, Machine, Platform, Rank, SourceError, State, Verb};
+use rankcheck_model::describe::{Naming, description};
+use rankcheck_model::{Dtype, Entry, Machine, Op, Platform, Rank, SourceError, State, Token};
 use rankcheck_real::case::Comms;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -85,7 +86,7 @@ impl ProgramName {
 /// One thread of a run: what it was told, and everything it would do on these answers.
 struct Recorded {
     heading: String,
-    verbs: Vec<Verb>,
+    verbs: Vec<Op>,
     /// Where each thread of the rank started, by the thread's number.
     entries: Vec<u32>,
 }
@@ -100,7 +101,7 @@ fn recorded(machine: &Machine, state: &State) -> Result<Vec<Recorded>, SourceErr
             let mut verbs = Vec::new();
             for known in 0..=answers.len() {
                 let stretch = machine.source.stretch(rank, thread.entry(), &answers[..known])?;
-                verbs.extend(stretch.ops.iter().map(|op| op.verb.clone()));
+                verbs.extend(stretch.ops.iter().map(|op| op.op.clone()));
             }
             let heading = format!("rank {} thread {nth} answers {answers:?}", rank.0);
             all.push(Recorded { heading, verbs, entries: entries.clone() });
@@ -109,31 +110,21 @@ fn recorded(machine: &Machine, state: &State) -> Result<Vec<Recorded>, SourceErr
     Ok(all)
 }
 
-/// An operation with all its operands, in names that do not depend on the order of evaluation.
-fn described(machine: &Machine, verb: &Verb, entries: &[u32]) -> String {
-    // What operations could not say once is left out where it says nothing new: older observations stay good.
-    let text = format!("{verb:?}").replace(", children: Own", "");
-    let mut out = String::with_capacity(text.len());
-    let mut rest = text.as_str();
-    while let Some(at) = ["Token(", "Entry("].iter().filter_map(|kind| rest.find(kind)).min() {
-        let (before, from) = rest.split_at(at);
-        let (kind, after) = from.split_at("Token(".len());
-        let digits = after.len() - after.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        out.push_str(before);
-        rest = after;
-        let Ok(number) = after[..digits].parse::<u32>() else {
-            out.push_str(kind);
-            continue;
-        };
-        if kind == "Token(" {
-            let _ = write!(out, "{:?}", machine.name(rankcheck_model::Token(number)));
-        } else {
-            let thread = entries.iter().position(|entry| *entry == number);
-            let _ = write!(out, "thread {thread:?}");
-        }
-        rest = after[digits..].strip_prefix(')').unwrap_or(&after[digits..]);
+/// Names for the description of what one rank does.
+struct Named<'a> {
+    machine: &'a Machine,
+    /// Where each thread of the rank started, by the thread's number.
+    entries: &'a [u32],
+}
+
+impl Naming for Named<'_> {
+    fn name(&self, token: Token) -> Arc<str> {
+        self.machine.name(token)
     }
-    out + rest
+
+    fn thread(&self, entry: Entry) -> Option<usize> {
+        self.entries.iter().position(|known| *known == entry.0)
+    }
 }
 
 /// Collects what runs of a program record.
@@ -159,8 +150,9 @@ impl Recording {
     pub(crate) fn add(&mut self, machine: &Machine, state: &State) -> Result<(), SourceError> {
         for thread in recorded(machine, state)? {
             self.line(&thread.heading);
+            let named = Named { machine, entries: &thread.entries };
             for verb in &thread.verbs {
-                self.line(&described(machine, verb, &thread.entries));
+                self.line(&description(verb, &named));
             }
             self.dtypes.extend(dtypes(&thread.verbs));
         }
@@ -183,11 +175,11 @@ impl Recording {
     }
 }
 
-fn dtypes(verbs: &[Verb]) -> impl Iterator<Item = Dtype> {
+fn dtypes(verbs: &[Op]) -> impl Iterator<Item = Dtype> {
     verbs.iter().filter_map(|verb| {
-        if let Verb::Collect(call) = verb {
+        if let Op::Collective(call) = verb {
             Some(call.dtype)
-        } else if let Verb::Transfer(call) = verb {
+        } else if let Op::Transfer(call) = verb {
             Some(call.dtype)
         } else {
             None

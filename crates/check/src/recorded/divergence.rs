@@ -8,7 +8,8 @@
 use std::fmt;
 
 use rankcheck_model::{
-    CollectiveKind, Dtype, Op, Operand, PlaceId, Rank, ReduceOp, Slot, Source as _, Verb, WindowFlags,
+    CollectiveKind, CommOp, Dtype, Op, Operand, PlaceId, Rank, ReduceOp, Slot, Source as _, Statement,
+    ThreadOp, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
@@ -111,20 +112,20 @@ struct Walk<'a> {
 
 impl Walk<'_> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are every member's")]
-    fn walk(&mut self, ops: &[Op]) {
+    fn walk(&mut self, ops: &[Statement]) {
         for op in ops {
-            let (comm, act) = match &op.verb {
-                Verb::Spawn { entry } => {
+            let (comm, act) = match &op.op {
+                Op::Thread(ThreadOp::Spawn { entry }) => {
                     let program = self.program;
                     self.walk(&program.stretches[entry.0 as usize].ops);
                     continue;
                 }
-                Verb::Collect(call) => {
+                Op::Collective(call) => {
                     let op = call.kind.reduces().then_some(call.op);
                     (&call.comm, Act::Collect(call.kind, call.count, call.dtype, op))
                 }
-                Verb::Register { comm, flags, .. } => (comm, Act::Register(*flags)),
-                Verb::CommSplit { comm, .. } => (comm, Act::Split),
+                Op::Window(WindowOp::Register { comm, flags, .. }) => (comm, Act::Register(*flags)),
+                Op::Comm(CommOp::Split { comm, .. }) => (comm, Act::Split),
                 _ => continue,
             };
             if let Operand::Slot(slot) = comm

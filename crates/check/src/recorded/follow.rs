@@ -5,8 +5,8 @@
 //! passed over. Not here: whether the program is right.
 
 use rankcheck_model::{
-    Answer, CollectiveKind, Dtype, End, Entry, Operand, PlaceId, Question, Rank, ReduceOp, Slot, Source,
-    Verb, Way, WindowFlags,
+    Answer, CollectiveKind, CommOp, Dtype, End, Entry, GroupOp, Op, Operand, PlaceId, Question, Rank,
+    ReduceOp, Slot, Source, ThreadOp, Way, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
@@ -40,22 +40,20 @@ struct Step<'a> {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are on communicators")]
-fn step(verb: &Verb) -> Option<Step<'_>> {
+fn step(verb: &Op) -> Option<Step<'_>> {
     let (does, comm) = match verb {
-        Verb::CommInit { members, .. } => (Does::Init(members.to_vec()), None),
-        Verb::CommSplit { comm, color, .. } => (Does::Split(*color), Some(comm)),
-        Verb::CommDestroy { comm } => (Does::Destroy, Some(comm)),
-        Verb::Register { comm, flags, .. } => (Does::Register(*flags), Some(comm)),
-        Verb::Deregister { comm, .. } => (Does::Deregister, Some(comm)),
-        Verb::Collect(call) => {
+        Op::Comm(CommOp::Init { members, .. }) => (Does::Init(members.to_vec()), None),
+        Op::Comm(CommOp::Split { comm, color, .. }) => (Does::Split(*color), Some(comm)),
+        Op::Comm(CommOp::Destroy { comm }) => (Does::Destroy, Some(comm)),
+        Op::Window(WindowOp::Register { comm, flags, .. }) => (Does::Register(*flags), Some(comm)),
+        Op::Window(WindowOp::Deregister { comm, .. }) => (Does::Deregister, Some(comm)),
+        Op::Collective(call) => {
             let op = call.kind.reduces().then_some(call.op);
             (Does::Collect(call.kind, call.count, call.dtype, op), Some(&call.comm))
         }
-        Verb::Transfer(call) => {
-            (Does::Transfer(call.way, call.peer, call.count, call.dtype), Some(&call.comm))
-        }
-        Verb::GroupStart => (Does::GroupStart, None),
-        Verb::GroupEnd => (Does::GroupEnd, None),
+        Op::Transfer(call) => (Does::Transfer(call.way, call.peer, call.count, call.dtype), Some(&call.comm)),
+        Op::Group(GroupOp::Start) => (Does::GroupStart, None),
+        Op::Group(GroupOp::End) => (Does::GroupEnd, None),
         _ => return None,
     };
     Some(Step { does, comm })
@@ -104,10 +102,10 @@ fn did(program: &RankProgram) -> Vec<Did> {
 fn collect(program: &RankProgram, entry: Entry, out: &mut Vec<Did>) {
     let mut slots = 0;
     for op in &program.stretches[entry.0 as usize].ops {
-        if let Verb::Spawn { entry } = op.verb {
+        if let Op::Thread(ThreadOp::Spawn { entry }) = op.op {
             collect(program, entry, out);
         }
-        if let Some(step) = step(&op.verb) {
+        if let Some(step) = step(&op.op) {
             let of = |slot: &Slot| program.comms.get(slot).copied();
             let comm = match step.comm {
                 Some(Operand::Slot(slot)) => of(slot),
@@ -116,7 +114,7 @@ fn collect(program: &RankProgram, entry: Entry, out: &mut Vec<Did>) {
             let makes = of(&Slot { entry, index: slots });
             out.push(Did { does: step.does, comm, makes, place: op.place });
         }
-        slots += op.verb.slots();
+        slots += op.op.slots();
     }
 }
 
@@ -220,14 +218,14 @@ impl Following<'_> {
     }
 
     /// Walks over operations; whether what was recorded fits them.
-    fn stretch(&mut self, walk: &mut Walk, ops: &[rankcheck_model::Op]) -> bool {
+    fn stretch(&mut self, walk: &mut Walk, ops: &[rankcheck_model::Statement]) -> bool {
         for op in ops {
-            if let Some(step) = step(&op.verb)
+            if let Some(step) = step(&op.op)
                 && !self.step(walk, &step, op.place)
             {
                 return false;
             }
-            walk.slots += op.verb.slots();
+            walk.slots += op.op.slots();
         }
         true
     }

@@ -13,7 +13,9 @@ mod group;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use rankcheck_model::{End, Entry, Freed, Op, Operand, Place, PlaceId, Rank, Slot, Stretch, Token, Verb};
+use rankcheck_model::{
+    End, Entry, Freed, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Stretch, ThreadOp, Token,
+};
 use rankcheck_recording::{Event, Process, Shape, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -121,7 +123,7 @@ enum Bind {
 /// An operation that is about to be written.
 #[derive(Debug, Clone)]
 struct Item {
-    verb: Verb,
+    verb: Op,
     origin: Origin,
     bind: Bind,
 }
@@ -160,7 +162,7 @@ pub(super) struct Lowering<'a> {
     members: &'a [Vec<Option<Rank>>],
     /// Members as the model numbers them, by communicator.
     orders: &'a [Vec<Rank>],
-    ops: Vec<Op>,
+    ops: Vec<Statement>,
     entries: Vec<Arc<Stretch>>,
     slots: u32,
     program: RankProgram,
@@ -168,7 +170,7 @@ pub(super) struct Lowering<'a> {
     by_place: FxHashMap<Box<str>, u32>,
     kinds: Vec<Kind>,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
-    cache: FxHashMap<ShapeId, Verb>,
+    cache: FxHashMap<ShapeId, Op>,
     born: u32,
     comms: FxHashMap<u64, CommId>,
     of_comm: FxHashMap<CommId, Operand>,
@@ -294,7 +296,7 @@ fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankProgram], map: Tok
             let stretch = Arc::get_mut(&mut program.stretches[0]).expect("nobody runs it yet");
             for at in failed {
                 // It produced a slot.
-                stretch.ops[at].verb = Verb::MapGet { map, key: Operand::Null, default: Operand::Null };
+                stretch.ops[at].op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
             }
         }
     }
@@ -372,9 +374,9 @@ impl RankProgram {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
-    fn collects_on(&self, op: &Op) -> Option<CommId> {
-        match &op.verb {
-            Verb::Collect(call) => match &call.comm {
+    fn collects_on(&self, op: &Statement) -> Option<CommId> {
+        match &op.op {
+            Op::Collective(call) => match &call.comm {
                 Operand::Slot(slot) => self.comms.get(slot).copied(),
                 _ => None,
             },
@@ -523,7 +525,7 @@ impl<'a> Lowering<'a> {
         if held {
             // It produces a slot, as the start of a thread does that may take its place.
             let map = self.names.token("nothing");
-            let verb = Verb::MapGet { map, key: Operand::Null, default: Operand::Null };
+            let verb = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
             self.write(Item { verb, origin, bind: Bind::Nothing });
         }
     }
@@ -650,7 +652,7 @@ impl<'a> Lowering<'a> {
         match (background, thread, returned) {
             (Some(comm), Some(thread), Returned::Yes) => self.under_way.push((comm, thread)),
             (None, Some(thread), Returned::Yes) => {
-                let verb = Verb::Join { thread };
+                let verb = Op::Thread(ThreadOp::Join { thread });
                 self.write(Item { verb, origin: open.origin, bind: Bind::Nothing });
             }
             (_, None, _) | (_, _, Returned::Never) => {}
@@ -674,7 +676,7 @@ impl<'a> Lowering<'a> {
             std::mem::take(&mut self.under_way).into_iter().partition(|(made, _)| meant(*made));
         self.under_way = later;
         for (_, thread) in now {
-            self.write(Item { verb: Verb::Join { thread }, origin, bind: Bind::Nothing });
+            self.write(Item { verb: Op::Thread(ThreadOp::Join { thread }), origin, bind: Bind::Nothing });
         }
     }
 
@@ -686,18 +688,18 @@ impl<'a> Lowering<'a> {
         for item in items {
             self.bind(&item, Slot { entry, index: slots });
             slots += item.verb.slots();
-            ops.push(Op { verb: item.verb, place: self.program.origin(item.origin) });
+            ops.push(Statement { op: item.verb, place: self.program.origin(item.origin) });
         }
         let end = if returned == Returned::Yes { End::Return } else { End::Cut };
         self.entries.push(Arc::new(Stretch { ops, end }));
         let held = self.ops.get_mut(open.mark)?;
-        let Verb::MapGet { .. } = &held.verb else { return None };
-        held.verb = Verb::Spawn { entry };
+        let Op::Map(MapOp::Get { .. }) = &held.op else { return None };
+        held.op = Op::Thread(ThreadOp::Spawn { entry });
         Some(Operand::Slot(Slot { entry: Entry(0), index: self.slots_before(open.mark) }))
     }
 
     fn slots_before(&self, at: usize) -> u32 {
-        self.slots - self.ops[at..].iter().map(|op| op.verb.slots()).sum::<u32>()
+        self.slots - self.ops[at..].iter().map(|op| op.op.slots()).sum::<u32>()
     }
 
     fn bind(&mut self, item: &Item, slot: Slot) {
@@ -724,7 +726,7 @@ impl<'a> Lowering<'a> {
         self.bind(&item, slot);
         self.slots += item.verb.slots();
         let place = self.program.origin(item.origin);
-        self.ops.push(Op { verb: item.verb, place });
+        self.ops.push(Statement { op: item.verb, place });
         Operand::Slot(slot)
     }
 

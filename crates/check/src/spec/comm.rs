@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, Declared, Dtype, MapOrder, MemoryKind, Operand, Question, ReduceOp,
-    SizeClasses, TieBreak, Transfer, Verb, Way, WindowFlags,
+    Collective, CollectiveKind, CommOp, Declared, Dtype, MapOrder, MemoryKind, Op, Operand, Question,
+    ReduceOp, SizeClasses, TieBreak, Transfer, Way, WindowFlags, WindowOp,
 };
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
@@ -126,7 +126,7 @@ fn collect<'v>(
         stream: stream(eval, common.stream)?,
         declared: if common.symmetric { Declared::Symmetric } else { Declared::Nothing },
     };
-    launch(eval, Verb::Collect(Arc::new(call)))
+    launch(eval, Op::Collective(Arc::new(call)))
 }
 
 /// Input and output, which is the input where there is none; and how long the input is.
@@ -150,7 +150,7 @@ fn position(root: i32) -> starlark::Result<u32> {
 }
 
 /// Records a launch and names it.
-fn launch<'v>(eval: &Evaluator<'v, '_, '_>, verb: Verb) -> starlark::Result<Value<'v>> {
+fn launch<'v>(eval: &Evaluator<'v, '_, '_>, verb: Op) -> starlark::Result<Value<'v>> {
     let operation = Evaluation::of(eval)?.recorder.next_operation();
     record(eval, verb)?;
     Ok(Noun::Operation(operation).alloc(eval.heap()))
@@ -181,7 +181,7 @@ fn transfer<'v>(eval: &Evaluator<'v, '_, '_>, way: Way, half: &Half<'v, '_>) -> 
         dtype,
         stream: stream(eval, half.stream)?,
     };
-    launch(eval, Verb::Transfer(Arc::new(call)))
+    launch(eval, Op::Transfer(Arc::new(call)))
 }
 
 #[starlark_module]
@@ -198,7 +198,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let memory = if memory.is_none() { Operand::Null } else { self::memory("memory", memory)?.0 };
-        let verb = Verb::Register { comm: comm(this)?, memory, flags: window_flags(flags)? };
+        let verb = Op::Window(WindowOp::Register { comm: comm(this)?, memory, flags: window_flags(flags)? });
         Ok(Noun::Window(record_slot(eval, verb)?).alloc(eval.heap()))
     }
 
@@ -211,7 +211,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
             Some(Noun::Window(of) | Noun::Slot(of)) => of.clone(),
             _ => return Err(expected("window", "a window", window)),
         };
-        record(eval, Verb::Deregister { comm: comm(this)?, window })?;
+        record(eval, Op::Window(WindowOp::Deregister { comm: comm(this)?, window }))?;
         Ok(NoneType)
     }
 
@@ -238,12 +238,12 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
             None => None,
         };
         let name = Evaluation::of(eval)?.token(name);
-        let verb = Verb::CommSplit { comm: comm(this)?, name, color };
+        let verb = Op::Comm(CommOp::Split { comm: comm(this)?, name, color });
         Ok(Noun::Comm(record_slot(eval, verb)?).alloc(eval.heap()))
     }
 
     fn destroy<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::CommDestroy { comm: comm(this)? })?;
+        record(eval, Op::Comm(CommOp::Destroy { comm: comm(this)? }))?;
         Ok(NoneType)
     }
 

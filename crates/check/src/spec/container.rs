@@ -2,7 +2,7 @@
 //!
 //! Not here: Starlark's own dicts and lists, which hold what is known.
 
-use rankcheck_model::{MapOrder, Operand, Question, Slot, Token, Verb};
+use rankcheck_model::{ListOp, MapOp, MapOrder, Op, Operand, Question, Slot, Token};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -39,7 +39,7 @@ pub(crate) fn map_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let (key, value) = (operand(eval, key)?, operand(eval, value)?);
-        record(eval, Verb::MapPut { map: map(this)?.0, key, value })?;
+        record(eval, Op::Map(MapOp::Put { map: map(this)?.0, key, value }))?;
         Ok(NoneType)
     }
 
@@ -49,7 +49,7 @@ pub(crate) fn map_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let key = operand(eval, key)?;
-        Ok(slot(eval.heap(), record_slot(eval, Verb::MapPop { map: map(this)?.0, key })?))
+        Ok(slot(eval.heap(), record_slot(eval, Op::Map(MapOp::Pop { map: map(this)?.0, key }))?))
     }
 
     fn get<'v>(
@@ -60,7 +60,7 @@ pub(crate) fn map_methods(builder: &mut MethodsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let key = operand(eval, key)?;
         let default = default.map_or(Ok(Operand::Null), |default| operand(eval, default))?;
-        Ok(slot(eval.heap(), record_slot(eval, Verb::MapGet { map: map(this)?.0, key, default })?))
+        Ok(slot(eval.heap(), record_slot(eval, Op::Map(MapOp::Get { map: map(this)?.0, key, default }))?))
     }
 
     fn has<'v>(this: Value<'v>, key: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<bool> {
@@ -78,7 +78,7 @@ pub(crate) fn map_methods(builder: &mut MethodsBuilder) {
     }
 
     fn clear<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::MapClear { map: map(this)?.0 })?;
+        record(eval, Op::Map(MapOp::Clear { map: map(this)?.0 }))?;
         Ok(NoneType)
     }
 }
@@ -91,7 +91,7 @@ pub(crate) fn list_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let value = operand(eval, value)?;
-        record(eval, Verb::ListPush { list: list(this)?, value })?;
+        record(eval, Op::List(ListOp::Push { list: list(this)?, value }))?;
         Ok(NoneType)
     }
 
@@ -101,7 +101,7 @@ pub(crate) fn list_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let index = operand(eval, index)?;
-        Ok(slot(eval.heap(), record_slot(eval, Verb::ListGet { list: list(this)?, index })?))
+        Ok(slot(eval.heap(), record_slot(eval, Op::List(ListOp::Get { list: list(this)?, index }))?))
     }
 
     fn set<'v>(
@@ -111,12 +111,12 @@ pub(crate) fn list_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let (index, value) = (operand(eval, index)?, operand(eval, value)?);
-        record(eval, Verb::ListSet { list: list(this)?, index, value })?;
+        record(eval, Op::List(ListOp::Set { list: list(this)?, index, value }))?;
         Ok(NoneType)
     }
 
     fn pop<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Value<'v>> {
-        Ok(slot(eval.heap(), record_slot(eval, Verb::ListPop { list: list(this)? })?))
+        Ok(slot(eval.heap(), record_slot(eval, Op::List(ListOp::Pop { list: list(this)? }))?))
     }
 
     fn len<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<u32> {
@@ -128,14 +128,14 @@ pub(crate) fn list_methods(builder: &mut MethodsBuilder) {
         let (len, _) = ask(eval, Question::ListLen { list })?;
         let mut items = Vec::new();
         for index in 0..len {
-            let verb = Verb::ListGet { list, index: Operand::Int(index.into()) };
+            let verb = Op::List(ListOp::Get { list, index: Operand::Int(index.into()) });
             items.push(slot(eval.heap(), record_slot(eval, verb)?));
         }
         Ok(eval.heap().alloc(items))
     }
 
     fn clear<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::ListClear { list: list(this)? })?;
+        record(eval, Op::List(ListOp::Clear { list: list(this)? }))?;
         Ok(NoneType)
     }
 }

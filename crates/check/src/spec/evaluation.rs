@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 
-use rankcheck_model::{Answer, Entry, Line, Operand, Place, PlaceId, Question, Slot, Token, Verb};
+use rankcheck_model::{Answer, Entry, Line, Op, Operand, Place, PlaceId, Question, Slot, Token};
 use rustc_hash::FxHashMap;
 use starlark::any::ProvidesStaticType;
 use starlark::codemap::{CodeMapId, FileSpan};
@@ -210,7 +210,7 @@ impl Evaluation {
 }
 
 /// Records an operation at the innermost line.
-pub(crate) fn record(eval: &Evaluator<'_, '_, '_>, verb: Verb) -> starlark::Result<Option<Slot>> {
+pub(crate) fn record(eval: &Evaluator<'_, '_, '_>, verb: Op) -> starlark::Result<Option<Slot>> {
     let evaluation = Evaluation::of(eval)?;
     let place = evaluation.place(eval);
     evaluation.tested(place)?;
@@ -218,7 +218,7 @@ pub(crate) fn record(eval: &Evaluator<'_, '_, '_>, verb: Verb) -> starlark::Resu
 }
 
 /// Records an operation that produces a slot.
-pub(crate) fn record_slot(eval: &Evaluator<'_, '_, '_>, verb: Verb) -> starlark::Result<Operand> {
+pub(crate) fn record_slot(eval: &Evaluator<'_, '_, '_>, verb: Op) -> starlark::Result<Operand> {
     record(eval, verb).map(|slot| Operand::Slot(slot.expect("callers pass verbs that produce a slot")))
 }
 

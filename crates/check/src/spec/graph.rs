@@ -2,7 +2,7 @@
 //!
 //! Not here: what is recorded, which is what operations on the captured streams do.
 
-use rankcheck_model::{CaptureMode, Token, Verb};
+use rankcheck_model::{CaptureMode, GraphOp, Op, Token};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -50,13 +50,13 @@ pub(crate) fn graph_methods(builder: &mut MethodsBuilder) {
             },
             None => None,
         };
-        record(eval, Verb::GraphBegin { graph, stream, mode, pool })?;
+        record(eval, Op::Graph(GraphOp::Begin { graph, stream, mode, pool }))?;
         Ok(NoneType)
     }
 
     fn end<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Value<'v>> {
         let graph = graph(this)?;
-        Ok(Noun::Slot(record_slot(eval, Verb::GraphEnd { graph })?).alloc(eval.heap()))
+        Ok(Noun::Slot(record_slot(eval, Op::Graph(GraphOp::End { graph }))?).alloc(eval.heap()))
     }
 
     fn replay<'v>(
@@ -65,12 +65,12 @@ pub(crate) fn graph_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let (graph, stream) = (graph(this)?, self::stream(eval, stream)?);
-        record(eval, Verb::GraphReplay { graph, stream })?;
+        record(eval, Op::Graph(GraphOp::Replay { graph, stream }))?;
         Ok(NoneType)
     }
 
     fn destroy<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::GraphDestroy { graph: graph(this)? })?;
+        record(eval, Op::Graph(GraphOp::Destroy { graph: graph(this)? }))?;
         Ok(NoneType)
     }
 }

@@ -2,7 +2,9 @@
 //!
 //! Not here: maps and lists (`container.rs`), barriers (`rank.rs`).
 
-use rankcheck_model::{FlagAct, Operand, Question, Test, Token, Verb};
+use rankcheck_model::{
+    EventOp, FlagAct, FlagOp, MutexOp, Op, Operand, Question, StoreOp, StreamOp, Test, ThreadOp, Token,
+};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -36,7 +38,7 @@ pub(crate) fn thread_methods(builder: &mut MethodsBuilder) {
             Some(Noun::Thread(of) | Noun::Slot(of)) => of.clone(),
             _ => return Err(expected("thread", "a thread", this)),
         };
-        record(eval, Verb::Join { thread })?;
+        record(eval, Op::Thread(ThreadOp::Join { thread }))?;
         Ok(NoneType)
     }
 }
@@ -48,12 +50,12 @@ pub(crate) fn stream_methods(builder: &mut MethodsBuilder) {
         event: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        record(eval, Verb::StreamWait { stream: named(this)?, event: self::event(event)? })?;
+        record(eval, Op::Stream(StreamOp::Wait { stream: named(this)?, event: self::event(event)? }))?;
         Ok(NoneType)
     }
 
     fn synchronize<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::Synchronize { what: Operand::Stream(named(this)?) })?;
+        record(eval, Op::Stream(StreamOp::Synchronize { what: Operand::Stream(named(this)?) }))?;
         Ok(NoneType)
     }
 }
@@ -66,12 +68,12 @@ pub(crate) fn event_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let stream = self::stream(eval, stream)?;
-        self::record(eval, Verb::EventRecord { event: named(this)?, stream })?;
+        self::record(eval, Op::Event(EventOp { event: named(this)?, stream }))?;
         Ok(NoneType)
     }
 
     fn synchronize<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        self::record(eval, Verb::Synchronize { what: Operand::Event(named(this)?) })?;
+        self::record(eval, Op::Stream(StreamOp::Synchronize { what: Operand::Event(named(this)?) }))?;
         Ok(NoneType)
     }
 
@@ -83,12 +85,12 @@ pub(crate) fn event_methods(builder: &mut MethodsBuilder) {
 #[starlark_module]
 pub(crate) fn mutex_methods(builder: &mut MethodsBuilder) {
     fn lock<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::Lock { mutex: named(this)? })?;
+        record(eval, Op::Mutex(MutexOp::Lock { mutex: named(this)? }))?;
         Ok(NoneType)
     }
 
     fn unlock<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
-        record(eval, Verb::Unlock { mutex: named(this)? })?;
+        record(eval, Op::Mutex(MutexOp::Unlock { mutex: named(this)? }))?;
         Ok(NoneType)
     }
 
@@ -98,8 +100,12 @@ pub(crate) fn mutex_methods(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let mutex = named(this)?;
-        record(eval, Verb::Lock { mutex })?;
-        finally(eval, |eval| call(eval, body, &[]), |eval| record(eval, Verb::Unlock { mutex }).map(|_| ()))
+        record(eval, Op::Mutex(MutexOp::Lock { mutex }))?;
+        finally(
+            eval,
+            |eval| call(eval, body, &[]),
+            |eval| record(eval, Op::Mutex(MutexOp::Unlock { mutex })).map(|_| ()),
+        )
     }
 }
 
@@ -113,14 +119,14 @@ pub(crate) fn store_methods(builder: &mut MethodsBuilder) {
     ) -> starlark::Result<NoneType> {
         let _ = this;
         let (key, value) = (Evaluation::of(eval)?.token(key), operand(eval, value)?);
-        record(eval, Verb::StoreSet { key, value })?;
+        record(eval, Op::Store(StoreOp::Set { key, value }))?;
         Ok(NoneType)
     }
 
     fn get<'v>(this: Value<'v>, key: &str, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Value<'v>> {
         let _ = this;
         let key = Evaluation::of(eval)?.token(key);
-        Ok(Noun::Slot(record_slot(eval, Verb::StoreGet { key })?).alloc(eval.heap()))
+        Ok(Noun::Slot(record_slot(eval, Op::Store(StoreOp::Get { key }))?).alloc(eval.heap()))
     }
 
     fn delete<'v>(
@@ -130,7 +136,7 @@ pub(crate) fn store_methods(builder: &mut MethodsBuilder) {
     ) -> starlark::Result<NoneType> {
         let _ = this;
         let key = Evaluation::of(eval)?.token(key);
-        record(eval, Verb::StoreDelete { key })?;
+        record(eval, Op::Store(StoreOp::Delete { key }))?;
         Ok(NoneType)
     }
 }
@@ -157,7 +163,7 @@ fn act<'v>(
         Some(stream) if !stream.is_none() => Some(self::stream(eval, Some(stream))?),
         _ => None,
     };
-    record(eval, Verb::Flag { flag: named(flag)?, act, stream })?;
+    record(eval, Op::Flag(FlagOp { flag: named(flag)?, act, stream }))?;
     Ok(NoneType)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Not here: how a program carries a handle to its peers (the store does, `host.rs`).
 
-use rankcheck_model::{Operand, Slot, Verb};
+use rankcheck_model::{IpcOp, Op, Operand, Slot};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -22,7 +22,7 @@ pub(crate) fn ipc_methods(builder: &mut MethodsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let _ = this;
         let (buffer, _) = memory("buffer", buffer)?;
-        Ok(Noun::Handle(record_slot(eval, Verb::IpcExport { buffer })?).alloc(eval.heap()))
+        Ok(Noun::Handle(record_slot(eval, Op::Ipc(IpcOp::Export { buffer }))?).alloc(eval.heap()))
     }
 
     fn open<'v>(
@@ -35,7 +35,7 @@ pub(crate) fn ipc_methods(builder: &mut MethodsBuilder) {
             Some(Noun::Handle(of) | Noun::Slot(of)) => of.clone(),
             _ => return Err(expected("handle", "a handle", handle)),
         };
-        Ok(Noun::Buffer(record_slot(eval, Verb::IpcOpen { handle })?, None).alloc(eval.heap()))
+        Ok(Noun::Buffer(record_slot(eval, Op::Ipc(IpcOp::Open { handle }))?, None).alloc(eval.heap()))
     }
 
     fn close<'v>(
@@ -45,7 +45,7 @@ pub(crate) fn ipc_methods(builder: &mut MethodsBuilder) {
     ) -> starlark::Result<NoneType> {
         let _ = this;
         let (mapping, _) = memory("mapping", mapping)?;
-        record(eval, Verb::IpcClose { mapping })?;
+        record(eval, Op::Ipc(IpcOp::Close { mapping }))?;
         Ok(NoneType)
     }
 }

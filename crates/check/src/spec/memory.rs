@@ -5,7 +5,7 @@
 use std::fmt;
 
 use allocative::Allocative;
-use rankcheck_model::{Operand, Question, Release, Slot, Token, Verb};
+use rankcheck_model::{MemoryOp, Op, Operand, PoolOp, Question, Release, Slot, Token};
 use starlark::any::ProvidesStaticType;
 use starlark::environment::{Methods, MethodsBuilder, MethodsStatic};
 use starlark::eval::Evaluator;
@@ -65,8 +65,8 @@ fn under_lock<'v, 'a, 'e>(
     pool: Token,
     body: impl FnOnce(&mut Evaluator<'v, 'a, 'e>) -> starlark::Result<Value<'v>>,
 ) -> starlark::Result<Value<'v>> {
-    record(eval, Verb::PoolLock { pool })?;
-    finally(eval, body, |eval| record(eval, Verb::PoolUnlock { pool }).map(|_| ()))
+    record(eval, Op::Pool(PoolOp::Lock { pool }))?;
+    finally(eval, body, |eval| record(eval, Op::Pool(PoolOp::Unlock { pool })).map(|_| ()))
 }
 
 /// The segment in which memory lies; a slice lies where its buffer does.
@@ -105,7 +105,8 @@ pub(crate) fn pool_methods(builder: &mut MethodsBuilder) {
             None => format!("{}.{number}", evaluation.recorder.names.text(this.pool)),
         };
         let stream = self::stream(eval, stream)?;
-        let verb = Verb::Alloc { pool: this.pool, name: evaluation.token(&name), len_bytes, stream };
+        let verb =
+            Op::Pool(PoolOp::Alloc { pool: this.pool, name: evaluation.token(&name), len_bytes, stream });
         let Some(hook) = this.on_segment else {
             return Ok(Noun::Buffer(record_slot(eval, verb)?, Some(len_bytes)).alloc(eval.heap()));
         };
@@ -122,17 +123,18 @@ pub(crate) fn pool_methods(builder: &mut MethodsBuilder) {
     fn trim<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
         let this = pool(this)?;
         let Some(hook) = this.on_segment_free else {
-            record(eval, Verb::Trim { pool: this.pool, release: Release::Now })?;
+            record(eval, Op::Pool(PoolOp::Trim { pool: this.pool, release: Release::Now }))?;
             return Ok(NoneType);
         };
         under_lock(eval, this.pool, |eval| {
-            let released = record_slot(eval, Verb::Trim { pool: this.pool, release: Release::AfterHook })?;
+            let released =
+                record_slot(eval, Op::Pool(PoolOp::Trim { pool: this.pool, release: Release::AfterHook }))?;
             let (count, first) = ask(eval, Question::Trimmed(released))?;
             for index in 0..count {
                 let slot = Slot { entry: first.entry, index: first.index + index };
                 let segment = Noun::Segment(Operand::Slot(slot)).alloc(eval.heap());
                 call(eval, hook, &[segment])?;
-                record(eval, Verb::Release { segment: Operand::Slot(slot) })?;
+                record(eval, Op::Memory(MemoryOp::Release { segment: Operand::Slot(slot) }))?;
             }
             Ok(Value::new_none())
         })?;
@@ -158,7 +160,10 @@ pub(crate) fn pool_methods(builder: &mut MethodsBuilder) {
         if sizes_bytes.is_empty() {
             return Err(wrong("`sizes` is empty", "give the sizes that havoc may leave behind, in bytes"));
         }
-        record(eval, Verb::Havoc { pool: pool(this)?.pool, max, sizes_bytes: sizes_bytes.into() })?;
+        record(
+            eval,
+            Op::Pool(PoolOp::Havoc { pool: pool(this)?.pool, max, sizes_bytes: sizes_bytes.into() }),
+        )?;
         Ok(NoneType)
     }
 }
@@ -177,7 +182,7 @@ pub(crate) fn buffer_methods(builder: &mut MethodsBuilder) {
             },
             None => None,
         };
-        record(eval, Verb::Free { buffer: memory("buffer", this)?.0, after })?;
+        record(eval, Op::Memory(MemoryOp::Free { buffer: memory("buffer", this)?.0, after }))?;
         Ok(NoneType)
     }
 

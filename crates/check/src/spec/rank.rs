@@ -8,7 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use allocative::Allocative;
-use rankcheck_model::{MemoryKind, Operand, Question, Rank, Resources, Verb};
+use rankcheck_model::{
+    BarrierOp, CommOp, ExchangeOp, GroupOp, MemoryKind, MemoryOp, Op, Operand, OverlapOp, PoolOp, Question,
+    Rank, Resources, StreamOp, ThreadOp,
+};
 use starlark::any::ProvidesStaticType;
 use starlark::environment::{Methods, MethodsBuilder, MethodsStatic};
 use starlark::eval::Evaluator;
@@ -202,7 +205,7 @@ fn alloc_memory<'v>(
     memory: MemoryKind,
 ) -> starlark::Result<Value<'v>> {
     let len_bytes = natural("bytes", bytes)?;
-    let verb = Verb::MemAlloc { name: token(eval, name)?, len_bytes, memory };
+    let verb = Op::Memory(MemoryOp::Alloc { name: token(eval, name)?, len_bytes, memory });
     Ok(Noun::Buffer(record_slot(eval, verb)?, Some(len_bytes)).alloc(eval.heap()))
 }
 
@@ -231,7 +234,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
     ) -> starlark::Result<Value<'v>> {
         let pool = token(eval, name)?;
         let (classes, tie, memory) = (size_classes(classes)?, tie_break(tie)?, memory_kind(memory)?);
-        record(eval, Verb::Pool { pool, classes, tie, memory })?;
+        record(eval, Op::Pool(PoolOp::Declare { pool, classes, tie, memory }))?;
         let hook = |hook: Option<Value<'v>>| hook.filter(|hook| !hook.is_none());
         let (on_segment, on_segment_free) = (hook(on_segment), hook(on_segment_free));
         Ok(eval.heap().alloc(PoolValue { pool, on_segment, on_segment_free }))
@@ -261,7 +264,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let label = token(eval, label)?;
-        record(eval, Verb::Step { label })?;
+        record(eval, Op::Thread(ThreadOp::Step { label }))?;
         Ok(NoneType)
     }
 
@@ -271,7 +274,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let label = token(eval, label)?;
-        record(eval, Verb::Reach { label })?;
+        record(eval, Op::Thread(ThreadOp::Reach { label }))?;
         Ok(NoneType)
     }
 
@@ -279,7 +282,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         #[starlark(this)] _this: &RankValue,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        record(eval, Verb::Steady)?;
+        record(eval, Op::Thread(ThreadOp::Steady))?;
         Ok(NoneType)
     }
 
@@ -290,7 +293,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let (name, value) = (token(eval, name)?, operand(eval, value)?);
-        record(eval, Verb::Measure { name, value })?;
+        record(eval, Op::Thread(ThreadOp::Measure { name, value }))?;
         Ok(NoneType)
     }
 
@@ -298,7 +301,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         #[starlark(this)] _this: &RankValue,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        record(eval, Verb::Synchronize { what: Operand::Device })?;
+        record(eval, Op::Stream(StreamOp::Synchronize { what: Operand::Device }))?;
         Ok(NoneType)
     }
 
@@ -313,7 +316,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         let (reads, writes) = (operands(eval, "reads", reads)?, operands(eval, "writes", writes)?);
         let stream = self::stream(eval, stream)?;
         let name = token(eval, name)?;
-        record(eval, Verb::Kernel { name, reads, writes, stream })?;
+        record(eval, Op::Stream(StreamOp::Kernel { name, reads, writes, stream }))?;
         Ok(NoneType)
     }
 
@@ -328,7 +331,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
             _ => Err(expected(argument, "what a send, a receive or a collective returned", value)),
         };
         let (one, other) = (launch("one", one)?, launch("other", other)?);
-        record(eval, Verb::Overlap { one, other })?;
+        record(eval, Op::Overlap(OverlapOp { one, other }))?;
         Ok(NoneType)
     }
 
@@ -349,7 +352,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
             ));
         }
         let stream = self::stream(eval, stream)?;
-        record(eval, Verb::Copy { to, from, stream })?;
+        record(eval, Op::Memory(MemoryOp::Copy { to, from, stream }))?;
         Ok(NoneType)
     }
 
@@ -364,7 +367,7 @@ fn memory_and_marks(builder: &mut MethodsBuilder) {
         let (buffer, _) = memory("buffer", buffer)?;
         let by = known_rank(eval, "rank", rank)?;
         let (kernel, stream) = (token(eval, kernel)?, self::stream(eval, stream)?);
-        record(eval, Verb::Expect { buffer, kernel, by, stream })?;
+        record(eval, Op::Memory(MemoryOp::Expect { buffer, kernel, by, stream }))?;
         Ok(NoneType)
     }
 }
@@ -383,7 +386,7 @@ fn together(builder: &mut MethodsBuilder) {
         }
         let (name, members) = (token(eval, name)?, members(eval, Some(ranks))?);
         let children = if split_share { Resources::Shared } else { Resources::Own };
-        let verb = Verb::CommInit { name, members, children };
+        let verb = Op::Comm(CommOp::Init { name, members, children });
         Ok(Noun::Comm(record_slot(eval, verb)?).alloc(eval.heap()))
     }
 
@@ -393,7 +396,7 @@ fn together(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let members = members(eval, ranks)?;
-        record(eval, Verb::Barrier { members })?;
+        record(eval, Op::Barrier(BarrierOp::Enter { members }))?;
         Ok(NoneType)
     }
 
@@ -404,7 +407,8 @@ fn together(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
         let (members, value) = (members(eval, ranks)?, operand(eval, ok)?);
-        Ok(Noun::Truth(record_slot(eval, Verb::AllAgree { members, value })?).alloc(eval.heap()))
+        Ok(Noun::Truth(record_slot(eval, Op::Barrier(BarrierOp::AllAgree { members, value }))?)
+            .alloc(eval.heap()))
     }
 
     fn exchange<'v>(
@@ -417,7 +421,7 @@ fn together(builder: &mut MethodsBuilder) {
         let (name, members) = (token(eval, name)?, members(eval, ranks)?);
         let (buffer, _) = memory("buffer", buffer)?;
         let count = members.len();
-        let first = record(eval, Verb::Exchange { members, name, buffer })?;
+        let first = record(eval, Op::Exchange(ExchangeOp { members, name, buffer }))?;
         Ok(mappings(eval, first.expect("an exchange has members"), count))
     }
 
@@ -426,9 +430,9 @@ fn together(builder: &mut MethodsBuilder) {
         body: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        record(eval, Verb::GroupStart)?;
+        record(eval, Op::Group(GroupOp::Start))?;
         let value = call(eval, body, &[])?;
-        record(eval, Verb::GroupEnd)?;
+        record(eval, Op::Group(GroupOp::End))?;
         Ok(value)
     }
 
@@ -436,7 +440,7 @@ fn together(builder: &mut MethodsBuilder) {
         #[starlark(this)] _this: &RankValue,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        record(eval, Verb::GroupStart)?;
+        record(eval, Op::Group(GroupOp::Start))?;
         Ok(NoneType)
     }
 
@@ -444,7 +448,7 @@ fn together(builder: &mut MethodsBuilder) {
         #[starlark(this)] _this: &RankValue,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
-        record(eval, Verb::GroupEnd)?;
+        record(eval, Op::Group(GroupOp::End))?;
         Ok(NoneType)
     }
 }
@@ -567,7 +571,7 @@ fn control(builder: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let code = token(eval, message)?;
-        record(eval, Verb::Exit { code })?;
+        record(eval, Op::Thread(ThreadOp::Exit { code }))?;
         Err(crate::spec::evaluation::stopped(Evaluation::of(eval)?.recorder.end()))
     }
 
@@ -631,6 +635,6 @@ fn control(builder: &mut MethodsBuilder) {
             args,
         };
         let entry = evaluation.entries.entry(start);
-        Ok(Noun::Thread(record_slot(eval, Verb::Spawn { entry })?).alloc(eval.heap()))
+        Ok(Noun::Thread(record_slot(eval, Op::Thread(ThreadOp::Spawn { entry }))?).alloc(eval.heap()))
     }
 }

@@ -12,7 +12,8 @@ use crate::host::value::{Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::thread::Next;
-use crate::program::{End, Op, Operand, Verb};
+use crate::op::{CommOp, ExchangeOp, FlagOp, MemoryOp, MutexOp, Op, PoolOp, StoreOp, StreamOp, ThreadOp};
+use crate::program::{End, Operand, Statement};
 use crate::rank::{Rank, Token};
 use crate::state::{Meeting, Planned, State, Status, Work, find};
 
@@ -241,7 +242,7 @@ impl Machine {
                 Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
                 Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
                 Meeting::Exchange(..) => match t.next_in(&t.stretch) {
-                    Next::Op(Op { verb: Verb::Exchange { name, .. }, .. }) => {
+                    Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, .. }), .. }) => {
                         (Rule::Exchange1, Some(About::Named(*name)))
                     }
                     _ => unreachable!("who waits in an exchange stands at it"),
@@ -249,19 +250,19 @@ impl Machine {
             };
         }
         let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
-        match &op.verb {
-            Verb::Lock { mutex } => (Rule::Mutex1, Some(About::Of(rank, *mutex))),
-            Verb::PoolLock { pool }
-            | Verb::Alloc { pool, .. }
-            | Verb::Trim { pool, .. }
-            | Verb::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(rank, *pool))),
-            Verb::Free { .. } => (Rule::Mutex1, Some(About::Rank(rank))),
-            Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
+        match &op.op {
+            Op::Mutex(MutexOp::Lock { mutex }) => (Rule::Mutex1, Some(About::Of(rank, *mutex))),
+            Op::Pool(PoolOp::Lock { pool })
+            | Op::Pool(PoolOp::Alloc { pool, .. })
+            | Op::Pool(PoolOp::Trim { pool, .. })
+            | Op::Pool(PoolOp::Havoc { pool, .. }) => (Rule::Mutex1, Some(About::Of(rank, *pool))),
+            Op::Memory(MemoryOp::Free { .. }) => (Rule::Mutex1, Some(About::Rank(rank))),
+            Op::Comm(CommOp::Destroy { comm }) => match Self::value(state, rank, comm) {
                 Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
                 _ => (Rule::Coll1, None),
             },
-            Verb::StoreGet { key } => (Rule::Store1, Some(About::Named(*key))),
-            Verb::Flag { flag, .. } => (Rule::Flag1, Some(About::Named(*flag))),
+            Op::Store(StoreOp::Get { key }) => (Rule::Store1, Some(About::Named(*key))),
+            Op::Flag(FlagOp { flag, .. }) => (Rule::Flag1, Some(About::Named(*flag))),
             _ => (Rule::Coll1, None),
         }
     }
@@ -322,25 +323,31 @@ impl Machine {
             }
             Some(_) | None => (Vec::new(), Some(rank)),
         };
-        match &op.verb {
-            Verb::Join { thread: child } => match Self::value(state, rank, child) {
+        match &op.op {
+            Op::Thread(ThreadOp::Join { thread: child }) => match Self::value(state, rank, child) {
                 Value::Thread(child) => holder(Some(child)),
                 _ => (Vec::new(), None),
             },
-            Verb::Lock { mutex } => holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder)),
-            Verb::PoolLock { pool }
-            | Verb::Alloc { pool, .. }
-            | Verb::Trim { pool, .. }
-            | Verb::Havoc { pool, .. } => holder(find(&r.pools, pool).and_then(|at| r.pools[at].1.holder)),
-            Verb::Free { buffer, .. } => match Self::value(state, rank, buffer) {
+            Op::Mutex(MutexOp::Lock { mutex }) => {
+                holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder))
+            }
+            Op::Pool(PoolOp::Lock { pool })
+            | Op::Pool(PoolOp::Alloc { pool, .. })
+            | Op::Pool(PoolOp::Trim { pool, .. })
+            | Op::Pool(PoolOp::Havoc { pool, .. }) => {
+                holder(find(&r.pools, pool).and_then(|at| r.pools[at].1.holder))
+            }
+            Op::Memory(MemoryOp::Free { buffer, .. }) => match Self::value(state, rank, buffer) {
                 Value::Buffer(buffer) => match buffer.memory.owner {
                     Owner::Pool(pool) => holder(find(&r.pools, &pool).and_then(|at| r.pools[at].1.holder)),
                     Owner::Program(_) => (Self::streams_where(state, nodes, rank, |_| true), None),
                 },
                 _ => (Vec::new(), None),
             },
-            Verb::Synchronize { what } => (self.synchronize_waits_for(state, nodes, rank, what), None),
-            Verb::CommDestroy { .. } => {
+            Op::Stream(StreamOp::Synchronize { what }) => {
+                (self.synchronize_waits_for(state, nodes, rank, what), None)
+            }
+            Op::Comm(CommOp::Destroy { .. }) => {
                 let me = Who::Thread(rank, thread);
                 let mut others = Self::threads_of(nodes, rank);
                 others.retain(|at| nodes[*at].who != me);
@@ -348,10 +355,10 @@ impl Machine {
                 let never = others.is_empty().then_some(rank);
                 (others, never)
             }
-            Verb::Flag { flag, .. } => {
+            Op::Flag(FlagOp { flag, .. }) => {
                 self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread))
             }
-            Verb::StoreGet { .. } => {
+            Op::Store(StoreOp::Get { .. }) => {
                 let me = Who::Thread(rank, thread);
                 let others: Vec<usize> = nodes
                     .iter()
@@ -389,7 +396,7 @@ impl Machine {
             let of = |(_, node): &(usize, &Node)| node.who != me && matches(node);
             nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
         };
-        let works = |op: &Op| matches!(&op.verb, Verb::Flag { flag: of, act, .. } if *of == flag && act.writes().is_some());
+        let works = |op: &Statement| matches!(&op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
         let ahead = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
                 let t = &state.ranks[r.at()].threads[thread as usize];
@@ -400,8 +407,9 @@ impl Machine {
         let unknown = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
                 let t = &state.ranks[r.at()].threads[thread as usize];
-                let spawns =
-                    t.stretch.ops[t.next as usize..].iter().any(|op| matches!(op.verb, Verb::Spawn { .. }));
+                let spawns = t.stretch.ops[t.next as usize..]
+                    .iter()
+                    .any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
                 spawns || t.stretch.end != End::Return
             }
             Who::Stream(..) => false,

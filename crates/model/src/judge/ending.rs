@@ -3,6 +3,7 @@
 //! [`Outcome`](crate::machine::Outcome) says the same in words, for people and for telling outcomes apart.
 //! Not here: what a device did.
 
+use crate::op::{MemoryOp, Op, StreamOp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use crate::judge::finding::OpRef;
 use crate::machine::{Machine, RankOutcome, locked};
 use crate::noun::thread::Next;
 use crate::number::{Numbers, Run};
-use crate::program::{Answer, Dtype, Verb};
+use crate::program::{Answer, Dtype};
 use crate::rank::{Rank, Thread};
 use crate::state::{CallError, State, Status, Work};
 
@@ -139,7 +140,7 @@ impl Machine {
             .filter(|(t, _)| t.running())
             .map(|(t, thread)| {
                 let device = matches!(t.next_in(&t.stretch), Next::Op(op)
-                    if matches!(op.verb, Verb::Synchronize { .. } | Verb::Free { .. }));
+                    if matches!(op.op, Op::Stream(StreamOp::Synchronize { .. }) | Op::Memory(MemoryOp::Free { .. })));
                 let waits = if device && t.status == Status::Ready { Waits::Device } else { Waits::Host };
                 StuckThread { thread, index: t.index, call: self.next_name(state, rank, thread), waits }
             })

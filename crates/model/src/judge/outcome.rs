@@ -1,6 +1,7 @@
 //! Outcomes: what a complete run leaves behind, for each rank, in the data, and as findings.
 //! Not here: which outcomes a check expects.
 
+use crate::op::{MemoryOp, Op, PoolOp, StreamOp};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use crate::judge::finding::{About, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::thread::Next;
 use crate::order::poll::Poll;
-use crate::program::{Question, Verb};
+use crate::program::Question;
 use crate::rank::{Rank, Token};
 use crate::state::{CallError, State, Status, Work};
 use crate::term::{Content, TermNode};
@@ -135,7 +136,7 @@ impl Machine {
                 let t = &state.ranks[rank.at()].threads[at];
                 let polls = match t.next_in(&t.stretch) {
                     Next::Ask(Question::EventQuery { .. }, _) => true,
-                    Next::Op(op) => matches!(op.verb, Verb::Alloc { .. }),
+                    Next::Op(op) => matches!(op.op, Op::Pool(PoolOp::Alloc { .. })),
                     Next::Ask(..) | Next::Return | Next::Unknown => false,
                 };
                 polls && !t.picks.is_empty() && matches!(self.poll(state, rank, thread), Poll::Wait)
@@ -250,7 +251,10 @@ impl Machine {
             }
             if let (Next::Op(op), Some(gpu)) = (thread.next_in(&thread.stretch), &gpu)
                 && thread.status == Status::Ready
-                && matches!(op.verb, Verb::Synchronize { .. } | Verb::Free { .. })
+                && matches!(
+                    op.op,
+                    Op::Stream(StreamOp::Synchronize { .. }) | Op::Memory(MemoryOp::Free { .. })
+                )
             {
                 return gpu.clone();
             }
@@ -275,7 +279,7 @@ impl Machine {
     fn verb_name(&self, state: &State, rank: Rank, thread: u32) -> String {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         match t.next_in(&t.stretch) {
-            Next::Op(op) => self.op_name(state, rank, &op.verb),
+            Next::Op(op) => self.op_name(state, rank, &op.op),
             Next::Ask(..) | Next::Return | Next::Unknown => "a question".to_owned(),
         }
     }

@@ -5,15 +5,67 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Op, Show, Verb};
+use crate::program::Operand;
 use std::sync::Arc;
 
 use crate::host::value::Value;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Object, Touch};
-use crate::program::Verb;
 use crate::rank::Rank;
 use crate::state::{Meeting, State, find};
+
+/// What can be done with barriers.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum BarrierOp {
+    /// A barrier of host processes.
+    Enter {
+        /// World ranks that take part.
+        members: Arc<[Rank]>,
+    },
+    /// A host agreement: produces whether every rank gave true.
+    AllAgree {
+        /// World ranks that take part.
+        members: Arc<[Rank]>,
+        /// This rank's vote.
+        value: Operand,
+    },
+}
+
+impl Describe for BarrierOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Enter { members } => to.call("Barrier", &[("members", members)]),
+            Self::AllAgree { members, value } => {
+                to.call("AllAgree", &[("members", members), ("value", value)])
+            }
+        }
+    }
+}
+
+impl Verb for BarrierOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Enter { .. } => 0,
+            Self::AllAgree { .. } => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Alike
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Enter { .. } => "barrier".to_owned(),
+            Self::AllAgree { value, .. } => format!("all_agree({})", of(value)),
+        }
+    }
+}
 
 impl Machine {
     pub(crate) fn host(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
@@ -38,8 +90,8 @@ impl Machine {
             .map(|(rank, thread)| {
                 let t = &state.ranks[rank.at()].threads[*thread as usize];
                 let Next::Op(op) = t.next_in(&t.stretch) else { return None };
-                match &op.verb {
-                    Verb::AllAgree { value, .. } => {
+                match &op.op {
+                    Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
                         let value = Self::value(state, *rank, value);
                         Some(!matches!(value, Value::Null | Value::Bool(false) | Value::Int(0)))
                     }

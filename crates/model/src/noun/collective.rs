@@ -5,6 +5,10 @@
 //! yields the data that it would yield. Source: `specs/rules/collective.md`, `specs/rules/window.md`.
 //! Not here: registration.
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Show, Verb, WindowFlags};
+use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
 
 use crate::clock::{Clock, Gathered, Knowledge};
@@ -15,12 +19,189 @@ use crate::noun::memory::Range;
 use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::platform::{KernelPath, PathQuery};
-use crate::program::{Collective, CollectiveKind, Counting, Declared, Operand, WindowFlags};
+use crate::program::Operand;
 use crate::rank::{Rank, Token};
 use crate::state::{
-    Access, Call, Connection, GroupCall, Launch, Meeting, Ran, Recorded, State, StreamOp, Work, find, whole,
+    Access, Call, Connection, GroupCall, Launch, Meeting, Queued, Ran, Recorded, State, Work, find, whole,
 };
 use crate::term::{Content, Term, TermNode};
+
+/// Kinds of collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CollectiveKind {
+    /// Every rank gets the reduction of all.
+    AllReduce,
+    /// Every rank gets the concatenation of all; `count` is one rank's part.
+    AllGather,
+    /// Every rank gets its part of the reduction; `count` is one rank's part.
+    ReduceScatter,
+    /// Every rank gets what the root has. The root is a position in the communicator.
+    Broadcast {
+        /// Communicator rank of the sender.
+        root: u32,
+    },
+    /// The root gets the reduction of all, and nobody else gets anything. The root is a position in the
+    /// communicator.
+    Reduce {
+        /// Communicator rank of the receiver.
+        root: u32,
+    },
+}
+
+impl Describe for CollectiveKind {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::AllReduce => to.word("AllReduce"),
+            Self::AllGather => to.word("AllGather"),
+            Self::ReduceScatter => to.word("ReduceScatter"),
+            Self::Broadcast { root } => to.call("Broadcast", &[("root", root)]),
+            Self::Reduce { root } => to.call("Reduce", &[("root", root)]),
+        }
+    }
+}
+
+impl CollectiveKind {
+    /// The verb.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::AllReduce => "all_reduce",
+            Self::AllGather => "all_gather",
+            Self::ReduceScatter => "reduce_scatter",
+            Self::Broadcast { .. } => "broadcast",
+            Self::Reduce { .. } => "reduce",
+        }
+    }
+
+    /// Whether what ranks send is reduced.
+    #[must_use]
+    pub fn reduces(self) -> bool {
+        match self {
+            Self::AllReduce | Self::ReduceScatter | Self::Reduce { .. } => true,
+            Self::AllGather | Self::Broadcast { .. } => false,
+        }
+    }
+
+    /// Which buffers of a call count on the member that makes it, given whether it is the root (`argcheck.cc`).
+    #[must_use]
+    pub fn counting(self, is_root: impl Fn(u32) -> bool) -> Counting {
+        match self {
+            Self::Broadcast { root } if !is_root(root) => Counting::Recv,
+            Self::Reduce { root } if !is_root(root) => Counting::Send,
+            Self::AllReduce
+            | Self::AllGather
+            | Self::ReduceScatter
+            | Self::Broadcast { .. }
+            | Self::Reduce { .. } => Counting::Both,
+        }
+    }
+
+    /// The way to or from the root in words, with a space before them; empty without a root.
+    #[must_use]
+    pub fn way(self) -> String {
+        match self {
+            Self::Broadcast { root } => format!(" from its rank {root}"),
+            Self::Reduce { root } => format!(" to its rank {root}"),
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter => String::new(),
+        }
+    }
+}
+
+/// Which buffers of a collective count on a rank. What the others are does not matter: they may be null.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counting {
+    /// Input and output.
+    Both,
+    /// The input.
+    Send,
+    /// The output.
+    Recv,
+}
+
+/// One rank's call of a collective.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Collective {
+    /// What is computed.
+    pub kind: CollectiveKind,
+    /// The communicator.
+    pub comm: Operand,
+    /// Input buffer. Of a broadcast it counts on the root alone.
+    pub send: Operand,
+    /// Output buffer; equal to `send` for in-place calls. Of a reduce it counts on the root alone.
+    pub recv: Operand,
+    /// Elements (of one rank's part for all_gather and reduce_scatter).
+    pub count: u64,
+    /// Element type.
+    pub dtype: Dtype,
+    /// Reduction; ignored where nothing is reduced.
+    pub op: ReduceOp,
+    /// Stream it is launched on.
+    pub stream: Token,
+    /// The author declared `symmetric = True`: a fallback to the ordinary path is then a finding.
+    pub declared: Declared,
+}
+
+impl Describe for Collective {
+    fn describe(&self, to: &mut Description<'_>) {
+        let Self { kind, comm, send, recv, count, dtype, op, stream, declared } = self;
+        to.word("Collect(");
+        to.call(
+            "Collective",
+            &[
+                ("kind", kind),
+                ("comm", comm),
+                ("send", send),
+                ("recv", recv),
+                ("count", count),
+                ("dtype", dtype),
+                ("op", op),
+                ("stream", stream),
+                ("declared", declared),
+            ],
+        );
+        to.word(")");
+    }
+}
+
+impl Verb for Collective {
+    fn slots(&self) -> u32 {
+        0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Alike
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        format!("{}.{}({})", show.operand(&self.comm), self.kind.name(), show.operand(&self.send))
+    }
+
+    fn stream(&self) -> Option<Token> {
+        Some(self.stream)
+    }
+
+    fn buffers(&self) -> Vec<&Operand> {
+        vec![&self.send, &self.recv]
+    }
+}
+
+/// What the author said about the kernel path of a collective.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Declared {
+    /// Nothing: any path will do.
+    Nothing,
+    /// `symmetric = True`.
+    Symmetric,
+}
+
+impl Describe for Declared {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Nothing => "Nothing",
+            Self::Symmetric => "Symmetric",
+        });
+    }
+}
 
 /// A member of a running collective, with what stood at the head of its stream.
 struct Member {
@@ -297,7 +478,7 @@ impl Machine {
         if let Some(graph) = self.records(state, rank, stream) {
             launch.recorded = Recorded::By(graph);
             let work = Work::Collective(Arc::new(launch));
-            self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay });
+            self.enqueue(state, rank, stream, Queued { work, issue, op, replay });
             return;
         }
         (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
@@ -309,7 +490,7 @@ impl Machine {
         launch.nth = view.launched;
         view.launched += 1;
         let work = Work::Collective(Arc::new(launch));
-        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay });
+        self.enqueue(state, rank, stream, Queued { work, issue, op, replay });
     }
 
     /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.
@@ -388,7 +569,7 @@ impl Machine {
             let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
             let s = &mut state.rank_mut(*rank).streams[stream].1;
             s.clock.tick();
-            let StreamOp { work, issue, op, replay } = s.queue.pop_front().expect("ready");
+            let Queued { work, issue, op, replay } = s.queue.pop_front().expect("ready");
             together.add(&s.clock);
             together.add(&issue);
             let Work::Collective(launch) = work else { unreachable!("ready") };
@@ -398,7 +579,7 @@ impl Machine {
         if kernels == Kernels::Apart {
             for Member { rank, stream, launch, issue, op, replay } in members {
                 let s = &mut state.rank_mut(rank).streams[stream].1;
-                s.queue.push_front(StreamOp { work: Work::Collective(launch), issue, op, replay });
+                s.queue.push_front(Queued { work: Work::Collective(launch), issue, op, replay });
                 s.hung = true;
             }
             return;

@@ -8,7 +8,12 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Op, Show, Verb, WindowFlags, WindowOp};
 use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
 
 use crate::clock::Clock;
 use crate::host::value::{Address, CommId, Value};
@@ -17,11 +22,99 @@ use crate::machine::{CommInfo, Connections, Machine};
 use crate::noun::thread::Next;
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
-use crate::program::{Op, Operand, Resources, Verb, WindowFlags};
+use crate::program::{Operand, Statement};
 use crate::rank::{Rank, Token};
 use crate::state::{
     CallError, GroupCall, Leftover, Link, Meeting, RankState, State, Status, Turns, View, find,
 };
+
+/// Whether communicators split from one have channels of their own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resources {
+    /// Its own.
+    Own,
+    /// `splitShare` of the parent: the parent's, whose launches theirs are ordered with.
+    Shared,
+}
+
+impl Describe for Resources {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Own => "Own",
+            Self::Shared => "Shared",
+        });
+    }
+}
+
+/// What can be done with comms.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CommOp {
+    /// `ncclCommInitRank`: blocks until every member calls it. Produces the communicator.
+    Init {
+        /// Name; the n-th init of a name on one rank meets the n-th on the others (the unique id).
+        name: Token,
+        /// World ranks, in communicator order.
+        members: Arc<[Rank]>,
+        /// What splits of it use, and splits of these. NCCL asks the parent (`init.cc:3109-3131`).
+        children: Resources,
+    },
+    /// `ncclCommSplit`: a set-up event of the parent. Produces the child, or null without a color.
+    Split {
+        /// The parent.
+        comm: Operand,
+        /// Name of the child.
+        name: Token,
+        /// Members with equal colors share a child.
+        color: Option<i64>,
+    },
+    /// `ncclCommDestroy`.
+    Destroy {
+        /// The communicator.
+        comm: Operand,
+    },
+}
+
+impl Describe for CommOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Init { name, members, children } => {
+                let mut fields: Vec<(&str, &dyn Describe)> = vec![("name", name), ("members", members)];
+                if *children != Resources::Own {
+                    fields.push(("children", children));
+                }
+                to.call("CommInit", &fields);
+            }
+            Self::Split { comm, name, color } => {
+                to.call("CommSplit", &[("comm", comm), ("name", name), ("color", color)])
+            }
+            Self::Destroy { comm } => to.call("CommDestroy", &[("comm", comm)]),
+        }
+    }
+}
+
+impl Verb for CommOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Init { .. } | Self::Split { .. } => 1,
+            Self::Destroy { .. } => 0,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Alike
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Init { name: comm, .. } => format!("{}.init", name(comm)),
+            Self::Split { comm, name: child, .. } => format!("{}.split({})", of(comm), name(child)),
+            Self::Destroy { comm } => format!("{}.destroy", of(comm)),
+        }
+    }
+}
 
 /// Whether a map or list of the rank holds the address of a communicator.
 fn remembers(rank: &RankState, comm: CommId) -> bool {
@@ -287,7 +380,8 @@ impl Machine {
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
                     let t = &state.ranks[rank.at()].threads[*thread as usize];
-                    let Next::Op(Op { verb: Verb::CommInit { children, .. }, .. }) = t.next_in(&t.stretch)
+                    let Next::Op(Statement { op: Op::Comm(CommOp::Init { children, .. }), .. }) =
+                        t.next_in(&t.stretch)
                     else {
                         unreachable!("all enter the init")
                     };
@@ -374,15 +468,17 @@ impl Machine {
         let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
         let leftover = self.view(state, rank, comm).and_then(|view| view.leftover.first());
         if let Some(Leftover { memory, flags, op: queued }) = leftover
-            && !matches!(op.verb, Verb::CommSplit { .. })
+            && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
         {
             return Setup::Register { memory: memory.clone(), flags: *flags, op: *queued };
         }
-        match &op.verb {
-            Verb::Register { memory, flags, .. } => {
+        match &op.op {
+            Op::Window(WindowOp::Register { memory, flags, .. }) => {
                 Setup::Register { memory: Self::value(state, rank, memory), flags: *flags, op: op_ref }
             }
-            Verb::CommSplit { name, color, .. } => Setup::Split { name: *name, color: *color, op: op_ref },
+            Op::Comm(CommOp::Split { name, color, .. }) => {
+                Setup::Split { name: *name, color: *color, op: op_ref }
+            }
             _ => {
                 let first = t.group.calls.iter().find_map(|call| match call {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {

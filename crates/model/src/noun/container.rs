@@ -5,6 +5,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Op, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -13,9 +16,181 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::order::poll::{PickOf, Picks, Poll};
-use crate::program::{Answer, MapOrder, Operand, Question, Verb};
+use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
 use crate::state::{RankState, State, find};
+
+/// In which order a map is walked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MapOrder {
+    /// The order of insertion.
+    Insertion,
+    /// The order of the keys' hashes, chosen for each rank by the adversary.
+    Hash,
+    /// The order of addresses, chosen for each rank by the adversary, consistent with [`TieBreak::Address`].
+    Address,
+}
+
+impl Describe for MapOrder {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Insertion => "Insertion",
+            Self::Hash => "Hash",
+            Self::Address => "Address",
+        });
+    }
+}
+
+/// What can be done with maps.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MapOp {
+    /// Puts a value under a key, replacing.
+    Put {
+        /// The map.
+        map: Token,
+        /// Key.
+        key: Operand,
+        /// Value.
+        value: Operand,
+    },
+    /// Removes a key. Produces its value or null.
+    Pop {
+        /// The map.
+        map: Token,
+        /// Key.
+        key: Operand,
+    },
+    /// Produces the value under a key, or the default.
+    Get {
+        /// The map.
+        map: Token,
+        /// Key.
+        key: Operand,
+        /// Default.
+        default: Operand,
+    },
+    /// Empties a map.
+    Clear {
+        /// The map.
+        map: Token,
+    },
+}
+
+impl Describe for MapOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Put { map, key, value } => {
+                to.call("MapPut", &[("map", map), ("key", key), ("value", value)])
+            }
+            Self::Pop { map, key } => to.call("MapPop", &[("map", map), ("key", key)]),
+            Self::Get { map, key, default } => {
+                to.call("MapGet", &[("map", map), ("key", key), ("default", default)])
+            }
+            Self::Clear { map } => to.call("MapClear", &[("map", map)]),
+        }
+    }
+}
+
+impl Verb for MapOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Put { .. } | Self::Clear { .. } => 0,
+            Self::Pop { .. } | Self::Get { .. } => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Bookkeeping
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Put { map, key, .. } => format!("{}.put({})", name(map), of(key)),
+            Self::Pop { map, key } => format!("{}.pop({})", name(map), of(key)),
+            Self::Get { map, key, .. } => format!("{}.get({})", name(map), of(key)),
+            Self::Clear { map } => format!("{}.clear", name(map)),
+        }
+    }
+}
+
+/// What can be done with lists.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ListOp {
+    /// Appends to a list.
+    Push {
+        /// The list.
+        list: Token,
+        /// Value.
+        value: Operand,
+    },
+    /// Produces the element at an index; past the end is a finding and produces null.
+    Get {
+        /// The list.
+        list: Token,
+        /// Index.
+        index: Operand,
+    },
+    /// Replaces the element at an index; past the end is a finding.
+    Set {
+        /// The list.
+        list: Token,
+        /// Index.
+        index: Operand,
+        /// Value.
+        value: Operand,
+    },
+    /// Removes the last element. Produces it, or null from an empty list.
+    Pop {
+        /// The list.
+        list: Token,
+    },
+    /// Empties a list.
+    Clear {
+        /// The list.
+        list: Token,
+    },
+}
+
+impl Describe for ListOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Push { list, value } => to.call("ListPush", &[("list", list), ("value", value)]),
+            Self::Get { list, index } => to.call("ListGet", &[("list", list), ("index", index)]),
+            Self::Set { list, index, value } => {
+                to.call("ListSet", &[("list", list), ("index", index), ("value", value)])
+            }
+            Self::Pop { list } => to.call("ListPop", &[("list", list)]),
+            Self::Clear { list } => to.call("ListClear", &[("list", list)]),
+        }
+    }
+}
+
+impl Verb for ListOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Push { .. } | Self::Set { .. } | Self::Clear { .. } => 0,
+            Self::Get { .. } | Self::Pop { .. } => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Bookkeeping
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Push { list, value } => format!("{}.push({})", name(list), of(value)),
+            Self::Get { list, index } => format!("{}[{}]", name(list), of(index)),
+            Self::Set { list, index, .. } => format!("{}[{}] =", name(list), of(index)),
+            Self::Pop { list } => format!("{}.pop", name(list)),
+            Self::Clear { list } => format!("{}.clear", name(list)),
+        }
+    }
+}
 
 type Entries = Vec<(Value, Value)>;
 
@@ -118,24 +293,24 @@ impl Machine {
         }
     }
 
-    pub(crate) fn run_map(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+    pub(crate) fn run_map(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
         let touched = match verb {
-            Verb::MapPut { map, .. } | Verb::MapPop { map, .. } | Verb::MapClear { map } => {
-                (Object::named(ObjectKind::Map, *map), Touch::Mutate)
-            }
-            Verb::MapGet { map, .. } => (Object::named(ObjectKind::Map, *map), Touch::Read),
-            Verb::ListGet { list, .. } => (Object::named(ObjectKind::List, *list), Touch::Read),
-            Verb::ListPush { list, .. }
-            | Verb::ListSet { list, .. }
-            | Verb::ListPop { list }
-            | Verb::ListClear { list } => (Object::named(ObjectKind::List, *list), Touch::Mutate),
+            Op::Map(MapOp::Put { map, .. })
+            | Op::Map(MapOp::Pop { map, .. })
+            | Op::Map(MapOp::Clear { map }) => (Object::named(ObjectKind::Map, *map), Touch::Mutate),
+            Op::Map(MapOp::Get { map, .. }) => (Object::named(ObjectKind::Map, *map), Touch::Read),
+            Op::List(ListOp::Get { list, .. }) => (Object::named(ObjectKind::List, *list), Touch::Read),
+            Op::List(ListOp::Push { list, .. })
+            | Op::List(ListOp::Set { list, .. })
+            | Op::List(ListOp::Pop { list })
+            | Op::List(ListOp::Clear { list }) => (Object::named(ObjectKind::List, *list), Touch::Mutate),
             _ => unreachable!("dispatched by verb"),
         };
         self.touch(state, rank, thread, touched.0, touched.1);
         let value_of = |state: &State, operand: &Operand| Self::value(state, rank, operand);
         let mut slots: Vec<Value> = Vec::new();
         match verb {
-            Verb::MapPut { map, key, value } => {
+            Op::Map(MapOp::Put { map, key, value }) => {
                 let (key, value) = (value_of(state, key), value_of(state, value));
                 let entries = map_mut(state.rank_mut(rank), *map);
                 match entries.iter_mut().find(|(k, _)| Self::same(k, &key)) {
@@ -143,38 +318,38 @@ impl Machine {
                     None => entries.push((key, value)),
                 }
             }
-            Verb::MapPop { map, key } => {
+            Op::Map(MapOp::Pop { map, key }) => {
                 let key = value_of(state, key);
                 let entries = map_mut(state.rank_mut(rank), *map);
                 let at = entries.iter().position(|(k, _)| Self::same(k, &key));
                 slots.push(at.map_or(Value::Null, |at| entries.remove(at).1));
             }
-            Verb::MapGet { map, key, default } => {
+            Op::Map(MapOp::Get { map, key, default }) => {
                 let (key, default) = (value_of(state, key), value_of(state, default));
                 let entries = map_mut(state.rank_mut(rank), *map);
                 let found = entries.iter().find(|(k, _)| Self::same(k, &key));
                 slots.push(found.map_or(default, |(_, value)| value.clone()));
             }
-            Verb::MapClear { map } => map_mut(state.rank_mut(rank), *map).clear(),
-            Verb::ListPush { list, value } => {
+            Op::Map(MapOp::Clear { map }) => map_mut(state.rank_mut(rank), *map).clear(),
+            Op::List(ListOp::Push { list, value }) => {
                 let value = value_of(state, value);
                 list_mut(state.rank_mut(rank), *list).push(value);
             }
-            Verb::ListGet { list, index } => {
+            Op::List(ListOp::Get { list, index }) => {
                 let at = self.index(state, rank, thread, (*list, index), op);
                 let elements = list_mut(state.rank_mut(rank), *list);
                 slots.push(at.map_or(Value::Null, |at| elements[at].clone()));
             }
-            Verb::ListSet { list, index, value } => {
+            Op::List(ListOp::Set { list, index, value }) => {
                 let value = value_of(state, value);
                 if let Some(at) = self.index(state, rank, thread, (*list, index), op) {
                     list_mut(state.rank_mut(rank), *list)[at] = value;
                 }
             }
-            Verb::ListPop { list } => {
+            Op::List(ListOp::Pop { list }) => {
                 slots.push(list_mut(state.rank_mut(rank), *list).pop().unwrap_or(Value::Null));
             }
-            Verb::ListClear { list } => list_mut(state.rank_mut(rank), *list).clear(),
+            Op::List(ListOp::Clear { list }) => list_mut(state.rank_mut(rank), *list).clear(),
             _ => unreachable!("dispatched by verb"),
         }
         self.done(state, rank, thread, &slots);

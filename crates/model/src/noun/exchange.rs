@@ -3,6 +3,11 @@
 //! The n-th exchange of some ranks on one of them meets the n-th on the others, whatever it is for. What was
 //! meant is judged afterwards. Not here: handles that a program carries itself ([`crate::noun::ipc`]).
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{MemoryKind, Op, Show, Verb};
+use crate::program::Operand;
+use crate::program::Statement;
 use std::sync::Arc;
 
 use crate::host::value::{Buffer, Value};
@@ -11,9 +16,48 @@ use crate::machine::Machine;
 use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Object, Touch};
-use crate::program::{MemoryKind, Verb};
 use crate::rank::{Rank, Token};
 use crate::state::{Meeting, State, find};
+
+/// An exchange of shareable handles, matched by order only. Produces, for each member in order, the mapping
+/// of its allocation; for this rank its own (null if it failed).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ExchangeOp {
+    /// World ranks that take part.
+    pub members: Arc<[Rank]>,
+    /// What it is for, as the author says; it matches nothing.
+    pub name: Token,
+    /// The buffer whose allocation this rank shares.
+    pub buffer: Operand,
+}
+
+impl Describe for ExchangeOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        let Self { members, name, buffer } = self;
+        to.call("Exchange", &[("members", members), ("name", name), ("buffer", buffer)]);
+    }
+}
+
+impl Verb for ExchangeOp {
+    fn slots(&self) -> u32 {
+        u32::try_from(self.members.len()).expect("few ranks")
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Alike
+    }
+
+    fn buffers(&self) -> Vec<&Operand> {
+        vec![&self.buffer]
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        let Self { name: what, buffer, .. } = self;
+        format!("exchange {} ({})", name(what), of(buffer))
+    }
+}
 
 /// What a member brings.
 struct Brought {
@@ -42,7 +86,7 @@ impl Machine {
         let op = self.op_ref(state, rank, thread);
         let stretch = Arc::clone(&state.ranks[rank.at()].threads[thread as usize].stretch);
         let (name, operand) = match state.ranks[rank.at()].threads[thread as usize].next_in(&stretch) {
-            Next::Op(crate::program::Op { verb: Verb::Exchange { name, buffer, .. }, .. }) => (*name, buffer),
+            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => (*name, buffer),
             Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
                 unreachable!("a member of an exchange stands at it")
             }

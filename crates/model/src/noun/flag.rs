@@ -5,13 +5,130 @@
 //! Not here: the store ([`crate::noun::store`]).
 
 use crate::clock::Clock;
+use crate::describe::{Describe, Description};
 use crate::judge::finding::OpRef;
+use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::Written;
+use crate::op::{Show, Verb};
 use crate::order::dependence::{Object, ObjectKind, Touch};
-use crate::program::FlagAct;
 use crate::rank::{Rank, Token};
-use crate::state::{State, StreamOp, Work};
+use crate::state::{Queued, State, Work};
+
+/// What is compared with an awaited value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Test {
+    /// The word is the value.
+    Equal,
+    /// The word is the value or more.
+    AtLeast,
+}
+
+impl Describe for Test {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Equal => "Equal",
+            Self::AtLeast => "AtLeast",
+        });
+    }
+}
+
+/// What is done to a flag.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FlagAct {
+    /// The word becomes this.
+    Write(i64),
+    /// Blocks until the word passes the test against this.
+    Wait(Test, i64),
+    /// Blocks until the word is `from`, and makes it `to` in the same instant.
+    Swap {
+        /// The awaited value.
+        from: i64,
+        /// What takes its place.
+        to: i64,
+    },
+}
+
+impl Describe for FlagAct {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Write(value) => to.parts("Write", &[value]),
+            Self::Wait(test, value) => to.parts("Wait", &[test, value]),
+            Self::Swap { from, to: value } => to.call("Swap", &[("from", from), ("to", value)]),
+        }
+    }
+}
+
+impl FlagAct {
+    /// Whether it can happen while the word has this value.
+    #[must_use]
+    pub fn possible(self, word: i64) -> bool {
+        match self {
+            Self::Write(_) => true,
+            Self::Wait(Test::Equal, value) | Self::Swap { from: value, .. } => word == value,
+            Self::Wait(Test::AtLeast, value) => word >= value,
+        }
+    }
+
+    /// What the word is afterwards, if it changes.
+    #[must_use]
+    pub fn writes(self) -> Option<i64> {
+        match self {
+            Self::Write(value) | Self::Swap { to: value, .. } => Some(value),
+            Self::Wait(..) => None,
+        }
+    }
+
+    /// The call in a spec: `write(1)`.
+    #[must_use]
+    pub fn words(self) -> String {
+        match self {
+            Self::Write(value) => format!("write({value})"),
+            Self::Wait(Test::Equal, value) => format!("wait({value})"),
+            Self::Wait(Test::AtLeast, value) => format!("wait(at_least = {value})"),
+            Self::Swap { from, to } => format!("swap({from}, {to})"),
+        }
+    }
+}
+
+/// Works on a flag, a word that all ranks see: on the host thread, or on a stream of this rank
+/// (`cuStreamWriteValue32`, `cuStreamWaitValue32`, an atomic of a kernel).
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct FlagOp {
+    /// The flag.
+    pub flag: Token,
+    /// What is done.
+    pub act: FlagAct,
+    /// The stream; none for the host thread.
+    pub stream: Option<Token>,
+}
+
+impl Describe for FlagOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        let Self { flag, act, stream } = self;
+        to.call("Flag", &[("flag", flag), ("act", act), ("stream", stream)]);
+    }
+}
+
+impl Verb for FlagOp {
+    fn slots(&self) -> u32 {
+        0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::InRole
+    }
+
+    fn stream(&self) -> Option<Token> {
+        self.stream
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let Self { flag, act, .. } = self;
+        format!("{}.{}", name(flag), act.words())
+    }
+}
 
 /// What an act does to the word, as far as orders matter.
 pub(crate) fn touch_of(act: FlagAct) -> Touch {
@@ -63,7 +180,7 @@ impl Machine {
                 state,
                 rank,
                 stream,
-                StreamOp { work: Work::Flag(flag, act), issue: clock, op, replay: None },
+                Queued { work: Work::Flag(flag, act), issue: clock, op, replay: None },
             );
         } else {
             self.act(state, (flag, act), &mut clock, op);

@@ -9,6 +9,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{EventOp, FlagOp, GroupOp, MemoryKind, MemoryOp, Op, PoolOp, Show, StreamOp, Verb, WindowOp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
@@ -17,9 +20,98 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::platform::RegistrationInCapture;
-use crate::program::{CaptureMode, MemoryKind, Verb};
 use crate::rank::{Rank, Token};
-use crate::state::{GroupCall, Launch, RankState, State, StreamOp, Transfers, Use, Work, find};
+use crate::state::{GroupCall, Launch, Queued, RankState, State, Transfers, Use, Work, find};
+
+/// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CaptureMode {
+    /// Unsafe calls of every thread of the process.
+    Global,
+    /// Unsafe calls of the thread that began it.
+    ThreadLocal,
+    /// Only waits for the streams that record.
+    Relaxed,
+}
+
+impl Describe for CaptureMode {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Global => "Global",
+            Self::ThreadLocal => "ThreadLocal",
+            Self::Relaxed => "Relaxed",
+        });
+    }
+}
+
+/// What can be done with graphs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum GraphOp {
+    /// `cudaStreamBeginCapture`: what is launched on the stream from now on is recorded, not run.
+    Begin {
+        /// The graph that is recorded.
+        graph: Token,
+        /// The stream; events pull others in.
+        stream: Token,
+        /// What the capture forbids.
+        mode: CaptureMode,
+        /// A pool whose blocks stay reserved while the graph lives.
+        pool: Option<Token>,
+    },
+    /// `cudaStreamEndCapture` and `cudaGraphInstantiate`. Produces the graph (null if the capture failed).
+    End {
+        /// The graph.
+        graph: Token,
+    },
+    /// `cudaGraphLaunch`: what was recorded runs, with what was recorded.
+    Replay {
+        /// The graph.
+        graph: Token,
+        /// Stream it is launched on.
+        stream: Token,
+    },
+    /// `cudaGraphExecDestroy` and `cudaGraphDestroy`.
+    Destroy {
+        /// The graph.
+        graph: Token,
+    },
+}
+
+impl Describe for GraphOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Begin { graph, stream, mode, pool } => {
+                to.call("GraphBegin", &[("graph", graph), ("stream", stream), ("mode", mode), ("pool", pool)])
+            }
+            Self::End { graph } => to.call("GraphEnd", &[("graph", graph)]),
+            Self::Replay { graph, stream } => to.call("GraphReplay", &[("graph", graph), ("stream", stream)]),
+            Self::Destroy { graph } => to.call("GraphDestroy", &[("graph", graph)]),
+        }
+    }
+}
+
+impl Verb for GraphOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Begin { .. } | Self::Replay { .. } | Self::Destroy { .. } => 0,
+            Self::End { .. } => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Alike
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        match self {
+            Self::Begin { graph, stream, .. } => format!("{}.begin({})", name(graph), name(stream)),
+            Self::End { graph } => format!("{}.end", name(graph)),
+            Self::Replay { graph, stream } => format!("{}.replay({})", name(graph), name(stream)),
+            Self::Destroy { graph } => format!("{}.destroy", name(graph)),
+        }
+    }
+}
 
 /// `ncclUnhandledCudaError`.
 const UNHANDLED: i32 = 1;
@@ -156,7 +248,7 @@ impl Machine {
         state: &State,
         rank: Rank,
         thread: u32,
-        verb: &Verb,
+        verb: &Op,
     ) -> Option<(usize, i32)> {
         let r = &state.ranks[rank.at()];
         let position = |wanted: &dyn Fn(&Graph) -> bool| r.graphs.iter().position(|(_, graph)| wanted(graph));
@@ -165,18 +257,18 @@ impl Machine {
             return None;
         }
         match verb {
-            Verb::Register { .. } => {
+            Op::Window(WindowOp::Register { .. }) => {
                 self.registers_in_capture(state, rank, thread).map(|graph| (graph, UNHANDLED))
             }
-            Verb::MemAlloc { memory: MemoryKind::Cuda, .. } => by_mode(UNSUPPORTED),
-            Verb::Free { buffer, .. } => match Self::value(state, rank, buffer) {
+            Op::Memory(MemoryOp::Alloc { memory: MemoryKind::Cuda, .. }) => by_mode(UNSUPPORTED),
+            Op::Memory(MemoryOp::Free { buffer, .. }) => match Self::value(state, rank, buffer) {
                 Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
                     let kind = r.memory.get(&buffer.memory)?.kind;
                     (kind == MemoryKind::Cuda).then(|| by_mode(UNSUPPORTED)).flatten()
                 }
                 _ => None,
             },
-            Verb::Synchronize { what } => match Self::value(state, rank, what) {
+            Op::Stream(StreamOp::Synchronize { what }) => match Self::value(state, rank, what) {
                 Value::Stream(stream) => Some((recording(r, stream)?, UNSUPPORTED)),
                 Value::Event(event) => Some((
                     position(&|graph| graph.records() && graph.records.contains_key(&event))?,
@@ -255,14 +347,14 @@ impl Machine {
     }
 
     /// Runs a verb that a capture forbids, if one does.
-    pub(crate) fn refused(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) -> bool {
+    pub(crate) fn refused(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) -> bool {
         let forbidden = self.forbidden(state, rank, thread, verb);
         if Self::unsafe_call(verb) {
             self.touch(state, rank, thread, Object::CAPTURE, Touch::Read);
         }
         let Some((at, code)) = forbidden else { return false };
         let call = self.op_name(state, rank, verb);
-        if let Verb::Register { comm, .. } = verb
+        if let Op::Window(WindowOp::Register { comm, .. }) = verb
             && let Value::Comm(comm) = Self::value(state, rank, comm)
             && self.view(state, rank, comm).is_some_and(|view| !view.windows.is_empty())
         {
@@ -279,25 +371,25 @@ impl Machine {
     }
 
     /// Whether a capture of some mode forbids a call of this kind.
-    pub(crate) fn unsafe_call(verb: &Verb) -> bool {
+    pub(crate) fn unsafe_call(verb: &Op) -> bool {
         matches!(
             verb,
-            Verb::Register { .. }
-                | Verb::MemAlloc { memory: MemoryKind::Cuda, .. }
-                | Verb::Free { .. }
-                | Verb::Synchronize { .. }
-                | Verb::Alloc { .. }
+            Op::Window(WindowOp::Register { .. })
+                | Op::Memory(MemoryOp::Alloc { memory: MemoryKind::Cuda, .. })
+                | Op::Memory(MemoryOp::Free { .. })
+                | Op::Stream(StreamOp::Synchronize { .. })
+                | Op::Pool(PoolOp::Alloc { .. })
         )
     }
 
     /// What a failed call is called: as reports of errors name it.
-    fn call_of(&self, state: &State, rank: Rank, verb: &Verb) -> String {
+    fn call_of(&self, state: &State, rank: Rank, verb: &Op) -> String {
         match verb {
-            Verb::Register { comm, .. } => match Self::value(state, rank, comm) {
+            Op::Window(WindowOp::Register { comm, .. }) => match Self::value(state, rank, comm) {
                 Value::Comm(comm) => format!("{}.register", self.comm_name(comm)),
                 _ => "register".to_owned(),
             },
-            Verb::MemAlloc { .. } => "mem_alloc".to_owned(),
+            Op::Memory(MemoryOp::Alloc { .. }) => "mem_alloc".to_owned(),
             _ => self.op_name(state, rank, verb),
         }
     }
@@ -310,8 +402,8 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         stream: Token,
-        op: StreamOp,
-    ) -> Option<StreamOp> {
+        op: Queued,
+    ) -> Option<Queued> {
         let at = recording(&state.ranks[rank.at()], stream);
         let Some(at) = at else { return Some(op) };
         self.touch(state, rank, op.issuer().thread.0, Object::CAPTURE, Touch::Mutate);
@@ -349,22 +441,22 @@ impl Machine {
     }
 
     /// Whether an operation adds to a recording, which an unsafe call may take away.
-    pub(crate) fn recorded_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> bool {
+    pub(crate) fn recorded_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op) -> bool {
         let r = &state.ranks[rank.at()];
         if !self.captures(state, rank) {
             return false;
         }
         match verb {
-            Verb::Kernel { stream, .. }
-            | Verb::Copy { stream, .. }
-            | Verb::Expect { stream, .. }
-            | Verb::Flag { stream: Some(stream), .. }
-            | Verb::EventRecord { stream, .. }
-            | Verb::Alloc { stream, .. } => recording(r, *stream).is_some(),
-            Verb::StreamWait { .. } => true,
-            Verb::Collect(call) => recording(r, call.stream).is_some(),
-            Verb::Transfer(call) => recording(r, call.stream).is_some(),
-            Verb::GroupEnd => r.threads[thread as usize].group.calls.iter().any(|call| match call {
+            Op::Stream(StreamOp::Kernel { stream, .. })
+            | Op::Memory(MemoryOp::Copy { stream, .. })
+            | Op::Memory(MemoryOp::Expect { stream, .. })
+            | Op::Flag(FlagOp { stream: Some(stream), .. })
+            | Op::Event(EventOp { stream, .. })
+            | Op::Pool(PoolOp::Alloc { stream, .. }) => recording(r, *stream).is_some(),
+            Op::Stream(StreamOp::Wait { .. }) => true,
+            Op::Collective(call) => recording(r, call.stream).is_some(),
+            Op::Transfer(call) => recording(r, call.stream).is_some(),
+            Op::Group(GroupOp::End) => r.threads[thread as usize].group.calls.iter().any(|call| match call {
                 GroupCall::Launch { launch, .. } => recording(r, launch.call.stream).is_some(),
                 GroupCall::Transfer { stream, .. } => recording(r, *stream).is_some(),
                 _ => false,
@@ -505,18 +597,18 @@ impl Machine {
 
     // -- the verbs
 
-    pub(crate) fn run_graph(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+    pub(crate) fn run_graph(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
         let objects = self.graph_objects(state, rank, verb);
         for (object, how) in objects {
             self.touch(state, rank, thread, object, how);
         }
         match verb {
-            Verb::GraphBegin { .. } => self.graph_begin(state, rank, thread, verb, op),
-            Verb::GraphEnd { graph } => self.graph_end(state, rank, thread, *graph, op),
-            Verb::GraphReplay { graph, stream } => {
+            Op::Graph(GraphOp::Begin { .. }) => self.graph_begin(state, rank, thread, verb, op),
+            Op::Graph(GraphOp::End { graph }) => self.graph_end(state, rank, thread, *graph, op),
+            Op::Graph(GraphOp::Replay { graph, stream }) => {
                 self.graph_replay(state, rank, thread, (*graph, *stream), op);
             }
-            Verb::GraphDestroy { graph } => {
+            Op::Graph(GraphOp::Destroy { graph }) => {
                 let at = self.made(state, rank, thread, (*graph, "destroys"), op);
                 if let Some(at) = at {
                     let row = &mut state.rank_mut(rank).graphs[at].1;
@@ -535,7 +627,7 @@ impl Machine {
         state: &State,
         rank: Rank,
         thread: u32,
-        verb: &Verb,
+        verb: &Op,
         each: &mut dyn FnMut(Object),
     ) {
         if Self::unsafe_call(verb) || self.recorded_op(state, rank, thread, verb) {
@@ -545,11 +637,11 @@ impl Machine {
     }
 
     /// What a verb of a graph touches.
-    fn graph_objects(&self, state: &State, rank: Rank, verb: &Verb) -> Vec<(Object, Touch)> {
-        let (Verb::GraphBegin { graph: name, .. }
-        | Verb::GraphEnd { graph: name }
-        | Verb::GraphReplay { graph: name, .. }
-        | Verb::GraphDestroy { graph: name }) = verb
+    fn graph_objects(&self, state: &State, rank: Rank, verb: &Op) -> Vec<(Object, Touch)> {
+        let (Op::Graph(GraphOp::Begin { graph: name, .. })
+        | Op::Graph(GraphOp::End { graph: name })
+        | Op::Graph(GraphOp::Replay { graph: name, .. })
+        | Op::Graph(GraphOp::Destroy { graph: name })) = verb
         else {
             return Vec::new();
         };
@@ -557,17 +649,17 @@ impl Machine {
         let r = &state.ranks[rank.at()];
         let graph = find(&r.graphs, name).map(|at| &r.graphs[at].1);
         match verb {
-            Verb::GraphBegin { stream, .. } => {
+            Op::Graph(GraphOp::Begin { stream, .. }) => {
                 objects.push((Object::CAPTURE, Touch::Mutate));
                 objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
             }
-            Verb::GraphEnd { .. } => {
+            Op::Graph(GraphOp::End { .. }) => {
                 objects.push((Object::CAPTURE, Touch::Mutate));
                 for stream in graph.iter().flat_map(|graph| graph.streams.keys()) {
                     objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
                 }
             }
-            Verb::GraphReplay { stream, .. } => {
+            Op::Graph(GraphOp::Replay { stream, .. }) => {
                 objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
                 objects.push((Object::DEVICE, Touch::Read));
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
@@ -601,8 +693,10 @@ impl Machine {
         objects
     }
 
-    fn graph_begin(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
-        let Verb::GraphBegin { graph: name, stream, mode, pool } = verb else { unreachable!("a begin") };
+    fn graph_begin(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
+        let Op::Graph(GraphOp::Begin { graph: name, stream, mode, pool }) = verb else {
+            unreachable!("a begin")
+        };
         let r = state.rank_mut(rank);
         let existing = find(&r.graphs, name).filter(|at| r.graphs[*at].1.lives());
         let clash = existing.map(|at| (at, "was captured already"));
@@ -734,7 +828,7 @@ impl Machine {
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
         let replay = op;
         let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
-            let op = StreamOp { work, issue: issue.clone(), op, replay: Some(replay) };
+            let op = Queued { work, issue: issue.clone(), op, replay: Some(replay) };
             self.enqueue(state, rank, stream, op);
         };
         // A replay waits for the one before it, whichever stream that was on.

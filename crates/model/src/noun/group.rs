@@ -3,6 +3,9 @@
 //!
 //! Source: `group.cc:598-760`, `include/group.h:104-121`. Not here: what the calls do.
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Show, Verb};
 use std::cmp::Reverse;
 use std::sync::Arc;
 
@@ -15,6 +18,41 @@ use crate::order::poll::{PickOf, Picks, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
 use crate::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
+
+/// What can be done with groups.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum GroupOp {
+    /// `ncclGroupStart`.
+    Start,
+    /// `ncclGroupEnd`.
+    End,
+}
+
+impl Describe for GroupOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Start => to.call("GroupStart", &[]),
+            Self::End => to.call("GroupEnd", &[]),
+        }
+    }
+}
+
+impl Verb for GroupOp {
+    fn slots(&self) -> u32 {
+        0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Alike
+    }
+
+    fn display(&self, _: &Show<'_>) -> String {
+        match self {
+            Self::Start => "group_start".to_owned(),
+            Self::End => "group_end".to_owned(),
+        }
+    }
+}
 
 /// What luck decides when a group ends.
 pub(crate) struct Decided {

@@ -8,6 +8,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{MemoryKind, Op, Show, Verb};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -16,9 +19,69 @@ use crate::host::value::{Buffer, MappingId, MemoryId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Object, Touch};
-use crate::program::{Freed, MemoryKind, Operand, Verb};
+use crate::program::{Freed, Operand};
 use crate::rank::Rank;
 use crate::state::State;
+
+/// What can be done with ipcs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum IpcOp {
+    /// `cudaIpcGetMemHandle`. Produces a handle of the allocation in which the buffer lies (null if it failed).
+    Export {
+        /// The buffer.
+        buffer: Operand,
+    },
+    /// `cudaIpcOpenMemHandle`. Produces the mapping of the whole allocation (null if it failed).
+    Open {
+        /// What [`IpcOp::Export`] produced on another rank.
+        handle: Operand,
+    },
+    /// `cudaIpcCloseMemHandle`.
+    Close {
+        /// What [`IpcOp::Open`] produced.
+        mapping: Operand,
+    },
+}
+
+impl Describe for IpcOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Export { buffer } => to.call("IpcExport", &[("buffer", buffer)]),
+            Self::Open { handle } => to.call("IpcOpen", &[("handle", handle)]),
+            Self::Close { mapping } => to.call("IpcClose", &[("mapping", mapping)]),
+        }
+    }
+}
+
+impl Verb for IpcOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Export { .. } | Self::Open { .. } => 1,
+            Self::Close { .. } => 0,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::InRole
+    }
+
+    fn buffers(&self) -> Vec<&Operand> {
+        match self {
+            Self::Export { buffer, .. } => vec![buffer],
+            Self::Close { mapping, .. } => vec![mapping],
+            Self::Open { .. } => Vec::new(),
+        }
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Export { buffer } => format!("ipc.export({})", of(buffer)),
+            Self::Open { handle } => format!("ipc.open({})", of(handle)),
+            Self::Close { mapping } => format!("ipc.close({})", of(mapping)),
+        }
+    }
+}
 
 /// `cudaErrorInvalidValue`: what exporting memory of `ncclMemAlloc` returns (measured).
 pub(crate) const INVALID_VALUE: i32 = 1;
@@ -61,11 +124,11 @@ impl Hash for Mapping {
 }
 
 impl Machine {
-    pub(crate) fn run_ipc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+    pub(crate) fn run_ipc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
         match verb {
-            Verb::IpcExport { buffer } => self.export(state, rank, thread, buffer, op),
-            Verb::IpcOpen { handle } => self.open(state, rank, thread, handle, op),
-            Verb::IpcClose { mapping } => self.close(state, rank, thread, mapping, op),
+            Op::Ipc(IpcOp::Export { buffer }) => self.export(state, rank, thread, buffer, op),
+            Op::Ipc(IpcOp::Open { handle }) => self.open(state, rank, thread, handle, op),
+            Op::Ipc(IpcOp::Close { mapping }) => self.close(state, rank, thread, mapping, op),
             _ => unreachable!("dispatched by verb"),
         }
     }

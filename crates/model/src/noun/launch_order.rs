@@ -12,7 +12,7 @@ use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Object, Touch};
 use crate::rank::Rank;
-use crate::state::{Executed, Ran, State, StreamOp, ThreadState, Turns, Work, find};
+use crate::state::{Executed, Queued, Ran, State, ThreadState, Turns, Work, find};
 
 impl Work {
     /// Communicator, turn, and position among all launches of the rank, of what communicates.
@@ -192,7 +192,7 @@ impl Machine {
     /// launched the other way round any more.
     fn launched_before_all(state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
         let r = &state.ranks[ran.rank.at()];
-        let queued = |op: &StreamOp| {
+        let queued = |op: &Queued| {
             op.work.launched().is_none_or(|(.., issue)| ran.launched_before_call(&op.issue, issue))
         };
         let running = |thread: &&ThreadState| thread.running();

@@ -3,6 +3,11 @@
 //! A race is judged by clocks alone: two accesses to the same bytes, one a write, that happens-before does
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Show, Verb};
+use crate::program::Operand;
+use crate::rank::Token;
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -11,10 +16,139 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
 use crate::order::dependence::{Object, Touch};
-use crate::program::MemoryKind;
 use crate::rank::Rank;
 use crate::state::{Access, Accessed, Expectation, Memory, State, whole};
 use crate::term::{Content, Term, TermNode};
+
+/// Where ordinary memory comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MemoryKind {
+    /// `ncclMemAlloc`: can be registered as a window.
+    Nccl,
+    /// `cudaMalloc`: cannot.
+    Cuda,
+}
+
+impl Describe for MemoryKind {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Nccl => "Nccl",
+            Self::Cuda => "Cuda",
+        });
+    }
+}
+
+/// What can be done with memorys.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MemoryOp {
+    /// `cudaMemcpyAsync` between device memory of this rank and mappings of peers.
+    Copy {
+        /// Where to; at least as long.
+        to: Operand,
+        /// Where from; as much as it is long.
+        from: Operand,
+        /// Stream it is launched on.
+        stream: Token,
+    },
+    /// Declares what a buffer holds when a stream gets here: what a kernel of a rank wrote.
+    Expect {
+        /// The buffer.
+        buffer: Operand,
+        /// The kernel's name.
+        kernel: Token,
+        /// The rank that ran it.
+        by: Rank,
+        /// The stream.
+        stream: Token,
+    },
+    /// Gives a block back to its pool, or ordinary memory back to the driver.
+    Free {
+        /// The buffer.
+        buffer: Operand,
+        /// Deferred: the block returns only once this event is seen complete at a later allocation.
+        after: Option<Token>,
+    },
+    /// Gives the memory of a segment that [`PoolOp::Trim`] gave up back to the driver.
+    Release {
+        /// The segment.
+        segment: Operand,
+    },
+    /// `ncclMemAlloc` or `cudaMalloc`. Produces a buffer that is a segment of its own.
+    Alloc {
+        /// Its name in reports.
+        name: Token,
+        /// Size.
+        len_bytes: u64,
+        /// Which.
+        memory: MemoryKind,
+    },
+}
+
+impl Describe for MemoryOp {
+    fn describe(&self, out: &mut Description<'_>) {
+        match self {
+            Self::Copy { to, from, stream } => {
+                out.call("Copy", &[("to", to), ("from", from), ("stream", stream)])
+            }
+            Self::Expect { buffer, kernel, by, stream } => {
+                out.call("Expect", &[("buffer", buffer), ("kernel", kernel), ("by", by), ("stream", stream)])
+            }
+            Self::Free { buffer, after } => out.call("Free", &[("buffer", buffer), ("after", after)]),
+            Self::Release { segment } => out.call("Release", &[("segment", segment)]),
+            Self::Alloc { name, len_bytes, memory } => {
+                out.call("MemAlloc", &[("name", name), ("len_bytes", len_bytes), ("memory", memory)])
+            }
+        }
+    }
+}
+
+impl Verb for MemoryOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Alloc { .. } => 1,
+            Self::Free { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => 0,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Alloc { .. } | Self::Free { .. } | Self::Release { .. } => Kind::Alike,
+            Self::Copy { .. } => Kind::InRole,
+            Self::Expect { .. } => Kind::Expectation,
+        }
+    }
+
+    fn stream(&self) -> Option<Token> {
+        match self {
+            Self::Copy { stream, .. } | Self::Expect { stream, .. } => Some(*stream),
+            Self::Alloc { .. } | Self::Free { .. } | Self::Release { .. } => None,
+        }
+    }
+
+    fn buffers(&self) -> Vec<&Operand> {
+        match self {
+            Self::Free { buffer, .. } => vec![buffer],
+            Self::Release { segment, .. } => vec![segment],
+            Self::Copy { to, from, .. } => vec![to, from],
+            Self::Expect { buffer, .. } => vec![buffer],
+            Self::Alloc { .. } => Vec::new(),
+        }
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Copy { to, from, .. } => format!("copy {} to {}", of(from), of(to)),
+            Self::Expect { buffer, kernel, by, .. } => {
+                format!("expect {} of rank {} in {}", name(kernel), by.0, of(buffer))
+            }
+            Self::Free { buffer, .. } => format!("{}.free", of(buffer)),
+            Self::Release { segment } => format!("{}.release", of(segment)),
+            Self::Alloc { name: buffer, .. } => format!("{} = mem_alloc", name(buffer)),
+        }
+    }
+}
 
 /// A range of physical memory of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]

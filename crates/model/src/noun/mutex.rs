@@ -1,11 +1,56 @@
 //! Mutexes of a rank, and the allocator's lock of a pool, which is one.
 //! Not here: what is done while they are held.
 
+use crate::describe::{Describe, Description};
 use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Kind;
 use crate::machine::Machine;
+use crate::op::{Show, Verb};
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::rank::{Rank, Token};
 use crate::state::{Mutex, State, find};
+
+/// What can be done with mutexs.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum MutexOp {
+    /// Locks a mutex of this rank.
+    Lock {
+        /// The mutex.
+        mutex: Token,
+    },
+    /// Unlocks it.
+    Unlock {
+        /// The mutex.
+        mutex: Token,
+    },
+}
+
+impl Describe for MutexOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Lock { mutex } => to.call("Lock", &[("mutex", mutex)]),
+            Self::Unlock { mutex } => to.call("Unlock", &[("mutex", mutex)]),
+        }
+    }
+}
+
+impl Verb for MutexOp {
+    fn slots(&self) -> u32 {
+        0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::InRole
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        match self {
+            Self::Lock { mutex } => format!("{}.lock", name(mutex)),
+            Self::Unlock { mutex } => format!("{}.unlock", name(mutex)),
+        }
+    }
+}
 
 impl Machine {
     pub(crate) fn lock(&self, state: &mut State, rank: Rank, thread: u32, mutex: Token) {

@@ -4,12 +4,46 @@
 //! does any chain of them. A verdict does not ask whether a device has room for both.
 //! Not here: how long anything takes.
 
+use crate::describe::{Describe, Description};
 use crate::host::value::CommId;
 use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Kind;
 use crate::machine::Machine;
+use crate::op::{Show, Verb};
 use crate::program::Operation;
 use crate::rank::{Rank, Thread};
 use crate::state::{Declaration, Ran, State};
+
+/// Declares that two launches on communicators are meant to run at the same time.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct OverlapOp {
+    /// One of them.
+    pub one: Operation,
+    /// The other.
+    pub other: Operation,
+}
+
+impl Describe for OverlapOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        let Self { one, other } = self;
+        to.call("Overlap", &[("one", one), ("other", other)]);
+    }
+}
+
+impl Verb for OverlapOp {
+    fn slots(&self) -> u32 {
+        0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Bookkeeping
+    }
+
+    fn display(&self, _: &Show<'_>) -> String {
+        let Self { .. } = self;
+        "overlap".to_owned()
+    }
+}
 
 impl Machine {
     pub(crate) fn overlap(&self, state: &mut State, rank: Rank, thread: u32, of: [Operation; 2], op: OpRef) {

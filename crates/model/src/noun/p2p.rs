@@ -4,6 +4,10 @@
 //! transfers of a launch progress together, and it is over when each of them is. Source:
 //! `specs/rules/p2p.md`. Not here: which launch has its turn ([`crate::noun::launch_order`]).
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Show, Verb};
+use crate::program::{Dtype, Operand};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -14,15 +18,105 @@ use crate::noun::memory::overlap;
 use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::order::poll::{PickOf, Picks, Poll};
-use crate::program::{self, Way};
 use crate::rank::{Rank, Token};
 use crate::state::{
-    Access, GroupCall, Handshake, Link, Meeting, Message, Planned, Progress, Ran, State, StreamOp, Transfer,
+    Access, GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State,
     Transfers, Work, find,
 };
 
+/// Which way the data of a transfer go, seen from the rank that calls.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Way {
+    /// `ncclSend`.
+    Send,
+    /// `ncclRecv`.
+    Recv,
+}
+
+impl Describe for Way {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Send => "Send",
+            Self::Recv => "Recv",
+        });
+    }
+}
+
+impl Way {
+    /// The verb.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Send => "send",
+            Self::Recv => "recv",
+        }
+    }
+}
+
+/// One rank's call of its half of a point-to-point transfer.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Transfer {
+    /// Which half.
+    pub way: Way,
+    /// The communicator.
+    pub comm: Operand,
+    /// The rank at the other end, as a position in the communicator.
+    pub peer: u32,
+    /// What is sent, or where it goes.
+    pub buffer: Operand,
+    /// Elements. Not exchanged.
+    pub count: u64,
+    /// Element type. Not exchanged.
+    pub dtype: Dtype,
+    /// Stream it is launched on.
+    pub stream: Token,
+}
+
+impl Describe for Transfer {
+    fn describe(&self, to: &mut Description<'_>) {
+        let Self { way, comm, peer, buffer, count, dtype, stream } = self;
+        to.word("Transfer(");
+        to.call(
+            "Transfer",
+            &[
+                ("way", way),
+                ("comm", comm),
+                ("peer", peer),
+                ("buffer", buffer),
+                ("count", count),
+                ("dtype", dtype),
+                ("stream", stream),
+            ],
+        );
+        to.word(")");
+    }
+}
+
+impl Verb for Transfer {
+    fn slots(&self) -> u32 {
+        0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::InRole
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let (comm, buffer) = (show.operand(&self.comm), show.operand(&self.buffer));
+        format!("{comm}.{}({buffer}, {})", self.way.name(), self.peer)
+    }
+
+    fn stream(&self) -> Option<Token> {
+        Some(self.stream)
+    }
+
+    fn buffers(&self) -> Vec<&Operand> {
+        vec![&self.buffer]
+    }
+}
+
 /// A transfer that was called: on which communicator, in which stream.
-pub(crate) type Called = (CommId, Token, Arc<Transfer>);
+pub(crate) type Called = (CommId, Token, Arc<Half>);
 
 /// `ncclInvalidUsage`.
 const INVALID_USAGE: i32 = 5;
@@ -50,7 +144,7 @@ enum Halves {
     Apart,
 }
 
-impl Transfer {
+impl Half {
     /// The link of a transfer that this rank called.
     pub(crate) fn link(&self, comm: CommId, rank: Rank) -> Link {
         match self.way {
@@ -83,14 +177,7 @@ impl Link {
 }
 
 impl Machine {
-    pub(crate) fn transfer(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        call: &program::Transfer,
-        op: OpRef,
-    ) {
+    pub(crate) fn transfer(&self, state: &mut State, rank: Rank, thread: u32, call: &Transfer, op: OpRef) {
         let Some((comm, transfer)) = self.given_transfer(state, rank, thread, call, op) else {
             self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
             self.done(state, rank, thread, &[]);
@@ -125,9 +212,9 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         thread: u32,
-        call: &program::Transfer,
+        call: &Transfer,
         op: OpRef,
-    ) -> Option<(CommId, Transfer)> {
+    ) -> Option<(CommId, Half)> {
         let way = call.way.name();
         let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
             self.fail(state, rank, thread, way.to_owned(), INVALID_ARGUMENT);
@@ -157,7 +244,7 @@ impl Machine {
         };
         let (count, dtype) = (call.count, call.dtype);
         let buffer = self.long_enough(state, rank, thread, (buffer, count * dtype.len_bytes()), op);
-        Some((comm, Transfer { way: call.way, peer, buffer, count, dtype, window: None, op }))
+        Some((comm, Half { way: call.way, peer, buffer, count, dtype, window: None, op }))
     }
 
     /// A rank that sends to itself receives in the same group; else the call or the group returns an error
@@ -277,7 +364,7 @@ impl Machine {
         state: &State,
         rank: Rank,
         thread: u32,
-        call: &program::Transfer,
+        call: &Transfer,
         picks: &mut Picks<'_>,
     ) -> Poll {
         if self.config.in_flight == InFlight::Nothing
@@ -292,7 +379,7 @@ impl Machine {
         };
         let Some(peer) = self.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
         let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref(state, rank, thread));
-        let transfer = Transfer { way, peer, buffer, count, dtype, window: None, op };
+        let transfer = Half { way, peer, buffer, count, dtype, window: None, op };
         let calls = [(comm, call.stream, Arc::new(transfer))];
         self.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::RUN)
     }
@@ -310,9 +397,9 @@ impl Machine {
     /// For each transfer of a group on one communicator the pair of a send and a receive in which NCCL plans it: the
     /// how-manieth of its link, and the distance between sender and receiver. Pairs are taken in this order
     /// (`enqueue.cc:1129-1236`), which is the same on both ends of a link.
-    fn pairs(&self, comm: CommId, rank: Rank, transfers: &[Transfer]) -> Vec<(usize, u32)> {
-        let pair = |(at, transfer): (usize, &Transfer)| {
-            let same = |earlier: &&Transfer| earlier.way == transfer.way && earlier.peer == transfer.peer;
+    fn pairs(&self, comm: CommId, rank: Rank, transfers: &[Half]) -> Vec<(usize, u32)> {
+        let pair = |(at, transfer): (usize, &Half)| {
+            let same = |earlier: &&Half| earlier.way == transfer.way && earlier.peer == transfer.peer;
             (transfers[..at].iter().filter(same).count(), self.distance(transfer.link(comm, rank)))
         };
         transfers.iter().enumerate().map(pair).collect()
@@ -347,7 +434,7 @@ impl Machine {
         }
         let asks = comms_of(calls).into_iter().any(|comm| {
             let own = calls.iter().filter(|(of, ..)| *of == comm);
-            let transfers: Vec<Transfer> = own.map(|(.., transfer)| Transfer::clone(transfer)).collect();
+            let transfers: Vec<Half> = own.map(|(.., transfer)| Half::clone(transfer)).collect();
             self.plan(&self.pairs(comm, rank, &transfers)).luck
         });
         if !asks {
@@ -364,14 +451,14 @@ impl Machine {
         }
         for comm in comms_of(calls) {
             let mut streams: Vec<Token> = Vec::new();
-            let mut transfers: Vec<Transfer> = Vec::new();
+            let mut transfers: Vec<Half> = Vec::new();
             for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
                 if !streams.contains(stream) {
                     streams.push(*stream);
                 }
                 let found = Self::lookup(&state.ranks[rank.at()], comm, &transfer.buffer);
                 let window = found.map(|found| found.window.nth).filter(|_| transfer.len_bytes() > small);
-                transfers.push(Transfer { window, ..Transfer::clone(transfer) });
+                transfers.push(Half { window, ..Half::clone(transfer) });
                 if self.config.in_flight == InFlight::OfPlatform && transfer.way == Way::Send {
                     let link = transfer.link(comm, rank);
                     let sent = &mut self.view_mut(state, rank, comm).sent_bytes;
@@ -394,13 +481,7 @@ impl Machine {
     }
 
     /// The transfers of a group on one communicator in parts: each begins once the one before it is over.
-    fn parted(
-        &self,
-        state: &State,
-        comm: CommId,
-        rank: Rank,
-        transfers: Vec<Transfer>,
-    ) -> Vec<Vec<Transfer>> {
+    fn parted(&self, state: &State, comm: CommId, rank: Rank, transfers: Vec<Half>) -> Vec<Vec<Half>> {
         let pairs = self.pairs(comm, rank, &transfers);
         let plan = self.plan(&pairs);
         if plan.luck && state.shared.in_turn == Some(false) {
@@ -424,16 +505,16 @@ impl Machine {
         let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
         for stream in &launch.streams {
             let work = Work::Transfers(Arc::clone(&launch));
-            let op = StreamOp { work, issue: called.clone(), op, replay: None };
+            let op = Queued { work, issue: called.clone(), op, replay: None };
             self.enqueue(state, rank, *stream, op);
         }
     }
 
     /// Transfers of one launch run at the same time: what one of them receives into, no other may use.
-    fn judge_collisions(&self, state: &mut State, rank: Rank, thread: u32, transfers: &[Transfer]) {
-        let range = |transfer: &Transfer| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
+    fn judge_collisions(&self, state: &mut State, rank: Rank, thread: u32, transfers: &[Half]) {
+        let range = |transfer: &Half| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
         for (at, one) in transfers.iter().enumerate() {
-            let collides = |other: &&Transfer| {
+            let collides = |other: &&Half| {
                 (one.way == Way::Recv || other.way == Way::Recv)
                     && one.buffer.memory == other.buffer.memory
                     && overlap(range(one), range(other))
@@ -475,7 +556,7 @@ impl Machine {
     }
 
     /// The half of a link that is next on one of its ends, if the rank is in the launch that it is in.
-    fn half(&self, state: &State, link: Link, way: Way) -> Option<(usize, Transfer)> {
+    fn half(&self, state: &State, link: Link, way: Way) -> Option<(usize, Half)> {
         let (rank, peer) = match way {
             Way::Send => (link.from, link.to),
             Way::Recv => (link.to, link.from),
@@ -484,7 +565,7 @@ impl Machine {
         let progress = self.turns(state, rank, link.comm)?.progress.as_ref();
         let over = |at: usize| progress.is_some_and(|progress| progress.over[at]);
         let next =
-            |(at, transfer): &(usize, &Transfer)| !over(*at) && transfer.way == way && transfer.peer == peer;
+            |(at, transfer): &(usize, &Half)| !over(*at) && transfer.way == way && transfer.peer == peer;
         launch.transfers.iter().enumerate().find(next).map(|(at, transfer)| (at, transfer.clone()))
     }
 
@@ -509,7 +590,7 @@ impl Machine {
     }
 
     /// Whether a send can be over before its receive has begun.
-    fn fits_in_flight(&self, state: &State, link: Link, sent: &Transfer) -> bool {
+    fn fits_in_flight(&self, state: &State, link: Link, sent: &Half) -> bool {
         // A registered buffer is handed over in place: both ends have to be there (`prims_simple.h:756-797`).
         if self.config.in_flight == InFlight::Nothing || sent.registered() {
             return false;
@@ -559,7 +640,7 @@ impl Machine {
     }
 
     /// The sender reads what it sends.
-    fn give(&self, state: &mut State, link: Link, sent: &Transfer) -> crate::term::Content {
+    fn give(&self, state: &mut State, link: Link, sent: &Half) -> crate::term::Content {
         let (stream, _) = self.running(state, link.from, link.comm).expect("it has begun");
         self.use_window(state, link.from, (stream, link.comm), sent);
         self.access(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
@@ -571,8 +652,8 @@ impl Machine {
         &self,
         state: &mut State,
         link: Link,
-        sent: &Transfer,
-        (at, received): (usize, &Transfer),
+        sent: &Half,
+        (at, received): (usize, &Half),
         (content, told): (crate::term::Content, Clock),
     ) {
         let halves = self.judge_halves(state, link, sent, received);
@@ -589,7 +670,7 @@ impl Machine {
         self.end_half(state, link.to, link.comm, at, Some(&told));
     }
 
-    fn use_window(&self, state: &mut State, rank: Rank, (stream, comm): (usize, CommId), half: &Transfer) {
+    fn use_window(&self, state: &mut State, rank: Rank, (stream, comm): (usize, CommId), half: &Half) {
         let Some(nth) = half.window else { return };
         let clock = &state.ranks[rank.at()].streams[stream].1.clock;
         let used = (clock.actor(), clock.epoch());
@@ -601,7 +682,7 @@ impl Machine {
     }
 
     /// Judges whether the halves of a transfer are halves of one.
-    fn judge_halves(&self, state: &mut State, link: Link, sent: &Transfer, received: &Transfer) -> Halves {
+    fn judge_halves(&self, state: &mut State, link: Link, sent: &Half, received: &Half) -> Halves {
         let ops = [sent.op, received.op];
         let past = state.ranks[link.to.at()].threads[received.op.thread.at()].clock.past();
         if (sent.count, sent.dtype) != (received.count, received.dtype) {
@@ -626,7 +707,7 @@ impl Machine {
             return Halves::Together;
         }
         self.find(state, Rule::P2p5, link.about(), &ops, past, || {
-            let on = |half: &Transfer| if half.registered() { "registered" } else { "unregistered" };
+            let on = |half: &Half| if half.registered() { "registered" } else { "unregistered" };
             format!(
                 "on {} {} memory is sent ({}) and received into {} memory ({})",
                 self.about(link.about()),
@@ -640,14 +721,14 @@ impl Machine {
     }
 
     /// A half that runs now, with the launch that it belongs to.
-    fn ran_half(&self, state: &State, rank: Rank, comm: CommId, half: &Transfer) -> Ran {
+    fn ran_half(&self, state: &State, rank: Rank, comm: CommId, half: &Half) -> Ran {
         let (stream, launch) = self.running(state, rank, comm).expect("it has begun");
         let stream = &state.ranks[rank.at()].streams[stream].1;
         let called = stream.queue.front().expect("it stands there").issue.clone();
         Ran { rank, issue: launch.issue, called, began: stream.clock.clone(), op: half.op }
     }
 
-    fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Transfer) {
+    fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Half) {
         if link.from != link.to && self.keeps_runs(state) {
             let received = self.ran_half(state, link.to, link.comm, received);
             self.ran(state, link.comm, [sent, received].into());
@@ -729,7 +810,7 @@ impl Machine {
         state: &State,
         rank: Rank,
         launch: &'a Transfers,
-    ) -> impl Iterator<Item = &'a Transfer> + use<'a> {
+    ) -> impl Iterator<Item = &'a Half> + use<'a> {
         let progress = self.turns(state, rank, launch.comm).and_then(|turns| turns.progress.clone());
         let progress = progress.filter(|_| self.has_turn(state, rank, launch.comm, launch.turn));
         let over = progress.map_or_else(|| vec![false; launch.transfers.len()], |progress| progress.over);
@@ -737,7 +818,7 @@ impl Machine {
     }
 
     /// The first of them.
-    pub(crate) fn open_half<'a>(&self, state: &State, rank: Rank, launch: &'a Transfers) -> &'a Transfer {
+    pub(crate) fn open_half<'a>(&self, state: &State, rank: Rank, launch: &'a Transfers) -> &'a Half {
         self.open_halves(state, rank, launch).next().expect("a launch that is over leaves its streams")
     }
 
@@ -747,7 +828,7 @@ impl Machine {
     }
 
     /// A call, in the spec's own names.
-    pub(crate) fn transfer_name(&self, comm: CommId, half: &Transfer) -> String {
+    pub(crate) fn transfer_name(&self, comm: CommId, half: &Half) -> String {
         let members = self.members(comm);
         let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();
         let (comm, buffer) = (self.comm_name(comm), self.buffer_name(&half.buffer));

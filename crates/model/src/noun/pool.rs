@@ -9,6 +9,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{MemoryKind, MemoryOp, Op, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -22,9 +25,167 @@ use crate::noun::container::place;
 use crate::noun::window::GRANULARITY_BYTES;
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
-use crate::program::{MemoryKind, Operand, Release, SizeClasses, TieBreak, Verb};
+use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Block, Pool, RankState, Segment, State, StreamOp, Use, Work, find};
+use crate::state::{Block, Pool, Queued, RankState, Segment, State, Use, Work, find};
+
+/// How a pool rounds requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SizeClasses {
+    /// One segment for each request, rounded up to 2 MiB; blocks are rounded up to 512 bytes.
+    Exact,
+    /// torch's caching allocator: blocks rounded to 512 bytes; segments of 2 MiB for requests up to
+    /// 1 MiB, of 20 MiB below 10 MiB, else rounded up to 2 MiB. Blocks of up to 1 MiB live in segments of
+    /// their own kind.
+    Torch,
+}
+
+impl Describe for SizeClasses {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Exact => "Exact",
+            Self::Torch => "Torch",
+        });
+    }
+}
+
+/// How a pool chooses among free blocks of equal size.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum TieBreak {
+    /// The lowest address. Address order is chosen for each rank by the adversary.
+    Address,
+    /// The segment that was allocated first.
+    Counter,
+}
+
+impl Describe for TieBreak {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Address => "Address",
+            Self::Counter => "Counter",
+        });
+    }
+}
+
+/// Who gives the memory of trimmed segments back to the driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Release {
+    /// The trim itself.
+    Now,
+    /// A [`MemoryOp::Release`] for each, after the pool's hook for it has run.
+    AfterHook,
+}
+
+impl Describe for Release {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Now => "Now",
+            Self::AfterHook => "AfterHook",
+        });
+    }
+}
+
+/// What can be done with pools.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum PoolOp {
+    /// Declares a pool of this rank. A second declaration of the name does nothing.
+    Declare {
+        /// Its name.
+        pool: Token,
+        /// Rounding.
+        classes: SizeClasses,
+        /// Choice among equals.
+        tie: TieBreak,
+        /// Memory of its segments.
+        memory: MemoryKind,
+    },
+    /// Takes the allocator's lock of a pool. Recorded around the hooks of a pool.
+    Lock {
+        /// The pool.
+        pool: Token,
+    },
+    /// Gives the allocator's lock back.
+    Unlock {
+        /// The pool.
+        pool: Token,
+    },
+    /// Allocates a block. Produces the buffer (null if it failed).
+    Alloc {
+        /// The pool.
+        pool: Token,
+        /// Its name in reports.
+        name: Token,
+        /// Requested size.
+        len_bytes: u64,
+        /// Stream to which the block belongs: free blocks are kept apart by stream.
+        stream: Token,
+    },
+    /// Gives up the segments of a pool that have no block in use. Produces the list of them, which
+    /// [`Question::Trimmed`] reads.
+    Trim {
+        /// The pool.
+        pool: Token,
+        /// Who gives their memory back.
+        release: Release,
+    },
+    /// Any rank-local history of a pool: up to `max` segments of the given sizes left behind free.
+    Havoc {
+        /// The pool.
+        pool: Token,
+        /// At most so many.
+        max: u32,
+        /// Sizes to choose from.
+        sizes_bytes: Arc<[u64]>,
+    },
+}
+
+impl Describe for PoolOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Declare { pool, classes, tie, memory } => {
+                to.call("Pool", &[("pool", pool), ("classes", classes), ("tie", tie), ("memory", memory)])
+            }
+            Self::Lock { pool } => to.call("PoolLock", &[("pool", pool)]),
+            Self::Unlock { pool } => to.call("PoolUnlock", &[("pool", pool)]),
+            Self::Alloc { pool, name, len_bytes, stream } => to.call(
+                "Alloc",
+                &[("pool", pool), ("name", name), ("len_bytes", len_bytes), ("stream", stream)],
+            ),
+            Self::Trim { pool, release } => to.call("Trim", &[("pool", pool), ("release", release)]),
+            Self::Havoc { pool, max, sizes_bytes } => {
+                to.call("Havoc", &[("pool", pool), ("max", max), ("sizes_bytes", sizes_bytes)])
+            }
+        }
+    }
+}
+
+impl Verb for PoolOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Declare { .. } | Self::Lock { .. } | Self::Unlock { .. } | Self::Havoc { .. } => 0,
+            Self::Alloc { .. } | Self::Trim { .. } => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Declare { .. } | Self::Lock { .. } | Self::Unlock { .. } => Kind::Bookkeeping,
+            Self::Alloc { .. } | Self::Trim { .. } | Self::Havoc { .. } => Kind::Alike,
+        }
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        match self {
+            Self::Declare { pool, .. } => format!("pool {}", name(pool)),
+            Self::Lock { pool } => format!("{}: take the allocator's lock", name(pool)),
+            Self::Unlock { pool } => format!("{}: give the allocator's lock back", name(pool)),
+            Self::Alloc { pool, name: buffer, .. } => format!("{} = {}.alloc", name(buffer), name(pool)),
+            Self::Trim { pool, .. } => format!("{}.trim", name(pool)),
+            Self::Havoc { pool, .. } => format!("{}.havoc", name(pool)),
+        }
+    }
+}
 
 const BLOCK_BYTES: u64 = 512;
 const SMALL_BYTES: u64 = 1 << 20;
@@ -168,17 +329,17 @@ impl Machine {
         state: &State,
         rank: Rank,
         thread: u32,
-        verb: &Verb,
+        verb: &Op,
         picks: &mut Picks<'_>,
     ) -> Result<Plan, Poll> {
         match verb {
-            Verb::Alloc { pool, len_bytes, stream, .. } => {
+            Op::Pool(PoolOp::Alloc { pool, len_bytes, stream, .. }) => {
                 if self.decide_fault(state, FaultOf::Alloc, picks)? {
                     return Ok(Plan::Fail);
                 }
                 self.decide_alloc(state, rank, thread, (*pool, *len_bytes, *stream), picks)
             }
-            Verb::Havoc { pool, max, sizes_bytes } => {
+            Op::Pool(PoolOp::Havoc { pool, max, sizes_bytes }) => {
                 let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
                 let mut left = Vec::new();
                 while u32::try_from(left.len()).expect("few") < *max {
@@ -266,10 +427,10 @@ impl Machine {
         &self,
         state: &State,
         rank: Rank,
-        verb: &Verb,
+        verb: &Op,
         picks: &mut Picks<'_>,
     ) -> Result<Plan, Poll> {
-        let Verb::MemAlloc { name, len_bytes, .. } = verb else { unreachable!("an allocation") };
+        let Op::Memory(MemoryOp::Alloc { name, len_bytes, .. }) = verb else { unreachable!("an allocation") };
         if self.decide_fault(state, FaultOf::Alloc, picks)? {
             return Ok(Plan::Fail);
         }
@@ -284,7 +445,7 @@ impl Machine {
         state: &mut State,
         rank: Rank,
         thread: u32,
-        verb: &Verb,
+        verb: &Op,
         op: OpRef,
         plan: Plan,
     ) {
@@ -292,14 +453,14 @@ impl Machine {
             self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
         };
         match verb {
-            Verb::Pool { pool, classes, tie, memory } => {
+            Op::Pool(PoolOp::Declare { pool, classes, tie, memory }) => {
                 if pool_of(&state.ranks[rank.at()], *pool).is_none() {
                     let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..self.declared() };
                     state.rank_mut(rank).pools.push((*pool, fresh));
                 }
                 self.done(state, rank, thread, &[]);
             }
-            Verb::PoolLock { pool } => {
+            Op::Pool(PoolOp::Lock { pool }) => {
                 touch_pool(state, *pool);
                 let row = self.pool_mut(state, rank, *pool);
                 row.holder = Some(thread);
@@ -307,7 +468,7 @@ impl Machine {
                 state.rank_mut(rank).threads[thread as usize].clock.join(&released);
                 self.done(state, rank, thread, &[]);
             }
-            Verb::PoolUnlock { pool } => {
+            Op::Pool(PoolOp::Unlock { pool }) => {
                 touch_pool(state, *pool);
                 let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
                 let row = self.pool_mut(state, rank, *pool);
@@ -315,33 +476,35 @@ impl Machine {
                 row.released = clock;
                 self.done(state, rank, thread, &[]);
             }
-            Verb::Alloc { pool, .. } => {
+            Op::Pool(PoolOp::Alloc { pool, .. }) => {
                 touch_pool(state, *pool);
                 self.alloc(state, rank, thread, verb, plan);
             }
-            Verb::Trim { pool, release } => {
+            Op::Pool(PoolOp::Trim { pool, release }) => {
                 touch_pool(state, *pool);
                 self.trim(state, rank, thread, (*pool, *release), op);
             }
-            Verb::Release { segment } => {
+            Op::Memory(MemoryOp::Release { segment }) => {
                 if let Value::Buffer(segment) = Self::value(state, rank, segment) {
                     self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
                     self.release(state, rank, thread, segment.memory, op);
                 }
                 self.done(state, rank, thread, &[]);
             }
-            Verb::Havoc { pool, .. } => {
+            Op::Pool(PoolOp::Havoc { pool, .. }) => {
                 touch_pool(state, *pool);
                 self.havoc(state, rank, thread, *pool, plan);
             }
-            Verb::Free { buffer, after } => self.free(state, rank, thread, buffer, *after, op),
-            Verb::MemAlloc { .. } => self.mem_alloc(state, rank, thread, verb, plan),
+            Op::Memory(MemoryOp::Free { buffer, after }) => {
+                self.free(state, rank, thread, buffer, *after, op)
+            }
+            Op::Memory(MemoryOp::Alloc { .. }) => self.mem_alloc(state, rank, thread, verb, plan),
             _ => unreachable!("dispatched by verb"),
         }
     }
 
-    fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, plan: Plan) {
-        let Verb::Alloc { pool: token, name, len_bytes, stream } = verb else {
+    fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, plan: Plan) {
+        let Op::Pool(PoolOp::Alloc { pool: token, name, len_bytes, stream }) = verb else {
             unreachable!("an allocation")
         };
         let Plan::Block(Placement { returned, found, address_order }) = plan else {
@@ -397,7 +560,7 @@ impl Machine {
         let buffer = Arc::new(buffer);
         let op = self.op_ref(state, rank, thread);
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let fresh = StreamOp { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
+        let fresh = Queued { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
         let Some(fresh) = self.record_or(state, rank, *stream, fresh) else {
             self.done(state, rank, thread, &[Value::Buffer(buffer)]);
             return;
@@ -416,8 +579,10 @@ impl Machine {
         self.done(state, rank, thread, &[Value::Buffer(buffer)]);
     }
 
-    fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, plan: Plan) {
-        let Verb::MemAlloc { name, len_bytes, memory } = verb else { unreachable!("an allocation") };
+    fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, plan: Plan) {
+        let Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }) = verb else {
+            unreachable!("an allocation")
+        };
         let Plan::Memory(address) = plan else {
             state.faults_used += 1;
             self.fail(state, rank, thread, "mem_alloc".to_owned(), 2);

@@ -7,23 +7,81 @@
 )]
 
 use crate::clock::Clock;
+use crate::describe::{Describe, Description};
 use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::Written;
+use crate::op::{Op, Show, Verb};
 use crate::order::dependence::{Object, ObjectKind, Touch, touch};
-use crate::program::Verb;
+use crate::program::Operand;
 use crate::rank::{Rank, Token};
 use crate::state::State;
 
+/// What can be done with stores.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum StoreOp {
+    /// Sets a key of the store.
+    Set {
+        /// The key.
+        key: Token,
+        /// The value.
+        value: Operand,
+    },
+    /// Blocks until the key is there. Produces its value.
+    Get {
+        /// The key.
+        key: Token,
+    },
+    /// Deletes a key of the store.
+    Delete {
+        /// The key.
+        key: Token,
+    },
+}
+
+impl Describe for StoreOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Set { key, value } => to.call("StoreSet", &[("key", key), ("value", value)]),
+            Self::Get { key } => to.call("StoreGet", &[("key", key)]),
+            Self::Delete { key } => to.call("StoreDelete", &[("key", key)]),
+        }
+    }
+}
+
+impl Verb for StoreOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Set { .. } | Self::Delete { .. } => 0,
+            Self::Get { .. } => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::InRole
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Set { key, value } => format!("store.set({}, {})", name(key), of(value)),
+            Self::Get { key } => format!("store.get({})", name(key)),
+            Self::Delete { key } => format!("store.delete({})", name(key)),
+        }
+    }
+}
+
 impl Machine {
-    pub(crate) fn run_store(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef) {
+    pub(crate) fn run_store(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
         let costs = &mut state.rank_mut(rank).costs;
         if costs.steady {
             costs.store_calls += 1;
         }
         let clock = |state: &State| state.ranks[rank.at()].threads[thread as usize].clock.clone();
         match verb {
-            Verb::StoreSet { key, value } => {
+            Op::Store(StoreOp::Set { key, value }) => {
                 let value = Self::value(state, rank, value);
                 self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
                 let clock = clock(state);
@@ -31,14 +89,14 @@ impl Machine {
                 state.shared_mut().keys.entry(*key).or_default().writes.push(write);
                 self.done(state, rank, thread, &[]);
             }
-            Verb::StoreDelete { key } => {
+            Op::Store(StoreOp::Delete { key }) => {
                 self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
                 let clock = clock(state);
                 let write = Written { value: None, by: clock, op };
                 state.shared_mut().keys.entry(*key).or_default().writes.push(write);
                 self.done(state, rank, thread, &[]);
             }
-            Verb::StoreGet { key } => {
+            Op::Store(StoreOp::Get { key }) => {
                 let row = &state.shared.keys[key];
                 let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
                     unreachable!("polled before it runs")

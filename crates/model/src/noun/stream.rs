@@ -5,6 +5,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{Show, Verb};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -15,10 +18,82 @@ use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand};
 use crate::rank::{Rank, Token};
-use crate::state::{
-    Access, Event, Expectation, Kernel, RankState, State, Stream, StreamOp, Work, find, whole,
-};
+use crate::state::{Access, Event, Expectation, Kernel, Queued, RankState, State, Stream, Work, find, whole};
 use crate::term::{Content, TermNode};
+
+/// What can be done with streams.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum StreamOp {
+    /// A kernel of the user that reads and writes buffers.
+    Kernel {
+        /// Its name; what it writes is a term of this name over what it read.
+        name: Token,
+        /// Buffers it reads.
+        reads: Arc<[Operand]>,
+        /// Buffers it writes.
+        writes: Arc<[Operand]>,
+        /// Stream it is launched on.
+        stream: Token,
+    },
+    /// `cudaStreamWaitEvent`.
+    Wait {
+        /// The stream.
+        stream: Token,
+        /// The event.
+        event: Token,
+    },
+    /// `cudaStreamSynchronize`, `cudaEventSynchronize` or `cudaDeviceSynchronize`, by operand.
+    Synchronize {
+        /// A stream, an event or the device.
+        what: Operand,
+    },
+}
+
+impl Describe for StreamOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Kernel { name, reads, writes, stream } => {
+                to.call("Kernel", &[("name", name), ("reads", reads), ("writes", writes), ("stream", stream)])
+            }
+            Self::Wait { stream, event } => to.call("StreamWait", &[("stream", stream), ("event", event)]),
+            Self::Synchronize { what } => to.call("Synchronize", &[("what", what)]),
+        }
+    }
+}
+
+impl Verb for StreamOp {
+    fn slots(&self) -> u32 {
+        0
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::InRole
+    }
+
+    fn stream(&self) -> Option<Token> {
+        match self {
+            Self::Kernel { stream, .. } | Self::Wait { stream, .. } => Some(*stream),
+            Self::Synchronize { .. } => None,
+        }
+    }
+
+    fn buffers(&self) -> Vec<&Operand> {
+        match self {
+            Self::Kernel { reads, writes, .. } => reads.iter().chain(writes.iter()).collect(),
+            Self::Wait { .. } | Self::Synchronize { .. } => Vec::new(),
+        }
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Kernel { name: kernel, .. } => format!("kernel {}", name(kernel)),
+            Self::Wait { stream, event } => format!("{}.wait({})", name(stream), name(event)),
+            Self::Synchronize { what } => format!("{}.synchronize", of(what)),
+        }
+    }
+}
 
 impl Work {
     /// What it reads or writes.
@@ -60,7 +135,7 @@ impl Machine {
         event.recorded = event.recorded.max(nth);
     }
 
-    pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: StreamOp) {
+    pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: Queued) {
         self.touch(state, rank, op.issuer().thread.0, Object::DEVICE, Touch::Read);
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = &state.ranks[rank.at()];
@@ -138,7 +213,7 @@ impl Machine {
     fn launch(&self, state: &mut State, (rank, thread): (Rank, u32), stream: Token, work: Work, op: OpRef) {
         self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
         let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay: None });
+        self.enqueue(state, rank, stream, Queued { work, issue, op, replay: None });
     }
 
     pub(crate) fn event_record(
@@ -161,7 +236,7 @@ impl Machine {
         record.recorded += 1;
         let work = Work::Record(event, record.recorded);
         let issue = r.threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, StreamOp { work, issue, op, replay: None });
+        self.enqueue(state, rank, stream, Queued { work, issue, op, replay: None });
         self.done(state, rank, thread, &[]);
     }
 
@@ -187,7 +262,7 @@ impl Machine {
             state,
             rank,
             stream,
-            StreamOp { work: Work::Wait(event, recorded), issue, op, replay: None },
+            Queued { work: Work::Wait(event, recorded), issue, op, replay: None },
         );
         self.done(state, rank, thread, &[]);
     }

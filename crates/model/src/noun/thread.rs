@@ -5,6 +5,12 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::op::{
+    BarrierOp, CommOp, EventOp, ExchangeOp, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp, MemoryOp,
+    MutexOp, Op, OverlapOp, PoolOp, Show, StoreOp, StreamOp, Verb, WindowOp,
+};
+use crate::rank::Token;
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -13,13 +19,106 @@ use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Object, Touch, touch};
-use crate::program::{Answer, End, Op, Operand, Question, Stretch, Verb};
+use crate::program::{Answer, End, Operand, Question, Statement, Stretch};
 use crate::rank::{Entry, PlaceId, Rank};
 use crate::state::{Group, Slots, State, Status, ThreadState};
 
+/// What can be done with threads.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum ThreadOp {
+    /// A local step that touches nothing.
+    Step {
+        /// Its name.
+        label: Token,
+    },
+    /// Start a host thread that evaluates `entry`. Produces the thread.
+    Spawn {
+        /// Function and arguments.
+        entry: Entry,
+    },
+    /// Wait for the end of a host thread.
+    Join {
+        /// What [`ThreadOp::Spawn`] produced.
+        thread: Operand,
+    },
+    /// The host thread ends here: an exception that nobody caught, or `r.exit()`. A rank counts as dead then;
+    /// its other threads, and what was launched before, still run.
+    Exit {
+        /// The message.
+        code: Token,
+    },
+    /// Marks a place that some execution must come by.
+    Reach {
+        /// Its name.
+        label: Token,
+    },
+    /// Warm-up ends: costs are counted from here.
+    Steady,
+    /// Adds a number to the costs of the check, as its maximum over ranks and executions.
+    Measure {
+        /// Its name in the costs.
+        name: Token,
+        /// The value.
+        value: Operand,
+    },
+}
+
+impl Describe for ThreadOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Step { label } => to.call("Step", &[("label", label)]),
+            Self::Spawn { entry } => to.call("Spawn", &[("entry", entry)]),
+            Self::Join { thread } => to.call("Join", &[("thread", thread)]),
+            Self::Exit { code } => to.call("Exit", &[("code", code)]),
+            Self::Reach { label } => to.call("Reach", &[("label", label)]),
+            Self::Steady => to.call("Steady", &[]),
+            Self::Measure { name, value } => to.call("Measure", &[("name", name), ("value", value)]),
+        }
+    }
+}
+
+impl Verb for ThreadOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Step { .. }
+            | Self::Join { .. }
+            | Self::Exit { .. }
+            | Self::Reach { .. }
+            | Self::Steady
+            | Self::Measure { .. } => 0,
+            Self::Spawn { .. } => 1,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Step { .. }
+            | Self::Spawn { .. }
+            | Self::Reach { .. }
+            | Self::Steady
+            | Self::Measure { .. } => Kind::Bookkeeping,
+            Self::Join { .. } | Self::Exit { .. } => Kind::InRole,
+        }
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let name = |token: &Token| show.name(*token);
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Step { label } => name(label).to_string(),
+            Self::Spawn { .. } => "thread".to_owned(),
+            Self::Join { thread } => format!("{}.join", of(thread)),
+            Self::Exit { code } => format!("exit({})", name(code)),
+            Self::Reach { label } => format!("reach({})", name(label)),
+            Self::Steady => "steady".to_owned(),
+            Self::Measure { name: what, .. } => format!("measure({})", name(what)),
+        }
+    }
+}
+
 /// What a thread does next.
 pub(crate) enum Next<'a> {
-    Op(&'a Op),
+    Op(&'a Statement),
     Ask(&'a Question, PlaceId),
     Return,
     Unknown,
@@ -229,11 +328,11 @@ impl Machine {
             Next::Ask(question, _) => self.ask(state, rank, thread, question),
             Next::Op(op) => {
                 if self.left_out(state, rank, thread) {
-                    let nulls = vec![Value::Null; op.verb.slots() as usize];
+                    let nulls = vec![Value::Null; op.op.slots() as usize];
                     self.done(state, rank, thread, &nulls);
                     return;
                 }
-                self.run_op(state, rank, thread, &op.verb, op_ref, plan);
+                self.run_op(state, rank, thread, &op.op, op_ref, plan);
             }
         }
     }
@@ -241,7 +340,7 @@ impl Machine {
     fn log_next(&self, state: &State, rank: Rank, thread: u32, op: OpRef) {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         let (text, asks, kind) = match t.next_in(&t.stretch) {
-            Next::Op(op) => (self.op_name(state, rank, &op.verb), false, Self::kind(&op.verb)),
+            Next::Op(op) => (self.op_name(state, rank, &op.op), false, op.op.verb().kind()),
             Next::Ask(question, _) => (self.question_name(state, rank, question), true, Kind::Bookkeeping),
             Next::Return | Next::Unknown => return,
         };
@@ -267,91 +366,29 @@ impl Machine {
         }
     }
 
-    fn kind(verb: &Verb) -> Kind {
-        match verb {
-            Verb::Step { .. }
-            | Verb::Spawn { .. }
-            | Verb::Reach { .. }
-            | Verb::Steady
-            | Verb::Measure { .. }
-            | Verb::Overlap { .. }
-            | Verb::Pool { .. }
-            | Verb::PoolLock { .. }
-            | Verb::PoolUnlock { .. }
-            | Verb::MapPut { .. }
-            | Verb::MapPop { .. }
-            | Verb::MapGet { .. }
-            | Verb::MapClear { .. }
-            | Verb::ListPush { .. }
-            | Verb::ListGet { .. }
-            | Verb::ListSet { .. }
-            | Verb::ListPop { .. }
-            | Verb::ListClear { .. } => Kind::Bookkeeping,
-            Verb::Expect { .. } => Kind::Expectation,
-            Verb::CommInit { .. }
-            | Verb::CommSplit { .. }
-            | Verb::CommDestroy { .. }
-            | Verb::Register { .. }
-            | Verb::Deregister { .. }
-            | Verb::GroupStart
-            | Verb::GroupEnd
-            | Verb::Collect(_)
-            | Verb::GraphBegin { .. }
-            | Verb::GraphEnd { .. }
-            | Verb::GraphReplay { .. }
-            | Verb::GraphDestroy { .. }
-            | Verb::Alloc { .. }
-            | Verb::Free { .. }
-            | Verb::Trim { .. }
-            | Verb::Release { .. }
-            | Verb::Havoc { .. }
-            | Verb::MemAlloc { .. }
-            | Verb::Exchange { .. }
-            | Verb::Barrier { .. }
-            | Verb::AllAgree { .. } => Kind::Alike,
-            Verb::Join { .. }
-            | Verb::Exit { .. }
-            | Verb::Transfer(_)
-            | Verb::Kernel { .. }
-            | Verb::Copy { .. }
-            | Verb::EventRecord { .. }
-            | Verb::StreamWait { .. }
-            | Verb::Synchronize { .. }
-            | Verb::IpcExport { .. }
-            | Verb::IpcOpen { .. }
-            | Verb::IpcClose { .. }
-            | Verb::Lock { .. }
-            | Verb::Unlock { .. }
-            | Verb::StoreSet { .. }
-            | Verb::StoreGet { .. }
-            | Verb::StoreDelete { .. }
-            | Verb::Flag { .. } => Kind::InRole,
-        }
-    }
-
-    fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb, op: OpRef, plan: Plan) {
+    fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef, plan: Plan) {
         if self.dies(state, rank, thread, verb) || self.refused(state, rank, thread, verb, op) {
             return;
         }
         match verb {
-            Verb::Step { .. } => self.done(state, rank, thread, &[]),
-            Verb::Spawn { entry } => self.spawn(state, rank, thread, *entry),
-            Verb::Join { thread: child } => self.join(state, rank, thread, child),
-            Verb::Exit { code } => {
+            Op::Thread(ThreadOp::Step { .. }) => self.done(state, rank, thread, &[]),
+            Op::Thread(ThreadOp::Spawn { entry }) => self.spawn(state, rank, thread, *entry),
+            Op::Thread(ThreadOp::Join { thread: child }) => self.join(state, rank, thread, child),
+            Op::Thread(ThreadOp::Exit { code }) => {
                 let t = &mut state.rank_mut(rank).threads[thread as usize];
                 t.index += 1;
                 t.next += 1;
                 t.status = Status::Exited(*code);
             }
-            Verb::Reach { label } => {
+            Op::Thread(ThreadOp::Reach { label }) => {
                 locked(&self.reached).insert(*label);
                 self.done(state, rank, thread, &[]);
             }
-            Verb::Steady => {
+            Op::Thread(ThreadOp::Steady) => {
                 state.rank_mut(rank).costs.steady = true;
                 self.done(state, rank, thread, &[]);
             }
-            Verb::Measure { name, value } => {
+            Op::Thread(ThreadOp::Measure { name, value }) => {
                 if let Value::Int(number) = Self::value(state, rank, value) {
                     let mut measured = locked(&self.measured);
                     let entry = measured.entry(*name).or_insert(number);
@@ -359,69 +396,75 @@ impl Machine {
                 }
                 self.done(state, rank, thread, &[]);
             }
-            Verb::CommInit { name, members, .. } => self.comm_init(state, rank, thread, *name, members, op),
-            Verb::CommSplit { comm, .. } => self.comm_split(state, rank, thread, comm, op),
-            Verb::CommDestroy { comm } => self.comm_destroy(state, rank, thread, comm, op),
-            Verb::Register { comm, memory, flags } => {
+            Op::Comm(CommOp::Init { name, members, .. }) => {
+                self.comm_init(state, rank, thread, *name, members, op)
+            }
+            Op::Comm(CommOp::Split { comm, .. }) => self.comm_split(state, rank, thread, comm, op),
+            Op::Comm(CommOp::Destroy { comm }) => self.comm_destroy(state, rank, thread, comm, op),
+            Op::Window(WindowOp::Register { comm, memory, flags }) => {
                 self.register(state, rank, thread, (comm, memory, *flags), op);
             }
-            Verb::Deregister { comm, window } => self.deregister(state, rank, thread, comm, window, op),
-            Verb::GroupStart => self.group_start(state, rank, thread),
-            Verb::GroupEnd => self.group_end(state, rank, thread, op),
-            Verb::Collect(call) => self.collect(state, rank, thread, call, op),
-            Verb::Transfer(call) => self.transfer(state, rank, thread, call, op),
-            Verb::Overlap { one, other } => self.overlap(state, rank, thread, [*one, *other], op),
-            Verb::Kernel { name, reads, writes, stream } => {
+            Op::Window(WindowOp::Deregister { comm, window }) => {
+                self.deregister(state, rank, thread, comm, window, op)
+            }
+            Op::Group(GroupOp::Start) => self.group_start(state, rank, thread),
+            Op::Group(GroupOp::End) => self.group_end(state, rank, thread, op),
+            Op::Collective(call) => self.collect(state, rank, thread, call, op),
+            Op::Transfer(call) => self.transfer(state, rank, thread, call, op),
+            Op::Overlap(OverlapOp { one, other }) => self.overlap(state, rank, thread, [*one, *other], op),
+            Op::Stream(StreamOp::Kernel { name, reads, writes, stream }) => {
                 self.kernel(state, rank, thread, *name, (reads, writes), *stream, op);
             }
-            Verb::Copy { to, from, stream } => {
+            Op::Memory(MemoryOp::Copy { to, from, stream }) => {
                 self.copy(state, (rank, thread), (to, from), *stream, op);
             }
-            Verb::Expect { buffer, kernel, by, stream } => {
+            Op::Memory(MemoryOp::Expect { buffer, kernel, by, stream }) => {
                 self.expect(state, (rank, thread), (buffer, *kernel, *by), *stream, op);
             }
-            Verb::EventRecord { event, stream } => {
+            Op::Event(EventOp { event, stream }) => {
                 self.event_record(state, rank, thread, *event, *stream, op);
             }
-            Verb::StreamWait { stream, event } => self.stream_wait(state, rank, thread, *stream, *event, op),
-            Verb::Synchronize { what } => self.synchronize(state, rank, thread, what),
-            Verb::GraphBegin { .. }
-            | Verb::GraphEnd { .. }
-            | Verb::GraphReplay { .. }
-            | Verb::GraphDestroy { .. } => self.run_graph(state, rank, thread, verb, op),
-            Verb::Pool { .. }
-            | Verb::PoolLock { .. }
-            | Verb::PoolUnlock { .. }
-            | Verb::Alloc { .. }
-            | Verb::Free { .. }
-            | Verb::Trim { .. }
-            | Verb::Release { .. }
-            | Verb::Havoc { .. }
-            | Verb::MemAlloc { .. } => self.run_memory(state, rank, thread, verb, op, plan),
-            Verb::Barrier { members } | Verb::AllAgree { members, .. } => {
+            Op::Stream(StreamOp::Wait { stream, event }) => {
+                self.stream_wait(state, rank, thread, *stream, *event, op)
+            }
+            Op::Stream(StreamOp::Synchronize { what }) => self.synchronize(state, rank, thread, what),
+            Op::Graph(GraphOp::Begin { .. })
+            | Op::Graph(GraphOp::End { .. })
+            | Op::Graph(GraphOp::Replay { .. })
+            | Op::Graph(GraphOp::Destroy { .. }) => self.run_graph(state, rank, thread, verb, op),
+            Op::Pool(PoolOp::Declare { .. })
+            | Op::Pool(PoolOp::Lock { .. })
+            | Op::Pool(PoolOp::Unlock { .. })
+            | Op::Pool(PoolOp::Alloc { .. })
+            | Op::Memory(MemoryOp::Free { .. })
+            | Op::Pool(PoolOp::Trim { .. })
+            | Op::Memory(MemoryOp::Release { .. })
+            | Op::Pool(PoolOp::Havoc { .. })
+            | Op::Memory(MemoryOp::Alloc { .. }) => self.run_memory(state, rank, thread, verb, op, plan),
+            Op::Barrier(BarrierOp::Enter { members }) | Op::Barrier(BarrierOp::AllAgree { members, .. }) => {
                 self.host(state, rank, thread, members);
             }
-            Verb::Lock { mutex } => self.lock(state, rank, thread, *mutex),
-            Verb::Unlock { mutex } => self.unlock(state, rank, thread, *mutex, op),
-            Verb::StoreSet { .. } | Verb::StoreGet { .. } | Verb::StoreDelete { .. } => {
-                self.run_store(state, rank, thread, verb, op)
-            }
-            Verb::Flag { flag, act, stream } => {
+            Op::Mutex(MutexOp::Lock { mutex }) => self.lock(state, rank, thread, *mutex),
+            Op::Mutex(MutexOp::Unlock { mutex }) => self.unlock(state, rank, thread, *mutex, op),
+            Op::Store(StoreOp::Set { .. })
+            | Op::Store(StoreOp::Get { .. })
+            | Op::Store(StoreOp::Delete { .. }) => self.run_store(state, rank, thread, verb, op),
+            Op::Flag(FlagOp { flag, act, stream }) => {
                 self.run_flag(state, (rank, thread), (*flag, *act), *stream, op);
             }
-            Verb::IpcExport { .. } | Verb::IpcOpen { .. } | Verb::IpcClose { .. } => {
+            Op::Ipc(IpcOp::Export { .. }) | Op::Ipc(IpcOp::Open { .. }) | Op::Ipc(IpcOp::Close { .. }) => {
                 self.run_ipc(state, rank, thread, verb, op);
             }
-            Verb::Exchange { members, .. } => self.exchange(state, rank, thread, members),
-            Verb::MapPut { .. }
-            | Verb::MapPop { .. }
-            | Verb::MapGet { .. }
-            | Verb::MapClear { .. }
-            | Verb::ListPush { .. }
-            | Verb::ListGet { .. }
-            | Verb::ListSet { .. }
-            | Verb::ListPop { .. }
-            | Verb::ListClear { .. } => self.run_map(state, rank, thread, verb, op),
+            Op::Exchange(ExchangeOp { members, .. }) => self.exchange(state, rank, thread, members),
+            Op::Map(MapOp::Put { .. })
+            | Op::Map(MapOp::Pop { .. })
+            | Op::Map(MapOp::Get { .. })
+            | Op::Map(MapOp::Clear { .. })
+            | Op::List(ListOp::Push { .. })
+            | Op::List(ListOp::Get { .. })
+            | Op::List(ListOp::Set { .. })
+            | Op::List(ListOp::Pop { .. })
+            | Op::List(ListOp::Clear { .. }) => self.run_map(state, rank, thread, verb, op),
         }
     }
 
@@ -450,7 +493,7 @@ impl Machine {
     }
 
     /// A rank that luck kills at this operation.
-    fn dies(&self, state: &mut State, rank: Rank, thread: u32, verb: &Verb) -> bool {
+    fn dies(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op) -> bool {
         if !self.may_die(state, rank, thread, verb) {
             return false;
         }

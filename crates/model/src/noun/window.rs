@@ -7,6 +7,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::op::{MemoryKind, Op, Show, Verb};
 use std::sync::Arc;
 
 use crate::host::value::{Buffer, CommId, MemoryId, Value};
@@ -17,9 +20,87 @@ use crate::noun::thread::Next;
 use crate::order::dependence::{Object, Touch};
 use crate::order::poll::{FaultOf, Picks};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
-use crate::program::{MemoryKind, Op, Operand, Verb, WindowFlags};
+use crate::program::{Operand, Statement};
 use crate::rank::Rank;
 use crate::state::{GroupCall, Meeting, RankState, State, Status, Window, Work, find};
+
+/// Flags of a window registration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum WindowFlags {
+    /// `NCCL_WIN_DEFAULT`.
+    Default,
+    /// `NCCL_WIN_COLL_SYMMETRIC`.
+    CollSymmetric,
+}
+
+impl Describe for WindowFlags {
+    fn describe(&self, to: &mut Description<'_>) {
+        to.word(match self {
+            Self::Default => "Default",
+            Self::CollSymmetric => "CollSymmetric",
+        });
+    }
+}
+
+/// What can be done with windows.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum WindowOp {
+    /// `ncclCommWindowRegister`. Produces the window (null if it failed).
+    Register {
+        /// The communicator.
+        comm: Operand,
+        /// A segment, a buffer, a slice of either, or null.
+        memory: Operand,
+        /// Flags.
+        flags: WindowFlags,
+    },
+    /// `ncclCommWindowDeregister`.
+    Deregister {
+        /// The communicator.
+        comm: Operand,
+        /// What [`WindowOp::Register`] produced.
+        window: Operand,
+    },
+}
+
+impl Describe for WindowOp {
+    fn describe(&self, to: &mut Description<'_>) {
+        match self {
+            Self::Register { comm, memory, flags } => {
+                to.call("Register", &[("comm", comm), ("memory", memory), ("flags", flags)])
+            }
+            Self::Deregister { comm, window } => to.call("Deregister", &[("comm", comm), ("window", window)]),
+        }
+    }
+}
+
+impl Verb for WindowOp {
+    fn slots(&self) -> u32 {
+        match self {
+            Self::Register { .. } => 1,
+            Self::Deregister { .. } => 0,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        Kind::Alike
+    }
+
+    fn buffers(&self) -> Vec<&Operand> {
+        match self {
+            Self::Register { memory, .. } => vec![memory],
+            Self::Deregister { .. } => Vec::new(),
+        }
+    }
+
+    fn display(&self, show: &Show<'_>) -> String {
+        let of = |operand: &Operand| show.operand(operand);
+        match self {
+            Self::Register { comm, memory, .. } => format!("{}.register({})", of(comm), of(memory)),
+            Self::Deregister { comm, window } => format!("{}.deregister({})", of(comm), of(window)),
+        }
+    }
+}
 
 /// Physical memory comes in pieces of this size.
 pub(crate) const GRANULARITY_BYTES: u64 = 2 << 20;
@@ -546,7 +627,8 @@ impl Machine {
             }
             // A call that never returns is under way for ever.
             if matches!(t.status, Status::Waiting(Meeting::Setup(..)) | Status::Stuck)
-                && let Next::Op(Op { verb: Verb::Register { comm, memory, .. }, .. }) = t.next_in(&t.stretch)
+                && let Next::Op(Statement { op: Op::Window(WindowOp::Register { comm, memory, .. }), .. }) =
+                    t.next_in(&t.stretch)
                 && let Value::Comm(comm) = Self::value(state, rank, comm)
                 && names(&Self::value(state, rank, memory))
             {

@@ -4,6 +4,7 @@
 //! contended objects never run inside it, even when nothing else is enabled.
 //! Not here: what the operations do.
 
+use crate::op::{FlagOp, Op, StoreOp};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +17,7 @@ use crate::noun::flag::touch_of;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Object, ObjectKind, Touch, clashes};
 use crate::order::poll::Poll;
-use crate::program::{Op, Verb};
+use crate::program::Statement;
 use crate::rank::{Rank, Thread};
 use crate::state::{Link, Meeting, Path, State, Status, Work};
 
@@ -351,16 +352,16 @@ impl Machine {
     fn watches(&self, state: &State, rank: Rank, thread: u32) -> bool {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         matches!(t.next_in(&t.stretch),
-            Next::Op(op) if matches!(op.verb, Verb::StoreGet { .. } | Verb::Flag { stream: None, .. }))
+            Next::Op(op) if matches!(op.op, Op::Store(StoreOp::Get { .. }) | Op::Flag(FlagOp { stream: None, .. })))
     }
 
     fn mutates_shared(&self, state: &State, rank: Rank, thread: u32) -> bool {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         let Next::Op(op) = t.next_in(&t.stretch) else { return false };
-        if let Verb::Flag { act, stream: None, .. } = op.verb {
+        if let Op::Flag(FlagOp { act, stream: None, .. }) = op.op {
             return act.writes().is_some();
         }
-        matches!(op.verb, Verb::StoreSet { .. } | Verb::StoreDelete { .. })
+        matches!(op.op, Op::Store(StoreOp::Set { .. }) | Op::Store(StoreOp::Delete { .. }))
     }
 
     /// The choices at quiescence: luck's picks of one thread, alone; if there are none, every enabled
@@ -553,7 +554,7 @@ impl Machine {
                 continue;
             }
             let mut blocked_touch = Touch::Read;
-            if let Next::Op(Op { verb: Verb::Flag { act, .. }, .. }) = t.next_in(&t.stretch) {
+            if let Next::Op(Statement { op: Op::Flag(FlagOp { act, .. }), .. }) = t.next_in(&t.stretch) {
                 blocked_touch = touch_of(*act);
             }
             self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {

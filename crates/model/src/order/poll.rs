@@ -7,6 +7,10 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::op::{
+    BarrierOp, CommOp, EventOp, ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp,
+    MemoryOp, MutexOp, Op, OverlapOp, PoolOp, StoreOp, StreamOp, ThreadOp, WindowOp,
+};
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -16,7 +20,7 @@ use crate::machine::{Expectations, Machine, Mode, ObjectKind};
 use crate::noun::pool::Plan;
 use crate::noun::thread::Next;
 use crate::order::dependence::Object;
-use crate::program::{FlagAct, Operand, Question, Verb};
+use crate::program::{Operand, Question};
 use crate::rank::{PlaceId, Rank, Thread, Token};
 use crate::state::{State, Status, find};
 
@@ -123,7 +127,7 @@ impl Machine {
             Next::Return | Next::Unknown => Poll::Wait,
             Next::Op(_) if self.left_out(state, rank, thread) => Poll::RUN,
             Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
-            Next::Op(op) => self.poll_op(state, rank, thread, &op.verb, given),
+            Next::Op(op) => self.poll_op(state, rank, thread, &op.op, given),
         }
     }
 
@@ -134,7 +138,8 @@ impl Machine {
             && self.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
         let stated = |without: Option<PlaceId>| match t.next_in(&t.stretch) {
             Next::Op(op) => {
-                matches!(op.verb, Verb::Expect { .. }) && without.is_none_or(|place| place == op.place)
+                matches!(op.op, Op::Memory(MemoryOp::Expect { .. }))
+                    && without.is_none_or(|place| place == op.place)
             }
             Next::Ask(..) | Next::Return | Next::Unknown => false,
         };
@@ -209,7 +214,7 @@ impl Machine {
         decided.err().unwrap_or(Poll::RUN)
     }
 
-    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Verb, given: &[u32]) -> Poll {
+    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op, given: &[u32]) -> Poll {
         let r = &state.ranks[rank.at()];
         let when = |ready: bool| if ready { Poll::RUN } else { Poll::Wait };
         let mut picks = Picks { given };
@@ -224,85 +229,91 @@ impl Machine {
             return Poll::RUN;
         }
         match verb {
-            Verb::Join { thread: child } => match Self::value(state, rank, child) {
+            Op::Thread(ThreadOp::Join { thread: child }) => match Self::value(state, rank, child) {
                 Value::Thread(child) => when(!r.threads[child as usize].running()),
                 _ => Poll::RUN,
             },
-            Verb::Lock { mutex } => {
+            Op::Mutex(MutexOp::Lock { mutex }) => {
                 when(find(&r.mutexes, mutex).is_none_or(|at| r.mutexes[at].1.holder.is_none()))
             }
-            Verb::PoolLock { pool } => {
+            Op::Pool(PoolOp::Lock { pool }) => {
                 when(find(&r.pools, pool).is_none_or(|at| r.pools[at].1.holder.is_none()))
             }
-            Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
+            Op::Pool(PoolOp::Alloc { pool, .. })
+            | Op::Pool(PoolOp::Trim { pool, .. })
+            | Op::Pool(PoolOp::Havoc { pool, .. }) => {
                 if self.pool_held(r, *pool, thread) {
                     return Poll::Wait;
                 }
                 self.decide_pool(state, rank, thread, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
             }
-            Verb::MemAlloc { .. } => {
+            Op::Memory(MemoryOp::Alloc { .. }) => {
                 self.decide_mem_alloc(state, rank, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
             }
-            Verb::Free { buffer, .. } => when(self.can_free(state, rank, thread, buffer)),
-            Verb::Register { .. } => {
+            Op::Memory(MemoryOp::Free { buffer, .. }) => when(self.can_free(state, rank, thread, buffer)),
+            Op::Window(WindowOp::Register { .. }) => {
                 self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::RUN)
             }
-            Verb::CommInit { .. } => match self.decide_fault(state, FaultOf::Init, &mut picks) {
+            Op::Comm(CommOp::Init { .. }) => match self.decide_fault(state, FaultOf::Init, &mut picks) {
                 Ok(true) => Poll::RUN,
                 Ok(false) => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
                 Err(poll) => poll,
             },
-            Verb::CommSplit { .. } => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
-            Verb::GroupEnd => self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::RUN),
-            Verb::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
-            Verb::Synchronize { what } => when(self.drained(state, rank, what)),
-            Verb::CommDestroy { comm } => match Self::value(state, rank, comm) {
+            Op::Comm(CommOp::Split { .. }) => {
+                Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN)
+            }
+            Op::Group(GroupOp::End) => {
+                self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::RUN)
+            }
+            Op::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
+            Op::Stream(StreamOp::Synchronize { what }) => when(self.drained(state, rank, what)),
+            Op::Comm(CommOp::Destroy { comm }) => match Self::value(state, rank, comm) {
                 Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
                 _ => Poll::RUN,
             },
-            Verb::StoreGet { key } => when(Self::key_is_set(state, *key)),
-            Verb::Flag { flag, act, stream: None } => when(Self::flag_allows(state, *flag, *act)),
-            Verb::Step { .. }
-            | Verb::Spawn { .. }
-            | Verb::Exit { .. }
-            | Verb::Reach { .. }
-            | Verb::Steady
-            | Verb::Measure { .. }
-            | Verb::Deregister { .. }
-            | Verb::GroupStart
-            | Verb::Collect(_)
-            | Verb::Overlap { .. }
-            | Verb::Kernel { .. }
-            | Verb::EventRecord { .. }
-            | Verb::StreamWait { .. }
-            | Verb::GraphBegin { .. }
-            | Verb::GraphEnd { .. }
-            | Verb::GraphReplay { .. }
-            | Verb::GraphDestroy { .. }
-            | Verb::Pool { .. }
-            | Verb::PoolUnlock { .. }
-            | Verb::Release { .. }
-            | Verb::Barrier { .. }
-            | Verb::AllAgree { .. }
-            | Verb::Unlock { .. }
-            | Verb::StoreSet { .. }
-            | Verb::StoreDelete { .. }
-            | Verb::Flag { .. }
-            | Verb::Copy { .. }
-            | Verb::Expect { .. }
-            | Verb::IpcExport { .. }
-            | Verb::IpcOpen { .. }
-            | Verb::IpcClose { .. }
-            | Verb::Exchange { .. }
-            | Verb::MapPut { .. }
-            | Verb::MapPop { .. }
-            | Verb::MapGet { .. }
-            | Verb::MapClear { .. }
-            | Verb::ListPush { .. }
-            | Verb::ListGet { .. }
-            | Verb::ListSet { .. }
-            | Verb::ListPop { .. }
-            | Verb::ListClear { .. } => Poll::RUN,
+            Op::Store(StoreOp::Get { key }) => when(Self::key_is_set(state, *key)),
+            Op::Flag(FlagOp { flag, act, stream: None }) => when(Self::flag_allows(state, *flag, *act)),
+            Op::Thread(ThreadOp::Step { .. })
+            | Op::Thread(ThreadOp::Spawn { .. })
+            | Op::Thread(ThreadOp::Exit { .. })
+            | Op::Thread(ThreadOp::Reach { .. })
+            | Op::Thread(ThreadOp::Steady)
+            | Op::Thread(ThreadOp::Measure { .. })
+            | Op::Window(WindowOp::Deregister { .. })
+            | Op::Group(GroupOp::Start)
+            | Op::Collective(_)
+            | Op::Overlap(OverlapOp { .. })
+            | Op::Stream(StreamOp::Kernel { .. })
+            | Op::Event(EventOp { .. })
+            | Op::Stream(StreamOp::Wait { .. })
+            | Op::Graph(GraphOp::Begin { .. })
+            | Op::Graph(GraphOp::End { .. })
+            | Op::Graph(GraphOp::Replay { .. })
+            | Op::Graph(GraphOp::Destroy { .. })
+            | Op::Pool(PoolOp::Declare { .. })
+            | Op::Pool(PoolOp::Unlock { .. })
+            | Op::Memory(MemoryOp::Release { .. })
+            | Op::Barrier(BarrierOp::Enter { .. })
+            | Op::Barrier(BarrierOp::AllAgree { .. })
+            | Op::Mutex(MutexOp::Unlock { .. })
+            | Op::Store(StoreOp::Set { .. })
+            | Op::Store(StoreOp::Delete { .. })
+            | Op::Flag(FlagOp { .. })
+            | Op::Memory(MemoryOp::Copy { .. })
+            | Op::Memory(MemoryOp::Expect { .. })
+            | Op::Ipc(IpcOp::Export { .. })
+            | Op::Ipc(IpcOp::Open { .. })
+            | Op::Ipc(IpcOp::Close { .. })
+            | Op::Exchange(ExchangeOp { .. })
+            | Op::Map(MapOp::Put { .. })
+            | Op::Map(MapOp::Pop { .. })
+            | Op::Map(MapOp::Get { .. })
+            | Op::Map(MapOp::Clear { .. })
+            | Op::List(ListOp::Push { .. })
+            | Op::List(ListOp::Get { .. })
+            | Op::List(ListOp::Set { .. })
+            | Op::List(ListOp::Pop { .. })
+            | Op::List(ListOp::Clear { .. }) => Poll::RUN,
         }
     }
 
@@ -311,7 +322,7 @@ impl Machine {
         let t = &state.ranks[rank.at()].threads[thread as usize];
         let mut picks = t.picks.clone();
         if let Next::Op(op) = t.next_in(&t.stretch)
-            && self.may_die(state, rank, thread, &op.verb)
+            && self.may_die(state, rank, thread, &op.op)
             && !picks.is_empty()
         {
             picks.remove(0);
@@ -337,22 +348,22 @@ impl Machine {
     }
 
     /// A rank may die before an operation that others can see; in between nobody can tell.
-    pub(crate) fn may_die(&self, state: &State, rank: Rank, thread: u32, verb: &Verb) -> bool {
+    pub(crate) fn may_die(&self, state: &State, rank: Rank, thread: u32, verb: &Op) -> bool {
         self.faults_left(state, FaultOf::Death)
             && state.ranks[rank.at()].threads[thread as usize].group.calls.is_empty()
             && matches!(
                 verb,
-                Verb::CommInit { .. }
-                    | Verb::CommSplit { .. }
-                    | Verb::Register { .. }
-                    | Verb::Collect(_)
-                    | Verb::Transfer(_)
-                    | Verb::Barrier { .. }
-                    | Verb::AllAgree { .. }
-                    | Verb::StoreSet { .. }
-                    | Verb::StoreDelete { .. }
-                    | Verb::Exchange { .. }
-                    | Verb::Flag { act: FlagAct::Write(_) | FlagAct::Swap { .. }, stream: None, .. }
+                Op::Comm(CommOp::Init { .. })
+                    | Op::Comm(CommOp::Split { .. })
+                    | Op::Window(WindowOp::Register { .. })
+                    | Op::Collective(_)
+                    | Op::Transfer(_)
+                    | Op::Barrier(BarrierOp::Enter { .. })
+                    | Op::Barrier(BarrierOp::AllAgree { .. })
+                    | Op::Store(StoreOp::Set { .. })
+                    | Op::Store(StoreOp::Delete { .. })
+                    | Op::Exchange(ExchangeOp { .. })
+                    | Op::Flag(FlagOp { act: FlagAct::Write(_) | FlagAct::Swap { .. }, stream: None, .. })
             )
     }
 
@@ -399,11 +410,14 @@ impl Machine {
                 | Question::Trimmed(_) => {}
             },
             Next::Op(op) => {
-                self.objects_of_graphs(state, rank, thread, &op.verb, each);
-                if let Verb::CommInit { .. } | Verb::CommSplit { .. } | Verb::CommDestroy { .. } = op.verb {
+                self.objects_of_graphs(state, rank, thread, &op.op, each);
+                if let Op::Comm(CommOp::Init { .. })
+                | Op::Comm(CommOp::Split { .. })
+                | Op::Comm(CommOp::Destroy { .. }) = op.op
+                {
                     each(Object::ADDRESSES);
                 }
-                self.objects_of_op(state, rank, thread, &op.verb, each);
+                self.objects_of_op(state, rank, thread, &op.op, each);
             }
         }
     }
@@ -420,14 +434,7 @@ impl Machine {
         }
     }
 
-    fn objects_of_op(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        verb: &Verb,
-        each: &mut dyn FnMut(Object),
-    ) {
+    fn objects_of_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op, each: &mut dyn FnMut(Object)) {
         use ObjectKind as Kind;
         if let Some(stream) = verb.stream() {
             each(Object::named(Kind::Stream, stream));
@@ -437,41 +444,45 @@ impl Machine {
             self.memory_object(state, rank, buffer, each);
         }
         match verb {
-            Verb::CommSplit { comm, .. } => self.comm_object(state, rank, comm, each),
-            Verb::CommDestroy { comm } => {
+            Op::Comm(CommOp::Split { comm, .. }) => self.comm_object(state, rank, comm, each),
+            Op::Comm(CommOp::Destroy { comm }) => {
                 self.comm_object(state, rank, comm, each);
                 self.covered(state, rank, comm, None).into_iter().for_each(|m| each(Object::memory(m)));
             }
-            Verb::Deregister { comm, window } => {
+            Op::Window(WindowOp::Deregister { comm, window }) => {
                 self.comm_object(state, rank, comm, each);
                 self.covered(state, rank, comm, Some(window))
                     .into_iter()
                     .for_each(|m| each(Object::memory(m)));
             }
-            Verb::Register { comm, .. } => self.comm_object(state, rank, comm, each),
-            Verb::Collect(call) => self.comm_object(state, rank, &call.comm, each),
-            Verb::Transfer(call) => self.comm_object(state, rank, &call.comm, each),
-            Verb::GroupEnd => {
+            Op::Window(WindowOp::Register { comm, .. }) => self.comm_object(state, rank, comm, each),
+            Op::Collective(call) => self.comm_object(state, rank, &call.comm, each),
+            Op::Transfer(call) => self.comm_object(state, rank, &call.comm, each),
+            Op::Group(GroupOp::End) => {
                 for (object, _) in self.group_objects(state, rank, thread) {
                     each(object);
                 }
             }
-            Verb::EventRecord { event, .. } | Verb::StreamWait { event, .. } => {
+            Op::Event(EventOp { event, .. }) | Op::Stream(StreamOp::Wait { event, .. }) => {
                 each(Object::named(Kind::Event, *event));
             }
-            Verb::Synchronize { what } => match Self::value(state, rank, what) {
+            Op::Stream(StreamOp::Synchronize { what }) => match Self::value(state, rank, what) {
                 Value::Stream(stream) => each(Object::named(Kind::Stream, stream)),
                 Value::Event(event) => each(Object::named(Kind::Event, event)),
                 Value::Device => each(Object::DEVICE),
                 _ => {}
             },
-            Verb::PoolLock { pool } | Verb::PoolUnlock { pool } => each(Object::named(Kind::Pool, *pool)),
-            Verb::Alloc { pool, .. } | Verb::Trim { pool, .. } | Verb::Havoc { pool, .. } => {
+            Op::Pool(PoolOp::Lock { pool }) | Op::Pool(PoolOp::Unlock { pool }) => {
+                each(Object::named(Kind::Pool, *pool))
+            }
+            Op::Pool(PoolOp::Alloc { pool, .. })
+            | Op::Pool(PoolOp::Trim { pool, .. })
+            | Op::Pool(PoolOp::Havoc { pool, .. }) => {
                 each(Object::named(Kind::Pool, *pool));
                 each(Object::named(Kind::Memory, *pool));
                 each(Object::ADDRESSES);
             }
-            Verb::Free { buffer, .. } => {
+            Op::Memory(MemoryOp::Free { buffer, .. }) => {
                 if let Value::Buffer(held) = Self::value(state, rank, buffer)
                     && let crate::machine::Owner::Pool(pool) = held.memory.owner
                 {
@@ -480,48 +491,56 @@ impl Machine {
                 each(Object::ADDRESSES);
                 each(Object::DEVICE);
             }
-            Verb::CommInit { name, .. } => each(Object::named(Kind::Init, *name)),
-            Verb::Barrier { .. } | Verb::AllAgree { .. } | Verb::Exchange { .. } => each(Object::HOSTS),
-            Verb::MemAlloc { .. } | Verb::Release { .. } => each(Object::ADDRESSES),
-            Verb::Lock { mutex } | Verb::Unlock { mutex } => each(Object::named(Kind::Mutex, *mutex)),
-            Verb::StoreSet { key, .. } | Verb::StoreGet { key } | Verb::StoreDelete { key } => {
+            Op::Comm(CommOp::Init { name, .. }) => each(Object::named(Kind::Init, *name)),
+            Op::Barrier(BarrierOp::Enter { .. })
+            | Op::Barrier(BarrierOp::AllAgree { .. })
+            | Op::Exchange(ExchangeOp { .. }) => each(Object::HOSTS),
+            Op::Memory(MemoryOp::Alloc { .. }) | Op::Memory(MemoryOp::Release { .. }) => {
+                each(Object::ADDRESSES)
+            }
+            Op::Mutex(MutexOp::Lock { mutex }) | Op::Mutex(MutexOp::Unlock { mutex }) => {
+                each(Object::named(Kind::Mutex, *mutex))
+            }
+            Op::Store(StoreOp::Set { key, .. })
+            | Op::Store(StoreOp::Get { key })
+            | Op::Store(StoreOp::Delete { key }) => {
                 each(Object::named(Kind::StoreKey, *key));
             }
-            Verb::Flag { flag, stream: None, .. } => each(Object::named(Kind::Flag, *flag)),
-            Verb::IpcOpen { handle } => {
+            Op::Flag(FlagOp { flag, stream: None, .. }) => each(Object::named(Kind::Flag, *flag)),
+            Op::Ipc(IpcOp::Open { handle }) => {
                 if let Value::Handle(_, whole) = Self::value(state, rank, handle) {
                     each(Object::memory(whole.memory));
                 }
             }
-            Verb::MapPut { map, .. }
-            | Verb::MapPop { map, .. }
-            | Verb::MapGet { map, .. }
-            | Verb::MapClear { map } => each(Object::named(Kind::Map, *map)),
-            Verb::ListPush { list, .. }
-            | Verb::ListGet { list, .. }
-            | Verb::ListSet { list, .. }
-            | Verb::ListPop { list }
-            | Verb::ListClear { list } => each(Object::named(Kind::List, *list)),
-            Verb::Step { .. }
-            | Verb::Spawn { .. }
-            | Verb::Join { .. }
-            | Verb::Exit { .. }
-            | Verb::Reach { .. }
-            | Verb::Steady
-            | Verb::Measure { .. }
-            | Verb::GroupStart
-            | Verb::Overlap { .. }
-            | Verb::GraphBegin { .. }
-            | Verb::GraphEnd { .. }
-            | Verb::GraphReplay { .. }
-            | Verb::GraphDestroy { .. }
-            | Verb::Flag { .. }
-            | Verb::Kernel { .. }
-            | Verb::Copy { .. }
-            | Verb::Expect { .. }
-            | Verb::IpcExport { .. }
-            | Verb::IpcClose { .. }
-            | Verb::Pool { .. } => {}
+            Op::Map(MapOp::Put { map, .. })
+            | Op::Map(MapOp::Pop { map, .. })
+            | Op::Map(MapOp::Get { map, .. })
+            | Op::Map(MapOp::Clear { map }) => each(Object::named(Kind::Map, *map)),
+            Op::List(ListOp::Push { list, .. })
+            | Op::List(ListOp::Get { list, .. })
+            | Op::List(ListOp::Set { list, .. })
+            | Op::List(ListOp::Pop { list })
+            | Op::List(ListOp::Clear { list }) => each(Object::named(Kind::List, *list)),
+            Op::Thread(ThreadOp::Step { .. })
+            | Op::Thread(ThreadOp::Spawn { .. })
+            | Op::Thread(ThreadOp::Join { .. })
+            | Op::Thread(ThreadOp::Exit { .. })
+            | Op::Thread(ThreadOp::Reach { .. })
+            | Op::Thread(ThreadOp::Steady)
+            | Op::Thread(ThreadOp::Measure { .. })
+            | Op::Group(GroupOp::Start)
+            | Op::Overlap(OverlapOp { .. })
+            | Op::Graph(GraphOp::Begin { .. })
+            | Op::Graph(GraphOp::End { .. })
+            | Op::Graph(GraphOp::Replay { .. })
+            | Op::Graph(GraphOp::Destroy { .. })
+            | Op::Flag(FlagOp { .. })
+            | Op::Stream(StreamOp::Kernel { .. })
+            | Op::Memory(MemoryOp::Copy { .. })
+            | Op::Memory(MemoryOp::Expect { .. })
+            | Op::Ipc(IpcOp::Export { .. })
+            | Op::Ipc(IpcOp::Close { .. })
+            | Op::Pool(PoolOp::Declare { .. }) => {}
         }
     }
 }

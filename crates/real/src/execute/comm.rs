@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{Collective, Counting, Operand, Rank, Resources, Token, Verb, WindowFlags};
+use rankcheck_model::{Collective, Counting, Op, Operand, Rank, Resources, Token, WindowFlags};
 
 use super::device::locked;
 use super::inspect::WaitsFor;
@@ -29,7 +29,7 @@ const UNKNOWN_WINDOW: i32 = 3;
 impl Thread<'_, '_> {
     pub(crate) fn comm_init(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         name: Token,
         members: &Arc<[Rank]>,
         children: Resources,
@@ -120,7 +120,7 @@ impl Thread<'_, '_> {
 
     pub(crate) fn comm_split(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         comm: &Operand,
         name: Token,
         color: Option<i64>,
@@ -141,7 +141,7 @@ impl Thread<'_, '_> {
     }
 
     /// Communicators that are kept between cases are only struck from the tables of this one.
-    pub(crate) fn comm_destroy(&mut self, verb: &Verb, comm: &Operand) -> Result<(), Stop> {
+    pub(crate) fn comm_destroy(&mut self, verb: &Op, comm: &Operand) -> Result<(), Stop> {
         let Some((at, name, comm)) = self.usable(comm) else { return Ok(()) };
         let words = self.words(verb);
         // NCCL waits for the graphs that captured a communicator; one that is kept between cases is not
@@ -171,7 +171,7 @@ impl Thread<'_, '_> {
 
     pub(crate) fn register(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         comm: &Operand,
         memory: &Operand,
         flags: WindowFlags,
@@ -211,7 +211,7 @@ impl Thread<'_, '_> {
         Value::Window(comm, windows.len() - 1)
     }
 
-    pub(crate) fn deregister(&mut self, verb: &Verb, comm: &Operand, window: &Operand) -> Result<(), Stop> {
+    pub(crate) fn deregister(&mut self, verb: &Op, comm: &Operand, window: &Operand) -> Result<(), Stop> {
         let Some((at, name, comm)) = self.usable(comm) else { return Ok(()) };
         let call = format!("{name}.deregister");
         let value = self.value(window);
@@ -233,7 +233,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn group_start(&mut self, verb: &Verb) -> Result<(), Stop> {
+    pub(crate) fn group_start(&mut self, verb: &Op) -> Result<(), Stop> {
         let words = self.words(verb);
         let result =
             self.inside(&words, WaitsFor::Hosts, |thread| group::start(&thread.run.shared.libraries));
@@ -243,7 +243,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn group_end(&mut self, verb: &Verb) -> Result<(), Stop> {
+    pub(crate) fn group_end(&mut self, verb: &Op) -> Result<(), Stop> {
         if self.group.depth == 1 {
             self.order_comms();
         }
@@ -299,7 +299,7 @@ impl Thread<'_, '_> {
         }
     }
 
-    pub(crate) fn collect(&mut self, verb: &Verb, call: &Collective) -> Result<(), Stop> {
+    pub(crate) fn collect(&mut self, verb: &Op, call: &Collective) -> Result<(), Stop> {
         let Some((number, name, comm)) = self.usable(&call.comm) else {
             return self.impossible(call.kind.name().to_owned());
         };

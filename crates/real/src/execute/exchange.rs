@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{Operand, Rank, Token, Verb};
+use rankcheck_model::{Op, Operand, Rank, Token};
 use serde::{Deserialize, Serialize};
 
 use super::inspect::WaitsFor;
@@ -24,7 +24,7 @@ struct Brought {
 impl Thread<'_, '_> {
     pub(crate) fn exchange(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         members: &Arc<[Rank]>,
         name: Token,
         buffer: &Operand,

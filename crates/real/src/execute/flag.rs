@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{FlagAct, Token, Verb};
+use rankcheck_model::{FlagAct, Op, Token};
 
 use super::inspect::WaitsFor;
 use super::thread::{Stop, Thread};
@@ -26,7 +26,7 @@ impl Thread<'_, '_> {
 
     pub(crate) fn flag(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         flag: Token,
         act: FlagAct,
         stream: Option<Token>,

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{CaptureMode, Token, Verb};
+use rankcheck_model::{CaptureMode, GraphOp, Op, Token};
 
 use super::inspect::WaitsFor;
 use super::tables::Tables;
@@ -89,8 +89,8 @@ impl Thread<'_, '_> {
         self.device.unrelaxed(call)?
     }
 
-    pub(crate) fn graph_begin(&mut self, verb: &Verb) -> Result<(), Stop> {
-        let Verb::GraphBegin { graph, stream, mode, pool } = verb else { unreachable!("a begin") };
+    pub(crate) fn graph_begin(&mut self, verb: &Op) -> Result<(), Stop> {
+        let Op::Graph(GraphOp::Begin { graph, stream, mode, pool }) = verb else { unreachable!("a begin") };
         let words = self.words(verb);
         if self.run.tables().graphs.get(graph).is_some_and(GraphRow::lives) {
             self.failed(words, ILLEGAL_STATE, None);
@@ -106,7 +106,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn graph_end(&mut self, verb: &Verb, graph: Token) -> Result<Value, Stop> {
+    pub(crate) fn graph_end(&mut self, verb: &Op, graph: Token) -> Result<Value, Stop> {
         let words = self.words(verb);
         let origin = match self.run.tables().graphs.get(&graph).map(|row| &row.stage) {
             Some(Stage::Recording(stream)) => Some(Arc::clone(stream)),
@@ -128,7 +128,7 @@ impl Thread<'_, '_> {
         Ok(value)
     }
 
-    pub(crate) fn graph_replay(&mut self, verb: &Verb, graph: Token, stream: Token) -> Result<(), Stop> {
+    pub(crate) fn graph_replay(&mut self, verb: &Op, graph: Token, stream: Token) -> Result<(), Stop> {
         let words = self.words(verb);
         let call = format!("{}.replay", self.run.source.token(graph));
         let (at, on) = self.stream(stream)?;
@@ -149,7 +149,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn graph_destroy(&mut self, verb: &Verb, graph: Token) -> Result<(), Stop> {
+    pub(crate) fn graph_destroy(&mut self, verb: &Op, graph: Token) -> Result<(), Stop> {
         let words = self.words(verb);
         let taken = {
             let mut tables = self.run.tables();

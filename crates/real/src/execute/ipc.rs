@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{MemoryKind, Operand, Verb};
+use rankcheck_model::{MemoryKind, Op, Operand};
 
 use super::inspect::WaitsFor;
 use super::tables::{Lends, MappingRow, Physical};
@@ -18,7 +18,7 @@ use crate::ipc::{Handle, Mapping};
 pub(crate) const INVALID_VALUE: i32 = 1;
 
 impl Thread<'_, '_> {
-    pub(crate) fn export(&mut self, verb: &Verb, buffer: &Operand) -> Result<Value, Stop> {
+    pub(crate) fn export(&mut self, verb: &Op, buffer: &Operand) -> Result<Value, Stop> {
         let text = self.words(verb);
         match self.lend(&text, buffer)? {
             Some(lent) => Ok(Value::Handle(Arc::new(lent))),
@@ -58,7 +58,7 @@ impl Thread<'_, '_> {
         Ok(lent)
     }
 
-    pub(crate) fn open(&mut self, verb: &Verb, handle: &Operand) -> Result<Value, Stop> {
+    pub(crate) fn open(&mut self, verb: &Op, handle: &Operand) -> Result<Value, Stop> {
         let text = self.words(verb);
         let Value::Handle(lent) = self.value(handle) else {
             self.failed("ipc.open".to_owned(), INVALID_VALUE, None);
@@ -106,7 +106,7 @@ impl Thread<'_, '_> {
         })))
     }
 
-    pub(crate) fn close(&mut self, verb: &Verb, mapping: &Operand) -> Result<(), Stop> {
+    pub(crate) fn close(&mut self, verb: &Op, mapping: &Operand) -> Result<(), Stop> {
         let text = self.words(verb);
         let open = {
             let mut tables = self.run.tables();

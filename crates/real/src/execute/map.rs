@@ -2,7 +2,7 @@
 //!
 //! Not here: the picks that say so ([`super::luck`]).
 
-use rankcheck_model::{MapOrder, Operand, Question, Source, Token, Verb};
+use rankcheck_model::{ListOp, MapOp, MapOrder, Op, Operand, Question, Source, Token};
 
 use super::tables::Tables;
 use super::value::Value;
@@ -39,14 +39,14 @@ pub(crate) fn compares(order: MapOrder, entries: usize) -> bool {
 ///
 /// # Panics
 /// If it is an operation on something else.
-pub(crate) fn run(tables: &mut Tables, source: &dyn Source, verb: &Verb) -> Option<Value> {
+pub(crate) fn run(tables: &mut Tables, source: &dyn Source, verb: &Op) -> Option<Value> {
     let index = |tables: &Tables, list: Token, operand: &Operand| {
         let number = tables.value(source, operand);
         let Value::Int(number) = number else { return None };
         let len = tables.lists.get(&list).map_or(0, Vec::len);
         usize::try_from(number).ok().filter(|at| *at < len)
     };
-    if let Verb::MapPut { map, key, value } = verb {
+    if let Op::Map(MapOp::Put { map, key, value }) = verb {
         let (key, value) = (tables.value(source, key), tables.value(source, value));
         let entries = tables.maps.entry(*map).or_default();
         match entries.iter_mut().find(|(known, _)| known.same(&key)) {
@@ -54,35 +54,35 @@ pub(crate) fn run(tables: &mut Tables, source: &dyn Source, verb: &Verb) -> Opti
             None => entries.push((key, value)),
         }
         None
-    } else if let Verb::MapPop { map, key } = verb {
+    } else if let Op::Map(MapOp::Pop { map, key }) = verb {
         let key = tables.value(source, key);
         let entries = tables.maps.entry(*map).or_default();
         let at = entries.iter().position(|(known, _)| known.same(&key));
         Some(at.map_or(Value::Null, |at| entries.remove(at).1))
-    } else if let Verb::MapGet { map, key, default } = verb {
+    } else if let Op::Map(MapOp::Get { map, key, default }) = verb {
         let (key, default) = (tables.value(source, key), tables.value(source, default));
         let entries = tables.maps.entry(*map).or_default();
         let found = entries.iter().find(|(known, _)| known.same(&key));
         Some(found.map_or(default, |(_, value)| value.clone()))
-    } else if let Verb::MapClear { map } = verb {
+    } else if let Op::Map(MapOp::Clear { map }) = verb {
         tables.maps.entry(*map).or_default().clear();
         None
-    } else if let Verb::ListPush { list, value } = verb {
+    } else if let Op::List(ListOp::Push { list, value }) = verb {
         let value = tables.value(source, value);
         tables.lists.entry(*list).or_default().push(value);
         None
-    } else if let Verb::ListGet { list, index: operand } = verb {
+    } else if let Op::List(ListOp::Get { list, index: operand }) = verb {
         let at = index(tables, *list, operand);
         Some(at.map_or(Value::Null, |at| tables.lists[list][at].clone()))
-    } else if let Verb::ListSet { list, index: operand, value } = verb {
+    } else if let Op::List(ListOp::Set { list, index: operand, value }) = verb {
         let (at, value) = (index(tables, *list, operand), tables.value(source, value));
         if let Some(at) = at {
             tables.lists.entry(*list).or_default()[at] = value;
         }
         None
-    } else if let Verb::ListPop { list } = verb {
+    } else if let Op::List(ListOp::Pop { list }) = verb {
         Some(tables.lists.entry(*list).or_default().pop().unwrap_or(Value::Null))
-    } else if let Verb::ListClear { list } = verb {
+    } else if let Op::List(ListOp::Clear { list }) = verb {
         tables.lists.entry(*list).or_default().clear();
         None
     } else {
@@ -168,12 +168,12 @@ mod tests {
         let mut tables = Tables::default();
         let map = Token(7);
         for (key, value) in [(1, 10), (2, 20), (1, 30)] {
-            let put = Verb::MapPut { map, key: Operand::Int(key), value: Operand::Int(value) };
+            let put = Op::Map(MapOp::Put { map, key: Operand::Int(key), value: Operand::Int(value) });
             assert_eq!(run(&mut tables, &Numbers, &put), None);
         }
         let entry = |key, value| (Value::Int(key), Value::Int(value));
         assert_eq!(tables.maps[&map], [entry(1, 30), entry(2, 20)]);
-        let pop = Verb::MapPop { map, key: Operand::Int(1) };
+        let pop = Op::Map(MapOp::Pop { map, key: Operand::Int(1) });
         assert_eq!(run(&mut tables, &Numbers, &pop), Some(Value::Int(30)));
         assert_eq!(run(&mut tables, &Numbers, &pop), Some(Value::Null));
         let has = |key| Question::MapHas { map, key: Operand::Int(key) };
@@ -184,9 +184,9 @@ mod tests {
     fn past_the_end_of_a_list_is_null() {
         let mut tables = Tables::default();
         let list = Token(3);
-        run(&mut tables, &Numbers, &Verb::ListPush { list, value: Operand::Int(5) });
+        run(&mut tables, &Numbers, &Op::List(ListOp::Push { list, value: Operand::Int(5) }));
         for (at, value) in [(0, Value::Int(5)), (1, Value::Null), (-1, Value::Null)] {
-            let get = Verb::ListGet { list, index: Operand::Int(at) };
+            let get = Op::List(ListOp::Get { list, index: Operand::Int(at) });
             assert_eq!(run(&mut tables, &Numbers, &get), Some(value));
         }
         assert_eq!(ask(&tables, &Numbers, &Question::ListLen { list }), 1);

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use rankcheck_model::term::initial_number;
-use rankcheck_model::{MemoryKind, Operand, Release, SizeClasses, TieBreak, Token, Verb};
+use rankcheck_model::{MemoryKind, Op, Operand, Release, SizeClasses, TieBreak, Token};
 
 use super::POISON_BYTE;
 use super::device::locked;
@@ -47,7 +47,7 @@ impl Thread<'_, '_> {
         tables.pools.entry(pool).or_insert_with(|| PoolRow::new(classes, tie, memory));
     }
 
-    pub(crate) fn pool_lock(&self, verb: &Verb, pool: Token) -> Result<(), Stop> {
+    pub(crate) fn pool_lock(&self, verb: &Op, pool: Token) -> Result<(), Stop> {
         let words = self.words(verb);
         let free = |tables: &Tables| tables.pools.get(&pool).is_none_or(|row| row.holder.is_none());
         let mut tables = self.wait_inside(&words, free)?;
@@ -71,7 +71,7 @@ impl Thread<'_, '_> {
 
     pub(crate) fn alloc(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         pool: Token,
         name: Token,
         (len_bytes, stream): (u64, Token),
@@ -299,7 +299,7 @@ impl Thread<'_, '_> {
 
     pub(crate) fn mem_alloc(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         name: Token,
         len_bytes: u64,
         kind: MemoryKind,
@@ -331,7 +331,7 @@ impl Thread<'_, '_> {
         self.allocated(call, buffer)
     }
 
-    pub(crate) fn free(&mut self, verb: &Verb, buffer: &Operand, after: Option<Token>) -> Result<(), Stop> {
+    pub(crate) fn free(&mut self, verb: &Op, buffer: &Operand, after: Option<Token>) -> Result<(), Stop> {
         let Value::Buffer(buffer) = self.value(buffer) else { return Ok(()) };
         let words = self.words(verb);
         match buffer.memory.owner {
@@ -394,7 +394,7 @@ impl Thread<'_, '_> {
         self.noted(words, result).map(drop)
     }
 
-    pub(crate) fn trim(&mut self, verb: &Verb, pool: Token, release: Release) -> Result<Value, Stop> {
+    pub(crate) fn trim(&mut self, verb: &Op, pool: Token, release: Release) -> Result<Value, Stop> {
         let words = self.words(verb);
         let released: Vec<Arc<Buffer>> = {
             let mut tables = self.wait_inside(&words, self.admitted(pool))?;
@@ -416,14 +416,14 @@ impl Thread<'_, '_> {
         Ok(Value::Trimmed(released.into()))
     }
 
-    pub(crate) fn release_segment(&mut self, verb: &Verb, segment: &Operand) -> Result<(), Stop> {
+    pub(crate) fn release_segment(&mut self, verb: &Op, segment: &Operand) -> Result<(), Stop> {
         let Value::Buffer(segment) = self.value(segment) else { return Ok(()) };
         let words = self.words(verb);
         self.release(&words, segment.memory)
     }
 
     /// Leaves free segments behind, as many and as long as luck wants; none of its own accord.
-    pub(crate) fn havoc(&mut self, verb: &Verb, pool: Token, max: u32, sizes: &[u64]) -> Result<(), Stop> {
+    pub(crate) fn havoc(&mut self, verb: &Op, pool: Token, max: u32, sizes: &[u64]) -> Result<(), Stop> {
         let words = self.words(verb);
         drop(self.wait_inside(&words, self.admitted(pool))?);
         for _ in 0..max {

@@ -2,7 +2,7 @@
 //!
 //! Not here: whether the halves of a transfer fit together.
 
-use rankcheck_model::{Transfer, Verb, Way};
+use rankcheck_model::{Op, Transfer, Way};
 
 use super::inspect::WaitsFor;
 use super::thread::{Stop, Thread};
@@ -11,7 +11,7 @@ use crate::collective::{self, Elements};
 
 impl Thread<'_, '_> {
     /// The first use of a link blocks the host until the peer comes.
-    pub(crate) fn transfer(&mut self, verb: &Verb, call: &Transfer) -> Result<(), Stop> {
+    pub(crate) fn transfer(&mut self, verb: &Op, call: &Transfer) -> Result<(), Stop> {
         let Some((_, name, comm)) = self.usable(&call.comm) else {
             return self.impossible(call.way.name().to_owned());
         };

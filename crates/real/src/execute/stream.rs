@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use rankcheck_model::{Operand, Token, Verb};
+use rankcheck_model::{Op, Operand, Token};
 
 use super::device::locked;
 use super::inspect::WaitsFor;
@@ -53,7 +53,7 @@ impl Thread<'_, '_> {
 
     pub(crate) fn kernel(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         name: Token,
         (reads, writes): (&[Operand], &[Operand]),
         stream: Token,
@@ -86,7 +86,7 @@ impl Thread<'_, '_> {
 
     pub(crate) fn copy(
         &mut self,
-        verb: &Verb,
+        verb: &Op,
         (to, from): (&Operand, &Operand),
         stream: Token,
     ) -> Result<(), Stop> {
@@ -103,7 +103,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn event_record(&mut self, verb: &Verb, event: Token, stream: Token) -> Result<(), Stop> {
+    pub(crate) fn event_record(&mut self, verb: &Op, event: Token, stream: Token) -> Result<(), Stop> {
         let (at, on) = self.stream(stream)?;
         let words = self.words(verb);
         let record = Arc::new(self.run.shared.event(&self.device)?);
@@ -137,7 +137,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn stream_wait(&mut self, verb: &Verb, stream: Token, event: Token) -> Result<(), Stop> {
+    pub(crate) fn stream_wait(&mut self, verb: &Op, stream: Token, event: Token) -> Result<(), Stop> {
         let (at, on) = self.stream(stream)?;
         let words = self.words(verb);
         // The most recent record at the time of the call; before any, the wait does nothing.
@@ -155,7 +155,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn synchronize(&mut self, verb: &Verb, what: &Operand) -> Result<(), Stop> {
+    pub(crate) fn synchronize(&mut self, verb: &Op, what: &Operand) -> Result<(), Stop> {
         let words = self.words(verb);
         let what = self.value(what);
         if self.refused_wait(&words, &what)? {

@@ -6,7 +6,11 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::Duration;
 
-use rankcheck_model::{Answer, End, Entry, MAX_NUMBER, Operand, Question, Rank, Source, Verb};
+use rankcheck_model::{
+    Answer, BarrierOp, CommOp, End, Entry, EventOp, ExchangeOp, FlagOp, GraphOp, GroupOp, IpcOp, ListOp,
+    MAX_NUMBER, MapOp, MemoryOp, MutexOp, Op, Operand, OverlapOp, PoolOp, Question, Rank, Source, StoreOp,
+    StreamOp, ThreadOp, WindowOp,
+};
 
 use super::device::{Shared, locked};
 use super::inspect::{Standing, WaitsFor};
@@ -154,7 +158,7 @@ impl Thread<'_, '_> {
             let stretch = stretch.map_err(|error| Stop::Failed(error.to_string()))?;
             for op in &stretch.ops {
                 self.begin()?;
-                let produced = self.operation(&op.verb)?;
+                let produced = self.operation(&op.op)?;
                 self.run.tables().produce(self.number, produced);
                 self.end_turn()?;
                 self.index += 1;
@@ -215,7 +219,7 @@ impl Thread<'_, '_> {
         result
     }
 
-    pub(crate) fn words(&self, verb: &Verb) -> String {
+    pub(crate) fn words(&self, verb: &Op) -> String {
         words::operation(&self.run.tables(), &*self.run.source, verb)
     }
 
@@ -323,81 +327,100 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    fn operation(&mut self, verb: &Verb) -> Result<Option<Value>, Stop> {
+    fn operation(&mut self, verb: &Op) -> Result<Option<Value>, Stop> {
         let nothing = Ok(None);
         match verb {
-            Verb::Step { .. } | Verb::Steady | Verb::Measure { .. } | Verb::Overlap { .. } => nothing,
-            Verb::Spawn { entry } => Ok(Some(self.spawn(*entry))),
-            Verb::Join { thread } => self.join(verb, thread).and(nothing),
-            Verb::Exit { code } => Err(Stop::Exited(self.run.source.token(*code).to_string())),
-            Verb::Reach { label } => {
+            Op::Thread(ThreadOp::Step { .. })
+            | Op::Thread(ThreadOp::Steady)
+            | Op::Thread(ThreadOp::Measure { .. })
+            | Op::Overlap(OverlapOp { .. }) => nothing,
+            Op::Thread(ThreadOp::Spawn { entry }) => Ok(Some(self.spawn(*entry))),
+            Op::Thread(ThreadOp::Join { thread }) => self.join(verb, thread).and(nothing),
+            Op::Thread(ThreadOp::Exit { code }) => {
+                Err(Stop::Exited(self.run.source.token(*code).to_string()))
+            }
+            Op::Thread(ThreadOp::Reach { label }) => {
                 self.run.shared.inspect.reached(&self.run.source.token(*label));
                 nothing
             }
-            Verb::CommInit { name, members, children } => {
+            Op::Comm(CommOp::Init { name, members, children }) => {
                 self.comm_init(verb, *name, members, *children).map(Some)
             }
-            Verb::CommSplit { comm, name, color } => self.comm_split(verb, comm, *name, *color).map(Some),
-            Verb::CommDestroy { comm } => self.comm_destroy(verb, comm).and(nothing),
-            Verb::Register { comm, memory, flags } => self.register(verb, comm, memory, *flags).map(Some),
-            Verb::Deregister { comm, window } => self.deregister(verb, comm, window).and(nothing),
-            Verb::GroupStart => self.group_start(verb).and(nothing),
-            Verb::GroupEnd => self.group_end(verb).and(nothing),
-            Verb::Collect(call) => self.collect(verb, call).and(nothing),
-            Verb::Transfer(call) => self.transfer(verb, call).and(nothing),
-            Verb::Kernel { name, reads, writes, stream } => {
+            Op::Comm(CommOp::Split { comm, name, color }) => {
+                self.comm_split(verb, comm, *name, *color).map(Some)
+            }
+            Op::Comm(CommOp::Destroy { comm }) => self.comm_destroy(verb, comm).and(nothing),
+            Op::Window(WindowOp::Register { comm, memory, flags }) => {
+                self.register(verb, comm, memory, *flags).map(Some)
+            }
+            Op::Window(WindowOp::Deregister { comm, window }) => {
+                self.deregister(verb, comm, window).and(nothing)
+            }
+            Op::Group(GroupOp::Start) => self.group_start(verb).and(nothing),
+            Op::Group(GroupOp::End) => self.group_end(verb).and(nothing),
+            Op::Collective(call) => self.collect(verb, call).and(nothing),
+            Op::Transfer(call) => self.transfer(verb, call).and(nothing),
+            Op::Stream(StreamOp::Kernel { name, reads, writes, stream }) => {
                 self.kernel(verb, *name, (reads, writes), *stream).and(nothing)
             }
-            Verb::EventRecord { event, stream } => self.event_record(verb, *event, *stream).and(nothing),
-            Verb::StreamWait { stream, event } => self.stream_wait(verb, *stream, *event).and(nothing),
-            Verb::Synchronize { what } => self.synchronize(verb, what).and(nothing),
-            Verb::GraphBegin { .. } => self.graph_begin(verb).and(nothing),
-            Verb::GraphEnd { graph } => self.graph_end(verb, *graph).map(Some),
-            Verb::GraphReplay { graph, stream } => self.graph_replay(verb, *graph, *stream).and(nothing),
-            Verb::GraphDestroy { graph } => self.graph_destroy(verb, *graph).and(nothing),
-            Verb::Pool { pool, classes, tie, memory } => {
+            Op::Event(EventOp { event, stream }) => self.event_record(verb, *event, *stream).and(nothing),
+            Op::Stream(StreamOp::Wait { stream, event }) => {
+                self.stream_wait(verb, *stream, *event).and(nothing)
+            }
+            Op::Stream(StreamOp::Synchronize { what }) => self.synchronize(verb, what).and(nothing),
+            Op::Graph(GraphOp::Begin { .. }) => self.graph_begin(verb).and(nothing),
+            Op::Graph(GraphOp::End { graph }) => self.graph_end(verb, *graph).map(Some),
+            Op::Graph(GraphOp::Replay { graph, stream }) => {
+                self.graph_replay(verb, *graph, *stream).and(nothing)
+            }
+            Op::Graph(GraphOp::Destroy { graph }) => self.graph_destroy(verb, *graph).and(nothing),
+            Op::Pool(PoolOp::Declare { pool, classes, tie, memory }) => {
                 self.declare_pool(*pool, (*classes, *tie, *memory));
                 nothing
             }
-            Verb::PoolLock { pool } => self.pool_lock(verb, *pool).and(nothing),
-            Verb::PoolUnlock { pool } => {
+            Op::Pool(PoolOp::Lock { pool }) => self.pool_lock(verb, *pool).and(nothing),
+            Op::Pool(PoolOp::Unlock { pool }) => {
                 self.pool_unlock(*pool);
                 nothing
             }
-            Verb::Alloc { pool, name, len_bytes, stream } => {
+            Op::Pool(PoolOp::Alloc { pool, name, len_bytes, stream }) => {
                 self.alloc(verb, *pool, *name, (*len_bytes, *stream)).map(Some)
             }
-            Verb::Free { buffer, after } => self.free(verb, buffer, *after).and(nothing),
-            Verb::Trim { pool, release } => self.trim(verb, *pool, *release).map(Some),
-            Verb::Release { segment } => self.release_segment(verb, segment).and(nothing),
-            Verb::Havoc { pool, max, sizes_bytes } => self.havoc(verb, *pool, *max, sizes_bytes).and(nothing),
-            Verb::MemAlloc { name, len_bytes, memory } => {
+            Op::Memory(MemoryOp::Free { buffer, after }) => self.free(verb, buffer, *after).and(nothing),
+            Op::Pool(PoolOp::Trim { pool, release }) => self.trim(verb, *pool, *release).map(Some),
+            Op::Memory(MemoryOp::Release { segment }) => self.release_segment(verb, segment).and(nothing),
+            Op::Pool(PoolOp::Havoc { pool, max, sizes_bytes }) => {
+                self.havoc(verb, *pool, *max, sizes_bytes).and(nothing)
+            }
+            Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }) => {
                 self.mem_alloc(verb, *name, *len_bytes, *memory).map(Some)
             }
-            Verb::Barrier { .. }
-            | Verb::AllAgree { .. }
-            | Verb::StoreSet { .. }
-            | Verb::StoreGet { .. }
-            | Verb::StoreDelete { .. } => self.meet_hosts(verb),
-            Verb::Expect { .. } => nothing,
-            Verb::Flag { flag, act, stream } => self.flag(verb, *flag, *act, *stream).and(nothing),
-            Verb::Copy { to, from, stream } => self.copy(verb, (to, from), *stream).and(nothing),
-            Verb::IpcExport { buffer } => self.export(verb, buffer).map(Some),
-            Verb::IpcOpen { handle } => self.open(verb, handle).map(Some),
-            Verb::IpcClose { mapping } => self.close(verb, mapping).and(nothing),
-            Verb::Exchange { members, name, buffer } => {
+            Op::Barrier(BarrierOp::Enter { .. })
+            | Op::Barrier(BarrierOp::AllAgree { .. })
+            | Op::Store(StoreOp::Set { .. })
+            | Op::Store(StoreOp::Get { .. })
+            | Op::Store(StoreOp::Delete { .. }) => self.meet_hosts(verb),
+            Op::Memory(MemoryOp::Expect { .. }) => nothing,
+            Op::Flag(FlagOp { flag, act, stream }) => self.flag(verb, *flag, *act, *stream).and(nothing),
+            Op::Memory(MemoryOp::Copy { to, from, stream }) => {
+                self.copy(verb, (to, from), *stream).and(nothing)
+            }
+            Op::Ipc(IpcOp::Export { buffer }) => self.export(verb, buffer).map(Some),
+            Op::Ipc(IpcOp::Open { handle }) => self.open(verb, handle).map(Some),
+            Op::Ipc(IpcOp::Close { mapping }) => self.close(verb, mapping).and(nothing),
+            Op::Exchange(ExchangeOp { members, name, buffer }) => {
                 // The one operation that produces several slots.
                 let produced = self.exchange(verb, members, *name, buffer)?;
                 self.run.tables().produce(self.number, produced);
                 nothing
             }
-            Verb::Lock { mutex } => {
+            Op::Mutex(MutexOp::Lock { mutex }) => {
                 let words = self.words(verb);
                 let mut tables = self.wait_inside(&words, |tables| !tables.mutexes.contains_key(mutex))?;
                 tables.mutexes.insert(*mutex, self.number);
                 nothing
             }
-            Verb::Unlock { mutex } => {
+            Op::Mutex(MutexOp::Unlock { mutex }) => {
                 let mut tables = self.run.tables();
                 if tables.mutexes.get(mutex) == Some(&self.number) {
                     tables.mutexes.remove(mutex);
@@ -405,15 +428,15 @@ impl Thread<'_, '_> {
                 }
                 nothing
             }
-            Verb::MapPut { .. }
-            | Verb::MapPop { .. }
-            | Verb::MapGet { .. }
-            | Verb::MapClear { .. }
-            | Verb::ListPush { .. }
-            | Verb::ListGet { .. }
-            | Verb::ListSet { .. }
-            | Verb::ListPop { .. }
-            | Verb::ListClear { .. } => Ok(map::run(&mut self.run.tables(), &*self.run.source, verb)),
+            Op::Map(MapOp::Put { .. })
+            | Op::Map(MapOp::Pop { .. })
+            | Op::Map(MapOp::Get { .. })
+            | Op::Map(MapOp::Clear { .. })
+            | Op::List(ListOp::Push { .. })
+            | Op::List(ListOp::Get { .. })
+            | Op::List(ListOp::Set { .. })
+            | Op::List(ListOp::Pop { .. })
+            | Op::List(ListOp::Clear { .. }) => Ok(map::run(&mut self.run.tables(), &*self.run.source, verb)),
         }
     }
 
@@ -471,7 +494,7 @@ impl Thread<'_, '_> {
         Value::Thread(number)
     }
 
-    fn join(&mut self, verb: &Verb, thread: &Operand) -> Result<(), Stop> {
+    fn join(&mut self, verb: &Op, thread: &Operand) -> Result<(), Stop> {
         let Value::Thread(child) = self.value(thread) else { return Ok(()) };
         let words = self.words(verb);
         self.wait_inside(&words, |tables| tables.threads[child as usize].ended).map(drop)
@@ -513,18 +536,24 @@ impl Thread<'_, '_> {
     }
 
     /// What passes through other hosts without a call of CUDA or NCCL.
-    fn meet_hosts(&mut self, verb: &Verb) -> Result<Option<Value>, Stop> {
+    fn meet_hosts(&mut self, verb: &Op) -> Result<Option<Value>, Stop> {
         let words = self.words(verb);
         let name = |token: &rankcheck_model::Token| self.run.source.token(*token);
         let host = &*self.run.host;
-        if let Verb::Barrier { members } | Verb::AllAgree { members, .. } = verb {
+        if let Op::Barrier(BarrierOp::Enter { members }) | Op::Barrier(BarrierOp::AllAgree { members, .. }) =
+            verb
+        {
             let nth = {
                 let mut tables = self.run.tables();
                 let count = tables.hosts.entry(Arc::clone(members)).or_default();
                 *count += 1;
                 *count - 1
             };
-            let asked = if let Verb::AllAgree { value, .. } = verb { Some(self.value(value)) } else { None };
+            let asked = if let Op::Barrier(BarrierOp::AllAgree { value, .. }) = verb {
+                Some(self.value(value))
+            } else {
+                None
+            };
             let no = asked.as_ref().is_some_and(|value| !value.truth());
             let vote = if no { Vote::No } else { Vote::Yes };
             self.end_turn()?;
@@ -532,16 +561,16 @@ impl Thread<'_, '_> {
             return Ok(asked.map(|_| Value::Bool(agreed == Vote::Yes)));
         }
         self.inside(&words, WaitsFor::Hosts, |thread| {
-            if let Verb::StoreSet { key, value } = verb {
+            if let Op::Store(StoreOp::Set { key, value }) = verb {
                 let value = thread.value(value);
                 let tables = thread.run.tables();
                 let in_words = |value: &Value| words::value(&tables, &*thread.run.source, value);
                 let stored = value.to_store(thread.run.rank, &in_words);
                 drop(tables);
                 host.store_set(&name(key), stored)?;
-            } else if let Verb::StoreGet { key } = verb {
+            } else if let Op::Store(StoreOp::Get { key }) = verb {
                 return Ok(Some(Value::from_store(&host.store_get(&name(key))?)));
-            } else if let Verb::StoreDelete { key } = verb {
+            } else if let Op::Store(StoreOp::Delete { key }) = verb {
                 host.store_delete(&name(key))?;
             }
             Ok(None)

@@ -2,7 +2,7 @@
 //!
 //! Not here: questions, which make no call.
 
-use rankcheck_model::{Source, Verb};
+use rankcheck_model::{Op, Source};
 
 use super::tables::Tables;
 use super::value::{Address, Made, Owner, Value};
@@ -53,6 +53,8 @@ pub(crate) fn value(tables: &Tables, source: &dyn Source, of: &Value) -> String 
 }
 
 /// An operation in words.
-pub(crate) fn operation(tables: &Tables, source: &dyn Source, verb: &Verb) -> String {
-    verb.words(&|token| source.token(token), &|operand| value(tables, source, &tables.value(source, operand)))
+pub(crate) fn operation(tables: &Tables, source: &dyn Source, verb: &Op) -> String {
+    verb.display(&|token| source.token(token), &|operand| {
+        value(tables, source, &tables.value(source, operand))
+    })
 }

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use rankcheck_model::term::{initial_number, kernel_number};
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, Declared, Dtype, End, Entry, MapOrder, MemoryKind, Op, Operand,
-    Place, PlaceId, Question, Rank, ReduceOp, Resources, SizeClasses, Slot, Source, SourceError, Stretch,
-    Symmetry, TieBreak, Token, Verb, WindowFlags,
+    Answer, Collective, CollectiveKind, CommOp, Declared, Dtype, End, Entry, EventOp, GroupOp, MapOp,
+    MapOrder, MemoryKind, MemoryOp, Op, Operand, Place, PlaceId, PoolOp, Question, Rank, ReduceOp, Resources,
+    SizeClasses, Slot, Source, SourceError, Statement, StreamOp, Stretch, Symmetry, ThreadOp, TieBreak,
+    Token, WindowFlags, WindowOp,
 };
 
 use crate::Error;
@@ -47,7 +48,8 @@ struct Program {
 impl Source for Program {
     fn stretch(&self, _: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
         if entry == SIDE {
-            let step = Op { verb: Verb::Step { label: token("step") }, place: PlaceId(0) };
+            let step =
+                Statement { op: Op::Thread(ThreadOp::Step { label: token("step") }), place: PlaceId(0) };
             return Ok(Arc::new(Stretch { ops: vec![step], end: End::Return }));
         }
         Ok(Arc::clone(&self.stretches[answers.len()]))
@@ -71,9 +73,10 @@ impl Source for Program {
 }
 
 /// The operations up to each question, and the questions.
-fn program() -> Vec<(Vec<Verb>, Option<Question>)> {
+fn program() -> Vec<(Vec<Op>, Option<Question>)> {
     let (default, event) = (token("default"), token("event"));
-    let register = |memory| Verb::Register { comm: slot(2), memory, flags: WindowFlags::CollSymmetric };
+    let register =
+        |memory| Op::Window(WindowOp::Register { comm: slot(2), memory, flags: WindowFlags::CollSymmetric });
     let sum = Collective {
         kind: CollectiveKind::AllReduce,
         comm: slot(2),
@@ -86,56 +89,72 @@ fn program() -> Vec<(Vec<Verb>, Option<Question>)> {
         declared: Declared::Nothing,
     };
     let memory = MemoryKind::Nccl;
-    let put =
-        |of, value| Verb::MapPut { map: token("addresses"), key: address(of), value: Operand::Int(value) };
+    let put = |of, value| {
+        Op::Map(MapOp::Put { map: token("addresses"), key: address(of), value: Operand::Int(value) })
+    };
     let seen = Question::EventQuery { event };
     vec![
         (
             vec![
-                Verb::Pool {
+                Op::Pool(PoolOp::Declare {
                     pool: token("symm"),
                     classes: SizeClasses::Exact,
                     tie: TieBreak::Address,
                     memory,
-                },
-                Verb::Alloc { pool: token("symm"), name: token("a"), len_bytes: MIB, stream: default },
-                Verb::MemAlloc { name: token("b"), len_bytes: 4 * MIB, memory },
+                }),
+                Op::Pool(PoolOp::Alloc {
+                    pool: token("symm"),
+                    name: token("a"),
+                    len_bytes: MIB,
+                    stream: default,
+                }),
+                Op::Memory(MemoryOp::Alloc { name: token("b"), len_bytes: 4 * MIB, memory }),
                 put(0, 0),
                 put(1, 1),
-                Verb::CommInit { name: token("tp"), members: [Rank(0)].into(), children: Resources::Own },
+                Op::Comm(CommOp::Init {
+                    name: token("tp"),
+                    members: [Rank(0)].into(),
+                    children: Resources::Own,
+                }),
                 register(slot(1)),
-                Verb::GroupStart,
+                Op::Group(GroupOp::Start),
                 register(Operand::Segment(Arc::new(slot(0)))),
-                Verb::Collect(Arc::new(sum)),
-                Verb::GroupEnd,
-                Verb::Kernel {
+                Op::Collective(Arc::new(sum)),
+                Op::Group(GroupOp::End),
+                Op::Stream(StreamOp::Kernel {
                     name: token("add"),
                     reads: [slot(0)].into(),
                     writes: [slot(0)].into(),
                     stream: default,
-                },
-                Verb::EventRecord { event, stream: default },
+                }),
+                Op::Event(EventOp { event, stream: default }),
             ],
             Some(seen.clone()),
         ),
-        (vec![Verb::Synchronize { what: Operand::Stream(default) }], Some(seen)),
+        (vec![Op::Stream(StreamOp::Synchronize { what: Operand::Stream(default) })], Some(seen)),
         (vec![], Some(Question::MapItems { map: token("addresses"), order: MapOrder::Address })),
         // The slots of the walk follow the five of the operations: key and value, twice.
         (vec![], Some(Question::Number(slot(6)))),
         (
             vec![
-                Verb::Deregister { comm: slot(2), window: slot(3) },
-                Verb::Free { buffer: slot(1), after: None },
-                Verb::MemAlloc { name: token("c"), len_bytes: 4 * MIB, memory },
+                Op::Window(WindowOp::Deregister { comm: slot(2), window: slot(3) }),
+                Op::Memory(MemoryOp::Free { buffer: slot(1), after: None }),
+                Op::Memory(MemoryOp::Alloc { name: token("c"), len_bytes: 4 * MIB, memory }),
             ],
             Some(Question::Equal(address(1), address(9))),
         ),
-        (vec![Verb::Spawn { entry: SIDE }, Verb::Join { thread: slot(10) }], None),
+        (
+            vec![
+                Op::Thread(ThreadOp::Spawn { entry: SIDE }),
+                Op::Thread(ThreadOp::Join { thread: slot(10) }),
+            ],
+            None,
+        ),
     ]
 }
 
 /// What is forced: the order of two segments, an event that is not seen yet, an address that comes back.
-fn forced(parts: &[(Vec<Verb>, Option<Question>)]) -> Forced {
+fn forced(parts: &[(Vec<Op>, Option<Question>)]) -> Forced {
     let before = |part: usize| {
         let done: usize =
             parts[..part].iter().map(|(verbs, ask)| verbs.len() + usize::from(ask.is_some())).sum();
@@ -169,8 +188,8 @@ pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: Comms) -> Re
         forced: forced(&parts),
         deadline: Duration::from_secs(10),
     };
-    let op = |verb| Op { verb, place: PlaceId(0) };
-    let stretch = |(verbs, ask): (Vec<Verb>, Option<Question>)| {
+    let op = |verb| Statement { op: verb, place: PlaceId(0) };
+    let stretch = |(verbs, ask): (Vec<Op>, Option<Question>)| {
         let end = ask.map_or(End::Return, |question| End::Ask(question, PlaceId(0)));
         Arc::new(Stretch { ops: verbs.into_iter().map(op).collect(), end })
     };

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, Counting, Declared, MemoryKind, Operand, Rank, Resources, Transfer, Verb,
-    Way, WindowFlags,
+    Collective, CollectiveKind, CommOp, Counting, Declared, IpcOp, MemoryKind, MemoryOp, Op, Operand, Rank,
+    Resources, StoreOp, Transfer, Way, WindowFlags, WindowOp,
 };
 use rankcheck_recording::{Shape, ShapeId, Value};
 
@@ -56,7 +56,7 @@ impl Lowering<'_> {
             Kind::Destroy => {
                 self.cache.clear();
                 let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
-                one(Verb::CommDestroy { comm: self.operand(comm) }, origin)
+                one(Op::Comm(CommOp::Destroy { comm: self.operand(comm) }), origin)
             }
             Kind::Register => {
                 let bind = match result.and_then(|result| result.get("window")) {
@@ -72,7 +72,7 @@ impl Lowering<'_> {
                 let window = self.windows.get(&number(call, "window")).cloned();
                 match (self.comm(number(call, "comm")), window) {
                     (Some(comm), Some(window)) => {
-                        one(Verb::Deregister { comm: self.operand(comm), window }, origin)
+                        one(Op::Window(WindowOp::Deregister { comm: self.operand(comm), window }), origin)
                     }
                     (None, _) | (_, None) => self.unjudged(&call.name),
                 }
@@ -135,7 +135,7 @@ impl Lowering<'_> {
         let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
         let name = self.names.token(&self.world.comm(comm).name);
         let children = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
-        let verb = Verb::CommInit { name, members, children };
+        let verb = Op::Comm(CommOp::Init { name, members, children });
         vec![Item { verb, origin, bind: Bind::Comm(comm) }]
     }
 
@@ -154,7 +154,7 @@ impl Lowering<'_> {
             }
             None => (self.names.token("no child"), Bind::Nothing),
         };
-        vec![Item { verb: Verb::CommSplit { comm, name, color }, origin, bind }]
+        vec![Item { verb: Op::Comm(CommOp::Split { comm, name, color }), origin, bind }]
     }
 
     fn register(&mut self, call: &Shape, bind: Bind, origin: Origin) -> Vec<Item> {
@@ -169,7 +169,11 @@ impl Lowering<'_> {
             0 => WindowFlags::Default,
             _ => WindowFlags::CollSymmetric,
         };
-        vec![Item { verb: Verb::Register { comm: self.operand(comm), memory, flags }, origin, bind }]
+        vec![Item {
+            verb: Op::Window(WindowOp::Register { comm: self.operand(comm), memory, flags }),
+            origin,
+            bind,
+        }]
     }
 
     /// The model's number of a rank of a communicator; none if that rank was not recorded. A rank that the
@@ -200,7 +204,7 @@ impl Lowering<'_> {
         let buffer = self.buffer(number(call, "address"), count * dtype.len_bytes(), origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
         let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
-        let verb = Verb::Transfer(Arc::new(transfer));
+        let verb = Op::Transfer(Arc::new(transfer));
         self.launched(shape, verb, stream, origin)
     }
 
@@ -246,7 +250,7 @@ impl Lowering<'_> {
             false => self.buffer(from, needs_send, origin),
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
-        let verb = Verb::Collect(Arc::new(Collective {
+        let verb = Op::Collective(Arc::new(Collective {
             kind,
             comm: self.operand(comm),
             send,
@@ -289,7 +293,7 @@ impl Lowering<'_> {
                 let address = if whole { from + u64::from(peer) * part } else { from };
                 let buffer = self.buffer(address, part, origin);
                 let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
-                let verb = Verb::Transfer(Arc::new(transfer));
+                let verb = Op::Transfer(Arc::new(transfer));
                 items.push(Item { verb, origin, bind: Bind::Nothing });
             }
         }
@@ -302,7 +306,7 @@ impl Lowering<'_> {
     pub(super) fn launched(
         &mut self,
         shape: ShapeId,
-        verb: Verb,
+        verb: Op,
         stream: rankcheck_model::Token,
         origin: Origin,
     ) -> Vec<Item> {
@@ -327,7 +331,7 @@ impl Lowering<'_> {
         let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
         self.allocations += 1;
         let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
-        let verb = Verb::MemAlloc { name, len_bytes: bytes, memory: kind };
+        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
         let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
         if let Some(pick) = self.memory.allocate(address, bytes, name, operand) {
             self.program.picks.insert(at, pick);
@@ -341,7 +345,9 @@ impl Lowering<'_> {
         }
         self.cache.clear();
         match self.memory.free(number(call, "address")) {
-            Some(region) => one(Verb::Free { buffer: region.operand.clone(), after: None }, origin),
+            Some(region) => {
+                one(Op::Memory(MemoryOp::Free { buffer: region.operand.clone(), after: None }), origin)
+            }
             None => Vec::new(),
         }
     }
@@ -357,8 +363,8 @@ impl Lowering<'_> {
             Place::In(buffer, ..) => buffer,
             Place::Unknown => self.unseen(origin),
         };
-        let value = self.write(Item { verb: Verb::IpcExport { buffer }, origin, bind: Bind::Nothing });
-        one(Verb::StoreSet { key, value }, origin)
+        let value = self.write(Item { verb: Op::Ipc(IpcOp::Export { buffer }), origin, bind: Bind::Nothing });
+        one(Op::Store(StoreOp::Set { key, value }), origin)
     }
 
     /// Memory of another process is opened at an address, all of it.
@@ -368,8 +374,8 @@ impl Lowering<'_> {
         };
         self.cache.clear();
         let key = self.names.token(&opened.handle);
-        let handle = self.write(Item { verb: Verb::StoreGet { key }, origin, bind: Bind::Nothing });
-        let mapping = self.write(Item { verb: Verb::IpcOpen { handle }, origin, bind: Bind::Nothing });
+        let handle = self.write(Item { verb: Op::Store(StoreOp::Get { key }), origin, bind: Bind::Nothing });
+        let mapping = self.write(Item { verb: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
         self.program.freed.insert(self.program.last_place(), opened.freed);
         self.memory.map(address, opened.len_bytes, mapping);
         Vec::new()
@@ -379,7 +385,7 @@ impl Lowering<'_> {
     fn close(&mut self, address: u64, origin: Origin) -> Vec<Item> {
         self.cache.clear();
         match self.memory.mapping(address) {
-            Some(mapping) => one(Verb::IpcClose { mapping }, origin),
+            Some(mapping) => one(Op::Ipc(IpcOp::Close { mapping }), origin),
             None => Vec::new(),
         }
     }
@@ -403,7 +409,7 @@ impl Lowering<'_> {
         }
         let name = self.names.token("memory that was not seen allocated");
         let origin = Origin { place: NO_PLACE, ..origin };
-        let verb = Verb::MemAlloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl };
+        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
         let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
         self.unseen = Some(operand.clone());
         operand
@@ -413,6 +419,6 @@ impl Lowering<'_> {
 /// More than any address of a process.
 const UNSEEN_BYTES: u64 = 1 << 57;
 
-pub(super) fn one(verb: Verb, origin: Origin) -> Vec<Item> {
+pub(super) fn one(verb: Op, origin: Origin) -> Vec<Item> {
     vec![Item { verb, origin, bind: Bind::Nothing }]
 }

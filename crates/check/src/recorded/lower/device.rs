@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{CaptureMode, Op, Operand, Token, Verb};
+use rankcheck_model::{CaptureMode, EventOp, GraphOp, Op, Operand, Statement, StreamOp, Token};
 use rankcheck_recording::{Shape, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -120,11 +120,15 @@ impl Lowering<'_> {
         let event = self.names.token("the order of the default stream");
         for other in others {
             self.write(Item {
-                verb: Verb::EventRecord { event, stream: other },
+                verb: Op::Event(EventOp { event, stream: other }),
                 origin,
                 bind: Bind::Nothing,
             });
-            self.write(Item { verb: Verb::StreamWait { stream, event }, origin, bind: Bind::Nothing });
+            self.write(Item {
+                verb: Op::Stream(StreamOp::Wait { stream, event }),
+                origin,
+                bind: Bind::Nothing,
+            });
         }
         Implicit::Yes
     }
@@ -160,9 +164,11 @@ impl Lowering<'_> {
             }
             "cudaStreamSynchronize" | "cudaStreamQuery" => {
                 let what = Operand::Stream(self.device.stream(stream, self.names));
-                one(Verb::Synchronize { what }, origin)
+                one(Op::Stream(StreamOp::Synchronize { what }), origin)
             }
-            "cudaDeviceSynchronize" => one(Verb::Synchronize { what: Operand::Device }, origin),
+            "cudaDeviceSynchronize" => {
+                one(Op::Stream(StreamOp::Synchronize { what: Operand::Device }), origin)
+            }
             // Its address may come back.
             "cudaEventDestroy" => {
                 self.cache.clear();
@@ -171,17 +177,17 @@ impl Lowering<'_> {
             }
             "cudaEventSynchronize" | "cudaEventQuery" => {
                 let what = Operand::Event(self.device.event(number(call, "event"), self.names));
-                one(Verb::Synchronize { what }, origin)
+                one(Op::Stream(StreamOp::Synchronize { what }), origin)
             }
             "cudaEventRecord" | "cudaEventRecordWithFlags" => {
                 let event = self.device.event(number(call, "event"), self.names);
                 let stream = self.device.stream(stream, self.names);
-                self.launched(shape, Verb::EventRecord { event, stream }, stream, origin)
+                self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
             }
             "cudaStreamWaitEvent" => {
                 let event = self.device.event(number(call, "event"), self.names);
                 let stream = self.device.stream(stream, self.names);
-                self.launched(shape, Verb::StreamWait { stream, event }, stream, origin)
+                self.launched(shape, Op::Stream(StreamOp::Wait { stream, event }), stream, origin)
             }
             "cudaMemcpy" | "cudaMemcpyAsync" | "cudaMemset" | "cudaMemsetAsync" => {
                 self.copy(shape, call, origin)
@@ -207,13 +213,22 @@ impl Lowering<'_> {
         let waits = !call.name.ends_with("Async");
         let mut items = Vec::new();
         if !reads.is_empty() || !writes.is_empty() {
-            items = self.launched(shape, Verb::Kernel { name, reads, writes, stream }, stream, origin);
+            items = self.launched(
+                shape,
+                Op::Stream(StreamOp::Kernel { name, reads, writes, stream }),
+                stream,
+                origin,
+            );
         }
         // To or from the host it returns when it is done.
         if waits && &*call.name == "cudaMemcpy" {
             self.cache.remove(&shape);
             let what = Operand::Stream(stream);
-            items.push(Item { verb: Verb::Synchronize { what }, origin, bind: Bind::Nothing });
+            items.push(Item {
+                verb: Op::Stream(StreamOp::Synchronize { what }),
+                origin,
+                bind: Bind::Nothing,
+            });
         }
         items
     }
@@ -229,7 +244,7 @@ impl Lowering<'_> {
                 let stream = self.device.stream(address, self.names);
                 // What it forbids has failed, and is no operation; a thread that was let do it is not recorded.
                 let mode = CaptureMode::Relaxed;
-                one(Verb::GraphBegin { graph, stream, mode, pool: None }, origin)
+                one(Op::Graph(GraphOp::Begin { graph, stream, mode, pool: None }), origin)
             }
             "cudaStreamEndCapture" => {
                 self.cache.clear();
@@ -239,12 +254,11 @@ impl Lowering<'_> {
                 if let Some(made) = given("graph") {
                     self.device.graphs.insert(made, graph);
                 }
-                let begins =
-                    |op: &&Op| !matches!(&op.verb, Verb::GraphBegin { graph: other, .. } if *other == graph);
+                let begins = |op: &&Statement| !matches!(&op.op, Op::Graph(GraphOp::Begin { graph: other, .. }) if *other == graph);
                 let inside = self.ops.iter().rev().take_while(begins);
                 let comms = inside.filter_map(|op| self.program.collects_on(op)).collect();
                 self.device.collectives.insert(graph, comms);
-                one(Verb::GraphEnd { graph }, origin)
+                one(Op::Graph(GraphOp::End { graph }), origin)
             }
             "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" => {
                 match (self.device.graphs.get(&number(call, "graph")), given("executable")) {
@@ -260,13 +274,13 @@ impl Lowering<'_> {
                     return self.unjudged("launches of graphs that were not captured");
                 };
                 let stream = self.device.stream(address, self.names);
-                self.launched(shape, Verb::GraphReplay { graph, stream }, stream, origin)
+                self.launched(shape, Op::Graph(GraphOp::Replay { graph, stream }), stream, origin)
             }
             "cudaGraphExecDestroy" => {
                 self.cache.clear();
                 match self.device.executables.remove(&number(call, "executable")) {
                     Some(graph) if !self.device.executables.values().any(|other| *other == graph) => {
-                        one(Verb::GraphDestroy { graph }, origin)
+                        one(Op::Graph(GraphOp::Destroy { graph }), origin)
                     }
                     Some(_) | None => Vec::new(),
                 }

@@ -2,7 +2,7 @@
 //!
 //! Not here: what groups do.
 
-use rankcheck_model::Verb;
+use rankcheck_model::{GroupOp, Op};
 
 use super::{Bind, Item, Origin};
 
@@ -12,8 +12,8 @@ pub(super) fn whole(calls: Vec<Item>, end: Origin) -> Vec<Item> {
     let makes = |item: &Item| matches!(item.bind, Bind::Comm(_));
     let (mut items, inside): (Vec<Item>, Vec<Item>) = calls.into_iter().partition(makes);
     let Some(first) = inside.first() else { return items };
-    items.push(Item { verb: Verb::GroupStart, origin: first.origin, bind: Bind::Nothing });
+    items.push(Item { verb: Op::Group(GroupOp::Start), origin: first.origin, bind: Bind::Nothing });
     items.extend(inside);
-    items.push(Item { verb: Verb::GroupEnd, origin: end, bind: Bind::Nothing });
+    items.push(Item { verb: Op::Group(GroupOp::End), origin: end, bind: Bind::Nothing });
     items
 }

@@ -1,0 +1,172 @@
+//! An operation: the sum of what the nouns can do, and what each of them must say about it.
+//! Not here: what operations mean, which stands with each noun ([`crate::noun`]).
+
+use std::sync::Arc;
+
+use crate::describe::{Describe, Description};
+use crate::machine::Kind;
+use crate::program::Operand;
+use crate::rank::Token;
+
+pub use crate::noun::barrier::BarrierOp;
+pub use crate::noun::collective::{Collective, CollectiveKind, Counting, Declared};
+pub use crate::noun::comm::{CommOp, Resources};
+pub use crate::noun::container::{ListOp, MapOp, MapOrder};
+pub use crate::noun::event::EventOp;
+pub use crate::noun::exchange::ExchangeOp;
+pub use crate::noun::flag::{FlagAct, FlagOp, Test};
+pub use crate::noun::graph::{CaptureMode, GraphOp};
+pub use crate::noun::group::GroupOp;
+pub use crate::noun::ipc::IpcOp;
+pub use crate::noun::memory::{MemoryKind, MemoryOp};
+pub use crate::noun::mutex::MutexOp;
+pub use crate::noun::overlap::OverlapOp;
+pub use crate::noun::p2p::{Transfer, Way};
+pub use crate::noun::pool::{PoolOp, Release, SizeClasses, TieBreak};
+pub use crate::noun::store::StoreOp;
+pub use crate::noun::stream::StreamOp;
+pub use crate::noun::thread::ThreadOp;
+pub use crate::noun::window::{WindowFlags, WindowOp};
+
+/// One operation of a host thread. The comment of each says which slots it produces, if any.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Of the rank and its host threads.
+    Thread(ThreadOp),
+    /// Of communicators.
+    Comm(CommOp),
+    /// Of windows.
+    Window(WindowOp),
+    /// Of groups of NCCL calls.
+    Group(GroupOp),
+    /// A collective.
+    Collective(Arc<Collective>),
+    /// Half of a point-to-point transfer.
+    Transfer(Arc<Transfer>),
+    /// A declaration about two launches.
+    Overlap(OverlapOp),
+    /// Of streams.
+    Stream(StreamOp),
+    /// Of events.
+    Event(EventOp),
+    /// Of CUDA graphs.
+    Graph(GraphOp),
+    /// Of memory.
+    Memory(MemoryOp),
+    /// Of caching pools.
+    Pool(PoolOp),
+    /// Of memory of other ranks, by IPC handles.
+    Ipc(IpcOp),
+    /// An exchange of shareable handles.
+    Exchange(ExchangeOp),
+    /// Of host processes that wait for each other.
+    Barrier(BarrierOp),
+    /// Of mutexes.
+    Mutex(MutexOp),
+    /// Of the store.
+    Store(StoreOp),
+    /// Of flags.
+    Flag(FlagOp),
+    /// Of maps of a rank.
+    Map(MapOp),
+    /// Of lists of a rank.
+    List(ListOp),
+}
+
+/// What is asked about an operation. Each noun answers for its own; [`Op::verb`] is the one place that tells them
+/// apart.
+pub(crate) trait Verb: Describe {
+    /// How many slots it produces.
+    fn slots(&self) -> u32;
+
+    /// What it is to somebody who reads a run.
+    fn kind(&self) -> Kind;
+
+    /// The operation in the spec's own names: `tp.register(x)`.
+    fn display(&self, show: &Show<'_>) -> String;
+
+    /// The stream on which it launches something, if it does.
+    fn stream(&self) -> Option<Token> {
+        None
+    }
+
+    /// The memory that it works on, as far as it is named.
+    fn buffers(&self) -> Vec<&Operand> {
+        Vec::new()
+    }
+}
+
+/// What names and operands are called at a moment of a run.
+pub(crate) struct Show<'a> {
+    pub(crate) token: &'a dyn Fn(Token) -> Arc<str>,
+    pub(crate) operand: &'a dyn Fn(&Operand) -> String,
+}
+
+impl Show<'_> {
+    pub(crate) fn name(&self, token: Token) -> Arc<str> {
+        (self.token)(token)
+    }
+
+    pub(crate) fn operand(&self, operand: &Operand) -> String {
+        (self.operand)(operand)
+    }
+}
+
+impl Op {
+    /// The noun's part of it.
+    pub(crate) fn verb(&self) -> &dyn Verb {
+        match self {
+            Self::Thread(op) => op,
+            Self::Comm(op) => op,
+            Self::Window(op) => op,
+            Self::Group(op) => op,
+            Self::Collective(op) => &**op,
+            Self::Transfer(op) => &**op,
+            Self::Overlap(op) => op,
+            Self::Stream(op) => op,
+            Self::Event(op) => op,
+            Self::Graph(op) => op,
+            Self::Memory(op) => op,
+            Self::Pool(op) => op,
+            Self::Ipc(op) => op,
+            Self::Exchange(op) => op,
+            Self::Barrier(op) => op,
+            Self::Mutex(op) => op,
+            Self::Store(op) => op,
+            Self::Flag(op) => op,
+            Self::Map(op) => op,
+            Self::List(op) => op,
+        }
+    }
+
+    /// How many slots the operation produces.
+    #[must_use]
+    pub fn slots(&self) -> u32 {
+        self.verb().slots()
+    }
+
+    /// The operation in the spec's own names: `tp.register(x)`. `token` says what a name is called, `operand` what
+    /// an operand is at that moment.
+    #[must_use]
+    pub fn display(&self, token: &dyn Fn(Token) -> Arc<str>, operand: &dyn Fn(&Operand) -> String) -> String {
+        self.verb().display(&Show { token, operand })
+    }
+
+    /// The stream on which the operation launches something, if it does.
+    #[must_use]
+    pub fn stream(&self) -> Option<Token> {
+        self.verb().stream()
+    }
+
+    /// The memory that the operation works on, as far as it is named.
+    #[must_use]
+    pub fn buffers(&self) -> Vec<&Operand> {
+        self.verb().buffers()
+    }
+}
+
+impl Describe for Op {
+    fn describe(&self, to: &mut Description<'_>) {
+        self.verb().describe(to);
+    }
+}
