@@ -3,6 +3,7 @@
 //! Not here: what their operations mean.
 
 use rankcheck::spec::{Check, SpecSource, load};
+use rankcheck_model::describe::{NamesOf, description};
 use rankcheck_model::{
     Answer, End, Entry, MapOp, MapOrder, Op, Operand, Question, Rank, Slot, Source, Symmetry, ThreadOp,
 };
@@ -24,8 +25,8 @@ fn words(source: &dyn Source, entry: u32, answers: &[Answer]) -> Vec<String> {
         if let Op::Thread(ThreadOp::Step { label }) | Op::Thread(ThreadOp::Exit { code: label }) = verb {
             return source.token(*label).to_string();
         }
-        let debug = format!("{verb:?}");
-        debug.split([' ', '(', '{']).next().expect("a verb has a name").to_owned()
+        let words = description(verb, &NamesOf(source));
+        words.split([' ', '(', '{']).next().expect("an operation has a name").to_owned()
     };
     stretch.ops.iter().map(|op| word(&op.op)).collect()
 }

@@ -7,11 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
-use rankcheck_model::describe::{Naming, description};
+use rankcheck_model::describe::{NamesOf, description};
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{
-    Class, Config, Entry, Faults, InFlight, Outcome, Platform, Rank, Rule, Source, SourceError, Stretch,
-    Token,
+    Class, Config, Faults, InFlight, Outcome, Platform, Rank, Rule, Source, SourceError, Stretch,
 };
 
 use crate::explore::{self, BoundHit, Bounds, Exploration};
@@ -486,22 +485,9 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
     Ok(None)
 }
 
-/// Names for the description of what two sources record alike. Threads go by the numbers of their entries.
-struct Named<'a>(&'a SpecSource);
-
-impl Naming for Named<'_> {
-    fn name(&self, token: Token) -> Arc<str> {
-        self.0.token(token)
-    }
-
-    fn thread(&self, entry: Entry) -> Option<usize> {
-        Some(entry.at())
-    }
-}
-
 /// The operations of a stretch without their places, with names instead of tokens.
 fn plain(source: &SpecSource, stretch: &Stretch) -> Vec<String> {
-    let named = Named(source);
+    let named = NamesOf(source);
     let mut words: Vec<String> = stretch.ops.iter().map(|op| description(&op.op, &named)).collect();
     if let rankcheck_model::End::Ask(question, _) = &stretch.end {
         words.push(description(question, &named));

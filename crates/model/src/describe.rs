@@ -8,7 +8,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::program::{Dtype, Operand, Operation, Question, ReduceOp, Slot};
+use crate::program::{Dtype, Operand, Operation, Question, ReduceOp, Slot, Source};
 use crate::rank::{Entry, Rank, Token};
 
 /// What a description calls names and threads, so that it does not depend on the order of evaluation.
@@ -18,6 +18,19 @@ pub trait Naming {
 
     /// The number of the thread of this rank that started there.
     fn thread(&self, entry: Entry) -> Option<usize>;
+}
+
+/// The names of a source. Threads go by the numbers of their entries, so descriptions of two sources compare.
+pub struct NamesOf<'a>(pub &'a dyn Source);
+
+impl Naming for NamesOf<'_> {
+    fn name(&self, token: Token) -> Arc<str> {
+        self.0.token(token)
+    }
+
+    fn thread(&self, entry: Entry) -> Option<usize> {
+        Some(entry.at())
+    }
 }
 
 /// A description that is being written.
