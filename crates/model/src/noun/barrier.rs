@@ -5,6 +5,7 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::op::{Op, Show, Verb};
@@ -68,27 +69,12 @@ impl Verb for BarrierOp {
 }
 
 impl Machine {
-    pub(crate) fn host(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
-        self.touch(state, rank, thread, Object::HOSTS, Touch::Mutate);
-        let r = state.rank_mut(rank);
-        if r.costs.steady {
-            r.costs.barriers += 1;
-        }
-        let row = find(&r.hosts, members).unwrap_or_else(|| {
-            r.hosts.push((Arc::clone(members), 0));
-            r.hosts.len() - 1
-        });
-        r.hosts[row].1 += 1;
-        let nth = r.hosts[row].1 - 1;
-        self.arrive(state, rank, thread, Meeting::Host(Arc::clone(members), nth));
-    }
-
     /// Barriers and agreements pair by order; a barrier agrees to everything.
     pub(crate) fn host_meet(&self, state: &mut State, here: &[(Rank, u32)]) {
         let votes: Vec<Option<bool>> = here
             .iter()
             .map(|(rank, thread)| {
-                let t = &state.ranks[rank.at()].threads[*thread as usize];
+                let t = &state.rank(*rank).threads[*thread as usize];
                 let Next::Op(op) = t.next_in(&t.stretch) else { return None };
                 match &op.op {
                     Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
@@ -102,9 +88,26 @@ impl Machine {
         let agreed = votes.iter().all(|vote| vote.unwrap_or(true));
         for ((rank, thread), vote) in here.iter().zip(votes) {
             match vote {
-                Some(_) => self.done(state, *rank, *thread, &[Value::Bool(agreed)]),
-                None => self.done(state, *rank, *thread, &[]),
+                Some(_) => self.cx(state, *rank, *thread).done(&[Value::Bool(agreed)]),
+                None => self.cx(state, *rank, *thread).done(&[]),
             }
         }
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn host(&mut self, members: &Arc<[Rank]>) {
+        self.touch(Object::HOSTS, Touch::Mutate);
+        let r = self.me_mut();
+        if r.costs.steady {
+            r.costs.barriers += 1;
+        }
+        let row = find(&r.hosts, members).unwrap_or_else(|| {
+            r.hosts.push((Arc::clone(members), 0));
+            r.hosts.len() - 1
+        });
+        r.hosts[row].1 += 1;
+        let nth = r.hosts[row].1 - 1;
+        self.arrive(Meeting::Host(Arc::clone(members), nth));
     }
 }

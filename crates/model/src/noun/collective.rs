@@ -5,6 +5,7 @@
 //! yields the data that it would yield. Source: `specs/rules/collective.md`, `specs/rules/window.md`.
 //! Not here: registration.
 
+use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::op::{Show, Verb, WindowFlags};
@@ -284,156 +285,13 @@ impl Launch {
 }
 
 impl Machine {
-    pub(crate) fn collect(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        call: &Arc<Collective>,
-        op: OpRef,
-    ) {
-        let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
-            self.fail(state, rank, thread, call.kind.name().to_owned(), 4);
-            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
-            self.done(state, rank, thread, &[]);
-            return;
-        };
-        let counting = self.counting(rank, comm, call.kind);
-        let first = if counting == Counting::Recv { &call.recv } else { &call.send };
-        let first = self.given(state, rank, thread, first, op);
-        let recv = match &first {
-            Some(first) if counting != Counting::Both || call.recv == call.send => Some(Arc::clone(first)),
-            _ => self.given(state, rank, thread, &call.recv, op),
-        };
-        let (Some(send), Some(recv)) = (first, recv) else {
-            self.fail(state, rank, thread, format!("{}.{}", self.comm_name(comm), call.kind.name()), 4);
-            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
-            self.done(state, rank, thread, &[]);
-            return;
-        };
-        let call = Call::from(&**call);
-        let (send_bytes, recv_bytes) =
-            Launch::needs(&call, self.view(state, rank, comm).map_or(0, |view| view.size));
-        let send = self.long_enough(state, rank, thread, (send, send_bytes), op);
-        let recv = self.long_enough(state, rank, thread, (recv, recv_bytes), op);
-        // Without elements the call is dropped on this rank alone (`enqueue.cc:3024`).
-        if call.count == 0 {
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        let launch = Launch {
-            call,
-            comm,
-            nth: 0,
-            written: 0,
-            turn: 0,
-            issue: 0,
-            send,
-            recv,
-            send_window: None,
-            recv_window: None,
-            path: KernelPath::Ordinary,
-            companions: false,
-            recorded: Recorded::No,
-            op,
-        };
-        if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
-            let calls = &mut state.rank_mut(rank).threads[thread as usize].group.calls;
-            calls.push(GroupCall::Launch { comm, launch: Arc::new(launch) });
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        self.touch_comm(state, rank, thread, comm);
-        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
-        let written = self.place_of_launch(state, rank, comm, call.stream);
-        let launch = Launch { written, ..self.relaunch(state, rank, launch) };
-        let cold = self.view(state, rank, comm).is_some_and(|view| !view.connected);
-        if cold && launch.path == KernelPath::Ordinary {
-            self.arrive(state, rank, thread, Meeting::Connect(comm, Connection::of(call.kind)));
-            return;
-        }
-        self.enqueue_launch(state, rank, thread, launch);
-        self.done(state, rank, thread, &[]);
-    }
-
     fn counting(&self, rank: Rank, comm: CommId, kind: CollectiveKind) -> Counting {
         kind.counting(|root| self.members(comm).get(root as usize) == Some(&rank))
     }
 
-    /// A buffer that an operation was given; null and freed ones are findings.
-    pub(crate) fn given(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        operand: &Operand,
-        op: OpRef,
-    ) -> Option<Arc<Buffer>> {
-        let Value::Buffer(buffer) = Self::value(state, rank, operand) else {
-            let past = Self::past(state, rank, thread);
-            self.find(state, Rule::Mem4, About::Rank(rank), &[op], past, || {
-                format!("rank {} passes a null buffer ({})", rank.0, self.at(&op))
-            });
-            return None;
-        };
-        self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
-        if buffer.through.is_some() {
-            self.judge_closed(state, rank, &buffer, op, Self::past(state, rank, thread));
-        } else {
-            self.judge_freed(state, rank, thread, &buffer, op);
-        }
-        Some(buffer)
-    }
-
-    /// Memory that is used must not have been freed.
-    pub(crate) fn judge_freed(&self, state: &mut State, rank: Rank, thread: u32, buffer: &Buffer, op: OpRef) {
-        let r = &state.ranks[rank.at()];
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
-        let past = Self::past(state, rank, thread);
-        if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
-            self.find(state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
-                format!(
-                    "rank {} uses {} after freeing it ({})",
-                    rank.0,
-                    self.buffer_name(buffer),
-                    self.at(&op)
-                )
-            });
-            Self::undefine(state, op);
-        }
-    }
-
-    /// The buffer cut to what the call needs; a finding if it is shorter.
-    pub(crate) fn long_enough(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (mut buffer, needed): (Arc<Buffer>, u64),
-        op: OpRef,
-    ) -> Arc<Buffer> {
-        if buffer.len_bytes < needed {
-            let past = Self::past(state, rank, thread);
-            self.find(state, Rule::Mem4, About::Memory(rank, buffer.memory), &[op], past, || {
-                format!(
-                    "rank {} passes {} of {} where {} are needed ({})",
-                    rank.0,
-                    self.buffer_name(&buffer),
-                    crate::noun::window::bytes(buffer.len_bytes),
-                    crate::noun::window::bytes(needed),
-                    self.at(&op)
-                )
-            });
-            Self::undefine(state, op);
-        } else if buffer.len_bytes > needed {
-            Arc::make_mut(&mut buffer).len_bytes = needed;
-        }
-        buffer
-    }
-
     /// The launch as it would be made now: windows are looked up at the call, or at the end of the group.
     pub(crate) fn relaunch(&self, state: &State, rank: Rank, launch: Launch) -> Launch {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         let look = |buffer: &Buffer| {
             Self::lookup(r, launch.comm, buffer)
                 .filter(|found| found.window.flags == WindowFlags::CollSymmetric)
@@ -458,90 +316,6 @@ impl Machine {
         self.view(state, rank, comm).map_or(0, |view| view.launched)
     }
 
-    pub(crate) fn enqueue_launch(&self, state: &mut State, rank: Rank, thread: u32, launch: Launch) {
-        self.judge_windows_of(state, rank, thread, &launch);
-        let stream = launch.call.stream;
-        self.issue_launch(state, rank, thread, (launch, stream), None);
-    }
-
-    /// Gives a launch its place among those of the rank and of the communicator, unless it is only recorded.
-    pub(crate) fn issue_launch(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (mut launch, stream): (Launch, Token),
-        replay: Option<OpRef>,
-    ) {
-        let op = launch.op;
-        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        if let Some(graph) = self.records(state, rank, stream) {
-            launch.recorded = Recorded::By(graph);
-            let work = Work::Collective(Arc::new(launch));
-            self.enqueue(state, rank, stream, Queued { work, issue, op, replay });
-            return;
-        }
-        (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
-        let r = state.rank_mut(rank);
-        if r.costs.steady {
-            r.costs.collectives += 1;
-        }
-        let view = self.view_mut(state, rank, launch.comm);
-        launch.nth = view.launched;
-        view.launched += 1;
-        let work = Work::Collective(Arc::new(launch));
-        self.enqueue(state, rank, stream, Queued { work, issue, op, replay });
-    }
-
-    /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.
-    fn judge_windows_of(&self, state: &mut State, rank: Rank, thread: u32, launch: &Launch) {
-        if (launch.send_window, launch.recv_window) == (None, None) {
-            return;
-        }
-        let past = Self::past(state, rank, thread);
-        let members = self.view(state, rank, launch.comm).expect("a launch has a view").size;
-        let (send_bytes, recv_bytes) = Launch::needs(&launch.call, members);
-        for (buffer, found, needed) in
-            [(&launch.send, launch.send_window, send_bytes), (&launch.recv, launch.recv_window, recv_bytes)]
-        {
-            let Some((nth, offset)) = found else { continue };
-            let view = self.view(state, rank, launch.comm).expect("a launch has a view");
-            let window = view.window(nth).expect("just found");
-            let (window_op, window_len) = (window.op, window.buffer.len_bytes);
-            let stale = window.buffer.memory != buffer.memory;
-            // The lookup table names a window that is gone.
-            if view.windows.iter().any(|other| other.dangling && other.starts_with(window)) {
-                Self::undefine(state, launch.op);
-            }
-            let ops = [launch.op, window_op];
-            if stale {
-                self.find(state, Rule::Win12, About::Window(launch.comm, nth), &ops, past, || {
-                    format!(
-                        "rank {} runs {} on {} through window #{nth} of {}, registered at {} for memory that \
-                         was freed: the address came back, the window did not",
-                        rank.0,
-                        self.call_name(launch),
-                        self.buffer_name(buffer),
-                        self.comm_name(launch.comm),
-                        self.at(&window_op),
-                    )
-                });
-            }
-            if offset + needed > window_len {
-                self.find(state, Rule::Win10, About::Window(launch.comm, nth), &ops, past, || {
-                    format!(
-                        "rank {} runs {} on {} past the end of window #{nth} of {} ({})",
-                        rank.0,
-                        self.call_name(launch),
-                        self.buffer_name(buffer),
-                        self.comm_name(launch.comm),
-                        self.at(&launch.op),
-                    )
-                });
-            }
-        }
-    }
-
     /// The call in the spec's own names.
     pub(crate) fn call_name(&self, launch: &Launch) -> String {
         let buffer = self.buffer_name(&launch.send);
@@ -550,7 +324,7 @@ impl Machine {
 
     /// The stream at whose head a member stands ready to run the next collective of a communicator.
     pub(crate) fn ready_stream(&self, state: &State, rank: Rank, comm: CommId) -> Option<usize> {
-        state.ranks[rank.at()].streams.iter().position(|(_, stream)| {
+        state.rank(rank).streams.iter().position(|(_, stream)| {
             !stream.hung
                 && matches!(stream.queue.front().map(|op| &op.work),
                     Some(Work::Collective(launch))
@@ -594,7 +368,7 @@ impl Machine {
         }
         if self.keeps_runs(state) {
             let ran = members.iter().map(|m| {
-                let began = state.ranks[m.rank.at()].streams[m.stream].1.clock.clone();
+                let began = state.rank(m.rank).streams[m.stream].1.clock.clone();
                 Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
             });
             self.ran(state, comm, ran.collect());
@@ -804,7 +578,7 @@ impl Machine {
             }
             CollectiveKind::Broadcast { root } => {
                 let root = &members[(root as usize).min(members.len() - 1)];
-                let mut source = state.ranks[root.rank.at()].streams[root.stream].1.clock.clone();
+                let mut source = state.rank(root.rank).streams[root.stream].1.clock.clone();
                 source.join(&root.issue);
                 Order::FromRoot(source)
             }
@@ -1032,10 +806,10 @@ impl Machine {
                     [(true, Access::Read, send_bytes), (false, Access::Write, recv_bytes)]
                 {
                     let Some((memory, offset_bytes)) = self.through(state, by, p, send) else { continue };
-                    let Some(whole) = state.ranks[p.rank.at()].memory.get(&memory) else { continue };
+                    let Some(whole) = state.rank(p.rank).memory.get(&memory) else { continue };
                     // Old pages that a stale window still reaches belong to nobody who could race for them. A
                     // release that nothing orders before the kernel is a use of freed memory in either order.
-                    let clock = &state.ranks[p.rank.at()].streams[p.stream].1.clock;
+                    let clock = &state.rank(p.rank).streams[p.stream].1.clock;
                     if whole.released.as_ref().is_some_and(|released| released.before(clock)) {
                         continue;
                     }
@@ -1243,6 +1017,208 @@ impl Machine {
             CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => {}
         }
         out
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn collect(&mut self, call: &Arc<Collective>) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Some(comm) = self.usable(&call.comm) else {
+            self.fail(call.kind.name().to_owned(), 4);
+            self.discard_group((op, INVALID_ARGUMENT));
+            self.done(&[]);
+            return;
+        };
+        let counting = m.counting(rank, comm, call.kind);
+        let first = if counting == Counting::Recv { &call.recv } else { &call.send };
+        let first = self.given(first, op);
+        let recv = match &first {
+            Some(first) if counting != Counting::Both || call.recv == call.send => Some(Arc::clone(first)),
+            _ => self.given(&call.recv, op),
+        };
+        let (Some(send), Some(recv)) = (first, recv) else {
+            self.fail(format!("{}.{}", m.comm_name(comm), call.kind.name()), 4);
+            self.discard_group((op, INVALID_ARGUMENT));
+            self.done(&[]);
+            return;
+        };
+        let call = Call::from(&**call);
+        let (send_bytes, recv_bytes) =
+            Launch::needs(&call, m.view(self.state, rank, comm).map_or(0, |view| view.size));
+        let send = self.long_enough((send, send_bytes));
+        let recv = self.long_enough((recv, recv_bytes));
+        // Without elements the call is dropped on this rank alone (`enqueue.cc:3024`).
+        if call.count == 0 {
+            self.done(&[]);
+            return;
+        }
+        let launch = Launch {
+            call,
+            comm,
+            nth: 0,
+            written: 0,
+            turn: 0,
+            issue: 0,
+            send,
+            recv,
+            send_window: None,
+            recv_window: None,
+            path: KernelPath::Ordinary,
+            companions: false,
+            recorded: Recorded::No,
+            op,
+        };
+        if self.this().group.depth > 0 {
+            let calls = &mut self.this_mut().group.calls;
+            calls.push(GroupCall::Launch { comm, launch: Arc::new(launch) });
+            self.done(&[]);
+            return;
+        }
+        self.touch_comm(comm);
+        self.touch(Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
+        let written = m.place_of_launch(self.state, rank, comm, call.stream);
+        let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };
+        let cold = m.view(self.state, rank, comm).is_some_and(|view| !view.connected);
+        if cold && launch.path == KernelPath::Ordinary {
+            self.arrive(Meeting::Connect(comm, Connection::of(call.kind)));
+            return;
+        }
+        self.enqueue_launch(launch);
+        self.done(&[]);
+    }
+
+    /// A buffer that an operation was given; null and freed ones are findings.
+    pub(crate) fn given(&mut self, operand: &Operand, op: OpRef) -> Option<Arc<Buffer>> {
+        let (m, rank) = (self.m, self.rank);
+        let Value::Buffer(buffer) = Machine::value(self.state, rank, operand) else {
+            let past = self.here().past();
+            m.find(self.state, Rule::Mem4, About::Rank(rank), &[op], past, || {
+                format!("rank {} passes a null buffer ({})", rank.0, m.at(&op))
+            });
+            return None;
+        };
+        self.touch(Object::memory(buffer.memory), Touch::Read);
+        if buffer.through.is_some() {
+            m.judge_closed(self.state, rank, &buffer, op, self.here().past());
+        } else {
+            self.judge_freed(&buffer, op);
+        }
+        Some(buffer)
+    }
+
+    /// Memory that is used must not have been freed.
+    pub(crate) fn judge_freed(&mut self, buffer: &Buffer, op: OpRef) {
+        let (m, rank) = (self.m, self.rank);
+        let r = self.me();
+        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
+        let past = self.here().past();
+        if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
+            m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
+                format!("rank {} uses {} after freeing it ({})", rank.0, m.buffer_name(buffer), m.at(&op))
+            });
+            Machine::undefine(self.state, op);
+        }
+    }
+
+    /// The buffer cut to what the call needs; a finding if it is shorter.
+    pub(crate) fn long_enough(&mut self, (mut buffer, needed): (Arc<Buffer>, u64)) -> Arc<Buffer> {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        if buffer.len_bytes < needed {
+            let past = self.here().past();
+            m.find(self.state, Rule::Mem4, About::Memory(rank, buffer.memory), &[op], past, || {
+                format!(
+                    "rank {} passes {} of {} where {} are needed ({})",
+                    rank.0,
+                    m.buffer_name(&buffer),
+                    crate::noun::window::bytes(buffer.len_bytes),
+                    crate::noun::window::bytes(needed),
+                    m.at(&op)
+                )
+            });
+            Machine::undefine(self.state, op);
+        } else if buffer.len_bytes > needed {
+            Arc::make_mut(&mut buffer).len_bytes = needed;
+        }
+        buffer
+    }
+
+    pub(crate) fn enqueue_launch(&mut self, launch: Launch) {
+        self.judge_windows_of(&launch);
+        let stream = launch.call.stream;
+        self.issue_launch((launch, stream), None);
+    }
+
+    /// Gives a launch its place among those of the rank and of the communicator, unless it is only recorded.
+    pub(crate) fn issue_launch(&mut self, (mut launch, stream): (Launch, Token), replay: Option<OpRef>) {
+        let (m, rank) = (self.m, self.rank);
+        let op = launch.op;
+        let issue = self.this().clock.clone();
+        if let Some(graph) = m.records(self.state, rank, stream) {
+            launch.recorded = Recorded::By(graph);
+            let work = Work::Collective(Arc::new(launch));
+            m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
+            return;
+        }
+        (launch.turn, launch.issue) = m.take_turn(self.state, rank, launch.comm);
+        let r = self.me_mut();
+        if r.costs.steady {
+            r.costs.collectives += 1;
+        }
+        let view = m.view_mut(self.state, rank, launch.comm);
+        launch.nth = view.launched;
+        view.launched += 1;
+        let work = Work::Collective(Arc::new(launch));
+        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
+    }
+
+    /// Judges the windows that a launch found on its own rank: stale ones, and ranges that leave them.
+    fn judge_windows_of(&mut self, launch: &Launch) {
+        let (m, rank) = (self.m, self.rank);
+        if (launch.send_window, launch.recv_window) == (None, None) {
+            return;
+        }
+        let past = self.here().past();
+        let members = m.view(self.state, rank, launch.comm).expect("a launch has a view").size;
+        let (send_bytes, recv_bytes) = Launch::needs(&launch.call, members);
+        for (buffer, found, needed) in
+            [(&launch.send, launch.send_window, send_bytes), (&launch.recv, launch.recv_window, recv_bytes)]
+        {
+            let Some((nth, offset)) = found else { continue };
+            let view = m.view(self.state, rank, launch.comm).expect("a launch has a view");
+            let window = view.window(nth).expect("just found");
+            let (window_op, window_len) = (window.op, window.buffer.len_bytes);
+            let stale = window.buffer.memory != buffer.memory;
+            // The lookup table names a window that is gone.
+            if view.windows.iter().any(|other| other.dangling && other.starts_with(window)) {
+                Machine::undefine(self.state, launch.op);
+            }
+            let ops = [launch.op, window_op];
+            if stale {
+                m.find(self.state, Rule::Win12, About::Window(launch.comm, nth), &ops, past, || {
+                    format!(
+                        "rank {} runs {} on {} through window #{nth} of {}, registered at {} for memory that \
+                         was freed: the address came back, the window did not",
+                        rank.0,
+                        m.call_name(launch),
+                        m.buffer_name(buffer),
+                        m.comm_name(launch.comm),
+                        m.at(&window_op),
+                    )
+                });
+            }
+            if offset + needed > window_len {
+                m.find(self.state, Rule::Win10, About::Window(launch.comm, nth), &ops, past, || {
+                    format!(
+                        "rank {} runs {} on {} past the end of window #{nth} of {} ({})",
+                        rank.0,
+                        m.call_name(launch),
+                        m.buffer_name(buffer),
+                        m.comm_name(launch.comm),
+                        m.at(&launch.op),
+                    )
+                });
+            }
+        }
     }
 }
 

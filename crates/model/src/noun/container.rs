@@ -5,6 +5,7 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::op::{Op, Show, Verb};
@@ -12,7 +13,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::host::value::{Address, Value};
-use crate::judge::finding::{About, OpRef, Rule};
+use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Object, ObjectKind, Touch};
 use crate::order::poll::{PickOf, Picks, Poll};
@@ -242,7 +243,7 @@ impl Machine {
         order: MapOrder,
         picks: &mut Picks<'_>,
     ) -> Result<Walk<'a>, Poll> {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         let entries = find(&r.maps, &map).map_or_else(Vec::new, |at| r.maps[at].1.clone());
         let (addresses, hashes) = (Cow::Borrowed(&r.address_order[..]), Cow::Borrowed(&r.hash_order[..]));
         let mut walk = Walk { entries, addresses, hashes };
@@ -258,42 +259,46 @@ impl Machine {
         walk.entries.sort_by_key(|(key, _)| (position(key), offset(key)));
         Ok(walk)
     }
+}
 
-    pub(crate) fn ask_map(&self, state: &mut State, rank: Rank, thread: u32, question: &Question) {
+impl Cx<'_> {
+    pub(crate) fn ask_map(&mut self, question: &Question) {
+        let (m, rank) = (self.m, self.rank);
         match question {
             Question::MapHas { map, key } => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::Map, *map), Touch::Read);
-                let key = Self::value(state, rank, key);
-                let r = &state.ranks[rank.at()];
+                self.touch(Object::named(ObjectKind::Map, *map), Touch::Read);
+                let key = Machine::value(self.state, rank, key);
+                let r = self.me();
                 let has = find(&r.maps, map)
-                    .is_some_and(|at| r.maps[at].1.iter().any(|(k, _)| Self::same(k, &key)));
-                self.answer(state, rank, thread, Answer::from(has), &[]);
+                    .is_some_and(|at| r.maps[at].1.iter().any(|(k, _)| Machine::same(k, &key)));
+                self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::Map, *map), Touch::Read);
-                let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
-                let Walk { entries, addresses, hashes } = self
-                    .decide_items(state, rank, *map, *order, &mut Picks { given: &given })
+                self.touch(Object::named(ObjectKind::Map, *map), Touch::Read);
+                let given = self.this().picks.clone();
+                let Walk { entries, addresses, hashes } = m
+                    .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));
                 let (addresses, hashes) = (addresses.into(), hashes.into());
-                let r = state.rank_mut(rank);
+                let r = self.me_mut();
                 (r.address_order, r.hash_order) = (addresses, hashes);
                 let count = u32::try_from(entries.len()).expect("few entries");
                 let slots: Vec<Value> = entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
-                self.answer(state, rank, thread, count, &slots);
+                self.answer(count, &slots);
             }
             Question::ListLen { list } => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::List, *list), Touch::Read);
-                let r = &state.ranks[rank.at()];
+                self.touch(Object::named(ObjectKind::List, *list), Touch::Read);
+                let r = self.me();
                 let len = find(&r.lists, list).map_or(0, |at| r.lists[at].1.len());
                 let len = u32::try_from(len).expect("few elements");
-                self.answer(state, rank, thread, len, &[]);
+                self.answer(len, &[]);
             }
             _ => unreachable!("dispatched by question"),
         }
     }
 
-    pub(crate) fn run_map(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
+    pub(crate) fn run_map(&mut self, verb: &Op) {
+        let rank = self.rank;
         let touched = match verb {
             Op::Map(MapOp::Put { map, .. })
             | Op::Map(MapOp::Pop { map, .. })
@@ -306,66 +311,60 @@ impl Machine {
             | Op::List(ListOp::Clear { list }) => (Object::named(ObjectKind::List, *list), Touch::Mutate),
             _ => unreachable!("dispatched by verb"),
         };
-        self.touch(state, rank, thread, touched.0, touched.1);
-        let value_of = |state: &State, operand: &Operand| Self::value(state, rank, operand);
+        self.touch(touched.0, touched.1);
+        let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
         let mut slots: Vec<Value> = Vec::new();
         match verb {
             Op::Map(MapOp::Put { map, key, value }) => {
-                let (key, value) = (value_of(state, key), value_of(state, value));
-                let entries = map_mut(state.rank_mut(rank), *map);
-                match entries.iter_mut().find(|(k, _)| Self::same(k, &key)) {
+                let (key, value) = (value_of(self.state, key), value_of(self.state, value));
+                let entries = map_mut(self.me_mut(), *map);
+                match entries.iter_mut().find(|(k, _)| Machine::same(k, &key)) {
                     Some(entry) => entry.1 = value,
                     None => entries.push((key, value)),
                 }
             }
             Op::Map(MapOp::Pop { map, key }) => {
-                let key = value_of(state, key);
-                let entries = map_mut(state.rank_mut(rank), *map);
-                let at = entries.iter().position(|(k, _)| Self::same(k, &key));
+                let key = value_of(self.state, key);
+                let entries = map_mut(self.me_mut(), *map);
+                let at = entries.iter().position(|(k, _)| Machine::same(k, &key));
                 slots.push(at.map_or(Value::Null, |at| entries.remove(at).1));
             }
             Op::Map(MapOp::Get { map, key, default }) => {
-                let (key, default) = (value_of(state, key), value_of(state, default));
-                let entries = map_mut(state.rank_mut(rank), *map);
-                let found = entries.iter().find(|(k, _)| Self::same(k, &key));
+                let (key, default) = (value_of(self.state, key), value_of(self.state, default));
+                let entries = map_mut(self.me_mut(), *map);
+                let found = entries.iter().find(|(k, _)| Machine::same(k, &key));
                 slots.push(found.map_or(default, |(_, value)| value.clone()));
             }
-            Op::Map(MapOp::Clear { map }) => map_mut(state.rank_mut(rank), *map).clear(),
+            Op::Map(MapOp::Clear { map }) => map_mut(self.me_mut(), *map).clear(),
             Op::List(ListOp::Push { list, value }) => {
-                let value = value_of(state, value);
-                list_mut(state.rank_mut(rank), *list).push(value);
+                let value = value_of(self.state, value);
+                list_mut(self.me_mut(), *list).push(value);
             }
             Op::List(ListOp::Get { list, index }) => {
-                let at = self.index(state, rank, thread, (*list, index), op);
-                let elements = list_mut(state.rank_mut(rank), *list);
+                let at = self.index((*list, index));
+                let elements = list_mut(self.me_mut(), *list);
                 slots.push(at.map_or(Value::Null, |at| elements[at].clone()));
             }
             Op::List(ListOp::Set { list, index, value }) => {
-                let value = value_of(state, value);
-                if let Some(at) = self.index(state, rank, thread, (*list, index), op) {
-                    list_mut(state.rank_mut(rank), *list)[at] = value;
+                let value = value_of(self.state, value);
+                if let Some(at) = self.index((*list, index)) {
+                    list_mut(self.me_mut(), *list)[at] = value;
                 }
             }
             Op::List(ListOp::Pop { list }) => {
-                slots.push(list_mut(state.rank_mut(rank), *list).pop().unwrap_or(Value::Null));
+                slots.push(list_mut(self.me_mut(), *list).pop().unwrap_or(Value::Null));
             }
-            Op::List(ListOp::Clear { list }) => list_mut(state.rank_mut(rank), *list).clear(),
+            Op::List(ListOp::Clear { list }) => list_mut(self.me_mut(), *list).clear(),
             _ => unreachable!("dispatched by verb"),
         }
-        self.done(state, rank, thread, &slots);
+        self.done(&slots);
     }
 
     /// The index of a list operation, if it is inside; a finding if not.
-    fn index(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (list, index): (Token, &Operand),
-        op: OpRef,
-    ) -> Option<usize> {
-        let len = list_mut(state.rank_mut(rank), list).len();
-        let number = match Self::value(state, rank, index) {
+    fn index(&mut self, (list, index): (Token, &Operand)) -> Option<usize> {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let len = list_mut(self.me_mut(), list).len();
+        let number = match Machine::value(self.state, rank, index) {
             Value::Int(number) => number,
             _ => -1,
         };
@@ -374,13 +373,13 @@ impl Machine {
         {
             return Some(at);
         }
-        let past = Self::past(state, rank, thread);
-        self.find(state, Rule::List1, About::Of(rank, list), &[op], past, || {
+        let past = self.here().past();
+        m.find(self.state, Rule::List1, About::Of(rank, list), &[op], past, || {
             format!(
                 "rank {} takes element {number} of {}, which has {len} ({})",
                 rank.0,
-                self.name(list),
-                self.at(&op)
+                m.name(list),
+                m.at(&op)
             )
         });
         None

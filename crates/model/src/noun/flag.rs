@@ -5,6 +5,7 @@
 //! Not here: the store ([`crate::noun::store`]).
 
 use crate::clock::Clock;
+use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::judge::finding::OpRef;
 use crate::machine::Kind;
@@ -164,34 +165,9 @@ impl Machine {
         }
     }
 
-    /// A host thread works on a flag, or has a stream do it.
-    pub(crate) fn run_flag(
-        &self,
-        state: &mut State,
-        (rank, thread): (Rank, u32),
-        (flag, act): (Token, FlagAct),
-        stream: Option<Token>,
-        op: OpRef,
-    ) {
-        let mut clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        if let Some(stream) = stream {
-            self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-            self.enqueue(
-                state,
-                rank,
-                stream,
-                Queued { work: Work::Flag(flag, act), issue: clock, op, replay: None },
-            );
-        } else {
-            self.act(state, (flag, act), &mut clock, op);
-            state.rank_mut(rank).threads[thread as usize].clock = clock;
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
     /// The flag at the head of a stream.
     pub(crate) fn flag_at_head(state: &State, rank: Rank, stream: usize) -> Option<(Token, FlagAct)> {
-        match state.ranks[rank.at()].streams[stream].1.queue.front().map(|op| &op.work) {
+        match state.rank(rank).streams[stream].1.queue.front().map(|op| &op.work) {
             Some(Work::Flag(flag, act)) => Some((*flag, *act)),
             _ => None,
         }
@@ -204,5 +180,26 @@ impl Machine {
             && Self::flag_at_head(state, rank, stream).is_some_and(|(flag, _)| {
                 self.config.contended.contains(&Object::named(ObjectKind::Flag, flag))
             })
+    }
+}
+
+impl Cx<'_> {
+    /// A host thread works on a flag, or has a stream do it.
+    pub(crate) fn run_flag(&mut self, (flag, act): (Token, FlagAct), stream: Option<Token>) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let mut clock = self.this().clock.clone();
+        if let Some(stream) = stream {
+            self.touch(Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+            m.enqueue(
+                self.state,
+                rank,
+                stream,
+                Queued { work: Work::Flag(flag, act), issue: clock, op, replay: None },
+            );
+        } else {
+            m.act(self.state, (flag, act), &mut clock, op);
+            self.this_mut().clock = clock;
+        }
+        self.done(&[]);
     }
 }

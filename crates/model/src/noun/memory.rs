@@ -3,6 +3,7 @@
 //! A race is judged by clocks alone: two accesses to the same bytes, one a write, that happens-before does
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
+use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::op::{Show, Verb};
@@ -203,7 +204,7 @@ impl Machine {
     /// A buffer that was handed out behind other work may be used by now. What was written to it and is not
     /// ordered before stays: nobody observes when the buffer was first its owner's.
     pub(crate) fn fresh_behind(&self, state: &mut State, rank: Rank, buffer: &Buffer, now: &Clock) {
-        let Some(memory) = state.ranks[rank.at()].memory.get(&buffer.memory) else { return };
+        let Some(memory) = state.rank(rank).memory.get(&buffer.memory) else { return };
         let all = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
         let mut free = vec![all];
         for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
@@ -230,7 +231,7 @@ impl Machine {
     /// What a range holds.
     pub(crate) fn read(&self, state: &State, rank: Rank, range: &Range) -> Content {
         let nothing = || TermNode::Row(Vec::new());
-        let Some(memory) = state.ranks[rank.at()].memory.get(&range.memory) else {
+        let Some(memory) = state.rank(rank).memory.get(&range.memory) else {
             return Content::Whole(locked(&self.terms).intern(nothing()));
         };
         let (start, len) = (range.offset_bytes, range.len_bytes);
@@ -324,7 +325,7 @@ impl Machine {
         access: Access,
         op: OpRef,
     ) {
-        let clock = state.ranks[rank.at()].streams[stream].1.clock.clone();
+        let clock = state.rank(rank).streams[stream].1.clock.clone();
         let home = buffer.home(rank);
         self.judge_closed(state, rank, buffer, op, clock.past());
         if let Some(through) = buffer.through {
@@ -423,7 +424,7 @@ impl Machine {
         }
         let home = buffer.home(rank);
         let range = (buffer.offset_bytes, buffer.len_bytes);
-        let accesses = state.ranks[home.at()].memory.get(&buffer.memory).map(|memory| &memory.accesses);
+        let accesses = state.rank(home).memory.get(&buffer.memory).map(|memory| &memory.accesses);
         let writes =
             |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
         let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
@@ -447,55 +448,59 @@ impl Machine {
             )
         });
     }
+}
 
+impl Cx<'_> {
     /// Physical memory goes back to the driver.
-    pub(crate) fn release(&self, state: &mut State, rank: Rank, thread: u32, id: MemoryId, op: OpRef) {
-        let past = Self::past(state, rank, thread);
-        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let Some(memory) = state.ranks[rank.at()].memory.get(&id) else { return };
+    pub(crate) fn release(&mut self, id: MemoryId) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let past = self.here().past();
+        let clock = self.this().clock.clone();
+        let Some(memory) = self.me().memory.get(&id) else { return };
         if memory.released.is_some() {
-            self.find(state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
-                format!("rank {} frees {} twice ({})", rank.0, self.memory_name(id), self.at(&op))
+            m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
+                format!("rank {} frees {} twice ({})", rank.0, m.memory_name(id), m.at(&op))
             });
             return;
         }
         let buffer = Arc::clone(&memory.buffer);
-        let mine = |actor| self.rank_of(actor) == rank;
+        let mine = |actor| m.rank_of(actor) == rank;
         let running = memory.accesses.iter().find(|a| mine(a.actor) && !clock.after(a.actor, a.epoch));
         let running = running.map(|a| a.op);
-        let queued = state.ranks[rank.at()]
+        let queued = self
+            .me()
             .streams
             .iter()
             .flat_map(|(_, stream)| &stream.queue)
             .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
             .map(|queued| queued.op);
         if let Some(user) = running.or(queued) {
-            self.find(state, Rule::Mem1, About::Memory(rank, id), &[op, user], past, || {
+            m.find(self.state, Rule::Mem1, About::Memory(rank, id), &[op, user], past, || {
                 format!(
                     "rank {} frees {} ({}) without waiting for the operation at {} that uses it",
                     rank.0,
-                    self.memory_name(id),
-                    self.at(&op),
-                    self.at(&user)
+                    m.memory_name(id),
+                    m.at(&op),
+                    m.at(&user)
                 )
             });
-            Self::undefine(state, user);
+            Machine::undefine(self.state, user);
         }
-        self.judge_mapped(state, rank, thread, id, op);
-        let frees = || format!("rank {} frees {} ({})", rank.0, self.memory_name(id), self.at(&op));
-        if let Some((comm, nth, registered)) = Self::covering(state, rank, id) {
-            self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
-                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+        self.judge_mapped(id);
+        let frees = || format!("rank {} frees {} ({})", rank.0, m.memory_name(id), m.at(&op));
+        if let Some((comm, nth, registered)) = Machine::covering(self.state, rank, id) {
+            m.find(self.state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+                let (comm, at) = (m.comm_name(comm), m.at(&registered));
                 format!("{} while it is window #{nth} of {comm} (registered at {at})", frees())
             });
-        } else if let Some((comm, registered)) = self.under_way(state, rank, id) {
-            self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
-                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+        } else if let Some((comm, registered)) = m.under_way(self.state, rank, id) {
+            m.find(self.state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+                let (comm, at) = (m.comm_name(comm), m.at(&registered));
                 format!("{} while its registration with {comm} ({at}) is under way", frees())
             });
         }
-        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);
-        let r = state.rank_mut(rank);
+        self.touch(Object::ADDRESSES, Touch::Mutate);
+        let r = self.me_mut();
         r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
         r.free_addresses.sort_unstable();
         r.costs.reserved_bytes -= buffer.memory_len_bytes;

@@ -7,6 +7,7 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::Here;
 use crate::op::{
     BarrierOp, CommOp, EventOp, ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp,
     MemoryOp, MutexOp, Op, OverlapOp, PoolOp, StoreOp, StreamOp, ThreadOp, WindowOp,
@@ -112,30 +113,74 @@ impl Picks<'_> {
 }
 
 impl Machine {
+    /// What each pick of a sequence is about.
+    #[must_use]
+    pub fn picks_of(&self, state: &State, rank: Rank, thread: Thread, picks: &[u32]) -> Vec<(PickOf, u32)> {
+        let already = state.rank(rank).threads[thread.at()].picks.len();
+        (already..picks.len())
+            .filter_map(|at| match self.here(state, rank, thread.0).poll_given(&picks[..at]) {
+                Poll::Pick(of, _) => Some((of, picks[at])),
+                Poll::Run(_) | Poll::Wait => None,
+            })
+            .collect()
+    }
+
+    /// Whether another fault is allowed in this run.
+    pub(crate) fn faults_left(&self, state: &State, of: FaultOf) -> bool {
+        self.config.faults.of.contains(&of) && state.faults_used < self.config.faults.at_most
+    }
+
+    pub(crate) fn decide_fault(
+        &self,
+        state: &State,
+        of: FaultOf,
+        picks: &mut Picks<'_>,
+    ) -> Result<bool, Poll> {
+        if !self.faults_left(state, of) {
+            return Ok(false);
+        }
+        Ok(picks.take(|| PickOf::Fault(of), 0..=1)? == 1)
+    }
+
+    fn comm_object(&self, state: &State, rank: Rank, comm: &Operand, each: &mut dyn FnMut(Object)) {
+        if let Value::Comm(comm) = Self::value(state, rank, comm) {
+            self.comm_objects(state, rank, comm).for_each(each);
+        }
+    }
+
+    fn memory_object(&self, state: &State, rank: Rank, memory: &Operand, each: &mut dyn FnMut(Object)) {
+        if let Value::Buffer(buffer) = Self::value(state, rank, memory) {
+            each(Object::memory(buffer.memory));
+        }
+    }
+}
+
+impl<'a> Here<'a> {
     /// Whether the thread's next operation can run.
-    pub(crate) fn poll(&self, state: &State, rank: Rank, thread: u32) -> Poll {
-        self.poll_given(state, rank, thread, &state.ranks[rank.at()].threads[thread as usize].picks)
+    pub(crate) fn poll(self) -> Poll {
+        self.poll_given(&self.this().picks)
     }
 
     /// Whether the thread's next operation could run if luck picked so.
-    pub(crate) fn poll_given(&self, state: &State, rank: Rank, thread: u32, given: &[u32]) -> Poll {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
+    pub(crate) fn poll_given(self, given: &[u32]) -> Poll {
+        let t = self.this();
         if t.status != Status::Ready {
             return Poll::Wait;
         }
         match t.next_in(&t.stretch) {
             Next::Return | Next::Unknown => Poll::Wait,
-            Next::Op(_) if self.left_out(state, rank, thread) => Poll::RUN,
-            Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
-            Next::Op(op) => self.poll_op(state, rank, thread, &op.op, given),
+            Next::Op(_) if self.left_out() => Poll::RUN,
+            Next::Ask(question, _) => self.poll_ask(question, given),
+            Next::Op(op) => self.poll_op(&op.op, given),
         }
     }
 
     /// Whether the thread's next operation is left out of the program.
-    pub(crate) fn left_out(&self, state: &State, rank: Rank, thread: u32) -> bool {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        let listed = !self.config.left_out.is_empty()
-            && self.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
+    pub(crate) fn left_out(self) -> bool {
+        let Here { m, state, rank, thread } = self;
+        let t = self.this();
+        let listed = !m.config.left_out.is_empty()
+            && m.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
         let stated = |without: Option<PlaceId>| match t.next_in(&t.stretch) {
             Next::Op(op) => {
                 matches!(op.op, Op::Memory(MemoryOp::Expect { .. }))
@@ -144,7 +189,7 @@ impl Machine {
             Next::Ask(..) | Next::Return | Next::Unknown => false,
         };
         listed
-            || match self.config.expectations {
+            || match m.config.expectations {
                 Expectations::Judged => false,
                 Expectations::LeftOutAt(place) => stated(Some(place)),
                 Expectations::LeftOut => stated(None),
@@ -153,11 +198,11 @@ impl Machine {
 
     /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks
     /// at once: between two of them nothing may change what they mean.
-    pub(crate) fn expand(&self, state: &State, rank: Rank, thread: u32) -> Vec<Vec<u32>> {
-        let mut open = vec![state.ranks[rank.at()].threads[thread as usize].picks.clone()];
+    pub(crate) fn expand(self) -> Vec<Vec<u32>> {
+        let mut open = vec![self.this().picks.clone()];
         let mut complete = Vec::new();
         while let Some(picks) = open.pop() {
-            match self.poll_given(state, rank, thread, &picks) {
+            match self.poll_given(&picks) {
                 Poll::Run(_) | Poll::Wait => complete.push(picks),
                 Poll::Pick(_, options) => {
                     for option in options.rev() {
@@ -171,19 +216,8 @@ impl Machine {
         complete
     }
 
-    /// What each pick of a sequence is about.
-    #[must_use]
-    pub fn picks_of(&self, state: &State, rank: Rank, thread: Thread, picks: &[u32]) -> Vec<(PickOf, u32)> {
-        let already = state.ranks[rank.at()].threads[thread.at()].picks.len();
-        (already..picks.len())
-            .filter_map(|at| match self.poll_given(state, rank, thread.0, &picks[..at]) {
-                Poll::Pick(of, _) => Some((of, picks[at])),
-                Poll::Run(_) | Poll::Wait => None,
-            })
-            .collect()
-    }
-
-    fn poll_ask(&self, state: &State, rank: Rank, thread: u32, question: &Question, given: &[u32]) -> Poll {
+    fn poll_ask(self, question: &Question, given: &[u32]) -> Poll {
+        let Here { m, state, rank, .. } = self;
         let mut picks = Picks { given };
         let decided = match question {
             Question::Choose { name, options } => {
@@ -194,12 +228,12 @@ impl Machine {
                     Ok(())
                 }
             }
-            Question::EventQuery { .. } if self.forbidden_query(state, rank, thread).is_some() => Ok(()),
-            Question::EventQuery { event } => self
-                .seen(state, rank, thread, *event, u32::MAX, &mut picks, || PickOf::Poll(*event))
-                .map(|_| ()),
+            Question::EventQuery { .. } if self.forbidden_query().is_some() => Ok(()),
+            Question::EventQuery { event } => {
+                self.seen(*event, u32::MAX, &mut picks, || PickOf::Poll(*event)).map(|_| ())
+            }
             Question::MapItems { map, order } => {
-                self.decide_items(state, rank, *map, *order, &mut picks).map(|_| ())
+                m.decide_items(state, rank, *map, *order, &mut picks).map(|_| ())
             }
             Question::Grew(_)
             | Question::Failed(_)
@@ -214,22 +248,23 @@ impl Machine {
         decided.err().unwrap_or(Poll::RUN)
     }
 
-    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op, given: &[u32]) -> Poll {
-        let r = &state.ranks[rank.at()];
+    fn poll_op(self, verb: &Op, given: &[u32]) -> Poll {
+        let Here { m, state, rank, thread } = self;
+        let r = self.me();
         let when = |ready: bool| if ready { Poll::RUN } else { Poll::Wait };
         let mut picks = Picks { given };
-        if self.may_die(state, rank, thread, verb) {
+        if self.may_die(verb) {
             match picks.take(|| PickOf::Fault(FaultOf::Death), 0..=1) {
                 Ok(1) => return Poll::RUN,
                 Ok(_) => {}
                 Err(poll) => return poll,
             }
         }
-        if self.forbidden(state, rank, thread, verb).is_some() {
+        if self.forbidden(verb).is_some() {
             return Poll::RUN;
         }
         match verb {
-            Op::Thread(ThreadOp::Join { thread: child }) => match Self::value(state, rank, child) {
+            Op::Thread(ThreadOp::Join { thread: child }) => match Machine::value(state, rank, child) {
                 Value::Thread(child) => when(!r.threads[child as usize].running()),
                 _ => Poll::RUN,
             },
@@ -242,37 +277,35 @@ impl Machine {
             Op::Pool(PoolOp::Alloc { pool, .. })
             | Op::Pool(PoolOp::Trim { pool, .. })
             | Op::Pool(PoolOp::Havoc { pool, .. }) => {
-                if self.pool_held(r, *pool, thread) {
+                if m.pool_held(r, *pool, thread) {
                     return Poll::Wait;
                 }
-                self.decide_pool(state, rank, thread, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
+                self.decide_pool(verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
             }
             Op::Memory(MemoryOp::Alloc { .. }) => {
-                self.decide_mem_alloc(state, rank, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
+                m.decide_mem_alloc(state, rank, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
             }
-            Op::Memory(MemoryOp::Free { buffer, .. }) => when(self.can_free(state, rank, thread, buffer)),
+            Op::Memory(MemoryOp::Free { buffer, .. }) => when(self.can_free(buffer)),
             Op::Window(WindowOp::Register { .. }) => {
-                self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::RUN)
+                m.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::RUN)
             }
-            Op::Comm(CommOp::Init { .. }) => match self.decide_fault(state, FaultOf::Init, &mut picks) {
+            Op::Comm(CommOp::Init { .. }) => match m.decide_fault(state, FaultOf::Init, &mut picks) {
                 Ok(true) => Poll::RUN,
-                Ok(false) => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
+                Ok(false) => Machine::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
                 Err(poll) => poll,
             },
             Op::Comm(CommOp::Split { .. }) => {
-                Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN)
+                Machine::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN)
             }
-            Op::Group(GroupOp::End) => {
-                self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::RUN)
-            }
-            Op::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
-            Op::Stream(StreamOp::Synchronize { what }) => when(self.drained(state, rank, what)),
-            Op::Comm(CommOp::Destroy { comm }) => match Self::value(state, rank, comm) {
-                Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
+            Op::Group(GroupOp::End) => self.decide_group(&mut picks).err().unwrap_or(Poll::RUN),
+            Op::Transfer(call) => self.poll_transfer(call, &mut picks),
+            Op::Stream(StreamOp::Synchronize { what }) => when(m.drained(state, rank, what)),
+            Op::Comm(CommOp::Destroy { comm }) => match Machine::value(state, rank, comm) {
+                Value::Comm(comm) => when(Machine::capturing(state, rank, comm).is_none()),
                 _ => Poll::RUN,
             },
-            Op::Store(StoreOp::Get { key }) => when(Self::key_is_set(state, *key)),
-            Op::Flag(FlagOp { flag, act, stream: None }) => when(Self::flag_allows(state, *flag, *act)),
+            Op::Store(StoreOp::Get { key }) => when(Machine::key_is_set(state, *key)),
+            Op::Flag(FlagOp { flag, act, stream: None }) => when(Machine::flag_allows(state, *flag, *act)),
             Op::Thread(ThreadOp::Step { .. })
             | Op::Thread(ThreadOp::Spawn { .. })
             | Op::Thread(ThreadOp::Exit { .. })
@@ -318,11 +351,11 @@ impl Machine {
     }
 
     /// The picks of the thread's next operation, without the one that let the rank live.
-    pub(crate) fn own_picks(&self, state: &State, rank: Rank, thread: u32) -> Vec<u32> {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
+    pub(crate) fn own_picks(self) -> Vec<u32> {
+        let t = self.this();
         let mut picks = t.picks.clone();
         if let Next::Op(op) = t.next_in(&t.stretch)
-            && self.may_die(state, rank, thread, &op.op)
+            && self.may_die(&op.op)
             && !picks.is_empty()
         {
             picks.remove(0);
@@ -330,27 +363,11 @@ impl Machine {
         picks
     }
 
-    /// Whether another fault is allowed in this run.
-    pub(crate) fn faults_left(&self, state: &State, of: FaultOf) -> bool {
-        self.config.faults.of.contains(&of) && state.faults_used < self.config.faults.at_most
-    }
-
-    pub(crate) fn decide_fault(
-        &self,
-        state: &State,
-        of: FaultOf,
-        picks: &mut Picks<'_>,
-    ) -> Result<bool, Poll> {
-        if !self.faults_left(state, of) {
-            return Ok(false);
-        }
-        Ok(picks.take(|| PickOf::Fault(of), 0..=1)? == 1)
-    }
-
     /// A rank may die before an operation that others can see; in between nobody can tell.
-    pub(crate) fn may_die(&self, state: &State, rank: Rank, thread: u32, verb: &Op) -> bool {
-        self.faults_left(state, FaultOf::Death)
-            && state.ranks[rank.at()].threads[thread as usize].group.calls.is_empty()
+    pub(crate) fn may_die(self, verb: &Op) -> bool {
+        let Here { m, state, .. } = self;
+        m.faults_left(state, FaultOf::Death)
+            && self.this().group.calls.is_empty()
             && matches!(
                 verb,
                 Op::Comm(CommOp::Init { .. })
@@ -368,27 +385,22 @@ impl Machine {
     }
 
     /// Whether the thread's next operation is on a contended object, so that its turn is a choice.
-    pub(crate) fn contended(&self, state: &State, rank: Rank, thread: u32) -> bool {
-        if self.config.contended.is_empty() || self.config.mode == Mode::Naive {
+    pub(crate) fn contended(self) -> bool {
+        let Here { m, .. } = self;
+        if m.config.contended.is_empty() || m.config.mode == Mode::Naive {
             return false;
         }
-        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let t = self.this();
         let mut contended = false;
-        self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
-            contended |= self.config.contended.contains(&object);
+        self.objects(t.next_in(&t.stretch), &mut |object| {
+            contended |= m.config.contended.contains(&object);
         });
         contended
     }
 
     /// The objects that an operation touches, as far as threads can contend for them.
-    pub(crate) fn objects(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        next: Next<'_>,
-        each: &mut dyn FnMut(Object),
-    ) {
+    pub(crate) fn objects(self, next: Next<'_>, each: &mut dyn FnMut(Object)) {
+        let Here { m, state, rank, .. } = self;
         match next {
             Next::Return | Next::Unknown => {}
             Next::Ask(question, _) => match question {
@@ -396,7 +408,7 @@ impl Machine {
                     each(Object::named(ObjectKind::Map, *map));
                 }
                 Question::ListLen { list } => each(Object::named(ObjectKind::List, *list)),
-                Question::HasWindow { comm, .. } => self.comm_object(state, rank, comm, each),
+                Question::HasWindow { comm, .. } => m.comm_object(state, rank, comm, each),
                 Question::EventQuery { event } => {
                     each(Object::named(ObjectKind::Event, *event));
                     each(Object::CAPTURE);
@@ -410,63 +422,50 @@ impl Machine {
                 | Question::Trimmed(_) => {}
             },
             Next::Op(op) => {
-                self.objects_of_graphs(state, rank, thread, &op.op, each);
+                self.objects_of_graphs(&op.op, each);
                 if let Op::Comm(CommOp::Init { .. })
                 | Op::Comm(CommOp::Split { .. })
                 | Op::Comm(CommOp::Destroy { .. }) = op.op
                 {
                     each(Object::ADDRESSES);
                 }
-                self.objects_of_op(state, rank, thread, &op.op, each);
+                self.objects_of_op(&op.op, each);
             }
         }
     }
 
-    fn comm_object(&self, state: &State, rank: Rank, comm: &Operand, each: &mut dyn FnMut(Object)) {
-        if let Value::Comm(comm) = Self::value(state, rank, comm) {
-            self.comm_objects(state, rank, comm).for_each(each);
-        }
-    }
-
-    fn memory_object(&self, state: &State, rank: Rank, memory: &Operand, each: &mut dyn FnMut(Object)) {
-        if let Value::Buffer(buffer) = Self::value(state, rank, memory) {
-            each(Object::memory(buffer.memory));
-        }
-    }
-
-    fn objects_of_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op, each: &mut dyn FnMut(Object)) {
+    fn objects_of_op(self, verb: &Op, each: &mut dyn FnMut(Object)) {
+        let Here { m, state, rank, .. } = self;
         use ObjectKind as Kind;
         if let Some(stream) = verb.stream() {
             each(Object::named(Kind::Stream, stream));
             each(Object::DEVICE);
         }
         for buffer in verb.buffers() {
-            self.memory_object(state, rank, buffer, each);
+            m.memory_object(state, rank, buffer, each);
         }
         match verb {
-            Op::Comm(CommOp::Split { comm, .. }) => self.comm_object(state, rank, comm, each),
+            Op::Comm(CommOp::Split { comm, .. }) => m.comm_object(state, rank, comm, each),
             Op::Comm(CommOp::Destroy { comm }) => {
-                self.comm_object(state, rank, comm, each);
-                self.covered(state, rank, comm, None).into_iter().for_each(|m| each(Object::memory(m)));
+                m.comm_object(state, rank, comm, each);
+                m.covered(state, rank, comm, None).into_iter().for_each(|m| each(Object::memory(m)));
             }
             Op::Window(WindowOp::Deregister { comm, window }) => {
-                self.comm_object(state, rank, comm, each);
-                self.covered(state, rank, comm, Some(window))
-                    .into_iter()
-                    .for_each(|m| each(Object::memory(m)));
+                m.comm_object(state, rank, comm, each);
+                m.covered(state, rank, comm, Some(window)).into_iter().for_each(|m| each(Object::memory(m)));
             }
-            Op::Window(WindowOp::Register { comm, .. }) => self.comm_object(state, rank, comm, each),
-            Op::Collective(call) => self.comm_object(state, rank, &call.comm, each),
-            Op::Transfer(call) => self.comm_object(state, rank, &call.comm, each),
+            Op::Window(WindowOp::Register { comm, .. }) => m.comm_object(state, rank, comm, each),
+            Op::Collective(call) => m.comm_object(state, rank, &call.comm, each),
+            Op::Transfer(call) => m.comm_object(state, rank, &call.comm, each),
             Op::Group(GroupOp::End) => {
-                for (object, _) in self.group_objects(state, rank, thread) {
+                for (object, _) in self.group_objects() {
                     each(object);
                 }
             }
             Op::Event(EventOp { event, .. }) | Op::Stream(StreamOp::Wait { event, .. }) => {
                 each(Object::named(Kind::Event, *event));
             }
-            Op::Stream(StreamOp::Synchronize { what }) => match Self::value(state, rank, what) {
+            Op::Stream(StreamOp::Synchronize { what }) => match Machine::value(state, rank, what) {
                 Value::Stream(stream) => each(Object::named(Kind::Stream, stream)),
                 Value::Event(event) => each(Object::named(Kind::Event, event)),
                 Value::Device => each(Object::DEVICE),
@@ -483,7 +482,7 @@ impl Machine {
                 each(Object::ADDRESSES);
             }
             Op::Memory(MemoryOp::Free { buffer, .. }) => {
-                if let Value::Buffer(held) = Self::value(state, rank, buffer)
+                if let Value::Buffer(held) = Machine::value(state, rank, buffer)
                     && let crate::machine::Owner::Pool(pool) = held.memory.owner
                 {
                     each(Object::named(Kind::Pool, pool));
@@ -508,7 +507,7 @@ impl Machine {
             }
             Op::Flag(FlagOp { flag, stream: None, .. }) => each(Object::named(Kind::Flag, *flag)),
             Op::Ipc(IpcOp::Open { handle }) => {
-                if let Value::Handle(_, whole) = Self::value(state, rank, handle) {
+                if let Value::Handle(_, whole) = Machine::value(state, rank, handle) {
                     each(Object::memory(whole.memory));
                 }
             }

@@ -1,0 +1,82 @@
+//! Who is calling: the host thread whose operation is looked at, on the machine and in the state that it runs in.
+//!
+//! [`Here`] looks, [`Cx`] changes. Whatever belongs to one thread is a method of these two; what belongs to a
+//! whole rank, a stream or the job is a method of [`Machine`].
+//! Not here: what operations mean ([`crate::noun`]).
+
+use crate::judge::finding::OpRef;
+use crate::machine::Machine;
+use crate::rank::Rank;
+use crate::state::{RankState, State, ThreadState};
+
+/// A host thread in a state that is only looked at.
+#[derive(Clone, Copy)]
+pub(crate) struct Here<'a> {
+    pub(crate) m: &'a Machine,
+    pub(crate) state: &'a State,
+    pub(crate) rank: Rank,
+    pub(crate) thread: u32,
+}
+
+/// A host thread whose next operation runs.
+pub(crate) struct Cx<'a> {
+    pub(crate) m: &'a Machine,
+    pub(crate) state: &'a mut State,
+    pub(crate) rank: Rank,
+    pub(crate) thread: u32,
+    /// The operation.
+    pub(crate) op: OpRef,
+}
+
+impl Machine {
+    /// A thread to look at.
+    pub(crate) fn here<'a>(&'a self, state: &'a State, rank: Rank, thread: u32) -> Here<'a> {
+        Here { m: self, state, rank, thread }
+    }
+
+    /// A thread whose next operation runs.
+    pub(crate) fn cx<'a>(&'a self, state: &'a mut State, rank: Rank, thread: u32) -> Cx<'a> {
+        let op = self.here(state, rank, thread).op_ref();
+        Cx { m: self, state, rank, thread, op }
+    }
+}
+
+impl<'a> Here<'a> {
+    /// The rank of the thread.
+    pub(crate) fn me(self) -> &'a RankState {
+        &self.state.ranks[self.rank.at()]
+    }
+
+    /// The thread.
+    pub(crate) fn this(self) -> &'a ThreadState {
+        &self.me().threads[self.thread as usize]
+    }
+}
+
+impl Cx<'_> {
+    /// The same thread, to be looked at.
+    pub(crate) fn here(&self) -> Here<'_> {
+        Here { m: self.m, state: self.state, rank: self.rank, thread: self.thread }
+    }
+
+    /// The rank of the thread.
+    pub(crate) fn me(&self) -> &RankState {
+        &self.state.ranks[self.rank.at()]
+    }
+
+    /// The rank of the thread, to be changed.
+    pub(crate) fn me_mut(&mut self) -> &mut RankState {
+        self.state.rank_mut(self.rank)
+    }
+
+    /// The thread.
+    pub(crate) fn this(&self) -> &ThreadState {
+        &self.me().threads[self.thread as usize]
+    }
+
+    /// The thread, to be changed.
+    pub(crate) fn this_mut(&mut self) -> &mut ThreadState {
+        let thread = self.thread as usize;
+        &mut self.me_mut().threads[thread]
+    }
+}
