@@ -8,6 +8,7 @@ use crate::op::{
     Collective, CollectiveKind, Declared, FlagAct, MemoryKind, Resources, SizeClasses, TieBreak, Way,
     WindowFlags,
 };
+use crate::order::dependence::Access;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -548,12 +549,6 @@ pub(crate) struct Pool {
     pub(crate) deferred: Vec<(BlockId, Token, u32)>,
     pub(crate) holder: Option<u32>,
     pub(crate) released: Clock,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Access {
-    Read,
-    Write,
 }
 
 /// A past access; a function of positions, so not part of the identity of a state.

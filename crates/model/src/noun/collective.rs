@@ -6,8 +6,10 @@
 //! Not here: registration.
 
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb, WindowFlags};
 use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
@@ -18,12 +20,12 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine, locked};
 use crate::noun::memory::Range;
 use crate::noun::window::INVALID_ARGUMENT;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::{KernelPath, PathQuery};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
 use crate::state::{
-    Access, Call, Connection, GroupCall, Launch, Meeting, Queued, Ran, Recorded, State, Work, find, whole,
+    Call, Connection, GroupCall, Launch, Meeting, Queued, Ran, Recorded, State, Work, find, whole,
 };
 use crate::term::{Content, Term, TermNode};
 
@@ -183,6 +185,18 @@ impl Verb for Collective {
 
     fn buffers(&self) -> Vec<&Operand> {
         vec![&self.send, &self.recv]
+    }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        here.comm_of(&self.comm, Access::Write, each);
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.collect(self);
     }
 }
 
@@ -620,10 +634,10 @@ impl Machine {
         let counting = self.counting(member.rank, launch.comm, launch.call.kind);
         let in_place = Arc::ptr_eq(&launch.send, &launch.recv) || launch.send == launch.recv;
         if counting == Counting::Send || !in_place {
-            self.access(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
+            self.access_memory(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
         }
         if counting != Counting::Send {
-            self.access(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
+            self.access_memory(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
         }
     }
 
@@ -814,7 +828,7 @@ impl Machine {
                         continue;
                     }
                     let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };
-                    self.access(state, p.rank, p.stream, &touched, access, p.launch.op);
+                    self.access_memory(state, p.rank, p.stream, &touched, access, p.launch.op);
                 }
             }
         }
@@ -1021,7 +1035,7 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    pub(crate) fn collect(&mut self, call: &Arc<Collective>) {
+    pub(crate) fn collect(&mut self, call: &Collective) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let Some(comm) = self.usable(&call.comm) else {
             self.fail(call.kind.name().to_owned(), 4);
@@ -1042,7 +1056,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         };
-        let call = Call::from(&**call);
+        let call = Call::from(call);
         let (send_bytes, recv_bytes) =
             Launch::needs(&call, m.view(self.state, rank, comm).map_or(0, |view| view.size));
         let send = self.long_enough((send, send_bytes));
@@ -1074,8 +1088,8 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        self.touch_comm(comm);
-        self.touch(Object::named(ObjectKind::Stream, call.stream), Touch::Mutate);
+        self.access_comm(comm);
+        self.access(Object::named(ObjectKind::Stream, call.stream), Access::Write);
         let written = m.place_of_launch(self.state, rank, comm, call.stream);
         let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };
         let cold = m.view(self.state, rank, comm).is_some_and(|view| !view.connected);
@@ -1097,7 +1111,7 @@ impl Cx<'_> {
             });
             return None;
         };
-        self.touch(Object::memory(buffer.memory), Touch::Read);
+        self.access(Object::memory(buffer.memory), Access::Read);
         if buffer.through.is_some() {
             m.judge_closed(self.state, rank, &buffer, op, self.here().past());
         } else {

@@ -7,6 +7,7 @@
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::{Dtype, Operand};
 use std::sync::Arc;
@@ -17,12 +18,12 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
 use crate::noun::memory::overlap;
 use crate::noun::window::INVALID_ARGUMENT;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::rank::{Rank, Token};
 use crate::state::{
-    Access, GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State,
-    Transfers, Work, find,
+    GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State, Transfers,
+    Work, find,
 };
 
 /// Which way the data of a transfer go, seen from the rank that calls.
@@ -114,6 +115,22 @@ impl Verb for Transfer {
     fn buffers(&self) -> Vec<&Operand> {
         vec![&self.buffer]
     }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        here.comm_of(&self.comm, Access::Write, each);
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        here.poll_transfer(self, picks)
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.transfer(self);
+    }
 }
 
 /// A transfer that was called: on which communicator, in which stream.
@@ -123,7 +140,7 @@ pub(crate) type Called = (CommId, Token, Arc<Half>);
 const INVALID_USAGE: i32 = 5;
 
 /// How NCCL plans the pairs of a group on one communicator.
-struct Plan {
+struct GroupPlan {
     /// The pairs, in the order in which they are taken.
     order: Vec<(usize, u32)>,
     /// So many of them certainly progress together.
@@ -270,7 +287,7 @@ impl Machine {
     }
 
     /// Which pairs of a group progress together.
-    fn plan(&self, pairs: &[(usize, u32)]) -> Plan {
+    fn plan(&self, pairs: &[(usize, u32)]) -> GroupPlan {
         let mut order = pairs.to_vec();
         order.sort_unstable();
         order.dedup();
@@ -279,7 +296,7 @@ impl Machine {
         let together = firsts.min(most as usize);
         // Those of one distance use the same channels, one after the other.
         let luck = order.len() > together && order.iter().any(|(_, distance)| *distance != order[0].1);
-        Plan { order, together, luck }
+        GroupPlan { order, together, luck }
     }
 
     /// Whether transfers that need not progress together take turns, where the group is the first to ask. It is
@@ -430,7 +447,7 @@ impl Machine {
     fn give(&self, state: &mut State, link: Link, sent: &Half) -> crate::term::Content {
         let (stream, _) = self.running(state, link.from, link.comm).expect("it has begun");
         self.use_window(state, link.from, (stream, link.comm), sent);
-        self.access(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
+        self.access_memory(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
         self.read(state, link.from, &crate::noun::memory::Range::of(&sent.buffer))
     }
 
@@ -446,7 +463,7 @@ impl Machine {
         let halves = self.judge_halves(state, link, sent, received);
         let (stream, _) = self.running(state, link.to, link.comm).expect("it has begun");
         self.use_window(state, link.to, (stream, link.comm), received);
-        self.access(state, link.to, stream, &received.buffer, Access::Write, received.op);
+        self.access_memory(state, link.to, stream, &received.buffer, Access::Write, received.op);
         match halves {
             Halves::Together => {
                 self.write(state, link.to, &crate::noun::memory::Range::of(&received.buffer), content);
@@ -638,8 +655,8 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        self.touch_comm(comm);
-        self.touch(Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        self.access_comm(comm);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         let calls = [(comm, stream, transfer)];
         if self.alone_with_itself(&calls) {
             self.done(&[]);
