@@ -16,10 +16,10 @@ use std::sync::Arc;
 use rustc_hash::FxHasher;
 use smallvec::SmallVec;
 
-use crate::clock::Clock;
+use crate::clock::{Actor, Clock};
 use crate::host::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
-use crate::noun::cell::{Cell, Written};
+use crate::noun::cell::Cell;
 use crate::noun::graph::Graph;
 use crate::noun::ipc::{Mapping, Moment};
 use crate::order::dependence::Touches;
@@ -27,6 +27,7 @@ use crate::platform::KernelPath;
 use crate::program::{Answer, Dtype, ReduceOp, Stretch};
 use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
+use crate::walk::{Renumber, Renumbering, hash_of, walk};
 
 /// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -105,21 +106,30 @@ pub enum Status {
 }
 
 /// A call of an open group.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum GroupCall {
     Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
     Launch { comm: CommId, launch: Arc<Launch> },
     Transfer { comm: CommId, stream: Token, transfer: Arc<Half> },
 }
 
+walk!(enum GroupCall {
+    Register { comm: hashed fixed, memory: hashed fixed, flags: hashed fixed, slot: hashed fixed, op: hashed moved },
+    Launch { comm: hashed fixed, launch: hashed moved },
+    // A transfer names a rank: ranks are told apart then.
+    Transfer { comm: hashed fixed, stream: hashed fixed, transfer: hashed fixed },
+});
+
 /// An open group of a thread.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Group {
     pub(crate) depth: u32,
     /// What its end will return, because a call inside failed.
     pub(crate) failed: Option<i32>,
     pub(crate) calls: Vec<GroupCall>,
 }
+
+walk!(struct Group { depth: hashed fixed, failed: hashed fixed, calls: hashed moved });
 
 /// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
 #[derive(Debug, Clone, Default)]
@@ -190,19 +200,22 @@ pub struct ThreadState {
     pub(crate) clock: Clock,
 }
 
-impl Hash for ThreadState {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // The slots follow from the answers and from the tables; the stretch from entry and answers.
-        self.entry.hash(state);
-        self.answers.hash(state);
-        self.next.hash(state);
-        self.slots.hash().hash(state);
-        self.picks.hash(state);
-        self.status.hash(state);
-        self.group.hash(state);
-        self.clock.hash(state);
-    }
-}
+walk!(struct ThreadState {
+    entry: hashed fixed,
+    answers: hashed fixed,
+    // It follows from entry and answers.
+    stretch: derived fixed,
+    next: hashed fixed,
+    // It follows from the answers and from where the thread stands.
+    index: derived fixed,
+    slots: (Slots::hash) fixed,
+    picks: hashed fixed,
+    // A rendezvous names members, which are the whole world where ranks are renumbered, or a link, and ranks are told
+    // apart then.
+    status: hashed fixed,
+    group: hashed moved,
+    clock: hashed moved,
+});
 
 /// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
 #[derive(Debug, Clone, Copy)]
@@ -264,16 +277,26 @@ impl PartialEq for Launch {
 
 impl Eq for Launch {}
 
-impl Hash for Launch {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.op.thread, self.op.index, self.nth, self.written, self.turn, self.issue, self.path).hash(state);
-        (self.send_window, self.recv_window, self.recorded).hash(state);
-        (&self.send, &self.recv).hash(state);
-    }
-}
+walk!(struct Launch {
+    // What the operation says follows from its position.
+    call: derived fixed,
+    comm: derived fixed,
+    nth: hashed fixed,
+    written: hashed fixed,
+    turn: hashed fixed,
+    issue: hashed fixed,
+    send: hashed fixed,
+    recv: hashed fixed,
+    send_window: hashed fixed,
+    recv_window: hashed fixed,
+    path: hashed fixed,
+    companions: derived fixed,
+    recorded: hashed fixed,
+    op: (OpRef::position) moved,
+});
 
 /// Half of a transfer, as one rank called it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Half {
     pub(crate) way: Way,
     /// World rank at the other end.
@@ -287,6 +310,17 @@ pub(crate) struct Half {
     pub(crate) op: OpRef,
 }
 
+// A transfer names ranks: they are told apart then.
+walk!(struct Half {
+    way: hashed fixed,
+    peer: hashed fixed,
+    buffer: hashed fixed,
+    count: hashed fixed,
+    dtype: hashed fixed,
+    window: hashed fixed,
+    op: hashed fixed,
+});
+
 /// What became of the transfers of a group on one communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Planned {
@@ -297,7 +331,7 @@ pub(crate) enum Planned {
 }
 
 /// Transfers of one rank that progress together: those of a group on one communicator, part of them, or a single one.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Transfers {
     pub(crate) comm: CommId,
     /// Position among the launches of the communicator's family on this rank.
@@ -310,8 +344,18 @@ pub(crate) struct Transfers {
     pub(crate) planned: Planned,
 }
 
+// A transfer names ranks: they are told apart then.
+walk!(struct Transfers {
+    comm: hashed fixed,
+    turn: hashed fixed,
+    issue: hashed fixed,
+    streams: hashed fixed,
+    transfers: hashed fixed,
+    planned: hashed fixed,
+});
+
 /// How far the launch of transfers has come whose turn it is.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Progress {
     /// Of each transfer.
     pub(crate) over: Vec<bool>,
@@ -321,13 +365,18 @@ pub(crate) struct Progress {
     pub(crate) heard: Option<Clock>,
 }
 
+// Only transfers have progress: ranks are told apart then.
+walk!(struct Progress { over: hashed fixed, told: hashed fixed, heard: hashed fixed });
+
 /// The launches of a communicator's family on a rank: one after the other, on whichever streams.
-#[derive(Debug, Clone, Default, Hash)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Turns {
     pub(crate) launched: u32,
     pub(crate) over: u32,
     pub(crate) progress: Option<Progress>,
 }
+
+walk!(struct Turns { launched: hashed fixed, over: hashed fixed, progress: hashed moved });
 
 /// A send that is over before its receive has begun.
 #[derive(Debug, Clone)]
@@ -339,23 +388,27 @@ pub(crate) struct Message {
     pub(crate) ran: Ran,
 }
 
-impl Hash for Message {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        // What ran is a function of positions.
-        (&self.sent, &self.content, &self.told).hash(state);
-    }
-}
+// A transfer names ranks: they are told apart then.
+walk!(struct Message {
+    sent: hashed fixed,
+    content: hashed fixed,
+    told: hashed fixed,
+    // What ran is a function of positions.
+    ran: derived fixed,
+});
 
 /// Two launches that are declared to overlap, until both have begun.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Declaration {
     /// Thread and index of each.
     pub(crate) of: [(Thread, u32); 2],
     pub(crate) op: OpRef,
 }
 
+walk!(struct Declaration { of: hashed fixed, op: hashed moved });
+
 /// What waits on a stream.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
     Kernel(Arc<Kernel>),
     Copy {
@@ -372,6 +425,20 @@ pub(crate) enum Work {
     /// a block of a caching allocator fills it on its stream.
     Fresh(Arc<Buffer>),
 }
+
+walk!(enum Work {
+    Kernel(kernel: hashed fixed),
+    Copy { to: hashed fixed, from: hashed fixed },
+    // Whoever expects something names the rank that wrote it: ranks are told apart then.
+    Expect(expectation: hashed fixed),
+    Flag(flag: hashed fixed, act: hashed fixed),
+    Collective(launch: hashed moved),
+    // A transfer names a rank: ranks are told apart then.
+    Transfers(launch: hashed fixed),
+    Record(event: hashed fixed, nth: hashed fixed),
+    Wait(event: hashed fixed, nth: hashed fixed),
+    Fresh(buffer: hashed fixed),
+});
 
 /// A kernel of the program, and what it uses.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -398,6 +465,17 @@ pub(crate) struct Queued {
     pub(crate) replay: Option<OpRef>,
 }
 
+walk!(struct Queued {
+    work: hashed moved,
+    issue: hashed moved,
+    op: (OpRef::position) moved,
+    replay: (position_of_replay) moved,
+});
+
+fn position_of_replay(replay: &Option<OpRef>) -> Option<(Thread, u32)> {
+    replay.as_ref().map(OpRef::position)
+}
+
 impl Queued {
     /// The operation of a host thread that put it there.
     pub(crate) fn issuer(&self) -> OpRef {
@@ -414,28 +492,19 @@ pub(crate) struct Stream {
     pub(crate) clock: Clock,
 }
 
-impl Hash for Stream {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for op in &self.queue {
-            op.work.hash(state);
-            op.issue.hash(state);
-            (op.op.thread, op.op.index).hash(state);
-            op.replay.map(|replay| (replay.thread, replay.index)).hash(state);
-        }
-        self.hung.hash(state);
-        self.clock.hash(state);
-    }
-}
+walk!(struct Stream { queue: hashed moved, hung: hashed fixed, clock: hashed moved });
 
 /// An event: how often it was recorded, and the clocks of the records that are complete.
-#[derive(Debug, Clone, Default, Hash)]
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Event {
     pub(crate) recorded: u32,
     pub(crate) complete: BTreeMap<u32, Clock>,
 }
 
+walk!(struct Event { recorded: hashed fixed, complete: hashed moved });
+
 /// A registration as one rank made it.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Window {
     /// Position among the set-up events of the communicator.
     pub(crate) nth: u32,
@@ -446,10 +515,40 @@ pub(crate) struct Window {
     pub(crate) dangling: bool,
     pub(crate) op: OpRef,
     /// Last use by each actor.
-    pub(crate) uses: Vec<(crate::clock::Actor, u32)>,
+    pub(crate) uses: Vec<LastUse>,
 }
 
+/// The last operation of an actor that used a window.
+#[derive(Debug, Clone)]
+pub(crate) struct LastUse {
+    actor: Actor,
+    epoch: u32,
+}
+
+walk!(struct LastUse { actor: hashed moved, epoch: hashed fixed });
+
+walk!(struct Window {
+    nth: hashed fixed,
+    buffer: hashed fixed,
+    flags: hashed fixed,
+    live: hashed fixed,
+    dangling: hashed fixed,
+    op: hashed moved,
+    uses: hashed moved,
+});
+
 impl Window {
+    /// Whoever has this clock uses it now.
+    pub(crate) fn use_by(&mut self, clock: &Clock) {
+        self.uses.retain(|used| used.actor != clock.actor());
+        self.uses.push(LastUse { actor: clock.actor(), epoch: clock.epoch() });
+    }
+
+    /// Whether whoever has this clock knows that every use is over.
+    pub(crate) fn unused_for(&self, clock: &Clock) -> bool {
+        self.uses.iter().all(|used| clock.after(used.actor, used.epoch))
+    }
+
     /// Whether the lookup table orders the two by nothing but their insertion.
     pub(crate) fn starts_with(&self, other: &Self) -> bool {
         self.buffer.address == other.buffer.address && self.buffer.offset_bytes == other.buffer.offset_bytes
@@ -457,15 +556,17 @@ impl Window {
 }
 
 /// A registration that was queued by a group that was discarded.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Leftover {
     pub(crate) memory: Value,
     pub(crate) flags: WindowFlags,
     pub(crate) op: OpRef,
 }
 
+walk!(struct Leftover { memory: hashed fixed, flags: hashed fixed, op: hashed moved });
+
 /// What one rank knows of a communicator.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct View {
     /// Number of members.
     pub(crate) size: usize,
@@ -489,6 +590,22 @@ pub(crate) struct View {
     /// Registrations of discarded groups, oldest first. They run before the rank's next one.
     pub(crate) leftover: Vec<Leftover>,
 }
+
+walk!(struct View {
+    size: hashed fixed,
+    family: hashed fixed,
+    children: hashed fixed,
+    setups: hashed fixed,
+    address: hashed fixed,
+    connected: hashed fixed,
+    destroyed: hashed fixed,
+    launched: hashed fixed,
+    // Links name ranks: they are told apart then.
+    links: hashed fixed,
+    sent_bytes: hashed fixed,
+    windows: hashed moved,
+    leftover: hashed moved,
+});
 
 impl View {
     /// A communicator that was just entered.
@@ -537,7 +654,7 @@ pub(crate) struct Segment {
 }
 
 /// A caching pool of a rank.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Pool {
     pub(crate) classes: SizeClasses,
     pub(crate) tie: TieBreak,
@@ -551,6 +668,18 @@ pub(crate) struct Pool {
     pub(crate) released: Clock,
 }
 
+walk!(struct Pool {
+    classes: hashed fixed,
+    tie: hashed fixed,
+    memory: hashed fixed,
+    segments: hashed fixed,
+    segments_made: hashed fixed,
+    blocks_made: hashed fixed,
+    deferred: hashed fixed,
+    holder: hashed fixed,
+    released: hashed moved,
+});
+
 /// A past access; a function of positions, so not part of the identity of a state.
 #[derive(Debug, Clone)]
 pub(crate) struct Accessed {
@@ -561,6 +690,15 @@ pub(crate) struct Accessed {
     pub(crate) access: Access,
     pub(crate) op: OpRef,
 }
+
+walk!(struct Accessed {
+    offset_bytes: hashed fixed,
+    len_bytes: hashed fixed,
+    actor: hashed moved,
+    epoch: hashed fixed,
+    access: hashed fixed,
+    op: hashed moved,
+});
 
 /// Physical memory.
 #[derive(Debug, Clone)]
@@ -575,20 +713,28 @@ pub(crate) struct Memory {
     pub(crate) accesses: Vec<Accessed>,
 }
 
-impl Hash for Memory {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.released.is_some().hash(state);
-        self.buffer.address.hash(state);
-        self.pieces.hash(state);
-    }
+walk!(struct Memory {
+    // It follows from the operation that made it.
+    kind: derived fixed,
+    buffer: (address_of) fixed,
+    // When that was is a function of positions.
+    released: (Option::is_some) moved,
+    pieces: hashed moved,
+    accesses: derived moved,
+});
+
+fn address_of(buffer: &Arc<Buffer>) -> AddressId {
+    buffer.address
 }
 
 /// A lock of a rank.
-#[derive(Debug, Clone, Hash)]
+#[derive(Debug, Clone)]
 pub(crate) struct Mutex {
     pub(crate) holder: Option<u32>,
     pub(crate) released: Clock,
 }
+
+walk!(struct Mutex { holder: hashed fixed, released: hashed moved });
 
 /// A call that returned an error.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -667,33 +813,38 @@ pub struct RankState {
     pub(crate) touches: Touches,
 }
 
-impl Hash for RankState {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.threads.hash(state);
-        self.streams.hash(state);
-        self.events.hash(state);
-        self.views.hash(state);
-        self.turns.hash(state);
-        self.overlaps.hash(state);
-        self.pools.hash(state);
-        self.memory.hash(state);
-        self.mappings.hash(state);
-        self.live.hash(state);
-        self.mutexes.hash(state);
-        self.graphs.hash(state);
-        self.maps.hash(state);
-        self.lists.hash(state);
-        self.hosts.hash(state);
-        self.exchanges.hash(state);
-        self.free_addresses.hash(state);
-        (&self.free_comms, &self.promised).hash(state);
-        self.address_order.hash(state);
-        self.hash_order.hash(state);
-        self.corrupt.hash(state);
-        self.errors.hash(state);
-        self.costs.hash(state);
-    }
-}
+walk!(struct RankState {
+    threads: hashed moved,
+    streams: hashed moved,
+    events: hashed moved,
+    views: hashed moved,
+    turns: hashed moved,
+    overlaps: hashed moved,
+    pools: hashed moved,
+    memory: hashed moved,
+    // Whoever opens memory of another rank names it: ranks are told apart then.
+    mappings: hashed fixed,
+    live: hashed fixed,
+    mutexes: hashed moved,
+    graphs: hashed moved,
+    maps: hashed fixed,
+    lists: hashed fixed,
+    made: derived fixed,
+    inits: derived fixed,
+    // Members are the whole world in rank order where ranks are renumbered.
+    hosts: hashed fixed,
+    exchanges: hashed fixed,
+    free_addresses: hashed fixed,
+    free_comms: hashed fixed,
+    promised: hashed fixed,
+    address_order: hashed fixed,
+    hash_order: hashed fixed,
+    issued: derived fixed,
+    corrupt: hashed fixed,
+    errors: hashed fixed,
+    costs: hashed fixed,
+    touches: derived moved,
+});
 
 /// A launch that took part in a collective or a transfer that ran.
 #[derive(Debug, Clone)]
@@ -707,6 +858,14 @@ pub(crate) struct Ran {
     pub(crate) began: Clock,
     pub(crate) op: OpRef,
 }
+
+walk!(struct Ran {
+    rank: hashed moved,
+    issue: hashed fixed,
+    called: hashed moved,
+    began: hashed moved,
+    op: hashed moved,
+});
 
 impl Ran {
     /// Whether it began before whoever holds this clock.
@@ -735,6 +894,8 @@ pub(crate) struct Executed {
     pub(crate) members: Arc<[Ran]>,
 }
 
+walk!(struct Executed { comm: hashed fixed, members: hashed moved });
+
 /// What all ranks share.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Shared {
@@ -755,23 +916,18 @@ pub(crate) struct Shared {
     pub(crate) touches: Touches,
 }
 
-impl Hash for Shared {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        for (token, key) in &self.keys {
-            token.hash(state);
-            if let Some(Written { value: Some(value), by, .. }) = key.last() {
-                (value, by).hash(state);
-            }
-        }
-        for (token, flag) in &self.flags {
-            (token, flag.last().map(|write| (write.value, &write.by))).hash(state);
-        }
-        self.comm_order.hash(state);
-        self.in_flight.hash(state);
-        self.in_flight_bytes.hash(state);
-        self.in_turn.hash(state);
-    }
-}
+walk!(struct Shared {
+    keys: hashed moved,
+    flags: hashed moved,
+    comm_order: hashed fixed,
+    executed: derived moved,
+    forget_at: derived fixed,
+    // A transfer names ranks: they are told apart then.
+    in_flight: hashed fixed,
+    in_flight_bytes: hashed fixed,
+    in_turn: hashed fixed,
+    touches: derived moved,
+});
 
 /// A choice that led to a state, newest first.
 #[derive(Debug)]
@@ -868,6 +1024,48 @@ impl State {
         (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
     }
 
+    /// Ranks get other numbers. Valid only where they are interchangeable.
+    pub(crate) fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        let Self {
+            ranks,
+            hashes,
+            shared,
+            shared_hash: _,
+            shared_stale,
+            findings,
+            undefined,
+            faults_used: _,
+            path: _,
+            original,
+            steps: _,
+        } = self;
+        let before = (0..).map(Rank).zip(ranks.clone()).zip(hashes.clone()).zip(original.to_vec());
+        let mut numbers = original.to_vec();
+        for (((old, mut rank), known), number) in before {
+            let new = by.rank(old);
+            numbers[new.at()] = number;
+            // What a rank knows of others, and what its memory holds of them, may be alike for all.
+            if new == old && rank.stays(by) {
+                continue;
+            }
+            rank.renumber(by);
+            ranks[new.at()] = rank;
+            // What a rank looks like on its own does not depend on its number.
+            hashes[new.at()] = Hashes { whole: None, ..known };
+        }
+        *original = numbers.into();
+        *shared_stale = true;
+        shared.renumber(by);
+        let moved =
+            std::mem::take(Arc::make_mut(findings)).into_iter().map(|((rule, mut about), mut finding)| {
+                about.renumber(by);
+                finding.renumber(by);
+                ((rule, about), finding)
+            });
+        *findings = Arc::new(moved.collect());
+        undefined.renumber(by);
+    }
+
     /// The choices that led here, oldest first, with the ranks' original numbers.
     #[must_use]
     pub fn choices(&self) -> Vec<crate::machine::Choice> {
@@ -893,12 +1091,6 @@ impl Drop for Path {
             }
         }
     }
-}
-
-pub(crate) fn hash_of(value: &impl Hash) -> u64 {
-    let mut hasher = FxHasher::default();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 /// The entry of a small table, by key; rows are few, so a scan beats a tree.

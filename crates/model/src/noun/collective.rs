@@ -615,15 +615,13 @@ impl Machine {
             Order::ToRoot(root, knowledge) if *root == Some(member.rank) => clock.learn(knowledge),
             Order::ToRoot(..) => clock.join(&member.issue),
         }
-        let used = (clock.actor(), clock.epoch());
         let at = find(&r.views, &member.launch.comm).expect("a launch has a view");
         let view = &mut r.views[at].1;
         let turns = find(&r.turns, &view.family).expect("a family has turns since its first communicator");
         r.turns[turns].1.over += 1;
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
             if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth) {
-                window.uses.retain(|(actor, _)| *actor != used.0);
-                window.uses.push(used);
+                window.use_by(clock);
             }
         }
         self.access_buffers(state, member);

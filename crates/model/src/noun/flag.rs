@@ -200,7 +200,7 @@ impl Machine {
         self.access_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
             let write = Written { value, by: clock.clone(), op };
-            state.shared_mut().flags.entry(flag).or_default().writes.push(write);
+            state.shared_mut().flags.entry(flag).or_default().write(write);
         }
     }
 

@@ -25,6 +25,7 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
 use crate::state::{Launch, Queued, RankState, State, Transfers, Use, Work, find};
+use crate::walk::walk;
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -162,6 +163,8 @@ pub(crate) struct Node {
     pub(crate) op: OpRef,
 }
 
+walk!(struct Node { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
+
 /// How many operations of each stream are over at a place of the recording.
 type Reach = BTreeMap<Token, u32>;
 
@@ -184,16 +187,18 @@ pub(crate) struct Graph {
     records: BTreeMap<Token, (u32, Reach)>,
 }
 
-impl std::hash::Hash for Graph {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.stage, self.mode, self.thread, self.origin, self.pool).hash(state);
-        (self.begin.thread, self.begin.index).hash(state);
-        for node in self.nodes.iter() {
-            (node.stream, &node.work, node.op.thread, node.op.index).hash(state);
-        }
-        (&self.blocks, &self.streams, &self.records).hash(state);
-    }
-}
+walk!(struct Graph {
+    stage: hashed fixed,
+    mode: hashed fixed,
+    thread: hashed fixed,
+    begin: (OpRef::position) moved,
+    origin: hashed fixed,
+    pool: hashed fixed,
+    nodes: hashed moved,
+    blocks: hashed fixed,
+    streams: hashed fixed,
+    records: hashed fixed,
+});
 
 impl Graph {
     /// Whether its streams take no work to run.

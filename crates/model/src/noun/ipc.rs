@@ -13,7 +13,6 @@ use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{MemoryKind, Show, Verb};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
@@ -24,6 +23,7 @@ use crate::order::dependence::{Access, Object};
 use crate::program::{Freed, Operand};
 use crate::rank::Rank;
 use crate::state::State;
+use crate::walk::walk;
 
 /// What can be done with ipcs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -119,6 +119,8 @@ pub(crate) struct Moment {
     pub(crate) op: OpRef,
 }
 
+walk!(struct Moment { actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+
 impl Moment {
     pub(crate) fn before(&self, clock: &Clock) -> bool {
         clock.after(self.actor, self.epoch)
@@ -139,11 +141,14 @@ pub(crate) struct Mapping {
     pub(crate) closed: Option<Moment>,
 }
 
-impl Hash for Mapping {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.of, self.memory, self.count).hash(state);
-    }
-}
+walk!(struct Mapping {
+    of: hashed fixed,
+    memory: hashed fixed,
+    count: hashed fixed,
+    opens: derived fixed,
+    uses: derived fixed,
+    closed: derived fixed,
+});
 
 impl Machine {
     fn find_opened_late(&self, state: &mut State, of: Rank, memory: MemoryId, open: &OpRef, past: u64) {

@@ -476,12 +476,10 @@ impl Machine {
 
     fn use_window(&self, state: &mut State, rank: Rank, (stream, comm): (usize, CommId), half: &Half) {
         let Some(nth) = half.window else { return };
-        let clock = &state.rank(rank).streams[stream].1.clock;
-        let used = (clock.actor(), clock.epoch());
+        let clock = state.rank(rank).streams[stream].1.clock.clone();
         let windows = &mut self.view_mut(state, rank, comm).windows;
         if let Some(window) = windows.iter_mut().find(|window| window.nth == nth) {
-            window.uses.retain(|(actor, _)| *actor != used.0);
-            window.uses.push(used);
+            window.use_by(&clock);
         }
     }
 

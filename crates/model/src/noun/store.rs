@@ -158,14 +158,14 @@ impl Cx<'_> {
                 self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
                 let write = Written { value: Some(value), by: clock, op };
-                self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                self.state.shared_mut().keys.entry(*key).or_default().write(write);
                 self.done(&[]);
             }
             StoreOp::Delete { key } => {
                 self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
                 let write = Written { value: None, by: clock, op };
-                self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                self.state.shared_mut().keys.entry(*key).or_default().write(write);
                 self.done(&[]);
             }
             StoreOp::Get { key } => {

@@ -689,7 +689,7 @@ impl Cx<'_> {
             self.fail(format!("{}.deregister", m.comm_name(comm)), 3);
             return;
         };
-        let done = window.uses.iter().all(|(actor, epoch)| clock.after(*actor, *epoch));
+        let done = window.unused_for(clock);
         let queued = r.streams.iter().flat_map(|(_, s)| &s.queue).find_map(|queued| match &queued.work {
             Work::Collective(launch) if launch.comm == comm => {
                 let uses = [launch.send_window, launch.recv_window];

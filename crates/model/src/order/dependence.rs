@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::{Actor, Clock};
 use crate::rank::Token;
+use crate::walk::walk;
 
 use crate::host::value::{CommId, MemoryId, Owner};
 
@@ -107,6 +108,8 @@ pub(crate) struct Last {
     pub(crate) read: u32,
     pub(crate) mutation: u32,
 }
+
+walk!(struct Last { actor: hashed moved, read: hashed fixed, mutation: hashed fixed });
 
 /// For each object the last touches of each actor.
 pub(crate) type Touches = BTreeMap<Object, Vec<Last>>;
