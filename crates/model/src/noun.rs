@@ -1,6 +1,7 @@
 //! The nouns of the vendors' interfaces: one file each, with what its operations mean.
 //! Not here: in which order operations run ([`crate::order`]).
 
+pub(crate) mod address;
 pub(crate) mod barrier;
 pub(crate) mod cell;
 pub(crate) mod collective;

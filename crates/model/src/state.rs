@@ -4,30 +4,70 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
+use crate::clock::{Actor, Clock};
+use crate::host::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
+use crate::judge::finding::{About, Finding, OpRef, Rule};
+use crate::judge::ledger::Ledger;
+use crate::noun::address::Addresses;
+use crate::noun::barrier::Hosts;
+use crate::noun::container::Containers;
+use crate::noun::event::Events;
+use crate::noun::exchange::Exchanges;
+use crate::noun::flag::Flags;
+use crate::noun::graph::Graphs;
+use crate::noun::ipc::{Mappings, Moment};
+use crate::noun::mutex::Mutexes;
+use crate::noun::overlap::Overlaps;
+use crate::noun::store::Keys;
 use crate::op::{
     Collective, CollectiveKind, Declared, FlagAct, MemoryKind, Resources, SizeClasses, TieBreak, Way,
     WindowFlags,
 };
-use crate::order::dependence::Access;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::hash::{Hash, Hasher};
-use std::sync::Arc;
-
-use rustc_hash::FxHasher;
-use smallvec::SmallVec;
-
-use crate::clock::{Actor, Clock};
-use crate::host::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
-use crate::judge::finding::{About, Finding, OpRef, Rule};
-use crate::noun::cell::Cell;
-use crate::noun::graph::Graph;
-use crate::noun::ipc::{Mapping, Moment};
-use crate::order::dependence::Touches;
+use crate::order::dependence::{Access, Touches};
 use crate::platform::KernelPath;
 use crate::program::{Answer, Dtype, ReduceOp, Stretch};
 use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
-use crate::walk::{Renumber, Renumbering, hash_of, walk};
+use crate::walk::{LocalHash, Renumber, Renumbering, hash_of, walk};
+use rustc_hash::FxHasher;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// A table, as its noun reaches it in the whole that it is part of. What a table holds is its noun's own.
+pub(crate) trait Table<In> {
+    fn of(whole: &In) -> &Self;
+    fn of_mut(whole: &mut In) -> &mut Self;
+}
+
+/// Defines a product of tables, each with the two words of its [`walk!`].
+macro_rules! tables {
+    (
+        $(#[$doc:meta])* $visible:vis struct $name:ident {
+            $($field:ident: $table:ty = $identity:tt $numbers:ident,)*
+        }
+        open {
+            $($(#[$odoc:meta])* $ovis:vis $ofield:ident: $otable:ty = $oidentity:tt $onumbers:ident,)*
+        }
+    ) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, Default)]
+        $visible struct $name { $($field: $table,)* $($(#[$odoc])* $ovis $ofield: $otable,)* }
+
+        walk!(struct $name { $($field: $identity $numbers,)* $($ofield: $oidentity $onumbers,)* });
+
+        $(impl Table<$name> for $table {
+            fn of(whole: &$name) -> &Self {
+                &whole.$field
+            }
+
+            fn of_mut(whole: &mut $name) -> &mut Self {
+                &mut whole.$field
+            }
+        })*
+    };
+}
 
 /// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -397,16 +437,6 @@ walk!(struct Message {
     ran: derived fixed,
 });
 
-/// Two launches that are declared to overlap, until both have begun.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Declaration {
-    /// Thread and index of each.
-    pub(crate) of: [(Thread, u32); 2],
-    pub(crate) op: OpRef,
-}
-
-walk!(struct Declaration { of: hashed fixed, op: hashed moved });
-
 /// What waits on a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Work {
@@ -493,15 +523,6 @@ pub(crate) struct Stream {
 }
 
 walk!(struct Stream { queue: hashed moved, hung: hashed fixed, clock: hashed moved });
-
-/// An event: how often it was recorded, and the clocks of the records that are complete.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Event {
-    pub(crate) recorded: u32,
-    pub(crate) complete: BTreeMap<u32, Clock>,
-}
-
-walk!(struct Event { recorded: hashed fixed, complete: hashed moved });
 
 /// A registration as one rank made it.
 #[derive(Debug, Clone)]
@@ -727,124 +748,38 @@ fn address_of(buffer: &Arc<Buffer>) -> AddressId {
     buffer.address
 }
 
-/// A lock of a rank.
-#[derive(Debug, Clone)]
-pub(crate) struct Mutex {
-    pub(crate) holder: Option<u32>,
-    pub(crate) released: Clock,
+tables! {
+    /// One rank: the tables of the nouns that are its own.
+    pub struct RankState {
+        events: Events = hashed moved,
+        overlaps: Overlaps = hashed moved,
+        // Whoever opens memory of another rank names it: ranks are told apart then.
+        mappings: Mappings = hashed fixed,
+        mutexes: Mutexes = hashed moved,
+        graphs: Graphs = hashed moved,
+        containers: Containers = hashed fixed,
+        // Members are the whole world in rank order where ranks are renumbered.
+        hosts: Hosts = hashed fixed,
+        exchanges: Exchanges = hashed fixed,
+        addresses: Addresses = hashed fixed,
+        ledger: Ledger = hashed fixed,
+        touches: Touches = derived moved,
+    }
+    open {
+        pub threads: Vec<ThreadState> = hashed moved,
+        pub(crate) streams: Vec<(Token, Stream)> = hashed moved,
+        pub(crate) views: Vec<(CommId, View)> = hashed moved,
+        pub(crate) turns: Vec<(CommId, Turns)> = hashed moved,
+        pub(crate) pools: Vec<(Token, Pool)> = hashed moved,
+        pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>> = hashed moved,
+        pub(crate) live: Arc<BTreeSet<BlockId>> = hashed fixed,
+        pub(crate) made: Vec<(Token, u32)> = derived fixed,
+        pub(crate) inits: Vec<(Token, u32)> = derived fixed,
+        pub(crate) free_comms: Vec<CommId> = hashed fixed,
+        pub(crate) promised: Vec<(u32, CommId)> = hashed fixed,
+        pub(crate) issued: u32 = derived fixed,
+    }
 }
-
-walk!(struct Mutex { holder: hashed fixed, released: hashed moved });
-
-/// A call that returned an error.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CallError {
-    /// The call, with its object.
-    pub call: Arc<str>,
-    /// `ncclResult_t`, or 2 for an allocation that ran out of memory.
-    pub code: i32,
-    /// The host thread that made it.
-    pub thread: u32,
-}
-
-/// What a program costs; counted for each rank.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Costs {
-    /// Communicators made.
-    pub communicators: u32,
-    /// Window registrations before `r.steady()`.
-    pub registrations_warm_up: u32,
-    /// Window registrations after it.
-    pub registrations: u32,
-    /// Host barriers and agreements after it.
-    pub barriers: u32,
-    /// Store calls after it.
-    pub store_calls: u32,
-    /// Collectives after it.
-    pub collectives: u32,
-    /// Bytes of segments held now.
-    pub reserved_bytes: u64,
-    /// The most bytes of segments held at once.
-    pub reserved_bytes_max: u64,
-    /// Whether `r.steady()` was passed.
-    pub steady: bool,
-}
-
-/// One rank: its threads, its device, and what it knows of communicators.
-#[derive(Debug, Clone, Default)]
-pub struct RankState {
-    /// Host threads.
-    pub threads: Vec<ThreadState>,
-    pub(crate) streams: Vec<(Token, Stream)>,
-    pub(crate) events: Vec<(Token, Event)>,
-    pub(crate) views: Vec<(CommId, View)>,
-    /// Of each family of communicators.
-    pub(crate) turns: Vec<(CommId, Turns)>,
-    /// Declared overlaps that are not judged yet.
-    pub(crate) overlaps: Vec<Declaration>,
-    pub(crate) pools: Vec<(Token, Pool)>,
-    pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>>,
-    /// Memory of other ranks that this one has or had open.
-    pub(crate) mappings: Vec<Mapping>,
-    pub(crate) live: Arc<BTreeSet<BlockId>>,
-    pub(crate) mutexes: Vec<(Token, Mutex)>,
-    pub(crate) graphs: Vec<(Token, Graph)>,
-    pub(crate) maps: Vec<(Token, Vec<(Value, Value)>)>,
-    pub(crate) lists: Vec<(Token, Vec<Value>)>,
-    /// Memory that the program made, by name.
-    pub(crate) made: Vec<(Token, u32)>,
-    pub(crate) inits: Vec<(Token, u32)>,
-    pub(crate) hosts: Vec<(Arc<[Rank]>, u32)>,
-    pub(crate) exchanges: Vec<(Arc<[Rank]>, u32)>,
-    pub(crate) free_addresses: Vec<(AddressId, u64)>,
-    /// Addresses of destroyed communicators.
-    pub(crate) free_comms: Vec<CommId>,
-    /// Which of them a thread gets back whose init or split is under way.
-    pub(crate) promised: Vec<(u32, CommId)>,
-    pub(crate) address_order: Arc<[Value]>,
-    pub(crate) hash_order: Arc<[Value]>,
-    pub(crate) issued: u32,
-    /// Some collective left wrong data without an error.
-    pub(crate) corrupt: bool,
-    /// Calls that returned an error, by thread and in the order of each.
-    pub errors: Vec<CallError>,
-    /// Costs so far.
-    pub costs: Costs,
-    pub(crate) touches: Touches,
-}
-
-walk!(struct RankState {
-    threads: hashed moved,
-    streams: hashed moved,
-    events: hashed moved,
-    views: hashed moved,
-    turns: hashed moved,
-    overlaps: hashed moved,
-    pools: hashed moved,
-    memory: hashed moved,
-    // Whoever opens memory of another rank names it: ranks are told apart then.
-    mappings: hashed fixed,
-    live: hashed fixed,
-    mutexes: hashed moved,
-    graphs: hashed moved,
-    maps: hashed fixed,
-    lists: hashed fixed,
-    made: derived fixed,
-    inits: derived fixed,
-    // Members are the whole world in rank order where ranks are renumbered.
-    hosts: hashed fixed,
-    exchanges: hashed fixed,
-    free_addresses: hashed fixed,
-    free_comms: hashed fixed,
-    promised: hashed fixed,
-    address_order: hashed fixed,
-    hash_order: hashed fixed,
-    issued: derived fixed,
-    corrupt: hashed fixed,
-    errors: hashed fixed,
-    costs: hashed fixed,
-    touches: derived moved,
-});
 
 /// A launch that took part in a collective or a transfer that ran.
 #[derive(Debug, Clone)]
@@ -896,38 +831,27 @@ pub(crate) struct Executed {
 
 walk!(struct Executed { comm: hashed fixed, members: hashed moved });
 
-/// What all ranks share.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Shared {
-    /// Nothing where a key was deleted.
-    pub(crate) keys: BTreeMap<Token, Cell<Option<Value>>>,
-    pub(crate) flags: BTreeMap<Token, Cell<i64>>,
-    /// The order of communicator hashes, as far as anybody looked.
-    pub(crate) comm_order: Vec<CommId>,
-    pub(crate) executed: Vec<Executed>,
-    /// How many of them there are when those are looked for next that may be forgotten.
-    pub(crate) forget_at: usize,
-    /// What was sent and not yet received.
-    pub(crate) in_flight: BTreeMap<Link, VecDeque<Message>>,
-    /// Bytes of a link that can be in flight, once luck has decided.
-    pub(crate) in_flight_bytes: Option<u64>,
-    /// Whether transfers of a group that need not progress together take turns, once luck has decided.
-    pub(crate) in_turn: Option<bool>,
-    pub(crate) touches: Touches,
+tables! {
+    /// What all ranks share.
+    pub(crate) struct Shared {
+        keys: Keys = hashed moved,
+        flags: Flags = hashed moved,
+        touches: Touches = derived moved,
+    }
+    open {
+        pub(crate) comm_order: Vec<CommId> = hashed fixed,
+        pub(crate) executed: Vec<Executed> = derived moved,
+        /// How many of them there are when those are looked for next that may be forgotten.
+        pub(crate) forget_at: usize = derived fixed,
+        // A transfer names ranks: they are told apart then.
+        /// What was sent and not yet received.
+        pub(crate) in_flight: BTreeMap<Link, VecDeque<Message>> = hashed fixed,
+        /// Bytes of a link that can be in flight, once luck has decided.
+        pub(crate) in_flight_bytes: Option<u64> = hashed fixed,
+        /// Whether transfers of a group that need not progress together take turns, once luck has decided.
+        pub(crate) in_turn: Option<bool> = hashed fixed,
+    }
 }
-
-walk!(struct Shared {
-    keys: hashed moved,
-    flags: hashed moved,
-    comm_order: hashed fixed,
-    executed: derived moved,
-    forget_at: derived fixed,
-    // A transfer names ranks: they are told apart then.
-    in_flight: hashed fixed,
-    in_flight_bytes: hashed fixed,
-    in_turn: hashed fixed,
-    touches: derived moved,
-});
 
 /// A choice that led to a state, newest first.
 #[derive(Debug)]
@@ -943,8 +867,8 @@ pub struct Path {
 pub(crate) struct Hashes {
     /// Of everything that rules read.
     pub(crate) whole: Option<u64>,
-    /// Of what the rank looks like without knowledge of others.
-    pub(crate) looks: Option<u64>,
+    /// Of what it is on its own.
+    pub(crate) local: Option<u64>,
 }
 
 /// A state of the whole job.
@@ -968,7 +892,28 @@ pub struct State {
     pub steps: u64,
 }
 
+impl LocalHash for RankState {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        for t in &self.threads {
+            (t.entry, &t.answers, t.next, &t.picks).hash(state);
+            matches!(t.status, Status::Ready).hash(state);
+            t.slots.hash().hash(state);
+        }
+        self.addresses.local_hash(state);
+        self.containers.local_hash(state);
+        self.ledger.local_hash(state);
+        for (name, pool) in &self.pools {
+            (name, &pool.segments, &pool.deferred).hash(state);
+        }
+    }
+}
+
 impl State {
+    /// What all ranks share.
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     /// A rank.
     #[must_use]
     pub fn rank(&self, rank: Rank) -> &RankState {
@@ -1022,6 +967,16 @@ impl State {
         // FxHash mixes its last word weakly; a multiply-shift spreads it over all bits.
         let hash = hasher.finish();
         (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+    }
+
+    /// What a rank looks like on its own, without knowledge of others.
+    pub(crate) fn local_hash(&mut self, rank: Rank) -> u64 {
+        let own = &self.ranks[rank.at()];
+        *self.hashes[rank.at()].local.get_or_insert_with(|| {
+            let mut hasher = FxHasher::default();
+            own.local_hash(&mut hasher);
+            hasher.finish()
+        })
     }
 
     /// Ranks get other numbers. Valid only where they are interchangeable.

@@ -308,6 +308,12 @@ impl<T: Renumber + Clone> Renumber for Arc<[T]> {
     }
 }
 
+/// What tells ranks apart without knowledge of others, and without their numbers. What a table leaves out loses a
+/// reduction and never a behaviour.
+pub(crate) trait LocalHash {
+    fn local_hash<H: Hasher>(&self, state: &mut H);
+}
+
 /// The rows of a small table, by key; rows are few, so a scan beats a tree.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Rows<K, V>(Vec<(K, V)>);

@@ -457,9 +457,7 @@ impl Machine {
             return;
         }
         let written = match (node.rule, about) {
-            (Rule::Flag1, About::Named(flag)) => {
-                state.shared.flags.get(&flag).and_then(|flag| flag.last()).map(|write| write.op)
-            }
+            (Rule::Flag1, About::Named(flag)) => state.last_flag_write(flag),
             _ => None,
         };
         let other = match (partner, node.never) {

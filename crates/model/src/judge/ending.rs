@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use crate::host::value::{Address, BlockId, Buffer, MemoryId, Value};
 use crate::judge::finding::OpRef;
+use crate::judge::ledger::CallError;
 use crate::machine::{Machine, RankOutcome, locked};
 use crate::noun::thread::Next;
 use crate::number::{Numbers, Run};
 use crate::program::{Answer, Dtype};
 use crate::rank::{Rank, Thread};
-use crate::state::{CallError, State, Status, Work};
+use crate::state::{State, Status, Work};
 
 /// How a rank ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -101,7 +102,7 @@ impl Machine {
             })
         });
         let mut addresses: Vec<MemoryId> = Vec::new();
-        for value in r.address_order.iter() {
+        for value in r.address_order() {
             if let Value::Address(Address::Memory(address, _)) = value
                 && !addresses.contains(&address.0)
             {
@@ -112,7 +113,7 @@ impl Machine {
             how: self.rank_outcome(state, rank),
             inside: self.stuck_threads(state, rank),
             undrained: undrained.collect(),
-            errors: r.errors.clone(),
+            errors: r.errors().to_vec(),
             answers: r.threads.iter().map(|thread| thread.answers().to_vec()).collect(),
             held: self.held(state, rank, element),
             addresses,

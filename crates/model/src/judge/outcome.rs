@@ -11,12 +11,13 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::judge::finding::{About, Rule};
+use crate::judge::ledger::CallError;
 use crate::machine::{Machine, locked};
 use crate::noun::thread::Next;
 use crate::order::poll::Poll;
 use crate::program::Question;
 use crate::rank::{Rank, Token};
-use crate::state::{CallError, State, Status, Work};
+use crate::state::{State, Status, Work};
 use crate::term::{Content, TermNode};
 
 /// How bad an outcome is, from harmless to worst.
@@ -199,8 +200,8 @@ impl Machine {
     pub fn outcome(&self, state: &State) -> Outcome {
         let ranks: Vec<RankOutcome> =
             (0..self.config.ranks).map(|rank| self.rank_outcome(state, Rank(rank))).collect();
-        let errors: Vec<Vec<CallError>> = state.ranks.iter().map(|rank| rank.errors.clone()).collect();
-        let corrupt = state.undefined.is_none() && state.ranks.iter().any(|rank| rank.corrupt);
+        let errors: Vec<Vec<CallError>> = state.ranks.iter().map(|rank| rank.errors().to_vec()).collect();
+        let corrupt = state.undefined.is_none() && state.ranks.iter().any(|rank| rank.is_corrupt());
         let data = if state.undefined.is_some() { Data::Undefined } else { self.data(state) };
         let worst = ranks.iter().map(|rank| match rank {
             RankOutcome::Finishes => Class::Finishes,

@@ -19,7 +19,8 @@ use crate::machine::Machine;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Meeting, State, find};
+use crate::state::{Meeting, State, Table};
+use crate::walk::{Rows, walk};
 
 /// What can be done with barriers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -83,6 +84,14 @@ impl Verb for BarrierOp {
     }
 }
 
+/// How often a rank entered host barriers and agreements, by their members.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Hosts {
+    entered: Rows<Arc<[Rank]>, u32>,
+}
+
+walk!(struct Hosts { entered: hashed fixed });
+
 impl Machine {
     /// Barriers and agreements pair by order; a barrier agrees to everything.
     pub(crate) fn host_meet(&self, state: &mut State, here: &[(Rank, u32)]) {
@@ -114,15 +123,12 @@ impl Cx<'_> {
     pub(crate) fn host(&mut self, members: &Arc<[Rank]>) {
         self.access(Object::HOSTS, Access::Write);
         let r = self.me_mut();
-        if r.costs.steady {
-            r.costs.barriers += 1;
+        if r.costs().steady {
+            r.costs_mut().barriers += 1;
         }
-        let row = find(&r.hosts, members).unwrap_or_else(|| {
-            r.hosts.push((Arc::clone(members), 0));
-            r.hosts.len() - 1
-        });
-        r.hosts[row].1 += 1;
-        let nth = r.hosts[row].1 - 1;
+        let entered = Hosts::of_mut(r).entered.get_or_insert_with(members, || 0);
+        *entered += 1;
+        let nth = *entered - 1;
         self.arrive(Meeting::Host(Arc::clone(members), nth));
     }
 }

@@ -804,7 +804,7 @@ impl Machine {
         }
         for (range, content, rank) in intended {
             if self.read(state, rank, &range) != content {
-                state.rank_mut(rank).corrupt = true;
+                state.rank_mut(rank).spoil();
             }
         }
     }
@@ -1173,8 +1173,8 @@ impl Cx<'_> {
         }
         (launch.turn, launch.issue) = m.take_turn(self.state, rank, launch.comm);
         let r = self.me_mut();
-        if r.costs.steady {
-            r.costs.collectives += 1;
+        if r.costs().steady {
+            r.costs_mut().collectives += 1;
         }
         let view = m.view_mut(self.state, rank, launch.comm);
         launch.nth = view.launched;

@@ -21,15 +21,14 @@ use serde::{Deserialize, Serialize};
 use crate::clock::Clock;
 use crate::host::value::{Address, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
+use crate::judge::ledger::CallError;
 use crate::machine::{CommInfo, Connections, Machine};
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::{Operand, Statement};
 use crate::rank::{Rank, Token};
-use crate::state::{
-    CallError, GroupCall, Leftover, Link, Meeting, RankState, State, Status, Turns, View, find,
-};
+use crate::state::{GroupCall, Leftover, Link, Meeting, RankState, State, Status, Turns, View, find};
 
 /// Whether communicators split from one have channels of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -192,8 +191,7 @@ fn remembers(rank: &RankState, comm: CommId) -> bool {
             _ => false,
         }
     }
-    let keys = rank.maps.iter().flat_map(|(_, entries)| entries).flat_map(|(key, value)| [key, value]);
-    keys.chain(rank.lists.iter().flat_map(|(_, list)| list)).any(|value| holds(value, comm))
+    rank.contained().any(|value| holds(value, comm))
 }
 
 /// A set-up event, as a waiting thread entered it.
@@ -529,10 +527,7 @@ impl Cx<'_> {
     /// A call returned an error.
     pub(crate) fn fail(&mut self, call: String, code: i32) {
         let thread = self.thread;
-        let errors = &mut self.me_mut().errors;
-        // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
-        let at = errors.partition_point(|error| error.thread <= thread);
-        errors.insert(at, CallError { call: call.into(), code, thread });
+        self.me_mut().add_error(CallError { call: call.into(), code, thread });
     }
 
     pub(crate) fn arrive(&mut self, meeting: Meeting) {
@@ -559,7 +554,7 @@ impl Cx<'_> {
         if family == comm {
             r.turns.push((comm, Turns::default()));
         }
-        r.costs.communicators += 1;
+        r.costs_mut().communicators += 1;
     }
 }
 

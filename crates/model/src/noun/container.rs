@@ -21,7 +21,9 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
-use crate::state::{RankState, State, find};
+use crate::state::{RankState, State, Table};
+use crate::walk::{LocalHash, Rows, walk};
+use std::hash::{Hash, Hasher};
 
 /// In which order a map is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -246,20 +248,38 @@ impl ListOp {
 
 type Entries = Vec<(Value, Value)>;
 
+/// The maps and lists of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Containers {
+    maps: Rows<Token, Entries>,
+    lists: Rows<Token, Vec<Value>>,
+    /// The order in which hash maps are walked, as far as anybody looked.
+    hash_order: Arc<[Value]>,
+}
+
+walk!(struct Containers { maps: hashed fixed, lists: hashed fixed, hash_order: hashed fixed });
+
+impl LocalHash for Containers {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        self.hash_order.hash(state);
+    }
+}
+
+impl RankState {
+    /// All that maps and lists hold, keys included.
+    pub(crate) fn contained(&self) -> impl Iterator<Item = &Value> {
+        let Containers { maps, lists, .. } = Containers::of(self);
+        let entries = maps.values().flatten().flat_map(|(key, value)| [key, value]);
+        entries.chain(lists.values().flatten())
+    }
+}
+
 fn map_mut(rank: &mut RankState, map: Token) -> &mut Entries {
-    let at = find(&rank.maps, &map).unwrap_or_else(|| {
-        rank.maps.push((map, Vec::new()));
-        rank.maps.len() - 1
-    });
-    &mut rank.maps[at].1
+    Containers::of_mut(rank).maps.get_or_insert_with(&map, Vec::new)
 }
 
 fn list_mut(rank: &mut RankState, list: Token) -> &mut Vec<Value> {
-    let at = find(&rank.lists, &list).unwrap_or_else(|| {
-        rank.lists.push((list, Vec::new()));
-        rank.lists.len() - 1
-    });
-    &mut rank.lists[at].1
+    Containers::of_mut(rank).lists.get_or_insert_with(&list, Vec::new)
 }
 
 /// A decided walk: entries in order, and the order of addresses or hashes as known after it.
@@ -295,8 +315,9 @@ impl Machine {
         picks: &mut Picks<'_>,
     ) -> Result<Walk<'a>, Poll> {
         let r = state.rank(rank);
-        let entries = find(&r.maps, &map).map_or_else(Vec::new, |at| r.maps[at].1.clone());
-        let (addresses, hashes) = (Cow::Borrowed(&r.address_order[..]), Cow::Borrowed(&r.hash_order[..]));
+        let own = Containers::of(r);
+        let entries = own.maps.get(&map).cloned().unwrap_or_default();
+        let (addresses, hashes) = (Cow::Borrowed(r.address_order()), Cow::Borrowed(&own.hash_order[..]));
         let mut walk = Walk { entries, addresses, hashes };
         if order == MapOrder::Insertion || walk.entries.len() < 2 {
             return Ok(walk);
@@ -319,9 +340,8 @@ impl Cx<'_> {
             Question::MapHas { map, key } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
                 let key = Machine::value(self.state, rank, key);
-                let r = self.me();
-                let has = find(&r.maps, map)
-                    .is_some_and(|at| r.maps[at].1.iter().any(|(k, _)| Machine::same(k, &key)));
+                let entries = Containers::of(self.me()).maps.get(map);
+                let has = entries.is_some_and(|entries| entries.iter().any(|(k, _)| Machine::same(k, &key)));
                 self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
@@ -332,15 +352,15 @@ impl Cx<'_> {
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));
                 let (addresses, hashes) = (addresses.into(), hashes.into());
                 let r = self.me_mut();
-                (r.address_order, r.hash_order) = (addresses, hashes);
+                r.set_address_order(addresses);
+                Containers::of_mut(r).hash_order = hashes;
                 let count = u32::try_from(entries.len()).expect("few entries");
                 let slots: Vec<Value> = entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
                 self.answer(count, &slots);
             }
             Question::ListLen { list } => {
                 self.access(Object::named(ObjectKind::List, *list), Access::Read);
-                let r = self.me();
-                let len = find(&r.lists, list).map_or(0, |at| r.lists[at].1.len());
+                let len = Containers::of(self.me()).lists.get(list).map_or(0, Vec::len);
                 let len = u32::try_from(len).expect("few elements");
                 self.answer(len, &[]);
             }

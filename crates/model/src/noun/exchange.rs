@@ -20,7 +20,8 @@ use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, State, find};
+use crate::state::{Meeting, State, Table};
+use crate::walk::{Rows, walk};
 
 /// An exchange of shareable handles, matched by order only. Produces, for each member in order, the mapping
 /// of its allocation; for this rank its own (null if it failed).
@@ -83,6 +84,14 @@ struct Brought {
     buffer: Option<Arc<Buffer>>,
     op: OpRef,
 }
+
+/// How often a rank entered exchanges, by their members.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Exchanges {
+    entered: Rows<Arc<[Rank]>, u32>,
+}
+
+walk!(struct Exchanges { entered: hashed fixed });
 
 impl Machine {
     pub(crate) fn exchange_meet(
@@ -177,12 +186,9 @@ impl Cx<'_> {
     pub(crate) fn exchange(&mut self, members: &Arc<[Rank]>) {
         self.access(Object::HOSTS, Access::Write);
         let r = self.me_mut();
-        let row = find(&r.exchanges, members).unwrap_or_else(|| {
-            r.exchanges.push((Arc::clone(members), 0));
-            r.exchanges.len() - 1
-        });
-        r.exchanges[row].1 += 1;
-        let nth = r.exchanges[row].1 - 1;
+        let entered = Exchanges::of_mut(r).entered.get_or_insert_with(members, || 0);
+        *entered += 1;
+        let nth = *entered - 1;
         self.arrive(Meeting::Exchange(Arc::clone(members), nth));
     }
 

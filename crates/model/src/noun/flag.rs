@@ -13,13 +13,15 @@ use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::Written;
+use crate::noun::cell::{Cell, Written};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::rank::{Rank, Token};
-use crate::state::{Queued, State, Work};
+use crate::state::{Queued, State, Table, Work};
+use crate::walk::walk;
+use std::collections::BTreeMap;
 
 /// What is compared with an awaited value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,10 +177,29 @@ pub(crate) fn touch_of(act: FlagAct) -> Access {
     if act.writes().is_some() { Access::Write } else { Access::Read }
 }
 
+/// The flags.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags {
+    cells: BTreeMap<Token, Cell<i64>>,
+}
+
+walk!(struct Flags { cells: hashed moved });
+
+impl State {
+    /// The operation that wrote a flag last.
+    pub(crate) fn last_flag_write(&self, flag: Token) -> Option<OpRef> {
+        Flags::of(self.shared()).cells.get(&flag).and_then(Cell::last).map(|write| write.op)
+    }
+}
+
 impl Machine {
     /// Whether a flag allows an act now.
     pub(crate) fn flag_allows(state: &State, flag: Token, act: FlagAct) -> bool {
-        let word = state.shared.flags.get(&flag).and_then(|flag| flag.last()).map_or(0, |write| write.value);
+        let word = Flags::of(state.shared())
+            .cells
+            .get(&flag)
+            .and_then(|flag| flag.last())
+            .map_or(0, |write| write.value);
         act.possible(word)
     }
 
@@ -186,7 +207,7 @@ impl Machine {
     pub(crate) fn act(&self, state: &mut State, (flag, act): (Token, FlagAct), clock: &mut Clock, op: OpRef) {
         let object = Object::named(ObjectKind::Flag, flag);
         if !matches!(act, FlagAct::Write(_))
-            && let Some(cell) = state.shared.flags.get(&flag)
+            && let Some(cell) = Flags::of(state.shared()).cells.get(&flag)
         {
             let after = if self.orders_by_sight(object) {
                 cell.last().map(|write| &write.by)
@@ -200,7 +221,7 @@ impl Machine {
         self.access_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
             let write = Written { value, by: clock.clone(), op };
-            state.shared_mut().flags.entry(flag).or_default().write(write);
+            Flags::of_mut(state.shared_mut()).cells.entry(flag).or_default().write(write);
         }
     }
 

@@ -24,7 +24,7 @@ use crate::machine::Machine;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{Launch, Queued, RankState, State, Transfers, Use, Work, find};
+use crate::state::{Launch, Queued, RankState, State, Table, Transfers, Use, Work, find};
 use crate::walk::walk;
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
@@ -143,7 +143,7 @@ const ILLEGAL_STATE: i32 = 401;
 
 /// Where a graph stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Stage {
+enum Stage {
     /// Its streams record.
     Recording,
     /// Something ended the recording, and its streams refuse work until the capture is ended.
@@ -156,11 +156,11 @@ pub(crate) enum Stage {
 
 /// A recorded operation and the stream on which it was launched.
 #[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) stream: Token,
-    pub(crate) work: Work,
+struct Node {
+    stream: Token,
+    work: Work,
     /// Where it was recorded.
-    pub(crate) op: OpRef,
+    op: OpRef,
 }
 
 walk!(struct Node { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
@@ -170,15 +170,15 @@ type Reach = BTreeMap<Token, u32>;
 
 /// A graph of a rank.
 #[derive(Debug, Clone)]
-pub(crate) struct Graph {
-    pub(crate) stage: Stage,
-    pub(crate) mode: CaptureMode,
+struct Graph {
+    stage: Stage,
+    mode: CaptureMode,
     /// The host thread that began the capture.
-    pub(crate) thread: u32,
-    pub(crate) begin: OpRef,
-    pub(crate) origin: Token,
-    pub(crate) pool: Option<Token>,
-    pub(crate) nodes: Arc<Vec<Node>>,
+    thread: u32,
+    begin: OpRef,
+    origin: Token,
+    pool: Option<Token>,
+    nodes: Arc<Vec<Node>>,
     /// Blocks of the pool that were handed out while it recorded.
     blocks: BTreeSet<BlockId>,
     /// The streams that record; what each knows.
@@ -199,6 +199,14 @@ walk!(struct Graph {
     streams: hashed fixed,
     records: hashed fixed,
 });
+
+/// The graphs of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Graphs {
+    rows: Vec<(Token, Graph)>,
+}
+
+walk!(struct Graphs { rows: hashed moved });
 
 impl Graph {
     /// Whether its streams take no work to run.
@@ -253,13 +261,13 @@ fn merge(into: &mut Reach, from: &Reach) {
 
 /// The graph into which a stream records.
 fn recording(rank: &RankState, stream: Token) -> Option<usize> {
-    rank.graphs.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
+    Graphs::of(rank).rows.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
 }
 
 impl Machine {
     /// Whether some stream of the rank records: a caching allocator polls no events then.
     pub(crate) fn captures(&self, state: &State, rank: Rank) -> bool {
-        state.rank(rank).graphs.iter().any(|(_, graph)| graph.records())
+        Graphs::of(state.rank(rank)).rows.iter().any(|(_, graph)| graph.records())
     }
 
     // -- recording
@@ -275,7 +283,7 @@ impl Machine {
         let at = recording(state.rank(rank), stream);
         let Some(at) = at else { return Some(op) };
         self.cx(state, rank, op.issuer().thread.0).access(Object::CAPTURE, Access::Write);
-        let graph = &mut state.rank_mut(rank).graphs[at].1;
+        let graph = &mut Graphs::of_mut(state.rank_mut(rank)).rows[at].1;
         if graph.stage == Stage::Recording {
             graph.push(stream, op.work, op.op);
             return None;
@@ -311,14 +319,14 @@ impl Machine {
     /// The graph into which launches on a stream are recorded.
     pub(crate) fn records(&self, state: &State, rank: Rank, stream: Token) -> Option<Token> {
         let r = state.rank(rank);
-        recording(r, stream).map(|at| r.graphs[at].0)
+        recording(r, stream).map(|at| Graphs::of(r).rows[at].0)
     }
 
     /// The place of a launch among those of its communicator: in the recording, or in the rank's run.
     pub(crate) fn place_of_launch(&self, state: &State, rank: Rank, comm: CommId, stream: Token) -> u32 {
         let r = state.rank(rank);
         match recording(r, stream) {
-            Some(at) => u32::try_from(r.graphs[at].1.launches(comm).count()).expect("few launches"),
+            Some(at) => u32::try_from(Graphs::of(r).rows[at].1.launches(comm).count()).expect("few launches"),
             None => self.launched(state, rank, comm),
         }
     }
@@ -333,15 +341,15 @@ impl Machine {
     ) -> bool {
         let Some(at) = recording(state.rank(rank), stream) else {
             // Recorded anew outside, the event has left every recording.
-            if !state.rank(rank).graphs.is_empty() {
-                for (_, graph) in &mut state.rank_mut(rank).graphs {
+            if !Graphs::of(state.rank(rank)).rows.is_empty() {
+                for (_, graph) in &mut Graphs::of_mut(state.rank_mut(rank)).rows {
                     graph.records.remove(&event);
                 }
             }
             return false;
         };
         self.cx(state, rank, op.thread.0).access(Object::CAPTURE, Access::Write);
-        let graph = &mut state.rank_mut(rank).graphs[at].1;
+        let graph = &mut Graphs::of_mut(state.rank_mut(rank)).rows[at].1;
         if graph.stage == Stage::Invalid {
             let call = format!("{}.record({})", self.name(event), self.name(stream));
             self.cx(state, rank, op.thread.0).fail(call, INVALIDATED);
@@ -359,7 +367,7 @@ impl Machine {
         if !self.captures(state, rank) {
             return;
         }
-        for (_, graph) in &mut state.rank_mut(rank).graphs {
+        for (_, graph) in &mut Graphs::of_mut(state.rank_mut(rank)).rows {
             if graph.records() && graph.pool == Some(pool) {
                 graph.blocks.insert(block);
             }
@@ -368,7 +376,7 @@ impl Machine {
 
     /// Whether a living graph keeps the blocks of a pool.
     pub(crate) fn reserved(rank: &RankState, pool: Token) -> bool {
-        rank.graphs.iter().any(|(_, graph)| graph.lives() && graph.pool == Some(pool))
+        Graphs::of(rank).rows.iter().any(|(_, graph)| graph.lives() && graph.pool == Some(pool))
     }
 
     /// What a verb of a graph touches.
@@ -379,7 +387,7 @@ impl Machine {
         | GraphOp::Destroy { graph: name }) = verb;
         let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Access::Write)];
         let r = state.rank(rank);
-        let graph = find(&r.graphs, name).map(|at| &r.graphs[at].1);
+        let graph = find(&Graphs::of(r).rows, name).map(|at| &Graphs::of(r).rows[at].1);
         match verb {
             GraphOp::Begin { stream, .. } => {
                 objects.push((Object::CAPTURE, Access::Write));
@@ -447,7 +455,7 @@ impl Machine {
 
     /// A living graph that captured a launch of a communicator, and where.
     pub(crate) fn capturing(state: &State, rank: Rank, comm: CommId) -> Option<(Token, OpRef)> {
-        let graphs = &state.rank(rank).graphs;
+        let graphs = &Graphs::of(state.rank(rank)).rows;
         graphs.iter().find_map(|(name, graph)| {
             let of = |node: &&Node| node.work.turn().is_some_and(|(of, _)| of == comm);
             let launch = graph.nodes.iter().find(of).filter(|_| graph.lives())?;
@@ -490,8 +498,8 @@ impl Cx<'_> {
     /// A capture is lost, and so is every other that forbids the call.
     pub(crate) fn invalidate(&mut self, at: usize) {
         let thread = self.thread;
-        let begin = self.me().graphs[at].1.begin;
-        for (_, graph) in &mut self.me_mut().graphs {
+        let begin = Graphs::of(self.me()).rows[at].1.begin;
+        for (_, graph) in &mut Graphs::of_mut(self.me_mut()).rows {
             if graph.stage == Stage::Recording && (graph.forbids(thread) || graph.begin == begin) {
                 graph.stage = Stage::Invalid;
             }
@@ -503,7 +511,8 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let past = self.here().past();
         let r = self.me();
-        let (name, begin, origin) = (r.graphs[at].0, r.graphs[at].1.begin, r.graphs[at].1.origin);
+        let (name, begin, origin) =
+            (Graphs::of(r).rows[at].0, Graphs::of(r).rows[at].1.begin, Graphs::of(r).rows[at].1.origin);
         m.find(self.state, Rule::Graph1, About::Of(rank, name), &[op, begin], past, || {
             format!(
                 "rank {} calls {call} ({}) while stream {} records {} (begun at {}): the call fails and the \
@@ -544,7 +553,7 @@ impl Cx<'_> {
         let (m, op) = (self.m, self.op);
         let r = self.me();
         let into = recording(r, stream);
-        let of = r.graphs.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
+        let of = Graphs::of(r).rows.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
         let call = || format!("{}.wait({})", m.name(stream), m.name(event));
         if into.or(of).is_some() {
             self.access(Object::CAPTURE, Access::Write);
@@ -555,17 +564,15 @@ impl Cx<'_> {
             (None, Some(of)) => of,
             (Some(into), Some(of)) if into == of => of,
             // Before its first record an event holds nobody up.
-            (Some(_), None) if find(&r.events, &event).is_none_or(|at| r.events[at].1.recorded == 0) => {
-                return true;
-            }
+            (Some(_), None) if r.generation(event) == 0 => return true,
             (Some(into), _) => {
                 self.malformed((into, &call()), op, "waits for what it does not record");
-                self.me_mut().graphs[into].1.stage = Stage::Invalid;
+                Graphs::of_mut(self.me_mut()).rows[into].1.stage = Stage::Invalid;
                 self.fail(call(), ISOLATION);
                 return true;
             }
         };
-        let graph = &mut self.me_mut().graphs[at].1;
+        let graph = &mut Graphs::of_mut(self.me_mut()).rows[at].1;
         if graph.stage == Stage::Invalid {
             self.fail(call(), INVALIDATED);
             return true;
@@ -579,7 +586,7 @@ impl Cx<'_> {
     fn malformed(&mut self, (at, call): (usize, &str), op: OpRef, why: &str) {
         let (m, rank) = (self.m, self.rank);
         let past = self.here().past();
-        let (name, graph) = &self.me().graphs[at];
+        let (name, graph) = &Graphs::of(self.me()).rows[at];
         let (name, begin) = (*name, graph.begin);
         m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op, begin], past, || {
             format!(
@@ -609,7 +616,7 @@ impl Cx<'_> {
             GraphOp::Destroy { graph } => {
                 let at = self.made((*graph, "destroys"), op);
                 if let Some(at) = at {
-                    let row = &mut self.me_mut().graphs[at].1;
+                    let row = &mut Graphs::of_mut(self.me_mut()).rows[at].1;
                     row.stage = Stage::Gone;
                     row.nodes = Arc::default();
                 }
@@ -622,7 +629,7 @@ impl Cx<'_> {
         let (thread, op) = (self.thread, self.op);
         let GraphOp::Begin { graph: name, stream, mode, pool } = verb else { unreachable!("a begin") };
         let r = self.me_mut();
-        let existing = find(&r.graphs, name).filter(|at| r.graphs[*at].1.lives());
+        let existing = find(&Graphs::of(r).rows, name).filter(|at| Graphs::of(r).rows[*at].1.lives());
         let clash = existing.map(|at| (at, "was captured already"));
         let clash = clash.or_else(|| Some((recording(r, *stream)?, "records on this stream already")));
         if let Some((at, why)) = clash {
@@ -632,7 +639,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        r.graphs.retain(|(of, _)| of != name);
+        Graphs::of_mut(r).rows.retain(|(of, _)| of != name);
         let graph = Graph {
             stage: Stage::Recording,
             mode: *mode,
@@ -645,7 +652,7 @@ impl Cx<'_> {
             streams: BTreeMap::from([(*stream, Reach::new())]),
             records: BTreeMap::new(),
         };
-        r.graphs.push((*name, graph));
+        Graphs::of_mut(r).rows.push((*name, graph));
         self.done(&[]);
     }
 
@@ -653,7 +660,8 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let r = self.me_mut();
         let call = format!("{}.end", m.name(name));
-        let Some(at) = find(&r.graphs, &name).filter(|at| r.graphs[*at].1.records()) else {
+        let Some(at) = find(&Graphs::of(r).rows, &name).filter(|at| Graphs::of(r).rows[*at].1.records())
+        else {
             let past = self.here().past();
             m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op], past, || {
                 format!(
@@ -667,7 +675,7 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        let graph = &mut r.graphs[at].1;
+        let graph = &mut Graphs::of_mut(r).rows[at].1;
         let code = match graph.stage {
             Stage::Recording if graph.joined() => None,
             Stage::Recording => Some(UNJOINED),
@@ -692,15 +700,15 @@ impl Cx<'_> {
     fn made(&mut self, (name, does): (Token, &str), op: OpRef) -> Option<usize> {
         let (m, rank) = (self.m, self.rank);
         let r = self.me();
-        let at = find(&r.graphs, &name);
+        let at = find(&Graphs::of(r).rows, &name);
         if let Some(at) = at
-            && r.graphs[at].1.stage == Stage::Made
+            && Graphs::of(r).rows[at].1.stage == Stage::Made
         {
             return Some(at);
         }
         let past = self.here().past();
         let mut ops = vec![op];
-        ops.extend(at.map(|at| r.graphs[at].1.begin));
+        ops.extend(at.map(|at| Graphs::of(r).rows[at].1.begin));
         let verb = if does == "replays" { "replay" } else { "destroy" };
         m.find(self.state, Rule::Graph6, About::Of(rank, name), &ops, past, || {
             let why = match ops.get(1) {
@@ -729,7 +737,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let graph = self.me().graphs[at].1.clone();
+        let graph = Graphs::of(self.me()).rows[at].1.clone();
         self.judge_replay((name, &graph), op);
         let issue = self.this().clock.clone();
         let replay = op;
@@ -739,7 +747,7 @@ impl Cx<'_> {
         };
         // A replay waits for the one before it, whichever stream that was on.
         let over = m.inner(name, name);
-        let before = m.recorded(self.state, rank, over);
+        let before = self.me().generation(over);
         enqueue(self.state, stream, Work::Wait(over, before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
@@ -749,7 +757,7 @@ impl Cx<'_> {
             let on = runs_on(node.stream);
             let mut instance = |state: &State, event: Token, nth: u32| {
                 let event = m.inner(name, event);
-                let base = *records.entry(event).or_insert_with(|| m.recorded(state, rank, event));
+                let base = *records.entry(event).or_insert_with(|| state.rank(rank).generation(event));
                 (event, base + nth)
             };
             match &node.work {
@@ -787,11 +795,11 @@ impl Cx<'_> {
         for node in graph.nodes.iter() {
             if let Work::Record(event, nth) = node.work {
                 let event = m.inner(name, event);
-                m.note_record(self.state, rank, event, records[&event] + nth);
+                self.me_mut().note_records(event, records[&event] + nth);
             }
         }
         enqueue(self.state, stream, Work::Record(over, before + 1), op);
-        m.note_record(self.state, rank, over, before + 1);
+        self.me_mut().note_records(over, before + 1);
         self.done(&[]);
     }
 
@@ -825,7 +833,8 @@ impl Cx<'_> {
         }
         let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
         let heir = if gone { None } else { Machine::heir(r, buffer) };
-        let captured = |block: &BlockId| r.graphs.iter().any(|(_, graph)| graph.blocks.contains(block));
+        let captured =
+            |block: &BlockId| Graphs::of(r).rows.iter().any(|(_, graph)| graph.blocks.contains(block));
         if !gone && reserved && heir.as_ref().is_none_or(captured) {
             return;
         }
@@ -852,7 +861,7 @@ impl Cx<'_> {
         if gone {
             Machine::undefine(self.state, ops[0]);
         } else if heir.is_some() {
-            self.me_mut().corrupt = true;
+            self.me_mut().spoil();
         }
     }
 
@@ -894,8 +903,9 @@ impl<'a> Here<'a> {
     /// The capture that refuses a wait for a stream, an event or the device, because that records.
     pub(crate) fn refuses_wait(self, what: &Operand) -> Option<(usize, i32)> {
         let r = self.me();
-        let position = |wanted: &dyn Fn(&Graph) -> bool| r.graphs.iter().position(|(_, graph)| wanted(graph));
-        if r.graphs.is_empty() {
+        let position =
+            |wanted: &dyn Fn(&Graph) -> bool| Graphs::of(r).rows.iter().position(|(_, graph)| wanted(graph));
+        if Graphs::of(r).rows.is_empty() {
             return None;
         }
         match Machine::value(self.state, self.rank, what) {
@@ -924,7 +934,7 @@ impl<'a> Here<'a> {
     /// The same for a poll of an event.
     pub(crate) fn forbidden_query(self) -> Option<usize> {
         let Here { thread, .. } = self;
-        self.me().graphs.iter().position(|(_, graph)| graph.forbids(thread))
+        Graphs::of(self.me()).rows.iter().position(|(_, graph)| graph.forbids(thread))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::machine::Machine;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Freed, Operand};
 use crate::rank::Rank;
-use crate::state::State;
+use crate::state::{State, Table};
 use crate::walk::walk;
 
 /// What can be done with ipcs.
@@ -129,16 +129,16 @@ impl Moment {
 
 /// Memory of another rank that a rank has or had open.
 #[derive(Debug, Clone)]
-pub(crate) struct Mapping {
-    pub(crate) of: Rank,
-    pub(crate) memory: MemoryId,
+struct Mapping {
+    of: Rank,
+    memory: MemoryId,
     /// Opens that were not closed yet.
-    pub(crate) count: u32,
+    count: u32,
     /// Every open, the last use by each stream, and the close that was the last; functions of positions, like
     /// accesses.
-    pub(crate) opens: Vec<Moment>,
-    pub(crate) uses: Vec<Moment>,
-    pub(crate) closed: Option<Moment>,
+    opens: Vec<Moment>,
+    uses: Vec<Moment>,
+    closed: Option<Moment>,
 }
 
 walk!(struct Mapping {
@@ -149,6 +149,14 @@ walk!(struct Mapping {
     uses: derived fixed,
     closed: derived fixed,
 });
+
+/// Memory of other ranks that a rank has or had open.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mappings {
+    rows: Vec<Mapping>,
+}
+
+walk!(struct Mappings { rows: hashed fixed });
 
 impl Machine {
     fn find_opened_late(&self, state: &mut State, of: Rank, memory: MemoryId, open: &OpRef, past: u64) {
@@ -167,7 +175,7 @@ impl Machine {
 
     /// Notes that a stream used a mapping.
     pub(crate) fn note_use(state: &mut State, rank: Rank, through: MappingId, clock: &Clock, op: OpRef) {
-        let uses = &mut state.rank_mut(rank).mappings[through.nth as usize].uses;
+        let uses = &mut Mappings::of_mut(state.rank_mut(rank)).rows[through.nth as usize].uses;
         uses.retain(|used| used.actor != clock.actor());
         uses.push(Moment { actor: clock.actor(), epoch: clock.epoch(), op });
     }
@@ -175,7 +183,7 @@ impl Machine {
     /// A mapping that is used must be open.
     pub(crate) fn judge_closed(&self, state: &mut State, rank: Rank, buffer: &Buffer, op: OpRef, past: u64) {
         let Some(through) = buffer.through else { return };
-        let row = &state.rank(rank).mappings[through.nth as usize];
+        let row = &Mappings::of(state.rank(rank)).rows[through.nth as usize];
         if row.count > 0 {
             return;
         }
@@ -291,7 +299,7 @@ impl Cx<'_> {
                 (Freed::WhileOpen, None) | (Freed::AfterClosed, _) => {}
             }
         }
-        let mappings = &mut self.me_mut().mappings;
+        let mappings = &mut Mappings::of_mut(self.me_mut()).rows;
         let open = mappings.iter().position(|m| (m.of, m.memory) == (of, whole.memory) && m.count > 0);
         let at = open.unwrap_or_else(|| {
             mappings.push(Mapping {
@@ -326,7 +334,7 @@ impl Cx<'_> {
         };
         self.access(Object::memory(buffer.memory), Access::Write);
         let moment = self.here().moment();
-        let row = &mut self.me_mut().mappings[through.nth as usize];
+        let row = &mut Mappings::of_mut(self.me_mut()).rows[through.nth as usize];
         if row.count == 0 {
             self.find_not_open(about, "a mapping that is closed");
         } else {
@@ -353,7 +361,7 @@ impl Cx<'_> {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         let r = self.me();
         let clock = r.threads[thread as usize].clock.clone();
-        let row = &r.mappings[nth as usize];
+        let row = &Mappings::of(r).rows[nth as usize];
         let (home, memory) = (row.of, row.memory);
         // What the owner's memory remembers is too little: a later write of somebody else takes the place of a use.
         let running = row.uses.iter().find(|used| !used.before(&clock)).map(|used| used.op);
@@ -386,7 +394,7 @@ impl Cx<'_> {
         let past = clock.past();
         let mut late = Vec::new();
         let mut open = None;
-        for mapping in self.state.ranks.iter().flat_map(|r| &r.mappings) {
+        for mapping in self.state.ranks.iter().flat_map(|r| &Mappings::of(r).rows) {
             if (mapping.of, mapping.memory) != (rank, id) {
                 continue;
             }

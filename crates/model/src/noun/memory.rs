@@ -307,8 +307,9 @@ impl Machine {
         };
         let r = state.rank_mut(rank);
         r.memory.insert(buffer.memory, Arc::new(memory));
-        r.costs.reserved_bytes += buffer.memory_len_bytes;
-        r.costs.reserved_bytes_max = r.costs.reserved_bytes_max.max(r.costs.reserved_bytes);
+        let costs = r.costs_mut();
+        costs.reserved_bytes += buffer.memory_len_bytes;
+        costs.reserved_bytes_max = costs.reserved_bytes_max.max(costs.reserved_bytes);
     }
 
     /// A buffer was just handed out: what it holds is its own initial term.
@@ -485,7 +486,7 @@ impl Machine {
         });
         let about = About::Memory(home, buffer.memory);
         if stale && buffer.through.is_some() {
-            state.rank_mut(rank).corrupt = true;
+            state.rank_mut(rank).spoil();
         }
         if released {
             self.find(state, Rule::Mem1, about, &[op], clock.past(), || {
@@ -550,7 +551,7 @@ impl Machine {
         let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
         let mut ops = vec![op];
         ops.extend(writer);
-        state.rank_mut(rank).corrupt = true;
+        state.rank_mut(rank).spoil();
         self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
             let writer = writer.map_or_else(
                 || "as it was allocated".to_owned(),
@@ -621,9 +622,8 @@ impl Cx<'_> {
         }
         self.access(Object::ADDRESSES, Access::Write);
         let r = self.me_mut();
-        r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
-        r.free_addresses.sort_unstable();
-        r.costs.reserved_bytes -= buffer.memory_len_bytes;
+        r.free_address(buffer.address, buffer.memory_len_bytes);
+        r.costs_mut().reserved_bytes -= buffer.memory_len_bytes;
         let memory = r.memory.get_mut(&id).expect("looked up above");
         // Peers and stale windows still see the old pages.
         let released = Moment { actor: clock.actor(), epoch: clock.epoch(), op };

@@ -7,6 +7,7 @@
 use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::host::value::CommId;
+use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
@@ -14,7 +15,8 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::Operation;
 use crate::rank::{Rank, Thread};
-use crate::state::{Declaration, Ran, State};
+use crate::state::{Ran, State, Table};
+use crate::walk::walk;
 
 /// Declares that two launches on communicators are meant to run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -51,15 +53,33 @@ impl Verb for OverlapOp {
     }
 }
 
+/// Two launches that are declared to overlap, until both have begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Declaration {
+    /// Thread and index of each.
+    of: [(Thread, u32); 2],
+    op: OpRef,
+}
+
+walk!(struct Declaration { of: hashed fixed, op: hashed moved });
+
+/// The declared overlaps of a rank that are not judged yet.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overlaps {
+    declared: Vec<Declaration>,
+}
+
+walk!(struct Overlaps { declared: hashed moved });
+
 impl Machine {
     /// Judges the declarations of which both launches have run.
     pub(crate) fn judge_overlaps(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in (0..state.rank(rank).overlaps.len()).rev() {
-                let declared = &state.rank(rank).overlaps[at];
+            for at in (0..Overlaps::of(state.rank(rank)).declared.len()).rev() {
+                let declared = &Overlaps::of(state.rank(rank)).declared[at];
                 let [one, other] = declared.of.map(|of| Self::run_of(state, rank, of));
                 let (Some(one), Some(other)) = (one, other) else { continue };
-                state.rank_mut(rank).overlaps.remove(at);
+                Overlaps::of_mut(state.rank_mut(rank)).declared.remove(at);
                 self.judge_overlap(state, one, other);
             }
         }
@@ -143,7 +163,7 @@ impl Cx<'_> {
             thread.map(|at| (Thread(u32::try_from(at).expect("few threads a rank")), operation.index))
         });
         if let [Some(one), Some(other)] = named {
-            r.overlaps.push(Declaration { of: [one, other], op });
+            Overlaps::of_mut(r).declared.push(Declaration { of: [one, other], op });
         }
         m.judge_overlaps(self.state);
         self.done(&[]);

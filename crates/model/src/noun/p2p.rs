@@ -468,7 +468,7 @@ impl Machine {
             Halves::Together => {
                 self.write(state, link.to, &crate::noun::memory::Range::of(&received.buffer), content);
             }
-            Halves::Stale => state.rank_mut(link.to).corrupt = true,
+            Halves::Stale => state.rank_mut(link.to).spoil(),
             Halves::Undefined | Halves::Apart => {}
         }
         self.end_half(state, link.to, link.comm, at, Some(&told));

@@ -407,8 +407,7 @@ impl Machine {
         len_bytes: u64,
         picks: &mut Picks<'_>,
     ) -> Result<AddressId, Poll> {
-        let back: Vec<AddressId> =
-            rank.free_addresses.iter().filter(|(_, len)| *len == len_bytes).map(|(a, _)| *a).collect();
+        let back = rank.freed_addresses(len_bytes);
         let options = u32::try_from(back.len()).expect("few addresses");
         let fresh = AddressId(MemoryId { owner, nth });
         match picks.take(|| PickOf::AddressReuse, 0..=options)? {
@@ -514,7 +513,7 @@ impl Cx<'_> {
             Found::Grown(address) => {
                 self.access(Object::ADDRESSES, Access::Read);
                 m.create(self.state, rank, kind, &whole);
-                self.me_mut().free_addresses.retain(|free| *free != (address, segment_bytes));
+                self.me_mut().take_address(address, segment_bytes);
                 true
             }
         };
@@ -531,7 +530,7 @@ impl Cx<'_> {
         };
         let r = self.me_mut();
         if let Some(order) = address_order {
-            r.address_order = order.into();
+            r.set_address_order(order.into());
         }
         Arc::make_mut(&mut r.live).insert(id);
         m.block_captured(self.state, rank, (*token, id));
@@ -574,7 +573,7 @@ impl Cx<'_> {
         let id = MemoryId { owner: Owner::Program(name), nth: r.made[row].1 };
         r.made[row].1 += 1;
         let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        r.free_addresses.retain(|free| *free != (address, whole_len));
+        r.take_address(address, whole_len);
         Arc::make_mut(&mut r.live).insert(BlockId(id));
         let buffer = Arc::new(Buffer {
             block: Some(BlockId(id)),
@@ -618,10 +617,7 @@ impl Cx<'_> {
         match buffer.memory.owner {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
-                let recorded = after.map(|event| {
-                    let events = &self.me().events;
-                    (event, find(events, &event).map_or(0, |at| events[at].1.recorded))
-                });
+                let recorded = after.map(|event| (event, self.me().generation(event)));
                 let row = m.pool_mut(self.state, rank, pool);
                 match recorded {
                     Some((event, nth)) => row.deferred.push((block, event, nth)),
@@ -736,7 +732,7 @@ impl<'a> Here<'a> {
                 Found::Grown(m.decide_address(r, owner, segment_bytes, picks)?)
             }
             [_, _, ..] if pool.tie == TieBreak::Address => {
-                let mut order = Cow::Borrowed(&r.address_order[..]);
+                let mut order = Cow::Borrowed(r.address_order());
                 let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
                 for fit in &fits {
                     if !order.iter().any(|placed| is_start(placed, address(fit))) {

@@ -15,12 +15,12 @@ use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::{Buffer, Value};
-use crate::machine::{Machine, Mode, locked};
+use crate::machine::{Machine, locked};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{PickOf, Picks, Poll};
-use crate::program::{Answer, Operand};
+use crate::order::poll::{Picks, Poll};
+use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Event, Expectation, Kernel, Queued, RankState, State, Stream, Work, find, whole};
+use crate::state::{Expectation, Kernel, Queued, State, Stream, Work, find, whole};
 use crate::term::{Content, TermNode};
 
 /// What can be done with streams.
@@ -182,30 +182,7 @@ impl Work {
     }
 }
 
-fn event_mut(rank: &mut RankState, event: Token) -> &mut Event {
-    let at = find(&rank.events, &event).unwrap_or_else(|| {
-        rank.events.push((event, Event::default()));
-        rank.events.len() - 1
-    });
-    &mut rank.events[at].1
-}
-
-fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
-    find(&rank.events, &event).map(|at| &rank.events[at].1)
-}
-
 impl Machine {
-    /// How often an event was recorded.
-    pub(crate) fn recorded(&self, state: &State, rank: Rank, event: Token) -> u32 {
-        event_of(state.rank(rank), event).map_or(0, |event| event.recorded)
-    }
-
-    /// An event has so many records now, made or to come.
-    pub(crate) fn note_record(&self, state: &mut State, rank: Rank, event: Token, nth: u32) {
-        let event = event_mut(state.rank_mut(rank), event);
-        event.recorded = event.recorded.max(nth);
-    }
-
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: Queued) {
         self.cx(state, rank, op.issuer().thread.0).access(Object::DEVICE, Access::Read);
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
@@ -231,8 +208,9 @@ impl Machine {
             Value::Stream(stream) => {
                 find(&r.streams, &stream).is_none_or(|at| r.streams[at].1.queue.is_empty())
             }
-            Value::Event(event) => event_of(r, event)
-                .is_none_or(|event| event.recorded == 0 || event.complete.contains_key(&event.recorded)),
+            Value::Event(event) => {
+                r.generation(event) == 0 || r.complete(event, r.generation(event)).is_some()
+            }
             _ => r.streams.iter().all(|(_, stream)| stream.queue.is_empty()),
         }
     }
@@ -246,9 +224,7 @@ impl Machine {
                 Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
             ) => true,
             Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
-            Some(Work::Wait(event, nth)) => {
-                *nth == 0 || event_of(r, *event).is_some_and(|event| event.complete.contains_key(nth))
-            }
+            Some(Work::Wait(event, nth)) => *nth == 0 || r.complete(*event, *nth).is_some(),
         }
     }
 
@@ -306,10 +282,10 @@ impl Machine {
             }
             Work::Record(event, nth) => {
                 let clock = r.streams[stream].1.clock.clone();
-                event_mut(r, event).complete.insert(nth, clock);
+                r.completes(event, nth, clock);
             }
             Work::Wait(event, nth) => {
-                if let Some(done) = event_of(r, event).and_then(|event| event.complete.get(&nth)).cloned() {
+                if let Some(done) = r.complete(event, nth).cloned() {
                     r.streams[stream].1.clock.join(&done);
                 }
             }
@@ -359,23 +335,6 @@ impl Cx<'_> {
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
     }
 
-    pub(crate) fn event_record(&mut self, event: Token, stream: Token) {
-        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
-        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
-        self.access(Object::named(ObjectKind::Event, event), Access::Write);
-        if m.record_captured(self.state, rank, (event, stream), op) {
-            self.done(&[]);
-            return;
-        }
-        let r = self.me_mut();
-        let record = event_mut(r, event);
-        record.recorded += 1;
-        let work = Work::Record(event, record.recorded);
-        let issue = r.threads[thread as usize].clock.clone();
-        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
-        self.done(&[]);
-    }
-
     pub(crate) fn stream_wait(&mut self, stream: Token, event: Token) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
@@ -385,7 +344,7 @@ impl Cx<'_> {
             return;
         }
         // The most recent record at the time of the call; before any, the wait does nothing.
-        let recorded = event_of(self.me(), event).map_or(0, |event| event.recorded);
+        let recorded = self.me().generation(event);
         let issue = self.this().clock.clone();
         m.enqueue(
             self.state,
@@ -405,10 +364,7 @@ impl Cx<'_> {
                 Value::Stream(stream) => {
                     find(&r.streams, &stream).map(|at| r.streams[at].1.clock.clone()).into_iter().collect()
                 }
-                Value::Event(event) => event_of(r, event)
-                    .and_then(|event| event.complete.get(&event.recorded).cloned())
-                    .into_iter()
-                    .collect(),
+                Value::Event(event) => r.complete(event, r.generation(event)).cloned().into_iter().collect(),
                 _ => r.streams.iter().map(|(_, stream)| stream.clock.clone()).collect(),
             }
         };
@@ -425,62 +381,5 @@ impl Cx<'_> {
             self.this_mut().clock.join(&clock);
         }
         self.done(&[]);
-    }
-
-    pub(crate) fn event_query(&mut self, event: Token) {
-        let m = self.m;
-        self.access(Object::named(ObjectKind::Event, event), Access::Read);
-        self.access(Object::CAPTURE, Access::Read);
-        if let Some(graph) = self.here().forbidden_query() {
-            let call = format!("{}.query", m.name(event));
-            let op = self.here().op_ref();
-            self.refuse_in_capture((graph, &call), op);
-            self.fail(call, crate::noun::graph::UNSUPPORTED);
-            self.answer(0, &[]);
-            return;
-        }
-        let given = self.this().picks.clone();
-        let seen = self
-            .here()
-            .seen(event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
-            .expect("polled before it runs");
-        if let Some(done) = &seen {
-            self.this_mut().clock.join(done);
-        }
-        self.answer(Answer::from(seen.is_some()), &[]);
-    }
-}
-
-impl<'a> Here<'a> {
-    /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
-    /// semantics waits for it. Returns what was seen and, if complete, since when.
-    #[expect(clippy::too_many_arguments, reason = "shared by queries and deferred frees")]
-    pub(crate) fn seen(
-        self,
-        event: Token,
-        nth: u32,
-        picks: &mut Picks<'_>,
-        of: impl FnOnce() -> PickOf,
-    ) -> Result<Option<Clock>, Poll> {
-        let Here { m, thread, .. } = self;
-        let r = self.me();
-        let clock = &r.threads[thread as usize].clock;
-        let Some(event) = event_of(r, event) else { return Ok(Some(clock.clone())) };
-        let nth = nth.min(event.recorded);
-        if nth == 0 {
-            return Ok(Some(clock.clone()));
-        }
-        let complete = event.complete.get(&nth);
-        let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
-        let options = match (ordered, complete.is_some(), m.config.mode) {
-            (true, ..) => 1..=1,
-            (false, false, Mode::Naive) => 0..=0,
-            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
-        };
-        match (picks.take(of, options)?, complete) {
-            (0, _) => Ok(None),
-            (_, Some(done)) => Ok(Some(done.clone())),
-            (_, None) => Err(Poll::Wait),
-        }
     }
 }

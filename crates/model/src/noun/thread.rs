@@ -18,10 +18,10 @@ use crate::host::value::{Address, Buffer, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
 use crate::noun::pool::Plan;
-use crate::order::dependence::{Access, Object, touch};
+use crate::order::dependence::{Access, Object, Touches};
 use crate::program::{Answer, End, Operand, Question, Statement, Stretch};
 use crate::rank::{Entry, PlaceId, Rank};
-use crate::state::{Group, Slots, State, Status, ThreadState};
+use crate::state::{Group, Slots, State, Status, Table, ThreadState};
 
 /// What can be done with threads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -161,7 +161,7 @@ impl Verb for ThreadOp {
                 cx.done(&[]);
             }
             Self::Steady => {
-                cx.me_mut().costs.steady = true;
+                cx.me_mut().costs_mut().steady = true;
                 cx.done(&[]);
             }
             Self::Measure { name, value } => {
@@ -398,7 +398,7 @@ impl Cx<'_> {
         }
         self.assert_in_footprint(object, how);
         let clock = self.this().clock.clone();
-        let conflict = touch(&mut self.me_mut().touches, object, how, &clock);
+        let conflict = Touches::of_mut(self.me_mut()).touch(object, how, &clock);
         if conflict {
             m.contend(object);
         }

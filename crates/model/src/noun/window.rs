@@ -550,7 +550,7 @@ impl Cx<'_> {
             return;
         };
         self.access(Object::comm(comm), Access::Write);
-        let costs = &mut self.me_mut().costs;
+        let costs = self.me_mut().costs_mut();
         if costs.steady {
             costs.registrations += 1;
         } else {

@@ -15,10 +15,10 @@ use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Machine, Mode};
 use crate::noun::flag::touch_of;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, ObjectKind, clashes};
+use crate::order::dependence::{Object, ObjectKind, Touches};
 use crate::order::poll::Poll;
 use crate::rank::{Rank, Thread};
-use crate::state::{Link, Meeting, Path, State, Status, Work};
+use crate::state::{Link, Meeting, Path, State, Status, Table, Work};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
@@ -527,7 +527,7 @@ impl Machine {
             }
             self.here(state, rank, thread).footprint(&mut |object, access| {
                 let touches = match object.kind {
-                    ObjectKind::StoreKey | ObjectKind::Flag => &state.shared.touches,
+                    ObjectKind::StoreKey | ObjectKind::Flag => Touches::of(state.shared()),
                     ObjectKind::Stream
                     | ObjectKind::Event
                     | ObjectKind::Map
@@ -540,9 +540,9 @@ impl Machine {
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
                     | ObjectKind::Init
-                    | ObjectKind::Graph => &state.rank(rank).touches,
+                    | ObjectKind::Graph => Touches::of(state.rank(rank)),
                 };
-                if touches.get(&object).is_some_and(|rows| clashes(rows, access, &t.clock)) {
+                if touches.clashes(object, access, &t.clock) {
                     self.contend(object);
                 }
             });
@@ -553,8 +553,7 @@ impl Machine {
                 let object = Object::named(ObjectKind::Flag, flag);
                 let mut clock = stream.clock.clone();
                 clock.join(&stream.queue.front().expect("it has a head").issue);
-                let rows = state.shared.touches.get(&object);
-                if rows.is_some_and(|rows| clashes(rows, touch_of(act), &clock)) {
+                if Touches::of(state.shared()).clashes(object, touch_of(act), &clock) {
                     self.contend(object);
                 }
             }

@@ -103,38 +103,62 @@ pub(crate) enum Access {
 
 /// The last touches of one actor: epochs from 1, 0 for never.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Last {
-    pub(crate) actor: Actor,
-    pub(crate) read: u32,
-    pub(crate) mutation: u32,
+struct Last {
+    actor: Actor,
+    read: u32,
+    mutation: u32,
 }
 
 walk!(struct Last { actor: hashed moved, read: hashed fixed, mutation: hashed fixed });
 
-/// For each object the last touches of each actor.
-pub(crate) type Touches = BTreeMap<Object, Vec<Last>>;
-
-/// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
-pub(crate) fn touch(touches: &mut Touches, object: Object, access: Access, clock: &Clock) -> bool {
-    let rows = touches.entry(object).or_default();
-    let conflict = clashes(rows, access, clock);
-    let epoch = clock.epoch();
-    let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
-        Some(row) => row,
-        None => {
-            rows.push(Last { actor: clock.actor(), read: 0, mutation: 0 });
-            rows.last_mut().expect("just pushed")
-        }
-    };
-    match access {
-        Access::Read => row.read = epoch,
-        Access::Write => row.mutation = epoch,
-    }
-    conflict
+/// For each object the last touches of each actor: what a rank touched of its own, or all ranks of what they share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Touches {
+    rows: BTreeMap<Object, Vec<Last>>,
 }
 
-/// Whether a touch would conflict with an earlier one that is not ordered before it.
-pub(crate) fn clashes(rows: &[Last], access: Access, clock: &Clock) -> bool {
+walk!(struct Touches { rows: hashed moved });
+
+impl Touches {
+    /// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
+    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+        let rows = self.rows.entry(object).or_default();
+        let conflict = clashes(rows, access, clock);
+        let epoch = clock.epoch();
+        let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
+            Some(row) => row,
+            None => {
+                rows.push(Last { actor: clock.actor(), read: 0, mutation: 0 });
+                rows.last_mut().expect("just pushed")
+            }
+        };
+        match access {
+            Access::Read => row.read = epoch,
+            Access::Write => row.mutation = epoch,
+        }
+        conflict
+    }
+
+    /// Whether a touch would conflict with an earlier one that is not ordered before it.
+    pub(crate) fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        self.rows.get(&object).is_some_and(|rows| clashes(rows, access, clock))
+    }
+
+    /// Whether one of the two is a read, and the other a mutation.
+    pub(crate) fn read_races(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        self.rows.get(&object).is_some_and(|rows| {
+            rows.iter().any(|row| {
+                let epoch = match access {
+                    Access::Read => row.mutation,
+                    Access::Write => row.read,
+                };
+                row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
+            })
+        })
+    }
+}
+
+fn clashes(rows: &[Last], access: Access, clock: &Clock) -> bool {
     rows.iter().any(|row| {
         let epoch = match access {
             Access::Write => row.read.max(row.mutation),
