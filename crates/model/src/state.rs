@@ -5,7 +5,7 @@
 //! Not here: how states follow one another.
 
 use crate::clock::{Actor, Clock};
-use crate::host::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
+use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::Addresses;
@@ -15,23 +15,21 @@ use crate::noun::event::Events;
 use crate::noun::exchange::Exchanges;
 use crate::noun::flag::Flags;
 use crate::noun::graph::Graphs;
-use crate::noun::ipc::{Mappings, Moment};
+use crate::noun::ipc::Mappings;
+use crate::noun::memory::Memories;
 use crate::noun::mutex::Mutexes;
 use crate::noun::overlap::Overlaps;
+use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
-use crate::op::{
-    Collective, CollectiveKind, Declared, FlagAct, MemoryKind, Resources, SizeClasses, TieBreak, Way,
-    WindowFlags,
-};
-use crate::order::dependence::{Access, Touches};
+use crate::op::{Collective, CollectiveKind, Declared, FlagAct, Resources, Way, WindowFlags};
+use crate::order::dependence::Touches;
 use crate::platform::KernelPath;
 use crate::program::{Answer, Dtype, ReduceOp, Stretch};
 use crate::rank::{Entry, Rank, Thread, Token};
 use crate::term::{Content, Term};
 use crate::walk::{LocalHash, Renumber, Renumbering, hash_of, walk};
 use rustc_hash::FxHasher;
-use smallvec::SmallVec;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -653,101 +651,6 @@ impl View {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Use {
-    Free,
-    Used(BlockId),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Block {
-    pub(crate) offset_bytes: u64,
-    pub(crate) len_bytes: u64,
-    pub(crate) stream: Token,
-    pub(crate) held: Use,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Segment {
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) small: bool,
-    pub(crate) blocks: SmallVec<[Block; 2]>,
-}
-
-/// A caching pool of a rank.
-#[derive(Debug, Clone)]
-pub(crate) struct Pool {
-    pub(crate) classes: SizeClasses,
-    pub(crate) tie: TieBreak,
-    pub(crate) memory: MemoryKind,
-    pub(crate) segments: Arc<Vec<Segment>>,
-    pub(crate) segments_made: u32,
-    pub(crate) blocks_made: u32,
-    /// Blocks that return once the n-th record of an event is seen complete.
-    pub(crate) deferred: Vec<(BlockId, Token, u32)>,
-    pub(crate) holder: Option<u32>,
-    pub(crate) released: Clock,
-}
-
-walk!(struct Pool {
-    classes: hashed fixed,
-    tie: hashed fixed,
-    memory: hashed fixed,
-    segments: hashed fixed,
-    segments_made: hashed fixed,
-    blocks_made: hashed fixed,
-    deferred: hashed fixed,
-    holder: hashed fixed,
-    released: hashed moved,
-});
-
-/// A past access; a function of positions, so not part of the identity of a state.
-#[derive(Debug, Clone)]
-pub(crate) struct Accessed {
-    pub(crate) offset_bytes: u64,
-    pub(crate) len_bytes: u64,
-    pub(crate) actor: crate::clock::Actor,
-    pub(crate) epoch: u32,
-    pub(crate) access: Access,
-    pub(crate) op: OpRef,
-}
-
-walk!(struct Accessed {
-    offset_bytes: hashed fixed,
-    len_bytes: hashed fixed,
-    actor: hashed moved,
-    epoch: hashed fixed,
-    access: hashed fixed,
-    op: hashed moved,
-});
-
-/// Physical memory.
-#[derive(Debug, Clone)]
-pub(crate) struct Memory {
-    pub(crate) kind: MemoryKind,
-    /// All that was asked for.
-    pub(crate) buffer: Arc<Buffer>,
-    /// When it went back to the driver; a function of positions, like accesses.
-    pub(crate) released: Option<Moment>,
-    /// Non-overlapping, by offset: start, length, contents.
-    pub(crate) pieces: Vec<(u64, u64, Content)>,
-    pub(crate) accesses: Vec<Accessed>,
-}
-
-walk!(struct Memory {
-    // It follows from the operation that made it.
-    kind: derived fixed,
-    buffer: (address_of) fixed,
-    // When that was is a function of positions.
-    released: (Option::is_some) moved,
-    pieces: hashed moved,
-    accesses: derived moved,
-});
-
-fn address_of(buffer: &Arc<Buffer>) -> AddressId {
-    buffer.address
-}
-
 tables! {
     /// One rank: the tables of the nouns that are its own.
     pub struct RankState {
@@ -762,6 +665,8 @@ tables! {
         hosts: Hosts = hashed fixed,
         exchanges: Exchanges = hashed fixed,
         addresses: Addresses = hashed fixed,
+        memories: Memories = hashed moved,
+        pools: Pools = hashed moved,
         ledger: Ledger = hashed fixed,
         touches: Touches = derived moved,
     }
@@ -770,10 +675,6 @@ tables! {
         pub(crate) streams: Vec<(Token, Stream)> = hashed moved,
         pub(crate) views: Vec<(CommId, View)> = hashed moved,
         pub(crate) turns: Vec<(CommId, Turns)> = hashed moved,
-        pub(crate) pools: Vec<(Token, Pool)> = hashed moved,
-        pub(crate) memory: BTreeMap<MemoryId, Arc<Memory>> = hashed moved,
-        pub(crate) live: Arc<BTreeSet<BlockId>> = hashed fixed,
-        pub(crate) made: Vec<(Token, u32)> = derived fixed,
         pub(crate) inits: Vec<(Token, u32)> = derived fixed,
         pub(crate) free_comms: Vec<CommId> = hashed fixed,
         pub(crate) promised: Vec<(u32, CommId)> = hashed fixed,
@@ -902,9 +803,7 @@ impl LocalHash for RankState {
         self.addresses.local_hash(state);
         self.containers.local_hash(state);
         self.ledger.local_hash(state);
-        for (name, pool) in &self.pools {
-            (name, &pool.segments, &pool.deferred).hash(state);
-        }
+        self.pools.local_hash(state);
     }
 }
 

@@ -161,7 +161,7 @@ impl Machine {
             .filter_map(move |(thread, slot, value)| {
                 let Value::Buffer(buffer) = value else { return None };
                 let block = buffer.block?;
-                (r.live.contains(&block) && listed.insert(block)).then_some((thread, slot, buffer))
+                (r.is_live(block) && listed.insert(block)).then_some((thread, slot, buffer))
             })
     }
 

@@ -818,14 +818,14 @@ impl Machine {
                     [(true, Access::Read, send_bytes), (false, Access::Write, recv_bytes)]
                 {
                     let Some((memory, offset_bytes)) = self.through(state, by, p, send) else { continue };
-                    let Some(whole) = state.rank(p.rank).memory.get(&memory) else { continue };
+                    let Some(whole) = state.rank(p.rank).memory(memory) else { continue };
                     // Old pages that a stale window still reaches belong to nobody who could race for them. A
                     // release that nothing orders before the kernel is a use of freed memory in either order.
                     let clock = &state.rank(p.rank).streams[p.stream].1.clock;
-                    if whole.released.as_ref().is_some_and(|released| released.before(clock)) {
+                    if whole.released().is_some_and(|released| released.before(clock)) {
                         continue;
                     }
-                    let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };
+                    let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(whole.whole()) };
                     self.access_memory(state, p.rank, p.stream, &touched, access, p.launch.op);
                 }
             }
@@ -1122,9 +1122,9 @@ impl Cx<'_> {
     pub(crate) fn judge_freed(&mut self, buffer: &Buffer, op: OpRef) {
         let (m, rank) = (self.m, self.rank);
         let r = self.me();
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
+        let gone = r.is_gone(buffer.memory);
         let past = self.here().past();
-        if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
+        if gone || buffer.block.is_some_and(|block| !r.is_live(block)) {
             m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!("rank {} uses {} after freeing it ({})", rank.0, m.buffer_name(buffer), m.at(&op))
             });

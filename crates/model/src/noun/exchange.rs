@@ -117,7 +117,8 @@ impl Machine {
                 .iter()
                 .map(|peer| {
                     let buffer = peer.buffer.as_ref().expect("none is missing");
-                    let whole = &state.rank(peer.rank).memory[&buffer.memory].buffer;
+                    let memory = state.rank(peer.rank).memory(buffer.memory);
+                    let whole = memory.expect("it is shareable").whole();
                     let whole = Buffer { block: None, ..Buffer::clone(whole) };
                     if peer.rank == b.rank {
                         return Value::Buffer(Arc::new(whole));
@@ -204,8 +205,8 @@ impl Cx<'_> {
         };
         let buffer = self.given(operand, op);
         let shareable = |buffer: &Arc<Buffer>| {
-            let memory = self.me().memory.get(&buffer.memory);
-            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind == MemoryKind::Cuda)
+            let memory = self.me().memory(buffer.memory);
+            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind() == MemoryKind::Cuda)
         };
         let kept = buffer.clone().filter(shareable);
         if let (Some(buffer), None) = (&buffer, &kept) {

@@ -24,7 +24,7 @@ use crate::machine::Machine;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{Launch, Queued, RankState, State, Table, Transfers, Use, Work, find};
+use crate::state::{Launch, Queued, RankState, State, Table, Transfers, Work, find};
 use crate::walk::walk;
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
@@ -433,24 +433,6 @@ impl Machine {
         objects
     }
 
-    /// The allocation that lies where a buffer was.
-    fn heir(rank: &RankState, buffer: &Buffer) -> Option<BlockId> {
-        let Owner::Pool(pool) = buffer.memory.owner else { return None };
-        let pool = &rank.pools[find(&rank.pools, &pool)?].1;
-        let segment = pool.segments.iter().find(|segment| segment.buffer.memory == buffer.memory)?;
-        let (start, end) = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
-        segment.blocks.iter().find_map(|block| match block.held {
-            Use::Used(id)
-                if Some(id) != buffer.block
-                    && block.offset_bytes < end
-                    && start < block.offset_bytes + block.len_bytes =>
-            {
-                Some(id)
-            }
-            Use::Used(_) | Use::Free => None,
-        })
-    }
-
     // -- communicators
 
     /// A living graph that captured a launch of a communicator, and where.
@@ -826,21 +808,21 @@ impl Cx<'_> {
             return;
         }
         let r = self.me();
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
-        let held = buffer.block.is_none_or(|block| r.live.contains(&block));
+        let gone = r.is_gone(buffer.memory);
+        let held = buffer.block.is_none_or(|block| r.is_live(block));
         if !gone && held {
             return;
         }
         let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
-        let heir = if gone { None } else { Machine::heir(r, buffer) };
+        let new_owner = if gone { None } else { r.new_owner(buffer) };
         let captured =
             |block: &BlockId| Graphs::of(r).rows.iter().any(|(_, graph)| graph.blocks.contains(block));
-        if !gone && reserved && heir.as_ref().is_none_or(captured) {
+        if !gone && reserved && new_owner.as_ref().is_none_or(captured) {
             return;
         }
         let past = self.here().past();
         m.find(self.state, Rule::Graph2, About::Memory(rank, buffer.memory), &ops, past, || {
-            let now = match (gone, heir) {
+            let now = match (gone, new_owner) {
                 (true, _) => "its memory went back to the driver",
                 (false, Some(_)) => "another buffer lies there now",
                 (false, None) => "the next allocation may get it",
@@ -860,7 +842,7 @@ impl Cx<'_> {
         });
         if gone {
             Machine::undefine(self.state, ops[0]);
-        } else if heir.is_some() {
+        } else if new_owner.is_some() {
             self.me_mut().spoil();
         }
     }

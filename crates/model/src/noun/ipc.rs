@@ -232,9 +232,9 @@ impl Cx<'_> {
     fn export(&mut self, buffer: &Operand) {
         let (rank, op) = (self.rank, self.op);
         let handle = self.given(buffer, op).and_then(|buffer| {
-            let memory = self.me().memory.get(&buffer.memory)?;
-            if memory.kind == MemoryKind::Cuda && buffer.through.is_none() {
-                let whole = Buffer { block: None, ..Buffer::clone(&memory.buffer) };
+            let memory = self.me().memory(buffer.memory)?;
+            if memory.kind() == MemoryKind::Cuda && buffer.through.is_none() {
+                let whole = Buffer { block: None, ..Buffer::clone(memory.whole()) };
                 return Some(Value::Handle(rank, Arc::new(whole)));
             }
             self.find_unshareable(&buffer, op);
@@ -286,8 +286,8 @@ impl Cx<'_> {
         self.access(Object::memory(whole.memory), Access::Write);
         let moment = self.here().moment();
         let past = self.here().past();
-        let memory = self.state.rank(of).memory.get(&whole.memory);
-        let released = memory.and_then(|memory| memory.released.as_ref()).map(|released| released.op);
+        let memory = self.state.rank(of).memory(whole.memory);
+        let released = memory.and_then(|memory| memory.released()).map(|released| released.op);
         if memory.is_none() || released.is_some() {
             match (m.source.freed(moment.op.place), released) {
                 (Freed::AsOrdered | Freed::BeforeOpened, _) => {

@@ -9,6 +9,8 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod segment;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
@@ -17,19 +19,19 @@ use crate::op::{MemoryKind, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
-
+use self::segment::{Pool, Segment, Use, add_segment, best_fits, classed, give_back, hold};
 use crate::clock::Clock;
 use crate::host::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::noun::container::place;
-use crate::noun::window::GRANULARITY_BYTES;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Block, Pool, Queued, RankState, Segment, State, Use, Work, find};
+use crate::state::{Queued, RankState, State, Table, Work, find};
+use crate::walk::{LocalHash, Rows, walk};
+use std::hash::{Hash, Hasher};
 
 /// How a pool rounds requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -262,11 +264,6 @@ impl Verb for PoolOp {
     }
 }
 
-const BLOCK_BYTES: u64 = 512;
-const SMALL_BYTES: u64 = 1 << 20;
-const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
-const MIN_LARGE_BYTES: u64 = 10 << 20;
-
 /// What luck and the state have decided that an operation will do. Only allocations have something to decide.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
@@ -300,98 +297,55 @@ enum Found {
     Grown(AddressId),
 }
 
-/// Size classes: block length, whether it is small, and the length of a segment made for it.
-fn classed(classes: SizeClasses, len_bytes: u64) -> (u64, bool, u64) {
-    let block = len_bytes.max(1).next_multiple_of(BLOCK_BYTES);
-    match classes {
-        SizeClasses::Exact => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
-        SizeClasses::Torch if block <= SMALL_BYTES => (block, true, GRANULARITY_BYTES),
-        SizeClasses::Torch if block < MIN_LARGE_BYTES => (block, false, LARGE_SEGMENT_BYTES),
-        SizeClasses::Torch => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
-    }
-}
-
-/// Whether what remains of a block is worth a block of its own.
-fn splits(classes: SizeClasses, small: bool, rest_bytes: u64) -> bool {
-    match classes {
-        SizeClasses::Exact => rest_bytes >= BLOCK_BYTES,
-        SizeClasses::Torch if small => rest_bytes >= BLOCK_BYTES,
-        SizeClasses::Torch => rest_bytes > SMALL_BYTES,
-    }
-}
-
-/// Gives a block back and merges it with free neighbours of its segment.
-fn give_back(pool: &mut Pool, id: BlockId) {
-    let holds = |segment: &Segment| segment.blocks.iter().position(|block| block.held == Use::Used(id));
-    let Some((s, at)) = pool.segments.iter().enumerate().find_map(|(s, segment)| Some((s, holds(segment)?)))
-    else {
-        return;
-    };
-    let blocks = &mut Arc::make_mut(&mut pool.segments)[s].blocks;
-    blocks[at].held = Use::Free;
-    if at + 1 < blocks.len() && blocks[at + 1].held == Use::Free {
-        let next = blocks.remove(at + 1);
-        blocks[at].len_bytes += next.len_bytes;
-    }
-    if at > 0 && blocks[at - 1].held == Use::Free {
-        let this = blocks.remove(at);
-        blocks[at - 1].len_bytes += this.len_bytes;
-    }
-}
-
-/// The smallest free blocks that are long enough, by segment and position.
-fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> SmallVec<[(usize, usize); 8]> {
-    let (block_bytes, small, _) = classed(pool.classes, len_bytes);
-    let mut best = u64::MAX;
-    let mut fits = SmallVec::new();
-    for (s, segment) in pool.segments.iter().enumerate().filter(|(_, segment)| segment.small == small) {
-        for (b, block) in segment.blocks.iter().enumerate() {
-            let fit = block.held == Use::Free && block.stream == stream && block.len_bytes >= block_bytes;
-            if !fit || block.len_bytes > best {
-                continue;
-            }
-            if block.len_bytes < best {
-                best = block.len_bytes;
-                fits.clear();
-            }
-            fits.push((s, b));
-        }
-    }
-    fits
-}
-
 /// Whether a value is the start of this address range.
 fn is_start(value: &Value, address: AddressId) -> bool {
     matches!(value, Value::Address(Address::Memory(start, 0)) if *start == address)
 }
 
+/// The caching pools of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pools {
+    rows: Rows<Token, Pool>,
+}
+
+walk!(struct Pools { rows: hashed moved });
+
+impl LocalHash for Pools {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        for (name, pool) in self.rows.iter() {
+            (name, &pool.segments, &pool.deferred).hash(state);
+        }
+    }
+}
+
+impl RankState {
+    /// The block that lies where a buffer was that its pool has taken back.
+    pub(crate) fn new_owner(&self, buffer: &Buffer) -> Option<BlockId> {
+        let Owner::Pool(pool) = buffer.memory.owner else { return None };
+        let pool = pool_of(self, pool)?;
+        let segment = pool.segments.iter().find(|segment| segment.buffer.memory == buffer.memory)?;
+        let (start, end) = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+        segment.blocks.iter().find_map(|block| match block.held {
+            Use::Used(id)
+                if Some(id) != buffer.block
+                    && block.offset_bytes < end
+                    && start < block.offset_bytes + block.len_bytes =>
+            {
+                Some(id)
+            }
+            Use::Used(_) | Use::Free => None,
+        })
+    }
+}
+
 fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
-    find(&rank.pools, &pool).map(|at| &rank.pools[at].1)
+    Pools::of(rank).rows.get(&pool)
 }
 
 impl Machine {
-    fn declared(&self) -> Pool {
-        Pool {
-            classes: SizeClasses::Exact,
-            tie: TieBreak::Counter,
-            memory: MemoryKind::Nccl,
-            segments: Arc::default(),
-            segments_made: 0,
-            blocks_made: 0,
-            deferred: Vec::new(),
-            holder: None,
-            released: self.nothing.clone(),
-        }
-    }
-
     fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
-        let fresh = pool_of(state.rank(rank), pool).is_none().then(|| self.declared());
-        let pools = &mut state.rank_mut(rank).pools;
-        if let Some(fresh) = fresh {
-            pools.push((pool, fresh));
-        }
-        let at = find(pools, &pool).expect("just declared");
-        &mut pools[at].1
+        let undeclared = || Pool::undeclared(self.nothing.clone());
+        Pools::of_mut(state.rank_mut(rank)).rows.get_or_insert_with(&pool, undeclared)
     }
 
     /// Whether another thread holds the allocator's lock.
@@ -400,7 +354,7 @@ impl Machine {
     }
 
     /// A fresh address, or one that was freed and comes back.
-    fn decide_address(
+    pub(crate) fn decide_address(
         &self,
         rank: &RankState,
         (owner, nth): (Owner, u32),
@@ -415,22 +369,6 @@ impl Machine {
             nth => Ok(back[nth as usize - 1]),
         }
     }
-
-    pub(crate) fn decide_mem_alloc(
-        &self,
-        state: &State,
-        rank: Rank,
-        (name, len_bytes): (Token, u64),
-        picks: &mut Picks<'_>,
-    ) -> Result<Plan, Poll> {
-        if self.decide_fault(state, FaultOf::Alloc, picks)? {
-            return Ok(Plan::Fail);
-        }
-        let r = state.rank(rank);
-        let nth = find(&r.made, &name).map_or(0, |at| r.made[at].1);
-        let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
-    }
 }
 
 impl Cx<'_> {
@@ -438,10 +376,9 @@ impl Cx<'_> {
         let (m, rank, thread) = (self.m, self.rank, self.thread);
         match verb {
             PoolOp::Declare { pool, classes, tie, memory } => {
-                if pool_of(self.me(), *pool).is_none() {
-                    let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..m.declared() };
-                    self.me_mut().pools.push((*pool, fresh));
-                }
+                let (classes, tie, memory) = (*classes, *tie, *memory);
+                let declared = || Pool { classes, tie, memory, ..Pool::undeclared(m.nothing.clone()) };
+                Pools::of_mut(self.me_mut()).rows.get_or_insert_with(pool, declared);
                 self.done(&[]);
             }
             PoolOp::Lock { pool } => {
@@ -532,7 +469,7 @@ impl Cx<'_> {
         if let Some(order) = address_order {
             r.set_address_order(order.into());
         }
-        Arc::make_mut(&mut r.live).insert(id);
+        r.hand_out(id);
         m.block_captured(self.state, rank, (*token, id));
         let buffer = Arc::new(buffer);
         let op = self.here().op_ref();
@@ -556,41 +493,6 @@ impl Cx<'_> {
         self.done(&[Value::Buffer(buffer)]);
     }
 
-    pub(crate) fn mem_alloc(&mut self, (name, len_bytes, memory): (Token, u64, MemoryKind), plan: Plan) {
-        let (m, rank) = (self.m, self.rank);
-        let Plan::Memory(address) = plan else {
-            self.state.faults_used += 1;
-            self.fail("mem_alloc".to_owned(), 2);
-            self.done(&[Value::Null]);
-            return;
-        };
-        self.access(Object::ADDRESSES, Access::Read);
-        let r = self.me_mut();
-        let row = find(&r.made, &name).unwrap_or_else(|| {
-            r.made.push((name, 0));
-            r.made.len() - 1
-        });
-        let id = MemoryId { owner: Owner::Program(name), nth: r.made[row].1 };
-        r.made[row].1 += 1;
-        let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        r.take_address(address, whole_len);
-        Arc::make_mut(&mut r.live).insert(BlockId(id));
-        let buffer = Arc::new(Buffer {
-            block: Some(BlockId(id)),
-            memory: id,
-            address,
-            offset_bytes: 0,
-            len_bytes: len_bytes,
-            memory_len_bytes: whole_len,
-            name: name,
-            through: None,
-            grew: true,
-        });
-        m.create(self.state, rank, memory, &buffer);
-        m.fresh_contents(self.state, rank, &buffer);
-        self.done(&[Value::Buffer(buffer)]);
-    }
-
     pub(crate) fn free(&mut self, buffer: &Operand, after: Option<Token>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let Value::Buffer(buffer) = Machine::value(self.state, rank, buffer) else {
@@ -599,7 +501,7 @@ impl Cx<'_> {
         };
         self.access(Object::memory(buffer.memory), Access::Write);
         let past = self.here().past();
-        let owned = buffer.block.filter(|block| self.me().live.contains(block));
+        let owned = buffer.block.filter(|block| self.me().is_live(*block));
         let Some(block) = owned else {
             m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
@@ -613,7 +515,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         };
-        Arc::make_mut(&mut self.me_mut().live).remove(&block);
+        self.me_mut().take_back(block);
         match buffer.memory.owner {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
@@ -625,7 +527,7 @@ impl Cx<'_> {
                 }
             }
             Owner::Program(_) => {
-                let cuda = self.me().memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
+                let cuda = self.me().memory(buffer.memory).map(|m| m.kind()) == Some(MemoryKind::Cuda);
                 if cuda {
                     self.access(Object::DEVICE, Access::Write);
                     let clocks: Vec<Clock> = self.me().streams.iter().map(|(_, s)| s.clock.clone()).collect();
@@ -712,7 +614,8 @@ impl<'a> Here<'a> {
     ) -> Result<Plan, Poll> {
         let Here { m, state, rank, .. } = self;
         let r = self.me();
-        let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(m.declared()), Cow::Borrowed);
+        let mut pool =
+            pool_of(r, name).map_or_else(|| Cow::Owned(Pool::undeclared(m.nothing.clone())), Cow::Borrowed);
         let mut returned = Vec::new();
         // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
         let deferred = if m.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
@@ -762,48 +665,7 @@ impl<'a> Here<'a> {
         if let Owner::Pool(pool) = buffer.memory.owner {
             return !m.pool_held(r, pool, thread);
         }
-        let cuda = r.memory.get(&buffer.memory).is_some_and(|m| m.kind == MemoryKind::Cuda);
+        let cuda = r.memory(buffer.memory).is_some_and(|m| m.kind() == MemoryKind::Cuda);
         !cuda || m.drained(state, rank, &Operand::Device)
     }
-}
-
-/// A new segment of one free block; returns its position.
-fn add_segment(
-    pool: &mut Pool,
-    name: Token,
-    address: AddressId,
-    (len_bytes, small): (u64, bool),
-    stream: Token,
-) -> usize {
-    let buffer = Buffer {
-        block: None,
-        memory: MemoryId { owner: Owner::Pool(name), nth: pool.segments_made },
-        address,
-        offset_bytes: 0,
-        len_bytes,
-        memory_len_bytes: len_bytes,
-        name,
-        through: None,
-        grew: false,
-    };
-    let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };
-    let segments = Arc::make_mut(&mut pool.segments);
-    segments.push(Segment { buffer: Arc::new(buffer), small, blocks: smallvec![whole] });
-    pool.segments_made += 1;
-    segments.len() - 1
-}
-
-/// Hands out a free block, split if it is much too long; returns its segment and where it starts.
-fn hold(pool: &mut Pool, (s, b): (usize, usize), block_bytes: u64, id: BlockId) -> (Arc<Buffer>, u64) {
-    let classes = pool.classes;
-    let segment = &mut Arc::make_mut(&mut pool.segments)[s];
-    let Block { offset_bytes, len_bytes, stream, .. } = segment.blocks[b];
-    let rest = len_bytes - block_bytes;
-    if splits(classes, segment.small, rest) {
-        segment.blocks[b].len_bytes = block_bytes;
-        let offset_bytes = offset_bytes + block_bytes;
-        segment.blocks.insert(b + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
-    }
-    segment.blocks[b].held = Use::Used(id);
-    (Arc::clone(&segment.buffer), offset_bytes)
 }

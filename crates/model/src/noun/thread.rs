@@ -284,9 +284,9 @@ impl Machine {
             },
             Operand::Segment(of) => match Self::value(state, rank, of) {
                 Value::Buffer(buffer) => {
-                    let memory = state.ranks[buffer.home(rank).at()].memory.get(&buffer.memory);
+                    let memory = state.rank(buffer.home(rank)).memory(buffer.memory);
                     memory.map_or(Value::Null, |memory| {
-                        let mut whole = Buffer::clone(&memory.buffer);
+                        let mut whole = Buffer::clone(memory.whole());
                         whole.len_bytes = whole.memory_len_bytes;
                         whole.through = buffer.through;
                         Value::Buffer(Arc::new(whole))

@@ -210,7 +210,7 @@ impl Machine {
         if buffer.len_bytes == 0 {
             return Some((EMPTY, null));
         }
-        let kind = state.rank(rank).memory.get(&buffer.memory).map(|memory| memory.kind);
+        let kind = state.rank(rank).memory(buffer.memory).map(|memory| memory.kind());
         if kind == Some(MemoryKind::Cuda) {
             return Some(("cudaMalloc memory", UNSHAREABLE));
         }
