@@ -16,7 +16,7 @@ use std::sync::Arc;
 use miette::Diagnostic;
 use rankcheck_model::{Choice, Config, Platform, Source};
 
-use crate::conform::program::printed;
+use crate::device::digest::printed;
 use crate::explain::Replay;
 use crate::spec::{self, Spec};
 use crate::trace::{self, Trace};

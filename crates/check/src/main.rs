@@ -18,12 +18,13 @@ use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 use rankcheck::command::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::command::record::RecordError;
-use rankcheck::device::Served;
+use rankcheck::device::testbed::Served;
+use rankcheck::device::{observation, testbed};
 use rankcheck::explore::Bounds;
 use rankcheck::recorded::judge::Judged;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
 use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, device, observation, recorded, report, rules, spec, trace, verify};
+use rankcheck::{command, recorded, report, rules, spec, trace, verify};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::case::Comms;
 use rankcheck_real::library;
@@ -294,7 +295,7 @@ fn usage(message: impl std::fmt::Display) -> u8 {
 }
 
 /// Says what is missing and returns the exit code for it.
-fn missing(missing: &device::Missing) -> u8 {
+fn missing(missing: &testbed::Missing) -> u8 {
     bad(missing);
     4
 }
@@ -637,7 +638,7 @@ fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
 
 /// Serves rank 0 if a launcher started this process as another one; its exit code, if so.
 fn served() -> Option<u8> {
-    match device::serve_as_agent() {
+    match testbed::serve_as_agent() {
         Ok(Served::NotAsked) => None,
         Ok(Served::ToTheEnd) => Some(0),
         Err(error) => Some(not_started(&error)),
@@ -645,7 +646,7 @@ fn served() -> Option<u8> {
 }
 
 fn work(arguments: &[String]) -> u8 {
-    device::work(arguments).map_or_else(|error| not_started(&error), |()| 0)
+    testbed::work(arguments).map_or_else(|error| not_started(&error), |()| 0)
 }
 
 /// Workers cannot run here.
@@ -656,7 +657,7 @@ fn not_started(error: &rankcheck_real::Error) -> u8 {
 
 /// Runs checks on the device, with one line of progress on a terminal and a row for each check that is over.
 fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Result<Summary, u8> {
-    let devices = device::find();
+    let devices = testbed::find();
     let gpus = devices.ranks();
     let ranks_at_most = arguments.ranks_at_most.unwrap_or(gpus.max(2));
     let machine = devices.require(ranks_at_most.min(gpus.max(2))).map_err(|error| missing(&error))?;
@@ -692,7 +693,7 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         command: command_line(),
         deadline: arguments.deadline,
     };
-    let mut runner = device::start(&devices, most).map_err(|error| not_started(&error))?;
+    let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
     let bar = progress(plan.items.len());
     let summary = command::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
         Event::Begins(title) => {
@@ -784,7 +785,7 @@ fn contract(record: Option<PathBuf>, nccl: Option<PathBuf>) -> u8 {
 }
 
 fn doctor() -> u8 {
-    let devices = device::find();
+    let devices = testbed::find();
     print!("{}", devices.text());
     if devices.require(2).is_ok() { 0 } else { 4 }
 }
@@ -797,11 +798,11 @@ fn replay_on_gpus(path: &Path, tries: u32) -> u8 {
         Ok(ranks) => ranks,
         Err(error) => return bad(&*error),
     };
-    let devices = device::find();
+    let devices = testbed::find();
     if let Err(error) = devices.require(ranks) {
         return missing(&error);
     }
-    let mut runner = match device::start(&devices, ranks) {
+    let mut runner = match testbed::start(&devices, ranks) {
         Ok(runner) => runner,
         Err(error) => return not_started(&error),
     };

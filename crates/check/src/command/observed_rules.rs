@@ -8,8 +8,8 @@ use std::path::Path;
 
 use super::CommandError;
 use super::diff::seen_words;
-use crate::conform::Agreement;
-use crate::observation::{Kept, Standing};
+use crate::device::Agreement;
+use crate::device::observation::{Kept, Standing};
 
 /// One line for each observed check of a rule, by rule.
 #[must_use]

@@ -9,11 +9,11 @@ use miette::Diagnostic;
 use rankcheck_real::case::{Case, Comms};
 
 use super::{boxed, load_trace};
-use crate::conform::predict::Defined;
-use crate::conform::program::ProgramName;
-use crate::conform::{Agreement, Question, compare, predict};
 use crate::device::Runner;
-use crate::observation::ends;
+use crate::device::digest::ProgramName;
+use crate::device::observation::ends;
+use crate::device::predict::Defined;
+use crate::device::{Agreement, Question, compare, predict};
 
 /// What came out of the tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
