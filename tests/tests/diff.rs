@@ -5,13 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankcheck::command::diff::{Event, Settings, Summary, Wanted, plan, run};
-use rankcheck::command::reproduce::{Reproduced, reproduce};
-use rankcheck::command::{contract, observed_rules};
 use rankcheck::device::Runner;
+use rankcheck::device::diff::{Event, Settings, Summary, Wanted, plan, run};
 use rankcheck::device::digest::ProgramName;
 use rankcheck::device::observation::{self, Machine, Multicast, Standing};
+use rankcheck::device::reproduce::{Reproduced, reproduce};
 use rankcheck::device::{Question, predict};
+use rankcheck::device::{contract, observed_rules};
 use rankcheck::spec::{self, Spec};
 use rankcheck::verify::{self, Options, Verdict};
 use rankcheck_model::{Platform, Source};

@@ -1,13 +1,9 @@
-//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `diff`,
-//! `contract`, `record` and `rules` in files of their own.
+//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `record` and
+//! recorded runs in files of their own. What commands do on devices stands in [`crate::device`].
 //! Not here: arguments and exit codes.
 
-pub mod contract;
-pub mod diff;
-pub mod observed_rules;
 pub mod record;
 pub mod recorded;
-pub mod reproduce;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -100,7 +96,7 @@ pub enum CommandError {
     Misfit(String),
 }
 
-fn boxed(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
+pub(crate) fn boxed(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
     Box::new(error)
 }
 

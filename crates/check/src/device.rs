@@ -3,16 +3,21 @@
 //! Reading order: [`mod@predict`] makes the predictions of a check, each with what luck is forced to do for it.
 //! [`mod@compare`] walks the model along the answers that a device gave and tells whether some end of that walk is
 //! what was seen, or where the two part. [`digest`] names programs across processes and over time. [`testbed`] is
-//! who runs them: what this machine has, and its workers. [`observation`] keeps what devices did.
+//! who runs them: what this machine has, and its workers. [`observation`] keeps what devices did. [`diff`],
+//! [`contract`], [`reproduce`] and [`observed_rules`] are what commands make of all that.
 //!
 //! Which way it can be wrong: a device that reports fewer answers than it gave is compared with more ends; a
 //! walk that a bound cuts short compares nothing, and says so.
 //! Not here: how programs run on a device (`rankcheck-real`).
 
 pub mod compare;
+pub mod contract;
+pub mod diff;
 pub mod digest;
 pub mod observation;
+pub mod observed_rules;
 pub mod predict;
+pub mod reproduce;
 pub mod testbed;
 
 pub use compare::{Agreement, Difference, Judgement, compare};

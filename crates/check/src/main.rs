@@ -16,10 +16,10 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
-use rankcheck::command::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::command::record::RecordError;
+use rankcheck::device::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::device::testbed::Served;
-use rankcheck::device::{observation, testbed};
+use rankcheck::device::{contract, observation, observed_rules, testbed};
 use rankcheck::explore::Bounds;
 use rankcheck::recorded::judge::Judged;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
@@ -667,8 +667,8 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
     };
     let wanted = Wanted { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
-    let plan = command::diff::plan(specs, &wanted);
-    let Some(most) = plan.items.iter().map(command::diff::Item::ranks).max() else {
+    let plan = device::diff::plan(specs, &wanted);
+    let Some(most) = plan.items.iter().map(device::diff::Item::ranks).max() else {
         return Err(usage("no check fits: none has a name like that (--only), or all need more GPUs"));
     };
     let recorded = match &arguments.record {
@@ -695,7 +695,7 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     };
     let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
     let bar = progress(plan.items.len());
-    let summary = command::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
+    let summary = device::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
         Event::Begins(title) => {
             bar.inc(1);
             bar.set_message(title.to_owned());
@@ -777,8 +777,8 @@ fn contract(record: Option<PathBuf>, nccl: Option<PathBuf>) -> u8 {
         Err(code) => return code,
     };
     println!("{}", summary.text());
-    match command::contract::changes(&summary.observations, Path::new(observation::FOLDER)) {
-        Ok(changed) => println!("{}", command::contract::text(&changed)),
+    match contract::changes(&summary.observations, Path::new(observation::FOLDER)) {
+        Ok(changed) => println!("{}", contract::text(&changed)),
         Err(error) => return usage(error),
     }
     summary.exit_code()
@@ -794,7 +794,7 @@ fn replay_on_gpus(path: &Path, tries: u32) -> u8 {
     if let Some(code) = served() {
         return code;
     }
-    let ranks = match command::reproduce::ranks(path) {
+    let ranks = match device::reproduce::ranks(path) {
         Ok(ranks) => ranks,
         Err(error) => return bad(&*error),
     };
@@ -806,7 +806,7 @@ fn replay_on_gpus(path: &Path, tries: u32) -> u8 {
         Ok(runner) => runner,
         Err(error) => return not_started(&error),
     };
-    match command::reproduce::reproduce(&mut *runner, path, tries, Duration::from_secs(2)) {
+    match device::reproduce::reproduce(&mut *runner, path, tries, Duration::from_secs(2)) {
         Ok(reproduced) => {
             println!("{}", reproduced.text());
             reproduced.exit_code()
@@ -849,9 +849,9 @@ fn observed_rules(write: bool) -> u8 {
         Ok(kept) => kept,
         Err(error) => return bad(&error),
     };
-    let lines = command::observed_rules::lines(&kept);
+    let lines = observed_rules::lines(&kept);
     if write {
-        return match command::observed_rules::write(Path::new("specs/rules"), &lines) {
+        return match observed_rules::write(Path::new("specs/rules"), &lines) {
             Ok(changed) => {
                 println!("{changed} files changed");
                 0
