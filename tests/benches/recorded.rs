@@ -10,10 +10,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rankcheck::recorded::fold::fold;
-use rankcheck::recorded::judge::{judge, read};
-use rankcheck::recorded::tape::read_all;
-use rankcheck::recorded::world::files;
+use rankcheck::runs::fold::fold;
+use rankcheck::runs::judge::{judge, read};
+use rankcheck::runs::sequence::read_all;
+use rankcheck::runs::world::files;
 use rankcheck_tests::training::{Sizes, Training};
 
 /// The one that the command uses.

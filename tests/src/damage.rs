@@ -7,9 +7,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rankcheck::recorded::RecordedError;
-use rankcheck::recorded::fold::fold;
-use rankcheck::recorded::tape::read_all;
+use rankcheck::runs::RunError;
+use rankcheck::runs::fold::fold;
+use rankcheck::runs::sequence::read_all;
 use rankcheck_recording::layout::{EXTENT_HEADER_BYTES, Extent, HEADER_BYTES};
 
 use crate::training::{Change, Divergence, Sizes, Training};
@@ -198,7 +198,7 @@ fn seal(bytes: &mut [u8]) {
 /// # Panics
 ///
 /// If the reader does, or if a word was made out of nothing.
-pub fn read(bytes: &[u8], file: &Path) -> Result<usize, RecordedError> {
+pub fn read(bytes: &[u8], file: &Path) -> Result<usize, RunError> {
     std::fs::write(file, bytes).expect("the directory for temporary files can be written");
     let (world, mut tapes) = read_all(&[PathBuf::from(file)])?;
     let words = tapes.iter().map(|tape| tape.words.len()).sum();

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
-use rankcheck::recorded::fold::{Fold, fold};
-use rankcheck::recorded::judge::{self as judging, Recording, Verdict, read, read_whole};
-use rankcheck::recorded::tape::{Tape, Word, read_all};
-use rankcheck::recorded::world::{CommId, World, files};
+use rankcheck::runs::fold::{Fold, fold};
+use rankcheck::runs::judge::{self as judging, Recording, Verdict, read, read_whole};
+use rankcheck::runs::sequence::{Tape, Word, read_all};
+use rankcheck::runs::world::{CommId, World, files};
 use rankcheck_model::Rank;
 use rankcheck_recording::Value;
 use rankcheck_tests::training::{Change, Divergence, Sizes, Training};

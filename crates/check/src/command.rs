@@ -1,9 +1,9 @@
-//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `record` and
-//! recorded runs in files of their own. What commands do on devices stands in [`crate::device`].
+//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `record`
+//! in a file of its own. What commands do on devices stands in [`crate::device`], and with recorded runs in
+//! [`crate::runs`].
 //! Not here: arguments and exit codes.
 
 pub mod record;
-pub mod recorded;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

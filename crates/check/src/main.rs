@@ -21,10 +21,10 @@ use rankcheck::device::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::device::testbed::Served;
 use rankcheck::device::{contract, observation, observed_rules, testbed};
 use rankcheck::explore::Bounds;
-use rankcheck::recorded::judge::Judged;
+use rankcheck::runs::judge::Judged;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
 use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, recorded, report, rules, spec, trace, verify};
+use rankcheck::{command, report, rules, runs, spec, trace, verify};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::case::Comms;
 use rankcheck_real::library;
@@ -308,10 +308,10 @@ struct File {
 
 fn check(arguments: &CheckArguments) -> u8 {
     let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
-        arguments.paths.iter().cloned().partition(|path| recorded::is_recording(path));
+        arguments.paths.iter().cloned().partition(|path| runs::is_recording(path));
     let mut judged = Vec::new();
     for folder in &folders {
-        match recorded::judge::read(folder).and_then(|run| recorded::judge::judge(run, arguments.platform)) {
+        match runs::judge::read(folder).and_then(|run| runs::judge::judge(run, arguments.platform)) {
             Ok(run) => judged.push(run),
             Err(error) => return usage(error),
         }
@@ -453,13 +453,13 @@ fn print_all(files: &[File], judged: &[Judged], arguments: &CheckArguments, opti
     }
     for run in judged {
         match run.verdict {
-            recorded::judge::Verdict::Holds => good += 1,
-            recorded::judge::Verdict::Fails | recorded::judge::Verdict::Hangs => unexpected += 1,
-            recorded::judge::Verdict::Unknown => unknown += 1,
+            runs::judge::Verdict::Holds => good += 1,
+            runs::judge::Verdict::Fails | runs::judge::Verdict::Hangs => unexpected += 1,
+            runs::judge::Verdict::Unknown => unknown += 1,
         }
-        let shown = !arguments.quiet || run.verdict != recorded::judge::Verdict::Holds;
+        let shown = !arguments.quiet || run.verdict != runs::judge::Verdict::Holds;
         if matches!(arguments.format, Format::Text) && shown {
-            let _ = writeln!(out, "{}\n", recorded::report::text(run));
+            let _ = writeln!(out, "{}\n", runs::report::text(run));
         }
     }
     match arguments.format {
@@ -524,7 +524,7 @@ fn replay(path: &Path) -> u8 {
 }
 
 fn conform(spec: &Path, folder: &Path, only: Option<&str>) -> u8 {
-    let compared = match command::recorded::conform(spec, folder, only) {
+    let compared = match runs::conformance::conform(spec, folder, only) {
         Ok(compared) => compared,
         Err(error) => return usage(error),
     };
@@ -539,7 +539,7 @@ fn conform(spec: &Path, folder: &Path, only: Option<&str>) -> u8 {
 }
 
 fn timeline(folder: &Path, output: &Path) -> u8 {
-    match command::recorded::timeline(folder, output) {
+    match runs::timeline::write_file(folder, output) {
         Ok(()) => {
             println!("{}", output.display());
             0

@@ -23,7 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::count::{Key, Loop, loops};
 use self::repeat::stretches;
-use super::tape::{Tape, Word};
+use super::sequence::{Tape, Word};
 use super::world::World;
 
 /// Iterations that stay before those that are taken out: what was there before the loop meets the first.

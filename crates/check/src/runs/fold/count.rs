@@ -10,9 +10,9 @@ use rankcheck_recording::{Shape, Value};
 use rustc_hash::FxHashMap;
 
 use super::repeat::Stretch;
-use crate::recorded::kind::Kind;
-use crate::recorded::tape::{Tape, Word, WordId};
-use crate::recorded::world::{CommId, Member, World};
+use crate::runs::kind::Kind;
+use crate::runs::sequence::{Tape, Word, WordId};
+use crate::runs::world::{CommId, Member, World};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use crate::recorded::tape::WordId;
+use crate::runs::sequence::WordId;
 
 /// A part of a tape in which every word but those of the last period stands again a period later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rankcheck_recording::{Cut, Event, Header, PlainCall, Process, ReadError, Shape, ShapeId, Value};
 use rustc_hash::FxHashMap;
 
-use super::RecordedError;
+use super::RunError;
 use super::gaps::Gaps;
 use super::ipc::Span;
 use super::kind::Kind;
@@ -254,7 +254,7 @@ impl Tape {
 /// # Panics
 ///
 /// If a thread that reads panics.
-pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Tape>), RecordedError> {
+pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Tape>), RunError> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let take = || {
