@@ -22,7 +22,7 @@ use super::divergence::{self, Parting};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
 use super::lower::{self, Ending, Origin, RankProgram};
-use super::sequence::{self, Tape, Word};
+use super::sequence::{self, Sequence, Symbol};
 use super::world::{self, CommId, Member, World};
 use crate::recorder::Names;
 
@@ -161,14 +161,14 @@ pub fn read_whole(folder: &Path) -> Result<Recording, RunError> {
 
 fn read_with(
     folder: &Path,
-    fold: impl FnOnce(&World, &mut [Tape]) -> Vec<Fold>,
+    fold: impl FnOnce(&World, &mut [Sequence]) -> Vec<Fold>,
 ) -> Result<Recording, RunError> {
-    let (mut world, mut tapes) = sequence::read_all(&world::files(folder)?)?;
-    let folds = fold(&world, &mut tapes);
-    let gaps: Vec<Gaps> = tapes.iter().map(Tape::gaps).collect();
-    let headers: Vec<u64> = tapes.iter().map(|tape| tape.header.began).collect();
-    name_groups(&mut world, &tapes);
-    drop(tapes);
+    let (mut world, mut sequences) = sequence::read_all(&world::files(folder)?)?;
+    let folds = fold(&world, &mut sequences);
+    let gaps: Vec<Gaps> = sequences.iter().map(Sequence::gaps).collect();
+    let headers: Vec<u64> = sequences.iter().map(|sequence| sequence.header.began).collect();
+    name_groups(&mut world, &sequences);
+    drop(sequences);
     let names = Names::default();
     let default = names.token("default");
     let ranks = lower::lower_all(&world, &names, &gaps)?;
@@ -183,12 +183,12 @@ fn read_with(
 
 /// Communicators get the names of process groups of their members: of several with the same members the first
 /// group names the one that was made first.
-fn name_groups(world: &mut World, tapes: &[Tape]) {
+fn name_groups(world: &mut World, sequences: &[Sequence]) {
     let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
-    for tape in tapes {
-        for word in tape.dictionary() {
-            let Word::Note { call, .. } = word else { continue };
-            let note = tape.shape(*call);
+    for sequence in sequences {
+        for symbol in sequence.dictionary() {
+            let Symbol::Note { call, .. } = symbol else { continue };
+            let note = sequence.shape(*call);
             if &*note.name != "torch.process_group" {
                 continue;
             }
