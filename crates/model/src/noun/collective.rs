@@ -82,6 +82,26 @@ impl CollectiveKind {
         }
     }
 
+    /// The same kind with another root; without a root it is what it was.
+    #[must_use]
+    pub fn with_root(self, root: u32) -> Self {
+        match self {
+            Self::Broadcast { .. } => Self::Broadcast { root },
+            Self::Reduce { .. } => Self::Reduce { root },
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter => self,
+        }
+    }
+
+    /// How many times `count` elements input and output have room for, among so many ranks.
+    #[must_use]
+    pub fn buffer_parts(self, ranks: u64) -> (u64, u64) {
+        match self {
+            Self::AllReduce | Self::Broadcast { .. } | Self::Reduce { .. } => (1, 1),
+            Self::AllGather => (1, ranks),
+            Self::ReduceScatter => (ranks, 1),
+        }
+    }
+
     /// Which buffers of a call count on the member that makes it, given whether it is the root (`argcheck.cc`).
     #[must_use]
     pub fn counting(self, is_root: impl Fn(u32) -> bool) -> Counting {
@@ -236,14 +256,8 @@ impl Launch {
     /// Bytes that a rank's input and output need.
     fn needs(call: &Call, members: usize) -> (u64, u64) {
         let part = call.count * call.dtype.len_bytes();
-        let all = part * members as u64;
-        match call.kind {
-            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => {
-                (part, part)
-            }
-            CollectiveKind::AllGather => (part, all),
-            CollectiveKind::ReduceScatter => (all, part),
-        }
+        let (send, recv) = call.kind.buffer_parts(members as u64);
+        (part * send, part * recv)
     }
 
     /// Larger is launched earlier out of a group, within the precision of NCCL's sorter
