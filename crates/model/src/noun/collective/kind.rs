@@ -205,7 +205,7 @@ impl CollectiveKind {
         let Facts { input, output, .. } = self.facts();
         let len = |parts| match parts {
             Parts::One => part_bytes,
-            Parts::Each => part_bytes * members as u64,
+            Parts::Each => part_bytes.saturating_mul(members as u64),
         };
         match counting {
             Counting::Both => (len(input), len(output)),
