@@ -10,7 +10,8 @@ use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
-use crate::op::{Show, Verb, WindowFlags};
+use crate::op::{Show, Verb, Way, WindowFlags};
+use crate::order::poll::{Picks, Poll};
 use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ mod data;
 mod kind;
 mod run;
 
+use kind::Share;
 pub(crate) use kind::SymmetricKernel;
 pub use kind::{CollectiveKind, Connection, Counting, Root};
 
@@ -29,6 +31,7 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::{KernelPath, PathQuery};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
+use crate::state::Half;
 use crate::state::{Call, GroupCall, Launch, Meeting, Queued, Recorded, State, Work};
 
 /// One rank's call of a collective.
@@ -103,6 +106,27 @@ impl Verb for Collective {
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         here.comm_of(&self.comm, Access::Write, each);
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        let Here { m, state, rank, .. } = here;
+        let value = |operand: &Operand| Machine::value(state, rank, operand);
+        let (Value::Comm(comm), true) = (value(&self.comm), here.this().group.depth == 0) else {
+            return Poll::RUN;
+        };
+        let (send, recv) = match m.counting(rank, comm, self.kind) {
+            Counting::Both => (value(&self.send), value(&self.recv)),
+            Counting::Send => (value(&self.send), value(&self.send)),
+            Counting::Recv => (value(&self.recv), value(&self.recv)),
+        };
+        let (Value::Buffer(send), Value::Buffer(recv)) = (send, recv) else { return Poll::RUN };
+        match m.halves((rank, here.op_ref()), (comm, &Call::from(self)), (&send, &recv)) {
+            None => Poll::RUN,
+            Some(halves) => {
+                let called = |half| (comm, self.stream, Arc::new(half));
+                here.poll_together(&halves.into_iter().map(called).collect::<Vec<_>>(), picks)
+            }
+        }
     }
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
@@ -192,6 +216,30 @@ impl Machine {
         Launch { send_window, recv_window, path, ..launch }
     }
 
+    /// The transfers that NCCL makes of a call of a rank; none if it is a kernel.
+    fn halves(
+        &self,
+        (rank, op): (Rank, OpRef),
+        (comm, call): (CommId, &Call),
+        (send, recv): (&Buffer, &Buffer),
+    ) -> Option<Vec<Half>> {
+        let members = self.members(comm);
+        let me = members.iter().position(|member| *member == rank)?;
+        let shares = call.kind.shares(me, members.len())?;
+        let len_bytes = call.count * call.dtype.len_bytes();
+        let half = |share: &Share| {
+            let whole = match share.way {
+                Way::Send => send,
+                Way::Recv => recv,
+            };
+            let offset_bytes = whole.offset_bytes + share.part * len_bytes;
+            let buffer = Arc::new(Buffer { offset_bytes, len_bytes, ..whole.clone() });
+            let (peer, count, dtype) = (members[share.peer], call.count, call.dtype);
+            Half { way: share.way, peer, buffer, count, dtype, window: None, op }
+        };
+        Some(shares.iter().map(half).collect())
+    }
+
     /// Launches of a rank on a communicator so far.
     pub(crate) fn launched(&self, state: &State, rank: Rank, comm: CommId) -> u32 {
         self.view(state, rank, comm).map_or(0, |view| view.launched)
@@ -236,6 +284,12 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
+        if let Some(halves) = self.halves((comm, &call), (&send, &recv)) {
+            let costs = &mut self.me_mut().costs;
+            costs.collectives += u32::from(costs.steady);
+            self.transfer_together((comm, call.stream), halves);
+            return;
+        }
         let launch = Launch {
             call,
             comm,
@@ -269,6 +323,15 @@ impl Cx<'_> {
         }
         self.enqueue_launch(launch);
         self.done(&[]);
+    }
+
+    /// The transfers that NCCL makes of this call; none if it is a kernel.
+    fn halves(
+        &self,
+        (comm, call): (CommId, &Call),
+        (send, recv): (&Arc<Buffer>, &Arc<Buffer>),
+    ) -> Option<Vec<Half>> {
+        self.m.halves((self.rank, self.op), (comm, call), (send, recv))
     }
 
     /// A buffer that an operation was given; null and freed ones are findings.

@@ -5,6 +5,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use crate::describe::{Describe, Description};
+use crate::noun::p2p::Way;
 
 /// Kinds of collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -67,6 +68,27 @@ pub enum Connection {
     Ring,
 }
 
+/// What NCCL makes of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MadeOf {
+    /// A kernel that all members run.
+    Kernel,
+    #[expect(dead_code, reason = "the first collective of this kind constructs it")]
+    /// A send and a receive for each part that goes from one member to another, in the order of each pair with all
+    /// other transfers (`v2.28.9:enqueue.cc:2584-2609`). A collective to the program alone.
+    Transfers,
+}
+
+/// A transfer that a call is made of, as the member that calls sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Share {
+    pub(super) way: Way,
+    /// Position of the member at the other end.
+    pub(super) peer: usize,
+    /// The part of the input or of the output.
+    pub(super) part: u64,
+}
+
 /// What a part of a member's output holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
@@ -74,6 +96,15 @@ pub(super) enum Source {
     Part { of: usize, part: u64 },
     /// The reduction of this part of all inputs.
     Reduction { part: u64 },
+}
+
+impl Source {
+    fn is_of(self, member: usize) -> bool {
+        match self {
+            Self::Part { of, .. } => of == member,
+            Self::Reduction { .. } => false,
+        }
+    }
 }
 
 /// All that tells kinds apart.
@@ -88,6 +119,7 @@ struct Facts {
     output: Parts,
     symmetric: Option<SymmetricKernel>,
     connection: Connection,
+    made_of: MadeOf,
     /// How often NCCL's sorter counts a byte of a part, given the number of members (`include/comm.h:361-409`).
     weight: fn(u64) -> u64,
 }
@@ -112,6 +144,7 @@ impl CollectiveKind {
             output: Parts::One,
             symmetric: None,
             connection: Connection::Ring,
+            made_of: MadeOf::Kernel,
             weight: |_| 1,
         };
         match self {
@@ -238,6 +271,31 @@ impl CollectiveKind {
     /// Whether the input holds a part for each member.
     pub(super) fn gives_parts(self) -> bool {
         self.facts().input == Parts::Each
+    }
+
+    /// The transfers that NCCL makes of the call of a member, by its position among so many; none of those that are
+    /// kernels.
+    pub(super) fn shares(self, member: usize, members: usize) -> Option<Vec<Share>> {
+        match self.facts().made_of {
+            MadeOf::Kernel => return None,
+            MadeOf::Transfers => {}
+        }
+        let mut shares = Vec::new();
+        for peer in 0..members {
+            for (_, source) in self.output(peer, members) {
+                if let Source::Part { of, part } = source
+                    && of == member
+                {
+                    shares.push(Share { way: Way::Send, peer, part });
+                }
+            }
+            for (part, source) in self.output(member, members) {
+                if source.is_of(peer) {
+                    shares.push(Share { way: Way::Recv, peer, part });
+                }
+            }
+        }
+        Some(shares)
     }
 
     /// How often NCCL's sorter counts a byte of a part.
