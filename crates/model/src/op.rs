@@ -15,7 +15,7 @@ use crate::program::Operand;
 use crate::rank::Token;
 
 pub use crate::noun::barrier::BarrierOp;
-pub use crate::noun::collective::{Collective, CollectiveKind, Counting, Declared};
+pub use crate::noun::collective::{Collective, CollectiveKind, Connection, Counting, Declared, Root};
 pub use crate::noun::comm::{CommOp, Resources};
 pub use crate::noun::container::{ListOp, MapOp, MapOrder};
 pub use crate::noun::event::EventOp;

@@ -21,7 +21,7 @@ use crate::noun::mutex::Mutexes;
 use crate::noun::overlap::Overlaps;
 use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
-use crate::op::{Collective, CollectiveKind, Declared, FlagAct, Resources, Way, WindowFlags};
+use crate::op::{Collective, CollectiveKind, Connection, Declared, FlagAct, Resources, Way, WindowFlags};
 use crate::order::dependence::Touches;
 use crate::platform::KernelPath;
 use crate::program::{Answer, Dtype, ReduceOp, Stretch};
@@ -102,30 +102,6 @@ pub enum Handshake {
     Greet,
     /// Both ends have connected everything they need.
     Confirm,
-}
-
-/// What a first use connects. Ranks that connect different things do not find each other.
-///
-/// Algorithms connect one by one (`group.cc:150-196`), and on one host only an all-reduce has another than
-/// the ring (predicted). All-reduce against broadcast, cold, was measured to leave a host in its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Connection {
-    /// What an all-reduce takes.
-    AllReduce,
-    /// What every other collective takes.
-    Ring,
-}
-
-impl Connection {
-    pub(crate) fn of(kind: CollectiveKind) -> Self {
-        match kind {
-            CollectiveKind::AllReduce => Self::AllReduce,
-            CollectiveKind::AllGather
-            | CollectiveKind::ReduceScatter
-            | CollectiveKind::Broadcast { .. }
-            | CollectiveKind::Reduce { .. } => Self::Ring,
-        }
-    }
 }
 
 /// Where a host thread stands.

@@ -19,7 +19,7 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
+use crate::state::{Group, GroupCall, Launch, Leftover, Meeting, State};
 
 /// What can be done with groups.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -222,7 +222,7 @@ impl Cx<'_> {
         if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
             // What a group needs is connected in one order, whatever the program says.
             let needed = launches.iter().filter(cold).filter(|launch| launch.comm == first);
-            let connection = needed.map(|launch| Connection::of(launch.call.kind)).min();
+            let connection = needed.map(|launch| launch.call.kind.connection()).min();
             let meeting = Meeting::Connect(first, connection.expect("one is cold"));
             self.arrive(meeting);
             return;

@@ -640,27 +640,37 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn transfer(&mut self, call: &Transfer) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
+        let (_m, _rank, op) = (self.m, self.rank, self.op);
         let Some((comm, transfer)) = self.given_transfer(call) else {
             self.discard_group((op, INVALID_ARGUMENT));
             self.done(&[]);
             return;
         };
-        let (stream, transfer) = (call.stream, Arc::new(transfer));
+        self.transfer_together((comm, call.stream), vec![transfer]);
+    }
+
+    /// Launches transfers of one call, which progress together: at once, or with the group that is open.
+    pub(crate) fn transfer_together(&mut self, (comm, stream): (CommId, Token), halves: Vec<Half>) {
+        let (m, rank) = (self.m, self.rank);
+        let calls: Vec<Called> = halves.into_iter().map(|half| (comm, stream, Arc::new(half))).collect();
         let t = self.this_mut();
         if t.group.depth > 0 {
-            t.group.calls.push(GroupCall::Transfer { comm, stream, transfer });
+            let grouped = calls.into_iter();
+            t.group.calls.extend(grouped.map(|(comm, stream, transfer)| GroupCall::Transfer {
+                comm,
+                stream,
+                transfer,
+            }));
             self.done(&[]);
             return;
         }
         self.access_comm(comm);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
-        let calls = [(comm, stream, transfer)];
         if self.alone_with_itself(&calls) {
             self.done(&[]);
             return;
         }
-        self.settle_in_flight(&calls);
+        self.settle(&calls);
         if let Some((link, handshake)) = m.cold_link(self.state, rank, &calls) {
             self.arrive(Meeting::Link(link, handshake));
             return;
@@ -669,7 +679,6 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    /// What a call transfers; none, with a finding and an error, if it cannot be made.
     fn given_transfer(&mut self, call: &Transfer) -> Option<(CommId, Half)> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let way = call.way.name();
@@ -730,18 +739,25 @@ impl Cx<'_> {
         true
     }
 
-    /// The same, while the call runs that was polled so.
-    fn settle_in_flight(&mut self, calls: &[Called]) {
+    /// Takes what luck has decided about transfers that are launched.
+    fn settle(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let given = self.this().picks.clone();
-        let decided = m.decide_in_flight(self.state, rank, calls, &mut Picks { given: &given });
-        if let Some(bytes) = decided.expect("polled before it runs") {
-            self.state.shared_mut().in_flight_bytes = Some(bytes);
+        let mut picks = Picks { given: &given };
+        let bytes = m.decide_in_flight(self.state, rank, calls, &mut picks).expect("polled before it runs");
+        let in_turn = m.decide_in_turn(self.state, rank, calls, &mut picks).expect("polled before it runs");
+        if bytes.is_some() {
+            self.state.shared_mut().in_flight_bytes = bytes;
+        }
+        if in_turn.is_some() {
+            self.state.shared_mut().in_turn = in_turn;
+        }
+        if !given.is_empty() {
+            // Decided for good: the launch may have to meet other ranks, and then comes here again.
             self.this_mut().picks.clear();
         }
     }
 
-    /// Launches transfers: for each communicator, in one order on all ranks, those of a group part by part.
     pub(crate) fn launch_transfers(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let small = m.config.platform.small_transfer_bytes();
@@ -824,6 +840,15 @@ impl Cx<'_> {
 
 impl<'a> Here<'a> {
     /// Whether a transfer can be called: a single one may need luck's decision, one of a group waits for the end.
+    /// Whether transfers that are launched together can be, or need a pick.
+    pub(crate) fn poll_together(self, calls: &[Called], picks: &mut Picks<'_>) -> Poll {
+        let Here { m, state, rank, .. } = self;
+        let decided = m
+            .decide_in_flight(state, rank, calls, picks)
+            .and_then(|_| m.decide_in_turn(state, rank, calls, picks));
+        decided.err().unwrap_or(Poll::RUN)
+    }
+
     pub(crate) fn poll_transfer(self, call: &Transfer, picks: &mut Picks<'_>) -> Poll {
         let Here { m, state, rank, .. } = self;
         if m.config.in_flight == InFlight::Nothing || self.this().group.depth > 0 {
@@ -837,7 +862,6 @@ impl<'a> Here<'a> {
         let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
         let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref());
         let transfer = Half { way, peer, buffer, count, dtype, window: None, op };
-        let calls = [(comm, call.stream, Arc::new(transfer))];
-        m.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::RUN)
+        self.poll_together(&[(comm, call.stream, Arc::new(transfer))], picks)
     }
 }
