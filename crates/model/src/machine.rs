@@ -18,10 +18,11 @@ pub use crate::judge::deadlock::{Awaited, Standing};
 pub use crate::judge::ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
 pub use crate::judge::ledger::{CallError, Costs};
 pub use crate::judge::outcome::{Class, Data, Outcome, RankOutcome};
+pub use crate::noun::p2p::{Handshake, Link};
 pub use crate::noun::window::bytes;
 pub use crate::order::dependence::{Object, ObjectKind};
 pub use crate::order::poll::{FaultOf, Faults, PickOf};
-pub use crate::state::{Handshake, Link, Meeting, Path, RankState, State, Status, ThreadState};
+pub use crate::state::{Meeting, Path, RankState, State, Status, ThreadState};
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, OpRef, Rule};

@@ -4,32 +4,37 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
-use crate::clock::{Actor, Clock};
-use crate::host::value::{Buffer, CommId, Value};
+use crate::clock::Clock;
+use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::Addresses;
 use crate::noun::barrier::Hosts;
+use crate::noun::comm::Comms;
 use crate::noun::container::Containers;
 use crate::noun::event::Events;
 use crate::noun::exchange::Exchanges;
 use crate::noun::flag::Flags;
 use crate::noun::graph::Graphs;
+use crate::noun::group::{Group, HashOrder};
 use crate::noun::ipc::Mappings;
+use crate::noun::launch_order::{Executions, LaunchOrders};
 use crate::noun::memory::Memories;
 use crate::noun::mutex::Mutexes;
 use crate::noun::overlap::Overlaps;
+use crate::noun::p2p::Transit;
+use crate::noun::p2p::{Handshake, Link};
 use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
-use crate::op::{Collective, CollectiveKind, Connection, Declared, FlagAct, Resources, Way, WindowFlags};
+use crate::noun::stream::Streams;
+use crate::op::Connection;
 use crate::order::dependence::Touches;
-use crate::platform::KernelPath;
-use crate::program::{Answer, Dtype, ReduceOp, Stretch};
-use crate::rank::{Entry, Rank, Thread, Token};
+use crate::program::{Answer, Stretch};
+use crate::rank::{Entry, Rank, Token};
 use crate::term::{Content, Term};
 use crate::walk::{LocalHash, Renumber, Renumbering, hash_of, walk};
 use rustc_hash::FxHasher;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -84,26 +89,6 @@ pub enum Meeting {
     Exchange(Arc<[Rank]>, u32),
 }
 
-/// The way from one rank of a communicator to another.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Link {
-    /// The communicator.
-    pub comm: CommId,
-    /// World rank of the sender.
-    pub from: Rank,
-    /// World rank of the receiver.
-    pub to: Rank,
-}
-
-/// A first use of links goes over all of them twice (`transport.cc:123-350`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Handshake {
-    /// Both ends say where their buffers are.
-    Greet,
-    /// Both ends have connected everything they need.
-    Confirm,
-}
-
 /// Where a host thread stands.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Status {
@@ -118,32 +103,6 @@ pub enum Status {
     /// The process ended here.
     Exited(Token),
 }
-
-/// A call of an open group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum GroupCall {
-    Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
-    Launch { comm: CommId, launch: Arc<Launch> },
-    Transfer { comm: CommId, stream: Token, transfer: Arc<Half> },
-}
-
-walk!(enum GroupCall {
-    Register { comm: hashed fixed, memory: hashed fixed, flags: hashed fixed, slot: hashed fixed, op: hashed moved },
-    Launch { comm: hashed fixed, launch: hashed moved },
-    // A transfer names a rank: ranks are told apart then.
-    Transfer { comm: hashed fixed, stream: hashed fixed, transfer: hashed fixed },
-});
-
-/// An open group of a thread.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(crate) struct Group {
-    pub(crate) depth: u32,
-    /// What its end will return, because a call inside failed.
-    pub(crate) failed: Option<i32>,
-    pub(crate) calls: Vec<GroupCall>,
-}
-
-walk!(struct Group { depth: hashed fixed, failed: hashed fixed, calls: hashed moved });
 
 /// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
 #[derive(Debug, Clone, Default)]
@@ -188,13 +147,6 @@ impl Slots {
     }
 }
 
-impl Group {
-    /// Whether a registration waits for the end.
-    pub(crate) fn registers(&self) -> bool {
-        self.calls.iter().any(|call| matches!(call, GroupCall::Register { .. }))
-    }
-}
-
 /// A host thread.
 #[derive(Debug, Clone)]
 pub struct ThreadState {
@@ -231,406 +183,13 @@ walk!(struct ThreadState {
     clock: hashed moved,
 });
 
-/// The parameters of a collective. Copied out of the program, which a large job would otherwise read twice.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Call {
-    pub(crate) kind: CollectiveKind,
-    pub(crate) count: u64,
-    pub(crate) dtype: Dtype,
-    pub(crate) op: ReduceOp,
-    pub(crate) stream: Token,
-    pub(crate) declared: Declared,
-}
-
-impl From<&Collective> for Call {
-    fn from(call: &Collective) -> Self {
-        let Collective { kind, count, dtype, op, stream, declared, .. } = *call;
-        Self { kind, count, dtype, op, stream, declared }
-    }
-}
-
-/// Whether the program runs a launch itself or a replay does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Recorded {
-    No,
-    /// By the graph of this name.
-    By(Token),
-}
-
-/// A collective as one rank launched it.
-#[derive(Debug, Clone)]
-pub(crate) struct Launch {
-    pub(crate) call: Call,
-    pub(crate) comm: CommId,
-    /// Position among the launches of the communicator on this rank.
-    pub(crate) nth: u32,
-    /// The same position in the order of the program, from which groups depart.
-    pub(crate) written: u32,
-    /// Position among the launches of the communicator's family on this rank.
-    pub(crate) turn: u32,
-    /// Position among all launches of this rank.
-    pub(crate) issue: u32,
-    pub(crate) send: Arc<Buffer>,
-    pub(crate) recv: Arc<Buffer>,
-    /// Window number and offset in it.
-    pub(crate) send_window: Option<(u32, u64)>,
-    pub(crate) recv_window: Option<(u32, u64)>,
-    pub(crate) path: KernelPath,
-    /// Other collectives were launched by the same group.
-    pub(crate) companions: bool,
-    /// Whether a graph recorded it.
-    pub(crate) recorded: Recorded,
-    pub(crate) op: OpRef,
-}
-
-impl PartialEq for Launch {
-    fn eq(&self, other: &Self) -> bool {
-        self.op == other.op && self.nth == other.nth && self.path == other.path && self.send == other.send
-    }
-}
-
-impl Eq for Launch {}
-
-walk!(struct Launch {
-    // What the operation says follows from its position.
-    call: derived fixed,
-    comm: derived fixed,
-    nth: hashed fixed,
-    written: hashed fixed,
-    turn: hashed fixed,
-    issue: hashed fixed,
-    send: hashed fixed,
-    recv: hashed fixed,
-    send_window: hashed fixed,
-    recv_window: hashed fixed,
-    path: hashed fixed,
-    companions: derived fixed,
-    recorded: hashed fixed,
-    op: (OpRef::position) moved,
-});
-
-/// Half of a transfer, as one rank called it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Half {
-    pub(crate) way: Way,
-    /// World rank at the other end.
-    pub(crate) peer: Rank,
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) count: u64,
-    pub(crate) dtype: Dtype,
-    /// The window of the communicator in which the buffer starts, if the transfer is large enough to go through
-    /// it.
-    pub(crate) window: Option<u32>,
-    pub(crate) op: OpRef,
-}
-
-// A transfer names ranks: they are told apart then.
-walk!(struct Half {
-    way: hashed fixed,
-    peer: hashed fixed,
-    buffer: hashed fixed,
-    count: hashed fixed,
-    dtype: hashed fixed,
-    window: hashed fixed,
-    op: hashed fixed,
-});
-
-/// What became of the transfers of a group on one communicator.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Planned {
-    /// They progress together.
-    Whole,
-    /// Some begin once others are over, and this is a part of them.
-    Part,
-}
-
-/// Transfers of one rank that progress together: those of a group on one communicator, part of them, or a single one.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Transfers {
-    pub(crate) comm: CommId,
-    /// Position among the launches of the communicator's family on this rank.
-    pub(crate) turn: u32,
-    /// Position among all launches of this rank.
-    pub(crate) issue: u32,
-    /// It stands in all of these, and begins when it is at the head of each (`enqueue.cc:1669-1673`).
-    pub(crate) streams: Vec<Token>,
-    pub(crate) transfers: Vec<Half>,
-    pub(crate) planned: Planned,
-}
-
-// A transfer names ranks: they are told apart then.
-walk!(struct Transfers {
-    comm: hashed fixed,
-    turn: hashed fixed,
-    issue: hashed fixed,
-    streams: hashed fixed,
-    transfers: hashed fixed,
-    planned: hashed fixed,
-});
-
-/// How far the launch of transfers has come whose turn it is.
-#[derive(Debug, Clone)]
-pub(crate) struct Progress {
-    /// Of each transfer.
-    pub(crate) over: Vec<bool>,
-    /// What receivers of its sends learn.
-    pub(crate) told: Clock,
-    /// What its receives have learned, for when it is over.
-    pub(crate) heard: Option<Clock>,
-}
-
-// Only transfers have progress: ranks are told apart then.
-walk!(struct Progress { over: hashed fixed, told: hashed fixed, heard: hashed fixed });
-
-/// The launches of a communicator's family on a rank: one after the other, on whichever streams.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Turns {
-    pub(crate) launched: u32,
-    pub(crate) over: u32,
-    pub(crate) progress: Option<Progress>,
-}
-
-walk!(struct Turns { launched: hashed fixed, over: hashed fixed, progress: hashed moved });
-
-/// A send that is over before its receive has begun.
-#[derive(Debug, Clone)]
-pub(crate) struct Message {
-    pub(crate) sent: Half,
-    pub(crate) content: Content,
-    pub(crate) told: Clock,
-    /// The send, which counts as run once it is received.
-    pub(crate) ran: Ran,
-}
-
-// A transfer names ranks: they are told apart then.
-walk!(struct Message {
-    sent: hashed fixed,
-    content: hashed fixed,
-    told: hashed fixed,
-    // What ran is a function of positions.
-    ran: derived fixed,
-});
-
-/// What waits on a stream.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Work {
-    Kernel(Arc<Kernel>),
-    Copy {
-        to: Arc<Buffer>,
-        from: Arc<Buffer>,
-    },
-    Expect(Arc<Expectation>),
-    Flag(Token, FlagAct),
-    Collective(Arc<Launch>),
-    Transfers(Arc<Transfers>),
-    Record(Token, u32),
-    Wait(Token, u32),
-    /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
-    /// a block of a caching allocator fills it on its stream.
-    Fresh(Arc<Buffer>),
-}
-
-walk!(enum Work {
-    Kernel(kernel: hashed fixed),
-    Copy { to: hashed fixed, from: hashed fixed },
-    // Whoever expects something names the rank that wrote it: ranks are told apart then.
-    Expect(expectation: hashed fixed),
-    Flag(flag: hashed fixed, act: hashed fixed),
-    Collective(launch: hashed moved),
-    // A transfer names a rank: ranks are told apart then.
-    Transfers(launch: hashed fixed),
-    Record(event: hashed fixed, nth: hashed fixed),
-    Wait(event: hashed fixed, nth: hashed fixed),
-    Fresh(buffer: hashed fixed),
-});
-
-/// A kernel of the program, and what it uses.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Kernel {
-    pub(crate) name: Token,
-    pub(crate) reads: Vec<Arc<Buffer>>,
-    pub(crate) writes: Vec<Arc<Buffer>>,
-}
-
-/// What the author says a buffer holds: what a kernel of a rank wrote.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Expectation {
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) kernel: Token,
-    pub(crate) by: Rank,
-}
-
-#[derive(Debug, Clone)]
-pub(crate) struct Queued {
-    pub(crate) work: Work,
-    pub(crate) issue: Clock,
-    pub(crate) op: OpRef,
-    /// The replay that put it there; `op` then is where it was recorded.
-    pub(crate) replay: Option<OpRef>,
-}
-
-walk!(struct Queued {
-    work: hashed moved,
-    issue: hashed moved,
-    op: (OpRef::position) moved,
-    replay: (position_of_replay) moved,
-});
-
-fn position_of_replay(replay: &Option<OpRef>) -> Option<(Thread, u32)> {
-    replay.as_ref().map(OpRef::position)
-}
-
-impl Queued {
-    /// The operation of a host thread that put it there.
-    pub(crate) fn issuer(&self) -> OpRef {
-        self.replay.unwrap_or(self.op)
-    }
-}
-
-/// A stream: a queue whose head runs.
-#[derive(Debug, Clone)]
-pub(crate) struct Stream {
-    pub(crate) queue: VecDeque<Queued>,
-    /// The head never ends: ranks run different kernels.
-    pub(crate) hung: bool,
-    pub(crate) clock: Clock,
-}
-
-walk!(struct Stream { queue: hashed moved, hung: hashed fixed, clock: hashed moved });
-
-/// A registration as one rank made it.
-#[derive(Debug, Clone)]
-pub(crate) struct Window {
-    /// Position among the set-up events of the communicator.
-    pub(crate) nth: u32,
-    pub(crate) buffer: Buffer,
-    pub(crate) flags: WindowFlags,
-    pub(crate) live: bool,
-    /// Gone, but the lookup table still names it.
-    pub(crate) dangling: bool,
-    pub(crate) op: OpRef,
-    /// Last use by each actor.
-    pub(crate) uses: Vec<LastUse>,
-}
-
-/// The last operation of an actor that used a window.
-#[derive(Debug, Clone)]
-pub(crate) struct LastUse {
-    actor: Actor,
-    epoch: u32,
-}
-
-walk!(struct LastUse { actor: hashed moved, epoch: hashed fixed });
-
-walk!(struct Window {
-    nth: hashed fixed,
-    buffer: hashed fixed,
-    flags: hashed fixed,
-    live: hashed fixed,
-    dangling: hashed fixed,
-    op: hashed moved,
-    uses: hashed moved,
-});
-
-impl Window {
-    /// Whoever has this clock uses it now.
-    pub(crate) fn use_by(&mut self, clock: &Clock) {
-        self.uses.retain(|used| used.actor != clock.actor());
-        self.uses.push(LastUse { actor: clock.actor(), epoch: clock.epoch() });
-    }
-
-    /// Whether whoever has this clock knows that every use is over.
-    pub(crate) fn unused_for(&self, clock: &Clock) -> bool {
-        self.uses.iter().all(|used| clock.after(used.actor, used.epoch))
-    }
-
-    /// Whether the lookup table orders the two by nothing but their insertion.
-    pub(crate) fn starts_with(&self, other: &Self) -> bool {
-        self.buffer.address == other.buffer.address && self.buffer.offset_bytes == other.buffer.offset_bytes
-    }
-}
-
-/// A registration that was queued by a group that was discarded.
-#[derive(Debug, Clone)]
-pub(crate) struct Leftover {
-    pub(crate) memory: Value,
-    pub(crate) flags: WindowFlags,
-    pub(crate) op: OpRef,
-}
-
-walk!(struct Leftover { memory: hashed fixed, flags: hashed fixed, op: hashed moved });
-
-/// What one rank knows of a communicator.
-#[derive(Debug, Clone)]
-pub(crate) struct View {
-    /// Number of members.
-    pub(crate) size: usize,
-    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
-    pub(crate) family: CommId,
-    /// What communicators split from it use.
-    pub(crate) children: Resources,
-    /// Set-up events entered.
-    pub(crate) setups: u32,
-    /// The communicator that was the first at its address.
-    pub(crate) address: CommId,
-    pub(crate) connected: bool,
-    pub(crate) destroyed: bool,
-    /// Collectives launched.
-    pub(crate) launched: u32,
-    /// Links of this rank, with the last handshake that is over. None if every link was there from the start.
-    pub(crate) links: Option<Vec<(Link, Handshake)>>,
-    /// Bytes sent on each link so far, where it matters how many NCCL can hold.
-    pub(crate) sent_bytes: Vec<(Link, u64)>,
-    pub(crate) windows: Vec<Window>,
-    /// Registrations of discarded groups, oldest first. They run before the rank's next one.
-    pub(crate) leftover: Vec<Leftover>,
-}
-
-walk!(struct View {
-    size: hashed fixed,
-    family: hashed fixed,
-    children: hashed fixed,
-    setups: hashed fixed,
-    address: hashed fixed,
-    connected: hashed fixed,
-    destroyed: hashed fixed,
-    launched: hashed fixed,
-    // Links name ranks: they are told apart then.
-    links: hashed fixed,
-    sent_bytes: hashed fixed,
-    windows: hashed moved,
-    leftover: hashed moved,
-});
-
-impl View {
-    /// A communicator that was just entered.
-    pub(crate) fn new(size: usize, (family, children): (CommId, Resources), address: CommId) -> Self {
-        Self {
-            size,
-            family,
-            children,
-            setups: 0,
-            address,
-            connected: false,
-            destroyed: false,
-            launched: 0,
-            links: Some(Vec::new()),
-            sent_bytes: Vec::new(),
-            windows: Vec::new(),
-            leftover: Vec::new(),
-        }
-    }
-
-    /// The window that the n-th set-up event made, registered still or not.
-    pub(crate) fn window(&self, nth: u32) -> Option<&Window> {
-        self.windows.iter().find(|window| window.nth == nth)
-    }
-}
-
 tables! {
     /// One rank: the tables of the nouns that are its own.
     pub struct RankState {
+        streams: Streams = hashed moved,
         events: Events = hashed moved,
+        comms: Comms = hashed moved,
+        launch_orders: LaunchOrders = hashed moved,
         overlaps: Overlaps = hashed moved,
         // Whoever opens memory of another rank names it: ranks are told apart then.
         mappings: Mappings = hashed fixed,
@@ -648,86 +207,20 @@ tables! {
     }
     open {
         pub threads: Vec<ThreadState> = hashed moved,
-        pub(crate) streams: Vec<(Token, Stream)> = hashed moved,
-        pub(crate) views: Vec<(CommId, View)> = hashed moved,
-        pub(crate) turns: Vec<(CommId, Turns)> = hashed moved,
-        pub(crate) inits: Vec<(Token, u32)> = derived fixed,
-        pub(crate) free_comms: Vec<CommId> = hashed fixed,
-        pub(crate) promised: Vec<(u32, CommId)> = hashed fixed,
-        pub(crate) issued: u32 = derived fixed,
     }
 }
-
-/// A launch that took part in a collective or a transfer that ran.
-#[derive(Debug, Clone)]
-pub(crate) struct Ran {
-    pub(crate) rank: Rank,
-    /// Position among all launches of the rank.
-    pub(crate) issue: u32,
-    /// What the thread that launched it knew.
-    pub(crate) called: Clock,
-    /// What its stream knew when it began.
-    pub(crate) began: Clock,
-    pub(crate) op: OpRef,
-}
-
-walk!(struct Ran {
-    rank: hashed moved,
-    issue: hashed fixed,
-    called: hashed moved,
-    began: hashed moved,
-    op: hashed moved,
-});
-
-impl Ran {
-    /// Whether it began before whoever holds this clock.
-    pub(crate) fn known_to(&self, clock: &Clock) -> bool {
-        clock.after(self.began.actor(), self.began.epoch())
-    }
-
-    /// Whether it is launched before another of its rank in every run. Of two threads that nothing orders either
-    /// may come first, whichever did here.
-    pub(crate) fn launched_before(&self, other: &Self) -> bool {
-        self.launched_before_call(&other.called, other.issue)
-    }
-
-    /// The same, of what a thread launches that knows this.
-    pub(crate) fn launched_before_call(&self, called: &Clock, issue: u32) -> bool {
-        let (actor, epoch) = (self.called.actor(), self.called.epoch());
-        // The calls of a group are launched at one count.
-        if actor == called.actor() { self.issue < issue } else { called.after(actor, epoch) }
-    }
-}
-
-/// A collective or a transfer that ran, kept while another may turn out to be unordered with it.
-#[derive(Debug, Clone)]
-pub(crate) struct Executed {
-    pub(crate) comm: CommId,
-    pub(crate) members: Arc<[Ran]>,
-}
-
-walk!(struct Executed { comm: hashed fixed, members: hashed moved });
 
 tables! {
     /// What all ranks share.
     pub(crate) struct Shared {
         keys: Keys = hashed moved,
         flags: Flags = hashed moved,
+        hash_order: HashOrder = hashed fixed,
+        executions: Executions = derived moved,
+        transit: Transit = hashed fixed,
         touches: Touches = derived moved,
     }
-    open {
-        pub(crate) comm_order: Vec<CommId> = hashed fixed,
-        pub(crate) executed: Vec<Executed> = derived moved,
-        /// How many of them there are when those are looked for next that may be forgotten.
-        pub(crate) forget_at: usize = derived fixed,
-        // A transfer names ranks: they are told apart then.
-        /// What was sent and not yet received.
-        pub(crate) in_flight: BTreeMap<Link, VecDeque<Message>> = hashed fixed,
-        /// Bytes of a link that can be in flight, once luck has decided.
-        pub(crate) in_flight_bytes: Option<u64> = hashed fixed,
-        /// Whether transfers of a group that need not progress together take turns, once luck has decided.
-        pub(crate) in_turn: Option<bool> = hashed fixed,
-    }
+    open {}
 }
 
 /// A choice that led to a state, newest first.

@@ -32,6 +32,7 @@ macro_rules! walk {
         impl std::hash::Hash for $name {
             fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
                 let Self { $($field),* } = self;
+                let _ = &state;
                 $(walk!(@hash $identity $field state);)*
             }
         }
@@ -362,10 +363,6 @@ impl<K, V> Rows<K, V> {
 
     pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
         self.0.iter().map(|(_, row)| row)
-    }
-
-    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut V> {
-        self.0.iter_mut().map(|(_, row)| row)
     }
 }
 

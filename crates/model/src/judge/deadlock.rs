@@ -11,11 +11,13 @@
 use crate::cx::Here;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::p2p::Planned;
+use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
 use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
 use crate::program::{End, Statement};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, Planned, Queued, State, Status, Work, find};
+use crate::state::{Meeting, State, Status};
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +149,7 @@ impl Machine {
     fn blame_parts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
         let part = |n: &usize| match nodes[*n].who {
             Who::Stream(rank, at) => {
-                let head = state.rank(rank).streams[at].1.queue.front();
+                let head = state.rank(rank).stream(at).head();
                 matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Part)
             }
             Who::Thread(..) => false,
@@ -181,8 +183,8 @@ impl Machine {
                     explained: thread.status == Status::Stuck || thread.cut(),
                 });
             }
-            for (at, (_, stream)) in r.streams.iter().enumerate() {
-                let Some(head) = stream.queue.front() else { continue };
+            for (at, (_, stream)) in r.streams().iter().enumerate() {
+                let Some(head) = stream.head() else { continue };
                 let (rule, about, op) = match &head.work {
                     Work::Collective(launch) => (Rule::Coll1, Some(About::Comm(launch.comm)), head.op),
                     Work::Transfers(launch) => {
@@ -201,7 +203,7 @@ impl Machine {
                     past: head.issue.past(),
                     waits_for: Vec::new(),
                     never: None,
-                    explained: stream.hung,
+                    explained: stream.is_hung(),
                 });
             }
         }
@@ -224,10 +226,10 @@ impl Machine {
         state: &State,
         nodes: &[Node],
         rank: Rank,
-        holds: impl Fn(&crate::state::Stream) -> bool,
+        holds: impl Fn(&crate::noun::stream::Stream) -> bool,
     ) -> Vec<usize> {
         let of = |node: &Node| match node.who {
-            Who::Stream(r, at) => r == rank && holds(&state.rank(r).streams[at].1),
+            Who::Stream(r, at) => r == rank && holds(state.rank(r).stream(at)),
             Who::Thread(..) => false,
         };
         nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
@@ -285,13 +287,13 @@ impl Machine {
             }
             Awaits::Streams => (Self::streams_where(state, nodes, rank, |_| true), None),
             Awaits::Stream(stream) => {
-                let at = find(&r.streams, &stream);
+                let at = r.stream_named(stream);
                 let of = |(_, node): &(usize, &Node)| at.is_some_and(|at| node.who == Who::Stream(rank, at));
                 (nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect(), None)
             }
             Awaits::Record(event) => {
                 let records = |op: &Queued| matches!(op.work, Work::Record(of, _) if of == event);
-                (Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(records)), None)
+                (Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(records)), None)
             }
             Awaits::Flag(flag) => self.flag_waits_for(state, nodes, rank, flag, me),
         }
@@ -308,9 +310,10 @@ impl Machine {
         me: Who,
     ) -> (Vec<usize>, Option<Rank>) {
         let queued = |node: &Node| match node.who {
-            Who::Stream(r, at) => state.rank(r).streams[at]
-                .1
-                .queue
+            Who::Stream(r, at) => state
+                .rank(r)
+                .stream(at)
+                .queue()
                 .iter()
                 .any(|op| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())),
             Who::Thread(..) => false,
@@ -356,10 +359,10 @@ impl Machine {
         rank: Rank,
         stream: usize,
     ) -> (Vec<usize>, Option<Rank>) {
-        let head = &state.rank(rank).streams[stream].1.queue.front().expect("blocked").work;
+        let head = &state.rank(rank).stream(stream).head().expect("blocked").work;
         match head {
             Work::Collective(launch) => {
-                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                if let Some(first) = self.waits_in_launch_order(state, nodes, rank, head) {
                     return (first, None);
                 }
                 let comm = launch.comm;
@@ -372,7 +375,7 @@ impl Machine {
                 Self::waits_for_launches(nodes, partners)
             }
             Work::Transfers(launch) => {
-                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                if let Some(first) = self.waits_in_launch_order(state, nodes, rank, head) {
                     return (first, None);
                 }
                 let partners = self.open_halves(state, rank, launch).map(|half| {
@@ -388,7 +391,7 @@ impl Machine {
             Work::Wait(event, nth) => {
                 let targets = Self::streams_where(state, nodes, rank, |stream| {
                     stream
-                        .queue
+                        .queue()
                         .iter()
                         .any(|op| matches!(op.work, Work::Record(e, n) if (e, n) == (*event, *nth)))
                 });
@@ -403,18 +406,24 @@ impl Machine {
 
     /// Streams of a rank in which such work stands.
     fn holding(state: &State, nodes: &[Node], rank: Rank, such: impl Fn(&Work) -> bool) -> Vec<usize> {
-        Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(|op| such(&op.work)))
+        Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(|op| such(&op.work)))
     }
 
     /// For the head of a stream that is not where it could begin: the launch whose turn it is, or the other
     /// streams in which it stands behind something.
-    fn waits_for_turn(&self, state: &State, nodes: &[Node], rank: Rank, head: &Work) -> Option<Vec<usize>> {
-        let (comm, turn) = head.turn()?;
-        if !self.has_turn(state, rank, comm, turn) {
-            return Some(Self::holding(state, nodes, rank, |work| self.is_next(state, rank, comm, work)));
+    fn waits_in_launch_order(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        head: &Work,
+    ) -> Option<Vec<usize>> {
+        let (comm, sequence) = head.sequence()?;
+        if !state.rank(rank).is_next(comm, sequence) {
+            return Some(Self::holding(state, nodes, rank, |work| state.rank(rank).is_next_work(comm, work)));
         }
         let behind = Self::streams_where(state, nodes, rank, |stream| {
-            stream.queue.iter().skip(1).any(|op| op.work.turn() == Some((comm, turn)))
+            stream.queue().iter().skip(1).any(|op| op.work.sequence() == Some((comm, sequence)))
         });
         (!behind.is_empty()).then_some(behind)
     }
@@ -624,11 +633,10 @@ impl<'a> Here<'a> {
                     if others.iter().any(elsewhere) {
                         return (Rule::Coll2, Some(About::Comm(*comm)));
                     }
-                    let mine = m.view(state, rank, *comm).map_or(0, |view| view.launched);
-                    let apart = m
-                        .members(*comm)
-                        .iter()
-                        .any(|other| m.view(state, *other, *comm).is_some_and(|view| view.launched > mine));
+                    let mine = state.rank(rank).comm(*comm).map_or(0, |view| view.launched());
+                    let apart = m.members(*comm).iter().any(|other| {
+                        state.rank(*other).comm(*comm).is_some_and(|view| view.launched() > mine)
+                    });
                     let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
                     (rule, Some(About::Comm(*comm)))
                 }

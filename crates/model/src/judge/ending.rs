@@ -10,11 +10,12 @@ use crate::host::value::{Address, BlockId, Buffer, MemoryId, Value};
 use crate::judge::finding::OpRef;
 use crate::judge::ledger::CallError;
 use crate::machine::{Machine, RankOutcome, locked};
+use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::number::{Numbers, Run};
 use crate::program::{Answer, Dtype};
 use crate::rank::{Rank, Thread};
-use crate::state::{State, Status, Work};
+use crate::state::{State, Status};
 
 /// How a rank ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,9 +93,9 @@ impl Machine {
 
     fn ending(&self, state: &State, rank: Rank, element: Dtype) -> Ending {
         let r = state.rank(rank);
-        let undrained = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
+        let undrained = r.streams().iter().filter(|(name, _)| !Self::hidden(*name));
         let undrained = undrained.filter_map(|(name, stream)| {
-            let head = stream.queue.front()?;
+            let head = stream.head()?;
             Some(StuckStream {
                 name: self.name(*name),
                 head: head.issuer(),

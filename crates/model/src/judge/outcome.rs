@@ -13,11 +13,12 @@ use rustc_hash::FxHashMap;
 use crate::judge::finding::{About, Rule};
 use crate::judge::ledger::CallError;
 use crate::machine::{Machine, locked};
+use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::order::poll::Poll;
 use crate::program::Question;
 use crate::rank::{Rank, Token};
-use crate::state::{State, Status, Work};
+use crate::state::{State, Status};
 use crate::term::{Content, TermNode};
 
 /// How bad an outcome is, from harmless to worst.
@@ -159,7 +160,7 @@ impl Machine {
             for at in 0..state.rank(rank).threads.len() {
                 let thread = u32::try_from(at).expect("few threads");
                 let t = &state.rank(rank).threads[at];
-                if t.status == Status::Done && t.group.depth > 0 {
+                if t.status == Status::Done && t.group.is_open() {
                     let past = t.clock.past();
                     let mut op = self.here(state, rank, thread).op_ref();
                     op.index = op.index.saturating_sub(1);
@@ -175,7 +176,7 @@ impl Machine {
     /// owner means it to hold, because nothing observes whether the launch or the allocation came first.
     fn fill_behind_hangs(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            let queued = state.rank(rank).streams.iter().flat_map(|(_, stream)| &stream.queue);
+            let queued = state.rank(rank).queued();
             let fresh: Vec<_> = queued
                 .filter_map(|op| match &op.work {
                     Work::Fresh(buffer) => Some(Arc::clone(buffer)),
@@ -230,11 +231,11 @@ impl Machine {
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
         let r = state.rank(rank);
         // By name: the order in which threads made streams is nothing that a run leaves behind.
-        let shown = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
-        let stuck = shown.filter(|(_, stream)| !stream.queue.is_empty());
+        let shown = r.streams().iter().filter(|(name, _)| !Self::hidden(*name));
+        let stuck = shown.filter(|(_, stream)| !stream.is_empty());
         let stuck_stream = stuck.min_by_key(|(name, _)| *name);
         let gpu = stuck_stream.map(|(name, stream)| {
-            let head = stream.queue.front().expect("not empty");
+            let head = stream.head().expect("not empty");
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
                 Work::Transfers(launch) => self.transfers_name(state, rank, launch),

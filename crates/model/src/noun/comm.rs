@@ -23,12 +23,16 @@ use crate::host::value::{Address, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::judge::ledger::CallError;
 use crate::machine::{CommInfo, Connections, Machine};
+use crate::noun::group::GroupCall;
+use crate::noun::p2p::{Link, Links};
 use crate::noun::thread::Next;
+use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::{Operand, Statement};
 use crate::rank::{Rank, Token};
-use crate::state::{GroupCall, Leftover, Link, Meeting, RankState, State, Status, Turns, View, find};
+use crate::state::{Meeting, RankState, State, Status, Table};
+use crate::walk::{Rows, walk};
 
 /// Whether communicators split from one have channels of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -208,22 +212,160 @@ impl Setup {
     }
 }
 
+/// What one rank knows of a communicator.
+#[derive(Debug, Clone)]
+pub(crate) struct CommState {
+    /// Number of members.
+    size: usize,
+    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
+    family: CommId,
+    /// What communicators split from it use.
+    children: Resources,
+    /// Set-up events entered.
+    setups: u32,
+    /// The communicator that was the first at its address.
+    address: CommId,
+    connected: bool,
+    destroyed: bool,
+    /// Collectives launched.
+    launched: u32,
+    links: Links,
+    windows: Windows,
+}
+
+walk!(struct CommState {
+    size: hashed fixed,
+    family: hashed fixed,
+    children: hashed fixed,
+    setups: hashed fixed,
+    address: hashed fixed,
+    connected: hashed fixed,
+    destroyed: hashed fixed,
+    launched: hashed fixed,
+    // Links name ranks: they are told apart then.
+    links: hashed fixed,
+    windows: hashed moved,
+});
+
+impl CommState {
+    /// A communicator that was just entered.
+    fn new(size: usize, (family, children): (CommId, Resources), address: CommId) -> Self {
+        Self {
+            size,
+            family,
+            children,
+            setups: 0,
+            address,
+            connected: false,
+            destroyed: false,
+            launched: 0,
+            links: Links::default(),
+            windows: Windows::default(),
+        }
+    }
+
+    /// Number of members.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
+    pub(crate) fn family(&self) -> CommId {
+        self.family
+    }
+
+    /// Whether its ordinary path was used before.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Whether the rank has destroyed it.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.destroyed
+    }
+
+    /// Collectives launched.
+    pub(crate) fn launched(&self) -> u32 {
+        self.launched
+    }
+
+    /// One more collective is launched; gives its position.
+    pub(crate) fn launch(&mut self) -> u32 {
+        self.launched += 1;
+        self.launched - 1
+    }
+
+    /// Links of this rank.
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// Links of this rank, to be changed.
+    pub(crate) fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    /// Registrations of this rank.
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// Registrations of this rank, to be changed.
+    pub(crate) fn windows_mut(&mut self) -> &mut Windows {
+        &mut self.windows
+    }
+
+    /// The window that the n-th set-up event made, registered still or not.
+    pub(crate) fn window(&self, nth: u32) -> Option<&Window> {
+        self.windows.get(nth)
+    }
+}
+
+/// The communicators of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Comms {
+    states: Rows<CommId, CommState>,
+    /// Inits of each name: a function of positions.
+    inits: Rows<Token, u32>,
+    /// Addresses of destroyed communicators.
+    free_addresses: Vec<CommId>,
+    /// Which of them a thread gets back whose init or split is under way.
+    promised: Vec<(u32, CommId)>,
+}
+
+walk!(struct Comms {
+    states: hashed moved,
+    inits: derived fixed,
+    free_addresses: hashed fixed,
+    promised: hashed fixed,
+});
+
+impl RankState {
+    /// What the rank knows of a communicator that it entered.
+    pub(crate) fn comm(&self, comm: CommId) -> Option<&CommState> {
+        Comms::of(self).states.get(&comm)
+    }
+
+    /// What the rank knows of a communicator, to be changed.
+    pub(crate) fn comm_mut(&mut self, comm: CommId) -> &mut CommState {
+        Comms::of_mut(self).states.get_mut(&comm).expect("a rank uses only communicators that it entered")
+    }
+
+    /// The communicators that the rank entered.
+    pub(crate) fn comms(&self) -> impl Iterator<Item = (CommId, &CommState)> {
+        Comms::of(self).states.iter().map(|(comm, state)| (*comm, state))
+    }
+
+    /// The communicator whose channels a communicator uses.
+    pub(crate) fn family(&self, comm: CommId) -> CommId {
+        self.comm(comm).map_or(comm, CommState::family)
+    }
+}
+
 impl Machine {
-    pub(crate) fn view<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a View> {
-        let views = &state.rank(rank).views;
-        find(views, &comm).map(|at| &views[at].1)
-    }
-
-    pub(crate) fn view_mut<'a>(&self, state: &'a mut State, rank: Rank, comm: CommId) -> &'a mut View {
-        let views = &mut state.rank_mut(rank).views;
-        let at = find(views, &comm).expect("a rank uses only communicators that it entered");
-        &mut views[at].1
-    }
-
     /// The address of a communicator, by the first that was there.
     pub(crate) fn comm_address(state: &State, rank: Rank, comm: CommId) -> CommId {
-        let views = &state.rank(rank).views;
-        find(views, &comm).map_or(comm, |at| views[at].1.address)
+        state.rank(rank).comm(comm).map_or(comm, |state| state.address)
     }
 
     /// The address of a destroyed communicator that a new one gets back, if luck says so. One that no map or list
@@ -232,8 +374,12 @@ impl Machine {
         rank: &RankState,
         picks: &mut Picks<'_>,
     ) -> Result<Option<CommId>, Poll> {
-        let back: Vec<CommId> =
-            rank.free_comms.iter().filter(|address| remembers(rank, **address)).copied().collect();
+        let back: Vec<CommId> = Comms::of(rank)
+            .free_addresses
+            .iter()
+            .filter(|address| remembers(rank, **address))
+            .copied()
+            .collect();
         let options = u32::try_from(back.len()).expect("few communicators");
         Ok(match picks.take(|| PickOf::AddressReuse, 0..=options)? {
             0 => None,
@@ -323,9 +469,9 @@ impl Machine {
                     let children = *children;
                     self.cx(state, *rank, *thread).enter((comm, comm), children);
                     if self.config.connections == Connections::Made {
-                        let view = self.view_mut(state, *rank, comm);
+                        let view = state.rank_mut(*rank).comm_mut(comm);
                         view.connected = true;
-                        view.links = None;
+                        view.links.are_made();
                     }
                     self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
                 }
@@ -337,7 +483,7 @@ impl Machine {
             Meeting::Connect(comm, _) => {
                 // First use blocks, but orders nothing that a program may rely on.
                 for (rank, _) in &here {
-                    self.view_mut(state, *rank, *comm).connected = true;
+                    state.rank_mut(*rank).comm_mut(*comm).connected = true;
                     for t in &mut state.rank_mut(*rank).threads {
                         if matches!(&t.status, Status::Waiting(m) if m == meeting) {
                             t.status = Status::Ready;
@@ -420,10 +566,10 @@ impl Machine {
             let members =
                 here.iter().zip(events).filter(|(_, e)| color(e) == Some(mine)).map(|(h, _)| h.0).collect();
             let child = self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members });
-            let children = self.view(state, *rank, comm).map_or(Resources::Own, |parent| parent.children);
+            let children = state.rank(*rank).comm(comm).map_or(Resources::Own, |parent| parent.children);
             let family = match children {
                 Resources::Own => child,
-                Resources::Shared => self.family(state, *rank, comm),
+                Resources::Shared => state.rank(*rank).family(comm),
             };
             self.cx(state, *rank, *thread).enter((child, family), children);
             self.cx(state, *rank, *thread).done(&[Value::Comm(child)]);
@@ -443,15 +589,9 @@ impl Cx<'_> {
             return;
         }
         self.access(Object::named(ObjectKind::Init, name), Access::Write);
-        let nth = {
-            let r = self.me_mut();
-            let row = find(&r.inits, &name).unwrap_or_else(|| {
-                r.inits.push((name, 0));
-                r.inits.len() - 1
-            });
-            r.inits[row].1 += 1;
-            r.inits[row].1 - 1
-        };
+        let inits = Comms::of_mut(self.me_mut()).inits.get_or_insert_with(&name, || 0);
+        *inits += 1;
+        let nth = *inits - 1;
         let given = self.here().own_picks();
         let mut picks = Picks { given: &given };
         if matches!(m.decide_fault(self.state, FaultOf::Init, &mut picks), Ok(true)) {
@@ -477,7 +617,7 @@ impl Cx<'_> {
         };
         // Whether it is there at all is read, even if the call then fails.
         self.access(Object::comm(comm), Access::Write);
-        let usable = m.view(self.state, rank, comm).is_some_and(|view| !view.destroyed);
+        let usable = self.state.rank(rank).comm(comm).is_some_and(|view| !view.destroyed);
         if usable {
             return Some(comm);
         }
@@ -504,8 +644,9 @@ impl Cx<'_> {
         self.access(Object::ADDRESSES, Access::Read);
         let r = self.me_mut();
         if let Ok(Some(address)) = Machine::decide_comm_address(r, picks) {
-            r.free_comms.retain(|free| *free != address);
-            r.promised.push((thread, address));
+            let comms = Comms::of_mut(r);
+            comms.free_addresses.retain(|free| *free != address);
+            comms.promised.push((thread, address));
         }
     }
 
@@ -516,10 +657,10 @@ impl Cx<'_> {
                 self.access(Object::memory(memory), Access::Read);
             }
             self.access(Object::ADDRESSES, Access::Write);
-            let view = m.view_mut(self.state, rank, comm);
+            let view = self.state.rank_mut(rank).comm_mut(comm);
             view.destroyed = true;
             let address = view.address;
-            self.me_mut().free_comms.push(address);
+            Comms::of_mut(self.me_mut()).free_addresses.push(address);
         }
         self.done(&[]);
     }
@@ -536,8 +677,8 @@ impl Cx<'_> {
 
     /// Enters the next set-up event of a communicator.
     pub(crate) fn arrive_setup(&mut self, comm: CommId) {
-        let (m, rank) = (self.m, self.rank);
-        let view = m.view_mut(self.state, rank, comm);
+        let (_m, rank) = (self.m, self.rank);
+        let view = self.state.rank_mut(rank).comm_mut(comm);
         view.setups += 1;
         let nth = view.setups - 1;
         self.arrive(Meeting::Setup(comm, nth));
@@ -548,11 +689,12 @@ impl Cx<'_> {
         let (m, thread) = (self.m, self.thread);
         let size = m.members(comm).len();
         let r = self.me_mut();
-        let promised = r.promised.iter().position(|(to, _)| *to == thread);
-        let address = promised.map_or(comm, |at| r.promised.remove(at).1);
-        r.views.push((comm, View::new(size, (family, children), address)));
+        let comms = Comms::of_mut(r);
+        let promised = comms.promised.iter().position(|(to, _)| *to == thread);
+        let address = promised.map_or(comm, |at| comms.promised.remove(at).1);
+        comms.states.push(comm, CommState::new(size, (family, children), address));
         if family == comm {
-            r.turns.push((comm, Turns::default()));
+            r.begin_launch_order(comm);
         }
         r.costs_mut().communicators += 1;
     }
@@ -561,15 +703,15 @@ impl Cx<'_> {
 impl<'a> Here<'a> {
     /// The set-up event that a waiting thread entered.
     pub(crate) fn setup_of(self, comm: CommId) -> Setup {
-        let Here { m, state, rank, .. } = self;
+        let Here { m: _, state, rank, .. } = self;
         let t = self.this();
         let op_ref = self.op_ref();
         let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
-        let leftover = m.view(state, rank, comm).and_then(|view| view.leftover.first());
-        if let Some(Leftover { memory, flags, op: queued }) = leftover
+        let leftover = state.rank(rank).comm(comm).and_then(|view| view.windows.first_leftover());
+        if let Some((memory, flags, queued)) = leftover
             && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
         {
-            return Setup::Register { memory: memory.clone(), flags: *flags, op: *queued };
+            return Setup::Register { memory: memory.clone(), flags, op: queued };
         }
         match &op.op {
             Op::Window(WindowOp::Register { memory, flags, .. }) => {
@@ -579,7 +721,7 @@ impl<'a> Here<'a> {
                 Setup::Split { name: *name, color: *color, op: op_ref }
             }
             _ => {
-                let first = t.group.calls.iter().find_map(|call| match call {
+                let first = t.group.calls().iter().find_map(|call| match call {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
                         Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
                     }

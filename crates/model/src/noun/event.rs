@@ -7,12 +7,13 @@ use crate::describe::{Describe, Description};
 use crate::machine::{Kind, Mode};
 use crate::noun::graph::UNSUPPORTED;
 use crate::noun::pool::Plan;
+use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::Answer;
 use crate::rank::Token;
-use crate::state::{Queued, RankState, Table, Work};
+use crate::state::{RankState, Table};
 use crate::walk::{Rows, walk};
 use std::collections::BTreeMap;
 

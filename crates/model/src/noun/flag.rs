@@ -15,11 +15,12 @@ use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::{Cell, Written};
 use crate::noun::pool::Plan;
+use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::rank::{Rank, Token};
-use crate::state::{Queued, State, Table, Work};
+use crate::state::{State, Table};
 use crate::walk::walk;
 use std::collections::BTreeMap;
 
@@ -227,7 +228,7 @@ impl Machine {
 
     /// The flag at the head of a stream.
     pub(crate) fn flag_at_head(state: &State, rank: Rank, stream: usize) -> Option<(Token, FlagAct)> {
-        match state.rank(rank).streams[stream].1.queue.front().map(|op| &op.work) {
+        match state.rank(rank).stream(stream).work() {
             Some(Work::Flag(flag, act)) => Some((*flag, *act)),
             _ => None,
         }

@@ -21,10 +21,13 @@ use std::sync::{Arc, PoisonError};
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::collective::Launch;
+use crate::noun::p2p::Transfers;
+use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{Launch, Queued, RankState, State, Table, Transfers, Work, find};
+use crate::state::{RankState, State, Table, find};
 use crate::walk::walk;
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
@@ -301,7 +304,7 @@ impl Machine {
                 Self::undefine(state, op.op);
             }
             Work::Transfers(launch) => {
-                // It has no turn yet, so nothing of it can be over.
+                // It has no place in the launch order yet, so nothing of it can be over.
                 let call = self.transfer_name(launch.comm, &launch.transfers[0]);
                 self.cx(state, rank, thread).fail(call, UNHANDLED);
                 Self::undefine(state, op.op);
@@ -421,7 +424,7 @@ impl Machine {
             GraphOp::Destroy { .. } => {
                 // A pool is trimmed and a communicator destroyed only once no graph keeps it.
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
-                    if let Some((comm, _)) = node.work.turn() {
+                    if let Some((comm, _)) = node.work.sequence() {
                         objects.push((Object::comm(comm), Access::Write));
                     }
                 }
@@ -439,7 +442,7 @@ impl Machine {
     pub(crate) fn capturing(state: &State, rank: Rank, comm: CommId) -> Option<(Token, OpRef)> {
         let graphs = &Graphs::of(state.rank(rank)).rows;
         graphs.iter().find_map(|(name, graph)| {
-            let of = |node: &&Node| node.work.turn().is_some_and(|(of, _)| of == comm);
+            let of = |node: &&Node| node.work.sequence().is_some_and(|(of, _)| of == comm);
             let launch = graph.nodes.iter().find(of).filter(|_| graph.lives())?;
             Some((*name, launch.op))
         })
@@ -756,9 +759,9 @@ impl Cx<'_> {
                 Work::Transfers(captured) => {
                     let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
                     let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
-                        let (turn, issue) = m.take_turn(self.state, rank, captured.comm);
+                        let (sequence, issue) = self.me_mut().next_launch(captured.comm);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
-                        let issued = Transfers { turn, issue, streams, ..Transfers::clone(captured) };
+                        let issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
                         launches.push((captured, Arc::new(issued)));
                         Arc::clone(&launches[launches.len() - 1].1)
                     });
@@ -852,8 +855,8 @@ impl Cx<'_> {
         let past = self.here().past();
         let comm = launch.comm;
         for (nth, _) in [launch.send_window, launch.recv_window].into_iter().flatten() {
-            let window = m.view(self.state, rank, comm).and_then(|view| view.window(nth));
-            if window.is_some_and(|window| window.live) {
+            let window = self.state.rank(rank).comm(comm).and_then(|view| view.window(nth));
+            if window.is_some_and(|window| window.is_live()) {
                 continue;
             }
             m.find(self.state, Rule::Graph3, About::Window(comm, nth), &[op, launch.op], past, || {

@@ -14,12 +14,17 @@ use std::sync::Arc;
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::collective::Launch;
 use crate::noun::p2p::Called;
+use crate::noun::p2p::Half;
+use crate::op::WindowFlags;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{Group, GroupCall, Launch, Leftover, Meeting, State};
+use crate::rank::Token;
+use crate::state::{Meeting, State, Table};
+use crate::walk::walk;
 
 /// What can be done with groups.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -88,6 +93,83 @@ impl Verb for GroupOp {
     }
 }
 
+/// A call of an open group.
+#[derive(Debug, Clone)]
+pub(crate) enum GroupCall {
+    Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
+    Launch { comm: CommId, launch: Arc<Launch> },
+    Transfer { comm: CommId, stream: Token, transfer: Arc<Half> },
+}
+
+walk!(enum GroupCall {
+    Register { comm: hashed fixed, memory: hashed fixed, flags: hashed fixed, slot: hashed fixed, op: hashed moved },
+    Launch { comm: hashed fixed, launch: hashed moved },
+    // A transfer names a rank: ranks are told apart then.
+    Transfer { comm: hashed fixed, stream: hashed fixed, transfer: hashed fixed },
+});
+
+/// An open group of a thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Group {
+    depth: u32,
+    /// What its end will return, because a call inside failed.
+    failed: Option<i32>,
+    calls: Vec<GroupCall>,
+}
+
+walk!(struct Group { depth: hashed fixed, failed: hashed fixed, calls: hashed moved });
+
+impl Group {
+    /// Whether a registration waits for the end.
+    pub(crate) fn registers(&self) -> bool {
+        self.calls.iter().any(|call| matches!(call, GroupCall::Register { .. }))
+    }
+}
+
+impl Group {
+    /// Whether calls wait for the end of the group.
+    pub(crate) fn is_open(&self) -> bool {
+        self.depth > 0
+    }
+
+    /// The calls that wait.
+    pub(crate) fn calls(&self) -> &[GroupCall] {
+        &self.calls
+    }
+
+    /// A call that waits for the end.
+    pub(crate) fn add(&mut self, call: GroupCall) {
+        self.calls.push(call);
+    }
+
+    /// Whether a call inside failed, so that the end will discard all.
+    fn fail(&mut self, code: i32) {
+        self.failed.get_or_insert(code);
+    }
+
+    /// The first registration with a communicator is over; gives the slot that it fills.
+    pub(crate) fn take_registration(&mut self, comm: CommId) -> Option<u32> {
+        let of = |call: &GroupCall| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm);
+        match self.calls.remove(self.calls.iter().position(of)?) {
+            GroupCall::Register { slot, .. } => Some(slot),
+            GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
+        }
+    }
+
+    /// Whether a registration with a communicator waits.
+    pub(crate) fn registers_with(&self, comm: CommId) -> bool {
+        self.calls.iter().any(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm))
+    }
+}
+
+/// The order of communicators' hashes, as far as anybody looked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HashOrder {
+    comms: Vec<CommId>,
+}
+
+walk!(struct HashOrder { comms: hashed fixed });
+
 /// What luck decides when a group ends.
 pub(crate) struct Decided {
     /// Communicators in the order of their hashes, as far as it matters.
@@ -112,7 +194,7 @@ impl Machine {
             launch.written = self.place_of_launch(state, rank, launch.comm, launch.call.stream) + before;
             comms.push(launch.comm);
         }
-        let members = |launch: &Launch| self.view(state, rank, launch.comm).map_or(0, |view| view.size);
+        let members = |launch: &Launch| state.rank(rank).comm(launch.comm).map_or(0, |view| view.size());
         launches.sort_by_key(|launch| {
             let ordinary = launch.path == KernelPath::Ordinary;
             (ordinary, Reverse(launch.size_step(members(launch))), Reverse(launch.written))
@@ -140,7 +222,7 @@ impl Cx<'_> {
         if t.group.depth == 0 {
             return;
         }
-        t.group.failed.get_or_insert(code);
+        t.group.fail(code);
         let past = t.clock.past();
         m.find(self.state, Rule::Group1, About::Rank(rank), &[op], past, || {
             format!(
@@ -164,7 +246,7 @@ impl Cx<'_> {
                 // Cleaning up forgets the launches only (`group.cc:395-467`).
                 if let GroupCall::Register { comm, memory, flags, op, .. } = call {
                     self.access(Object::comm(comm), Access::Write);
-                    m.view_mut(self.state, rank, comm).leftover.push(Leftover { memory, flags, op });
+                    self.me_mut().comm_mut(comm).windows_mut().leave(memory, flags, op);
                 }
             }
             self.fail("group_end".to_owned(), code);
@@ -174,15 +256,10 @@ impl Cx<'_> {
         let given = t.picks.clone();
         let Decided { order, in_flight_bytes, in_turn } =
             self.here().decide_group(&mut Picks { given: &given }).expect("polled before it runs");
-        if order != self.state.shared.comm_order {
-            self.state.shared_mut().comm_order.clone_from(&order);
+        if order != HashOrder::of(self.state.shared()).comms {
+            HashOrder::of_mut(self.state.shared_mut()).comms.clone_from(&order);
         }
-        if in_flight_bytes.is_some() {
-            self.state.shared_mut().in_flight_bytes = in_flight_bytes;
-        }
-        if in_turn.is_some() {
-            self.state.shared_mut().in_turn = in_turn;
-        }
+        self.state.decide_transit(in_flight_bytes, in_turn);
         if !given.is_empty() {
             // Decided for good: the end may have to meet other ranks, and then comes here again.
             self.this_mut().picks.clear();
@@ -217,7 +294,7 @@ impl Cx<'_> {
         let launches = m.sorted(self.state, rank, &launches);
         let cold = |launch: &&Launch| {
             launch.path == KernelPath::Ordinary
-                && m.view(self.state, rank, launch.comm).is_some_and(|view| !view.connected)
+                && self.state.rank(rank).comm(launch.comm).is_some_and(|view| !view.is_connected())
         };
         if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
             // What a group needs is connected in one order, whatever the program says.
@@ -300,7 +377,7 @@ impl<'a> Here<'a> {
     /// in flight; and whether transfers take turns.
     pub(crate) fn decide_group(self, picks: &mut Picks<'_>) -> Result<Decided, Poll> {
         let Here { m, state, rank, .. } = self;
-        let mut order = state.shared.comm_order.clone();
+        let mut order = HashOrder::of(state.shared()).comms.clone();
         let mut comms: Vec<CommId> = Vec::new();
         for call in &self.this().group.calls {
             if let GroupCall::Register { comm, .. } = call

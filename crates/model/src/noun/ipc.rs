@@ -366,12 +366,8 @@ impl Cx<'_> {
         // What the owner's memory remembers is too little: a later write of somebody else takes the place of a use.
         let running = row.uses.iter().find(|used| !used.before(&clock)).map(|used| used.op);
         let of_mapping = |buffer: &&Buffer| buffer.through == Some(MappingId { of: home, nth });
-        let queued = r
-            .streams
-            .iter()
-            .flat_map(|(_, stream)| &stream.queue)
-            .find(|queued| queued.work.buffers().iter().any(of_mapping))
-            .map(|queued| queued.op);
+        let queued =
+            r.queued().find(|queued| queued.work.buffers().iter().any(of_mapping)).map(|queued| queued.op);
         let Some(user) = running.or(queued) else { return };
         m.find(self.state, Rule::Ipc4, About::Memory(home, memory), &[op, user], clock.past(), || {
             format!(

@@ -25,9 +25,10 @@ use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
+use crate::noun::stream::Expectation;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Expectation, RankState, State, Table, whole};
+use crate::state::{RankState, State, Table, whole};
 use crate::term::{Content, Term, TermNode};
 use crate::walk::{Rows, walk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -573,7 +574,7 @@ impl Machine {
         access: Access,
         op: OpRef,
     ) {
-        let clock = state.rank(rank).streams[stream].1.clock.clone();
+        let clock = state.rank(rank).stream(stream).clock().clone();
         let home = buffer.home(rank);
         self.judge_closed(state, rank, buffer, op, clock.past());
         if let Some(through) = buffer.through {
@@ -748,9 +749,7 @@ impl Cx<'_> {
         let running = running.map(|a| a.op);
         let queued = self
             .me()
-            .streams
-            .iter()
-            .flat_map(|(_, stream)| &stream.queue)
+            .queued()
             .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
             .map(|queued| queued.op);
         if let Some(user) = running.or(queued) {

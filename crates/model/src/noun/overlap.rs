@@ -11,11 +11,12 @@ use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
+use crate::noun::launch_order::{Executed, Ran};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::Operation;
 use crate::rank::{Rank, Thread};
-use crate::state::{Ran, State, Table};
+use crate::state::{State, Table};
 use crate::walk::walk;
 
 /// Declares that two launches on communicators are meant to run at the same time.
@@ -94,7 +95,7 @@ impl Machine {
             return;
         };
         let rank = first.1.rank;
-        let together = self.family(state, rank, first.0) == self.family(state, rank, second.0);
+        let together = state.rank(rank).family(first.0) == state.rank(rank).family(second.0);
         let ops = [first.1.op, second.1.op];
         let past = second.1.called.past();
         self.find(state, Rule::Overlap1, About::Comm(second.0), &ops, past, || {
@@ -116,17 +117,15 @@ impl Machine {
 
     fn run_of(state: &State, rank: Rank, (thread, index): (Thread, u32)) -> Option<(CommId, Ran)> {
         let is = |ran: &&Ran| (ran.rank, ran.op.thread, ran.op.index) == (rank, thread, index);
-        let found = |executed: &crate::state::Executed| {
-            executed.members.iter().find(is).map(|ran| (executed.comm, ran.clone()))
-        };
-        state.shared.executed.iter().rev().find_map(found)
+        let found =
+            |executed: &Executed| executed.members.iter().find(is).map(|ran| (executed.comm, ran.clone()));
+        state.executed().iter().rev().find_map(found)
     }
 
     /// Whether a chain of launch order and happens-before leads from one launch to another.
     fn comes_before(&self, state: &State, from: &(CommId, Ran), to: &(CommId, Ran)) -> bool {
         let launches: Vec<(CommId, &Ran)> = state
-            .shared
-            .executed
+            .executed()
             .iter()
             .flat_map(|executed| executed.members.iter().map(|ran| (executed.comm, ran)))
             .collect();
@@ -134,7 +133,7 @@ impl Machine {
         let before = |(a_comm, a): (CommId, &Ran), (b_comm, b): (CommId, &Ran)| {
             let in_turn = a.rank == b.rank
                 && a.issue < b.issue
-                && self.family(state, a.rank, a_comm) == self.family(state, b.rank, b_comm);
+                && state.rank(a.rank).family(a_comm) == state.rank(b.rank).family(b_comm);
             !same(a, b) && (in_turn || a.known_to(&b.began))
         };
         let mut reached: Vec<(CommId, &Ran)> = vec![(from.0, &from.1)];

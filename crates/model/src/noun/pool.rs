@@ -25,11 +25,12 @@ use crate::host::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, V
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::noun::container::place;
+use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Queued, RankState, State, Table, Work, find};
+use crate::state::{RankState, State, Table};
 use crate::walk::{LocalHash, Rows, walk};
 use std::hash::{Hash, Hasher};
 
@@ -480,12 +481,12 @@ impl Cx<'_> {
             return;
         };
         let r = self.me_mut();
-        match find(&r.streams, stream) {
-            Some(at) if !r.streams[at].1.queue.is_empty() => r.streams[at].1.queue.push_back(fresh),
+        match r.stream_named(*stream) {
+            Some(at) if !r.stream(at).is_empty() => r.stream_mut(at).push(fresh),
             of => {
                 let mut now = fresh.issue;
                 if let Some(at) = of {
-                    now.join(&r.streams[at].1.clock);
+                    now.join(r.stream(at).clock());
                 }
                 m.fresh_behind(self.state, rank, &buffer, &now);
             }
@@ -530,7 +531,8 @@ impl Cx<'_> {
                 let cuda = self.me().memory(buffer.memory).map(|m| m.kind()) == Some(MemoryKind::Cuda);
                 if cuda {
                     self.access(Object::DEVICE, Access::Write);
-                    let clocks: Vec<Clock> = self.me().streams.iter().map(|(_, s)| s.clock.clone()).collect();
+                    let clocks: Vec<Clock> =
+                        self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
                     for clock in clocks {
                         self.this_mut().clock.join(&clock);
                     }

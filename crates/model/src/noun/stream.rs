@@ -5,6 +5,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod table;
+mod work;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
@@ -13,6 +16,8 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::sync::Arc;
 
+pub(crate) use self::table::{Stream, Streams};
+pub(crate) use self::work::{Expectation, Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::host::value::{Buffer, Value};
 use crate::machine::{Machine, locked};
@@ -20,7 +25,7 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Expectation, Kernel, Queued, State, Stream, Work, find, whole};
+use crate::state::{State, whole};
 use crate::term::{Content, TermNode};
 
 /// What can be done with streams.
@@ -166,59 +171,40 @@ impl Verb for StreamOp {
     }
 }
 
-impl Work {
-    /// What it reads or writes.
-    pub(crate) fn buffers(&self) -> Vec<&Buffer> {
-        match self {
-            Self::Kernel(kernel) => {
-                kernel.reads.iter().chain(&kernel.writes).map(|buffer| &**buffer).collect()
-            }
-            Self::Copy { to, from } => vec![to, from],
-            Self::Expect(expectation) => vec![&expectation.buffer],
-            Self::Collective(launch) => vec![&launch.send, &launch.recv],
-            Self::Transfers(launch) => launch.transfers.iter().map(|transfer| &*transfer.buffer).collect(),
-            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
-        }
-    }
-}
-
 impl Machine {
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: Queued) {
         self.cx(state, rank, op.issuer().thread.0).access(Object::DEVICE, Access::Read);
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = state.rank(rank);
-        let at = find(&r.streams, &stream);
+        let at = r.stream_named(stream);
         if let Some(at) = at {
-            state.rank_mut(rank).streams[at].1.queue.push_back(op);
+            state.rank_mut(rank).stream_mut(at).push(op);
             return;
         }
-        if !self.fits(r.threads.len(), r.streams.len() + 1) {
+        if !self.fits(r.threads.len(), r.streams().len() + 1) {
             return;
         }
-        let nth = u32::try_from(r.streams.len()).expect("few streams a rank");
+        let nth = u32::try_from(r.streams().len()).expect("few streams a rank");
         let clock = self.nothing.child(self.stream_actor(rank, nth));
-        let queue = std::collections::VecDeque::from([op]);
-        state.rank_mut(rank).streams.push((stream, Stream { queue, hung: false, clock }));
+        state.rank_mut(rank).add_stream(stream, Stream::new(clock, op));
     }
 
     /// Whether what a synchronize waits for is over.
     pub(crate) fn drained(&self, state: &State, rank: Rank, what: &Operand) -> bool {
         let r = state.rank(rank);
         match Self::value(state, rank, what) {
-            Value::Stream(stream) => {
-                find(&r.streams, &stream).is_none_or(|at| r.streams[at].1.queue.is_empty())
-            }
+            Value::Stream(stream) => r.stream_named(stream).is_none_or(|at| r.stream(at).is_empty()),
             Value::Event(event) => {
                 r.generation(event) == 0 || r.complete(event, r.generation(event)).is_some()
             }
-            _ => r.streams.iter().all(|(_, stream)| stream.queue.is_empty()),
+            _ => r.streams().iter().all(|(_, stream)| stream.is_empty()),
         }
     }
 
     /// Whether the head of a stream can run; collectives of several ranks are looked at elsewhere.
     pub(crate) fn head_ready(&self, state: &State, rank: Rank, stream: usize) -> bool {
         let r = state.rank(rank);
-        match r.streams[stream].1.queue.front().map(|op| &op.work) {
+        match r.stream(stream).work() {
             None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
             Some(
                 Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
@@ -232,8 +218,8 @@ impl Machine {
     pub(crate) fn run_head(&self, state: &mut State, rank: Rank, stream: usize) {
         state.steps += 1;
         let r = state.rank_mut(rank);
-        let head = r.streams[stream].1.queue.pop_front().expect("a ready stream has a head");
-        let clock = &mut r.streams[stream].1.clock;
+        let head = r.stream_mut(stream).pop().expect("a ready stream has a head");
+        let clock = r.stream_mut(stream).clock_mut();
         if let (Work::Fresh(buffer), None) = (&head.work, head.replay) {
             let mut now = clock.clone();
             now.join(&head.issue);
@@ -276,17 +262,17 @@ impl Machine {
                 self.judge_expectation(state, rank, &expectation, (head.op, head.issue.past()));
             }
             Work::Flag(flag, act) => {
-                let mut clock = r.streams[stream].1.clock.clone();
+                let mut clock = r.stream(stream).clock().clone();
                 self.act(state, (flag, act), &mut clock, head.op);
-                state.rank_mut(rank).streams[stream].1.clock = clock;
+                *state.rank_mut(rank).stream_mut(stream).clock_mut() = clock;
             }
             Work::Record(event, nth) => {
-                let clock = r.streams[stream].1.clock.clone();
+                let clock = r.stream(stream).clock().clone();
                 r.completes(event, nth, clock);
             }
             Work::Wait(event, nth) => {
                 if let Some(done) = r.complete(event, nth).cloned() {
-                    r.streams[stream].1.clock.join(&done);
+                    r.stream_mut(stream).clock_mut().join(&done);
                 }
             }
             Work::Collective(_) | Work::Transfers(_) => {
@@ -362,10 +348,10 @@ impl Cx<'_> {
             let r = self.me();
             match value {
                 Value::Stream(stream) => {
-                    find(&r.streams, &stream).map(|at| r.streams[at].1.clock.clone()).into_iter().collect()
+                    r.stream_named(stream).map(|at| r.stream(at).clock().clone()).into_iter().collect()
                 }
                 Value::Event(event) => r.complete(event, r.generation(event)).cloned().into_iter().collect(),
-                _ => r.streams.iter().map(|(_, stream)| stream.clock.clone()).collect(),
+                _ => r.streams().iter().map(|(_, stream)| stream.clock().clone()).collect(),
             }
         };
         match value {

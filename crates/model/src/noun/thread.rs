@@ -17,11 +17,12 @@ use crate::clock::Clock;
 use crate::host::value::{Address, Buffer, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
+use crate::noun::group::Group;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object, Touches};
 use crate::program::{Answer, End, Operand, Question, Statement, Stretch};
 use crate::rank::{Entry, PlaceId, Rank};
-use crate::state::{Group, Slots, State, Status, Table, ThreadState};
+use crate::state::{Slots, State, Status, Table, ThreadState};
 
 /// What can be done with threads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -438,7 +439,7 @@ impl Cx<'_> {
     fn spawn(&mut self, entry: Entry) {
         let (m, rank) = (self.m, self.rank);
         let index = self.me().threads.len();
-        let streams = self.me().streams.len();
+        let streams = self.me().streams().len();
         if !m.fits(index + 1, streams) {
             self.this_mut().status = Status::Stuck;
             return;

@@ -14,11 +14,13 @@ use rustc_hash::FxHashMap;
 use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Machine, Mode};
 use crate::noun::flag::touch_of;
+use crate::noun::p2p::Link;
+use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Object, ObjectKind, Touches};
 use crate::order::poll::Poll;
 use crate::rank::{Rank, Thread};
-use crate::state::{Link, Meeting, Path, State, Status, Table, Work};
+use crate::state::{Meeting, Path, State, Status, Table};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
@@ -90,8 +92,8 @@ impl Worklist {
 
     fn push_streams(&mut self, state: &State, rank: Rank) {
         let r = state.rank(rank);
-        for stream in 0..r.streams.len() {
-            if !r.streams[stream].1.queue.is_empty() {
+        for stream in 0..r.streams().len() {
+            if !r.stream(stream).is_empty() {
                 self.push(Actor::Stream(rank, index(stream)));
             }
         }
@@ -297,7 +299,7 @@ impl Machine {
     fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
         let at = stream as usize;
         let mut progressed = false;
-        while !state.rank(rank).streams[at].1.hung
+        while !state.rank(rank).stream(at).is_hung()
             && !self.head_is_turn(state, rank, at)
             && self.head_ready(state, rank, at)
         {
@@ -315,13 +317,13 @@ impl Machine {
             work.push_rank(state, rank);
         }
         self.advance_transfers(state, work, rank, at);
-        let s = &state.rank(rank).streams[at].1;
-        let Some(Work::Collective(launch)) = s.queue.front().map(|op| &op.work) else { return };
+        let s = state.rank(rank).stream(at);
+        let Some(Work::Collective(launch)) = s.work() else { return };
         let comm = launch.comm;
-        if s.hung || self.ready_stream(state, rank, comm) != Some(at) {
+        if s.is_hung() || self.ready_stream(state, rank, comm) != Some(at) {
             return;
         }
-        let size = self.view(state, rank, comm).map_or(0, |view| view.size);
+        let size = state.rank(rank).comm(comm).map_or(0, |view| view.size());
         let ready = work.ready.entry(comm).or_default();
         ready.by_rank.resize(self.config.ranks as usize, false);
         if !std::mem::replace(&mut ready.by_rank[rank.at()], true) {
@@ -373,7 +375,7 @@ impl Machine {
             return turns;
         }
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in 0..state.rank(rank).streams.len() {
+            for at in 0..state.rank(rank).streams().len() {
                 if self.turn_of_stream(state, rank, at) {
                     turns.push(Choice::Stream(rank, index(at)));
                 }
@@ -396,7 +398,7 @@ impl Machine {
 
     /// Whether the head of a stream can run, and its place in the order is a choice.
     fn turn_of_stream(&self, state: &State, rank: Rank, stream: usize) -> bool {
-        !state.rank(rank).streams[stream].1.hung
+        !state.rank(rank).stream(stream).is_hung()
             && self.head_is_turn(state, rank, stream)
             && self.head_ready(state, rank, stream)
     }
@@ -423,11 +425,11 @@ impl Machine {
         steps.extend(self.complete_meetings(state).into_iter().map(Choice::Meet));
         steps.extend(self.transferable_links(state).into_iter().map(Choice::Transfer));
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, (_, stream)) in state.rank(rank).streams.iter().enumerate() {
-                if stream.hung {
+            for (at, (_, stream)) in state.rank(rank).streams().iter().enumerate() {
+                if stream.is_hung() {
                     continue;
                 }
-                let enabled = match stream.queue.front().map(|op| &op.work) {
+                let enabled = match stream.work() {
                     Some(Work::Collective(launch)) => {
                         let members = self.members(launch.comm);
                         members.first() == Some(&rank)
@@ -447,7 +449,7 @@ impl Machine {
     fn transferable_links(&self, state: &State) -> BTreeSet<Link> {
         let ranks = (0..self.config.ranks).map(Rank);
         let streams =
-            ranks.flat_map(|rank| (0..state.rank(rank).streams.len()).map(move |stream| (rank, stream)));
+            ranks.flat_map(|rank| (0..state.rank(rank).streams().len()).map(move |stream| (rank, stream)));
         let links = streams.flat_map(|(rank, stream)| self.open_links(state, rank, stream));
         links.filter(|link| self.transferable(state, *link)).collect()
     }
@@ -466,7 +468,7 @@ impl Machine {
             }
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
-                at < state.rank(*rank).streams.len() && self.turn_of_stream(state, *rank, at)
+                at < state.rank(*rank).streams().len() && self.turn_of_stream(state, *rank, at)
             }
             Choice::Transfer(_) | Choice::Meet(_) => false,
         }
@@ -487,7 +489,7 @@ impl Machine {
             Choice::Transfer(link) => self.run_transfer(state, *link),
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
-                match &state.rank(*rank).streams[at].1.queue.front().expect("enabled").work {
+                match &state.rank(*rank).stream(at).head().expect("enabled").work {
                     Work::Collective(launch) => {
                         let comm = launch.comm;
                         self.run_collective(state, comm);
@@ -548,11 +550,11 @@ impl Machine {
             });
         }
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, (_, stream)) in state.rank(rank).streams.iter().enumerate() {
+            for (at, (_, stream)) in state.rank(rank).streams().iter().enumerate() {
                 let Some((flag, act)) = Self::flag_at_head(state, rank, at) else { continue };
                 let object = Object::named(ObjectKind::Flag, flag);
-                let mut clock = stream.clock.clone();
-                clock.join(&stream.queue.front().expect("it has a head").issue);
+                let mut clock = stream.clock().clone();
+                clock.join(&stream.head().expect("it has a head").issue);
                 if Touches::of(state.shared()).clashes(object, touch_of(act), &clock) {
                     self.contend(object);
                 }

@@ -274,7 +274,7 @@ impl<'a> Here<'a> {
     /// Whether luck may kill the rank before this operation.
     pub(crate) fn may_die(self, verb: &dyn Verb) -> bool {
         self.m.faults_left(self.state, FaultOf::Death)
-            && self.this().group.calls.is_empty()
+            && self.this().group.calls().is_empty()
             && verb.seen_by_others()
     }
 
