@@ -188,7 +188,7 @@ pub fn aligned(
 fn describe_safely(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) -> Option<Chosen> {
     let exists = match choice {
         Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => {
-            thread.at() < state.rank(*rank).threads.len()
+            thread.at() < state.rank(*rank).threads().len()
         }
         Choice::Stream(..) => true,
         Choice::Transfer(_) | Choice::Meet(_) => false,

@@ -66,8 +66,8 @@ impl Machine {
     /// The same in words.
     #[must_use]
     pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
-        let t = &state.rank(rank).threads[thread.at()];
-        match t.next_in(&t.stretch) {
+        let t = state.rank(rank).thread(thread.0);
+        match t.upcoming() {
             Next::Op(op) => self.op_name(state, rank, &op.op),
             Next::Ask(question, _) => self.question_name(state, rank, question),
             Next::Return | Next::Unknown => "the end".to_owned(),

@@ -19,10 +19,11 @@ pub use crate::judge::ending::{Ending, HeldBuffer, StuckStream, StuckThread, Wai
 pub use crate::judge::ledger::{CallError, Costs};
 pub use crate::judge::outcome::{Class, Data, Outcome, RankOutcome};
 pub use crate::noun::p2p::{Handshake, Link};
+pub use crate::noun::thread::{Status, ThreadState};
 pub use crate::noun::window::bytes;
 pub use crate::order::dependence::{Object, ObjectKind};
 pub use crate::order::poll::{FaultOf, Faults, PickOf};
-pub use crate::state::{Meeting, Path, RankState, State, Status, ThreadState};
+pub use crate::state::{Meeting, Path, RankState, State};
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
@@ -298,7 +299,7 @@ impl Machine {
         for rank in (0..self.config.ranks).map(Rank) {
             let clock = self.nothing.child(self.thread_actor(rank, 0));
             let thread = self.thread(rank, Entry(0), clock, Arc::clone(&empty));
-            state.rank_mut(rank).threads.push(thread);
+            state.rank_mut(rank).start_thread(thread);
         }
         state.seal();
         state
@@ -478,10 +479,10 @@ impl<'a> Here<'a> {
     pub(crate) fn op_ref(self) -> OpRef {
         let Here { rank, thread, .. } = self;
         let t = self.this();
-        OpRef { rank, thread: Thread(thread), index: t.index, place: t.place() }
+        OpRef { rank, thread: Thread(thread), index: t.index(), place: t.place() }
     }
 
     pub(crate) fn past(self) -> u64 {
-        self.this().clock.past()
+        self.this().clock().past()
     }
 }

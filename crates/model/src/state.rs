@@ -4,8 +4,7 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
-use crate::clock::Clock;
-use crate::host::value::{CommId, Value};
+use crate::host::value::CommId;
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::Addresses;
@@ -16,7 +15,7 @@ use crate::noun::event::Events;
 use crate::noun::exchange::Exchanges;
 use crate::noun::flag::Flags;
 use crate::noun::graph::Graphs;
-use crate::noun::group::{Group, HashOrder};
+use crate::noun::group::HashOrder;
 use crate::noun::ipc::Mappings;
 use crate::noun::launch_order::{Executions, LaunchOrders};
 use crate::noun::memory::Memories;
@@ -27,10 +26,10 @@ use crate::noun::p2p::{Handshake, Link};
 use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
 use crate::noun::stream::Streams;
+use crate::noun::thread::Threads;
 use crate::op::Connection;
 use crate::order::dependence::Touches;
-use crate::program::{Answer, Stretch};
-use crate::rank::{Entry, Rank, Token};
+use crate::rank::{Rank, Token};
 use crate::term::{Content, Term};
 use crate::walk::{LocalHash, Renumber, Renumbering, hash_of, walk};
 use rustc_hash::FxHasher;
@@ -50,15 +49,12 @@ macro_rules! tables {
         $(#[$doc:meta])* $visible:vis struct $name:ident {
             $($field:ident: $table:ty = $identity:tt $numbers:ident,)*
         }
-        open {
-            $($(#[$odoc:meta])* $ovis:vis $ofield:ident: $otable:ty = $oidentity:tt $onumbers:ident,)*
-        }
     ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Default)]
-        $visible struct $name { $($field: $table,)* $($(#[$odoc])* $ovis $ofield: $otable,)* }
+        $visible struct $name { $($field: $table,)* }
 
-        walk!(struct $name { $($field: $identity $numbers,)* $($ofield: $oidentity $onumbers,)* });
+        walk!(struct $name { $($field: $identity $numbers,)* });
 
         $(impl Table<$name> for $table {
             fn of(whole: &$name) -> &Self {
@@ -89,103 +85,10 @@ pub enum Meeting {
     Exchange(Arc<[Rank]>, u32),
 }
 
-/// Where a host thread stands.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Status {
-    /// At its next operation.
-    Ready,
-    /// Inside an operation that waits for other ranks.
-    Waiting(Meeting),
-    /// Inside a call that never returns: nobody specifies what the call does after this rule was broken.
-    Stuck,
-    /// Returned.
-    Done,
-    /// The process ended here.
-    Exited(Token),
-}
-
-/// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Slots {
-    values: Arc<Vec<Value>>,
-    hash: u64,
-}
-
-impl Slots {
-    pub(crate) fn add(&mut self, values: &[Value]) {
-        if values.is_empty() {
-            return;
-        }
-        for value in values {
-            self.hash = hash_of(&(self.hash, value));
-        }
-        Arc::make_mut(&mut self.values).extend_from_slice(values);
-    }
-
-    pub(crate) fn get(&self, slot: u32) -> Option<&Value> {
-        self.values.get(slot as usize)
-    }
-
-    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Value> {
-        self.values.iter()
-    }
-
-    pub(crate) fn hash(&self) -> u64 {
-        self.hash
-    }
-
-    pub(crate) fn len(&self) -> u32 {
-        u32::try_from(self.values.len()).expect("fewer than 2^32 slots")
-    }
-
-    /// The end of a group fills what its calls left open.
-    pub(crate) fn fill(&mut self, slot: u32, value: Value) {
-        let mut values = self.values.to_vec();
-        values[slot as usize] = value;
-        *self = Self::default();
-        self.add(&values);
-    }
-}
-
-/// A host thread.
-#[derive(Debug, Clone)]
-pub struct ThreadState {
-    pub(crate) entry: Entry,
-    pub(crate) answers: Arc<Vec<Answer>>,
-    pub(crate) stretch: Arc<Stretch>,
-    /// Next operation of the stretch.
-    pub(crate) next: u32,
-    /// Operations and questions done so far.
-    pub(crate) index: u32,
-    pub(crate) slots: Slots,
-    /// Choices made for the next operation.
-    pub(crate) picks: Vec<u32>,
-    /// Where the thread stands.
-    pub status: Status,
-    pub(crate) group: Group,
-    pub(crate) clock: Clock,
-}
-
-walk!(struct ThreadState {
-    entry: hashed fixed,
-    answers: hashed fixed,
-    // It follows from entry and answers.
-    stretch: derived fixed,
-    next: hashed fixed,
-    // It follows from the answers and from where the thread stands.
-    index: derived fixed,
-    slots: (Slots::hash) fixed,
-    picks: hashed fixed,
-    // A rendezvous names members, which are the whole world where ranks are renumbered, or a link, and ranks are told
-    // apart then.
-    status: hashed fixed,
-    group: hashed moved,
-    clock: hashed moved,
-});
-
 tables! {
     /// One rank: the tables of the nouns that are its own.
     pub struct RankState {
+        threads: Threads = hashed moved,
         streams: Streams = hashed moved,
         events: Events = hashed moved,
         comms: Comms = hashed moved,
@@ -205,9 +108,6 @@ tables! {
         ledger: Ledger = hashed fixed,
         touches: Touches = derived moved,
     }
-    open {
-        pub threads: Vec<ThreadState> = hashed moved,
-    }
 }
 
 tables! {
@@ -220,7 +120,6 @@ tables! {
         transit: Transit = hashed fixed,
         touches: Touches = derived moved,
     }
-    open {}
 }
 
 /// A choice that led to a state, newest first.
@@ -264,11 +163,7 @@ pub struct State {
 
 impl LocalHash for RankState {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
-        for t in &self.threads {
-            (t.entry, &t.answers, t.next, &t.picks).hash(state);
-            matches!(t.status, Status::Ready).hash(state);
-            t.slots.hash().hash(state);
-        }
+        self.threads.local_hash(state);
         self.addresses.local_hash(state);
         self.containers.local_hash(state);
         self.ledger.local_hash(state);

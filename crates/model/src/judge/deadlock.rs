@@ -14,10 +14,11 @@ use crate::machine::Machine;
 use crate::noun::p2p::Planned;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
+use crate::noun::thread::Status;
 use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
-use crate::program::{End, Statement};
+use crate::program::Statement;
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, State, Status};
+use crate::state::{Meeting, State};
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +91,7 @@ impl Machine {
     pub fn standing(&self, state: &State) -> Vec<Standing> {
         let nodes = self.blocked(state);
         let unknown = |node: &Node| match node.who {
-            Who::Thread(rank, thread) => state.rank(rank).threads[thread as usize].cut(),
+            Who::Thread(rank, thread) => state.rank(rank).thread(thread).cut(),
             Who::Stream(..) => false,
         };
         let known = (0..nodes.len()).filter(|at| !unknown(&nodes[*at]));
@@ -165,7 +166,7 @@ impl Machine {
         let mut nodes = Vec::new();
         for rank in (0..self.config.ranks).map(Rank) {
             let r = state.rank(rank);
-            for (at, thread) in r.threads.iter().enumerate() {
+            for (at, thread) in r.threads().iter().enumerate() {
                 if !thread.running() {
                     continue;
                 }
@@ -176,11 +177,11 @@ impl Machine {
                     rule,
                     about,
                     op: self.here(state, rank, t).blocked_op(),
-                    past: thread.clock.past(),
+                    past: thread.clock().past(),
                     waits_for: Vec::new(),
                     never: None,
                     // Of what is not known nothing is found.
-                    explained: thread.status == Status::Stuck || thread.cut(),
+                    explained: *thread.status() == Status::Stuck || thread.cut(),
                 });
             }
             for (at, (_, stream)) in r.streams().iter().enumerate() {
@@ -243,11 +244,11 @@ impl Machine {
         thread: u32,
     ) -> (Vec<usize>, Option<Rank>) {
         let r = state.rank(rank);
-        let t = &r.threads[thread as usize];
-        if let Status::Waiting(meeting) = &t.status {
+        let t = r.thread(thread);
+        if let Status::Waiting(meeting) = t.status() {
             let mut targets = Vec::new();
             for absent in self.invited(meeting).iter() {
-                if Self::waiting_at(state, *absent, meeting).is_some() {
+                if state.rank(*absent).waiting_at(meeting).is_some() {
                     continue;
                 }
                 let threads = Self::threads_of(nodes, *absent);
@@ -258,9 +259,9 @@ impl Machine {
             }
             return (targets, None);
         }
-        let Next::Op(op) = t.next_in(&t.stretch) else { return (Vec::new(), None) };
+        let Next::Op(op) = t.upcoming() else { return (Vec::new(), None) };
         let holder = |holder: Option<u32>| match holder {
-            Some(holder) if r.threads[holder as usize].running() => {
+            Some(holder) if r.thread(holder).running() => {
                 let at = nodes.iter().position(|node| node.who == Who::Thread(rank, holder));
                 (at.into_iter().collect(), None)
             }
@@ -325,18 +326,16 @@ impl Machine {
         let works = |op: &Statement| matches!(&op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
         let ahead = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
-                let t = &state.rank(r).threads[thread as usize];
-                t.stretch.ops[t.next as usize..].iter().any(works)
+                let t = state.rank(r).thread(thread);
+                t.ahead().iter().any(works)
             }
             Who::Stream(..) => false,
         };
         let unknown = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
-                let t = &state.rank(r).threads[thread as usize];
-                let spawns = t.stretch.ops[t.next as usize..]
-                    .iter()
-                    .any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
-                spawns || t.stretch.end != End::Return
+                let t = state.rank(r).thread(thread);
+                let spawns = t.ahead().iter().any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
+                spawns || !t.returns()
             }
             Who::Stream(..) => false,
         };
@@ -579,12 +578,9 @@ impl Machine {
 
     /// The last operation that a rank did.
     fn last_op(&self, state: &State, rank: Rank) -> Option<OpRef> {
-        let t = state.rank(rank).threads.first()?;
-        let last = t.index.checked_sub(1)?;
-        let place = match t.stretch.ops.len() {
-            0 => return None,
-            len => t.stretch.ops[(t.next as usize).clamp(1, len) - 1].place,
-        };
+        let t = state.rank(rank).threads().first()?;
+        let last = t.index().checked_sub(1)?;
+        let place = t.last_place()?;
         Some(OpRef { rank, thread: crate::rank::Thread(0), index: last, place })
     }
 }
@@ -594,13 +590,13 @@ impl<'a> Here<'a> {
     fn blocked_op(self) -> OpRef {
         let Here { rank, .. } = self;
         let t = self.this();
-        if let Status::Waiting(Meeting::Setup(comm, _)) = &t.status
+        if let Status::Waiting(Meeting::Setup(comm, _)) = t.status()
             && let crate::noun::comm::Setup::Register { op, .. } = self.setup_of(*comm)
         {
             return op;
         }
         let t = self.this();
-        if let Status::Waiting(Meeting::Link(link, _)) = &t.status {
+        if let Status::Waiting(Meeting::Link(link, _)) = t.status() {
             let calls = self.grouped_transfers();
             let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
             if let Some((_, _, call)) = call {
@@ -614,7 +610,7 @@ impl<'a> Here<'a> {
     fn blocked_on(self) -> (Rule, Option<About>) {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        if let Status::Waiting(meeting) = &t.status {
+        if let Status::Waiting(meeting) = t.status() {
             return match meeting {
                 Meeting::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
                 Meeting::Setup(comm, nth) => {
@@ -625,8 +621,8 @@ impl<'a> Here<'a> {
                 Meeting::Connect(comm, connection) => {
                     let others = m.members(*comm);
                     let elsewhere = |other: &Rank| {
-                        state.rank(*other).threads.iter().any(|t| {
-                            matches!(&t.status, Status::Waiting(Meeting::Connect(of, other))
+                        state.rank(*other).threads().iter().any(|t| {
+                            matches!(t.status(), Status::Waiting(Meeting::Connect(of, other))
                                 if of == comm && other != connection)
                         })
                     };
@@ -642,7 +638,7 @@ impl<'a> Here<'a> {
                 }
                 Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
                 Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
-                Meeting::Exchange(..) => match t.next_in(&t.stretch) {
+                Meeting::Exchange(..) => match t.upcoming() {
                     Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, .. }), .. }) => {
                         (Rule::Exchange1, Some(About::Named(*name)))
                     }
@@ -650,7 +646,7 @@ impl<'a> Here<'a> {
                 },
             };
         }
-        match t.next_in(&t.stretch) {
+        match t.upcoming() {
             Next::Op(op) => op.op.verb().blocked_on(self),
             Next::Ask(..) | Next::Return | Next::Unknown => (Rule::Coll1, None),
         }

@@ -15,7 +15,7 @@ use crate::noun::thread::Next;
 use crate::number::{Numbers, Run};
 use crate::program::{Answer, Dtype};
 use crate::rank::{Rank, Thread};
-use crate::state::{State, Status};
+use crate::state::State;
 
 /// How a rank ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -115,7 +115,7 @@ impl Machine {
             inside: self.stuck_threads(state, rank),
             undrained: undrained.collect(),
             errors: r.errors().to_vec(),
-            answers: r.threads.iter().map(|thread| thread.answers().to_vec()).collect(),
+            answers: r.threads().iter().map(|thread| thread.answers().to_vec()).collect(),
             held: self.held(state, rank, element),
             addresses,
         }
@@ -136,14 +136,14 @@ impl Machine {
     }
 
     fn stuck_threads(&self, state: &State, rank: Rank) -> Vec<StuckThread> {
-        let threads = state.rank(rank).threads.iter().zip((0..).map(Thread));
+        let threads = state.rank(rank).threads().iter().zip((0..).map(Thread));
         threads
             .filter(|(t, _)| t.running())
             .map(|(t, thread)| {
-                let device = matches!(t.next_in(&t.stretch), Next::Op(op)
+                let device = matches!(t.upcoming(), Next::Op(op)
                     if op.op.verb().waits_for_device());
-                let waits = if device && t.status == Status::Ready { Waits::Device } else { Waits::Host };
-                StuckThread { thread, index: t.index, call: self.next_name(state, rank, thread), waits }
+                let waits = if device && t.is_ready() { Waits::Device } else { Waits::Host };
+                StuckThread { thread, index: t.index(), call: self.next_name(state, rank, thread), waits }
             })
             .collect()
     }
@@ -155,10 +155,10 @@ impl Machine {
     ) -> impl Iterator<Item = (Thread, u32, &Arc<Buffer>)> {
         let r = state.rank(rank);
         let mut listed: BTreeSet<BlockId> = BTreeSet::new();
-        r.threads
+        r.threads()
             .iter()
             .zip((0..).map(Thread))
-            .flat_map(|(t, thread)| t.slots.iter().zip(0..).map(move |(value, slot)| (thread, slot, value)))
+            .flat_map(|(t, thread)| t.slots().iter().zip(0..).map(move |(value, slot)| (thread, slot, value)))
             .filter_map(move |(thread, slot, value)| {
                 let Value::Buffer(buffer) = value else { return None };
                 let block = buffer.block?;

@@ -98,8 +98,8 @@ impl Machine {
         let votes: Vec<Option<bool>> = here
             .iter()
             .map(|(rank, thread)| {
-                let t = &state.rank(*rank).threads[*thread as usize];
-                let Next::Op(op) = t.next_in(&t.stretch) else { return None };
+                let t = state.rank(*rank).thread(*thread);
+                let Next::Op(op) = t.upcoming() else { return None };
                 match &op.op {
                     Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
                         let value = Self::value(state, *rank, value);

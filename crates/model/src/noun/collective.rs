@@ -115,7 +115,7 @@ impl Verb for Collective {
     fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
         let Here { m, state, rank, .. } = here;
         let value = |operand: &Operand| Machine::value(state, rank, operand);
-        let (Value::Comm(comm), true) = (value(&self.comm), !here.this().group.is_open()) else {
+        let (Value::Comm(comm), true) = (value(&self.comm), !here.this().group().is_open()) else {
             return Poll::RUN;
         };
         let (send, recv) = match m.counting(rank, comm, self.kind) {
@@ -310,8 +310,8 @@ impl Cx<'_> {
             recorded: Recorded::No,
             op,
         };
-        if self.this().group.is_open() {
-            self.this_mut().group.add(GroupCall::Launch { comm, launch: Arc::new(launch) });
+        if self.this().group().is_open() {
+            self.this_mut().group_mut().add(GroupCall::Launch { comm, launch: Arc::new(launch) });
             self.done(&[]);
             return;
         }
@@ -402,7 +402,7 @@ impl Cx<'_> {
     pub(crate) fn issue_launch(&mut self, (mut launch, stream): (Launch, Token), replay: Option<OpRef>) {
         let (m, rank) = (self.m, self.rank);
         let op = launch.op;
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         if let Some(graph) = m.records(self.state, rank, stream) {
             launch.recorded = Recorded::By(graph);
             let work = Work::Collective(Arc::new(launch));

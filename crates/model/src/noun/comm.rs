@@ -26,12 +26,13 @@ use crate::machine::{CommInfo, Connections, Machine};
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::{Link, Links};
 use crate::noun::thread::Next;
+use crate::noun::thread::Status;
 use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::{Operand, Statement};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, RankState, State, Status, Table};
+use crate::state::{Meeting, RankState, State, Table};
 use crate::walk::{Rows, walk};
 
 /// Whether communicators split from one have channels of their own.
@@ -392,9 +393,9 @@ impl Machine {
     pub(crate) fn judge_connections(&self, state: &mut State) {
         let mut connecting = Vec::new();
         for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
-            for (thread, t) in (0..).zip(&r.threads) {
-                if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status {
-                    connecting.push((comm, connection, self.here(state, rank, thread).op_ref()));
+            for (thread, t) in (0..).zip(r.threads()) {
+                if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status() {
+                    connecting.push((*comm, *connection, self.here(state, rank, thread).op_ref()));
                 }
             }
         }
@@ -411,9 +412,9 @@ impl Machine {
     fn judge_cross_links(&self, state: &mut State) {
         let mut linking: Vec<(Link, OpRef)> = Vec::new();
         for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
-            for (thread, t) in (0..).zip(&r.threads) {
-                if let Status::Waiting(Meeting::Link(link, _)) = t.status {
-                    linking.push((link, self.here(state, rank, thread).op_ref()));
+            for (thread, t) in (0..).zip(r.threads()) {
+                if let Status::Waiting(Meeting::Link(link, _)) = t.status() {
+                    linking.push((*link, self.here(state, rank, thread).op_ref()));
                 }
             }
         }
@@ -436,13 +437,6 @@ impl Machine {
         }
     }
 
-    /// The thread of a rank that waits at a meeting.
-    pub(crate) fn waiting_at(state: &State, rank: Rank, meeting: &Meeting) -> Option<u32> {
-        let threads = &state.rank(rank).threads;
-        let at = threads.iter().position(|t| matches!(&t.status, Status::Waiting(m) if m == meeting))?;
-        Some(u32::try_from(at).expect("few threads a rank"))
-    }
-
     /// Everybody is there: the meeting happens.
     pub(crate) fn meet(&self, state: &mut State, meeting: &Meeting) {
         state.steps += 1;
@@ -450,7 +444,7 @@ impl Machine {
         let here: Vec<(Rank, u32)> = invited
             .iter()
             .map(|rank| {
-                let thread = Self::waiting_at(state, *rank, meeting).expect("a meeting is complete");
+                let thread = state.rank(*rank).waiting_at(meeting).expect("a meeting is complete");
                 (*rank, thread)
             })
             .collect();
@@ -460,9 +454,9 @@ impl Machine {
                 let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
-                    let t = &state.rank(*rank).threads[*thread as usize];
+                    let t = state.rank(*rank).thread(*thread);
                     let Next::Op(Statement { op: Op::Comm(CommOp::Init { children, .. }), .. }) =
-                        t.next_in(&t.stretch)
+                        t.upcoming()
                     else {
                         unreachable!("all enter the init")
                     };
@@ -484,21 +478,13 @@ impl Machine {
                 // First use blocks, but orders nothing that a program may rely on.
                 for (rank, _) in &here {
                     state.rank_mut(*rank).comm_mut(*comm).connected = true;
-                    for t in &mut state.rank_mut(*rank).threads {
-                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
-                            t.status = Status::Ready;
-                        }
-                    }
+                    state.rank_mut(*rank).return_from(meeting);
                 }
             }
             Meeting::Link(link, handshake) => {
                 self.shake_hands(state, *link, *handshake);
                 for (rank, _) in &here {
-                    for t in &mut state.rank_mut(*rank).threads {
-                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
-                            t.status = Status::Ready;
-                        }
-                    }
+                    state.rank_mut(*rank).return_from(meeting);
                 }
             }
             Meeting::Exchange(members, nth) => {
@@ -514,10 +500,10 @@ impl Machine {
 
     /// Each of these threads is ordered after everything that any of them did before.
     fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
-        let clocks = here.iter().map(|(rank, thread)| &state.rank(*rank).threads[*thread as usize].clock);
+        let clocks = here.iter().map(|(rank, thread)| state.rank(*rank).thread(*thread).clock());
         let knowledge = Clock::union(clocks);
         for (rank, thread) in here {
-            state.rank_mut(*rank).threads[*thread as usize].clock.learn(&knowledge);
+            state.rank_mut(*rank).thread_mut(*thread).clock_mut().learn(&knowledge);
         }
     }
 
@@ -547,7 +533,7 @@ impl Machine {
             });
             // Both wait for messages of their own kind for ever (measured).
             for (rank, thread) in here {
-                state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+                state.rank_mut(*rank).thread_mut(*thread).hang();
             }
         }
     }
@@ -672,7 +658,7 @@ impl Cx<'_> {
     }
 
     pub(crate) fn arrive(&mut self, meeting: Meeting) {
-        self.this_mut().status = Status::Waiting(meeting);
+        self.this_mut().wait_at(meeting);
     }
 
     /// Enters the next set-up event of a communicator.
@@ -706,7 +692,7 @@ impl<'a> Here<'a> {
         let Here { m: _, state, rank, .. } = self;
         let t = self.this();
         let op_ref = self.op_ref();
-        let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
+        let Next::Op(op) = t.upcoming() else { unreachable!("a question meets nobody") };
         let leftover = state.rank(rank).comm(comm).and_then(|view| view.windows.first_leftover());
         if let Some((memory, flags, queued)) = leftover
             && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
@@ -721,7 +707,7 @@ impl<'a> Here<'a> {
                 Setup::Split { name: *name, color: *color, op: op_ref }
             }
             _ => {
-                let first = t.group.calls().iter().find_map(|call| match call {
+                let first = t.group().calls().iter().find_map(|call| match call {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
                         Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
                     }

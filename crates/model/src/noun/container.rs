@@ -346,7 +346,7 @@ impl Cx<'_> {
             }
             Question::MapItems { map, order } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
-                let given = self.this().picks.clone();
+                let given = self.this().picks().to_vec();
                 let Walk { entries, addresses, hashes } = m
                     .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));

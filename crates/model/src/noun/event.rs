@@ -122,7 +122,7 @@ impl Cx<'_> {
             return;
         }
         let work = Work::Record(event, self.me_mut().records(event));
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
         self.done(&[]);
     }
@@ -139,13 +139,13 @@ impl Cx<'_> {
             self.answer(0, &[]);
             return;
         }
-        let given = self.this().picks.clone();
+        let given = self.this().picks().to_vec();
         let seen = self
             .here()
             .seen(event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
             .expect("polled before it runs");
         if let Some(done) = &seen {
-            self.this_mut().clock.join(done);
+            self.this_mut().clock_mut().join(done);
         }
         self.answer(Answer::from(seen.is_some()), &[]);
     }
@@ -162,7 +162,7 @@ impl<'a> Here<'a> {
         picks: &mut Picks<'_>,
         of: impl FnOnce() -> PickOf,
     ) -> Result<Option<Clock>, Poll> {
-        let (r, clock) = (self.me(), &self.this().clock);
+        let (r, clock) = (self.me(), self.this().clock());
         let nth = nth.min(r.generation(event));
         if nth == 0 {
             return Ok(Some(clock.clone()));

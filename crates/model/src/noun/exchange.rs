@@ -196,14 +196,15 @@ impl Cx<'_> {
     fn brought(&mut self) -> Brought {
         let (rank, thread) = (self.rank, self.thread);
         let op = self.here().op_ref();
-        let stretch = Arc::clone(&self.this().stretch);
-        let (name, operand) = match self.this().next_in(&stretch) {
-            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => (*name, buffer),
+        let (name, operand) = match self.this().upcoming() {
+            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => {
+                (*name, buffer.clone())
+            }
             Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
                 unreachable!("a member of an exchange stands at it")
             }
         };
-        let buffer = self.given(operand, op);
+        let buffer = self.given(&operand, op);
         let shareable = |buffer: &Arc<Buffer>| {
             let memory = self.me().memory(buffer.memory);
             buffer.through.is_none() && memory.is_some_and(|memory| memory.kind() == MemoryKind::Cuda)

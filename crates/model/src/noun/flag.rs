@@ -248,7 +248,7 @@ impl Cx<'_> {
     /// A host thread works on a flag, or has a stream do it.
     pub(crate) fn run_flag(&mut self, (flag, act): (Token, FlagAct), stream: Option<Token>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let mut clock = self.this().clock.clone();
+        let mut clock = self.this().clock().clone();
         if let Some(stream) = stream {
             self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
             m.enqueue(
@@ -259,7 +259,7 @@ impl Cx<'_> {
             );
         } else {
             m.act(self.state, (flag, act), &mut clock, op);
-            self.this_mut().clock = clock;
+            *self.this_mut().clock_mut() = clock;
         }
         self.done(&[]);
     }

@@ -724,7 +724,7 @@ impl Cx<'_> {
         }
         let graph = Graphs::of(self.me()).rows[at].1.clone();
         self.judge_replay((name, &graph), op);
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         let replay = op;
         let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
             let op = Queued { work, issue: issue.clone(), op, replay: Some(replay) };

@@ -63,7 +63,7 @@ impl Verb for GroupOp {
     fn recorded(&self, here: Here<'_>) -> bool {
         match self {
             Self::Start => false,
-            Self::End => here.this().group.calls.iter().any(|call| match call {
+            Self::End => here.this().group().calls.iter().any(|call| match call {
                 GroupCall::Launch { launch, .. } => here.records_on(launch.call.stream),
                 GroupCall::Transfer { stream, .. } => here.records_on(*stream),
                 GroupCall::Register { .. } => false,
@@ -211,7 +211,7 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn group_start(&mut self) {
-        self.this_mut().group.depth += 1;
+        self.this_mut().group_mut().depth += 1;
         self.done(&[]);
     }
 
@@ -219,11 +219,11 @@ impl Cx<'_> {
     pub(crate) fn discard_group(&mut self, (op, code): (OpRef, i32)) {
         let (m, rank) = (self.m, self.rank);
         let t = self.this_mut();
-        if t.group.depth == 0 {
+        if t.group().depth == 0 {
             return;
         }
-        t.group.fail(code);
-        let past = t.clock.past();
+        t.group_mut().fail(code);
+        let past = t.clock().past();
         m.find(self.state, Rule::Group1, About::Rank(rank), &[op], past, || {
             format!(
                 "rank {} makes an invalid call in a group ({}), which discards every call of the group",
@@ -236,12 +236,12 @@ impl Cx<'_> {
     pub(crate) fn group_end(&mut self) {
         let (m, rank) = (self.m, self.rank);
         let t = self.this();
-        if t.group.depth != 1 {
+        if t.group().depth != 1 {
             self.group_unwind();
             return;
         }
-        if let Some(code) = t.group.failed {
-            let group = std::mem::take(&mut self.this_mut().group);
+        if let Some(code) = t.group().failed {
+            let group = std::mem::take(self.this_mut().group_mut());
             for call in group.calls {
                 // Cleaning up forgets the launches only (`group.cc:395-467`).
                 if let GroupCall::Register { comm, memory, flags, op, .. } = call {
@@ -253,7 +253,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let given = t.picks.clone();
+        let given = t.picks().to_vec();
         let Decided { order, in_flight_bytes, in_turn } =
             self.here().decide_group(&mut Picks { given: &given }).expect("polled before it runs");
         if order != HashOrder::of(self.state.shared()).comms {
@@ -262,14 +262,14 @@ impl Cx<'_> {
         self.state.decide_transit(in_flight_bytes, in_turn);
         if !given.is_empty() {
             // Decided for good: the end may have to meet other ranks, and then comes here again.
-            self.this_mut().picks.clear();
+            self.this_mut().forget_picks();
         }
         for (object, touch) in self.here().group_objects() {
             self.access(object, touch);
         }
         let transfers = self.here().grouped_transfers();
         if self.alone_with_itself(&transfers) {
-            self.this_mut().group = Group::default();
+            *self.this_mut().group_mut() = Group::default();
             self.done(&[]);
             return;
         }
@@ -283,7 +283,7 @@ impl Cx<'_> {
         }
         let launches: Vec<(CommId, Arc<Launch>)> = self
             .this()
-            .group
+            .group()
             .calls
             .iter()
             .filter_map(|call| match call {
@@ -310,16 +310,16 @@ impl Cx<'_> {
             self.enqueue_launch(launch);
         }
         self.launch_transfers(&transfers);
-        self.this_mut().group = Group::default();
+        *self.this_mut().group_mut() = Group::default();
         self.done(&[]);
     }
 
     fn group_unwind(&mut self) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let t = self.this_mut();
-        let past = t.clock.past();
-        if t.group.depth > 0 {
-            t.group.depth -= 1;
+        let past = t.clock().past();
+        if t.group().depth > 0 {
+            t.group_mut().depth -= 1;
         } else {
             m.find(self.state, Rule::Group2, About::Rank(rank), &[op], past, || {
                 format!("rank {} ends a group that it did not start ({})", rank.0, m.at(&op))
@@ -335,7 +335,7 @@ impl<'a> Here<'a> {
     pub(crate) fn group_objects(self) -> Vec<(Object, Access)> {
         let Here { m, state, rank, .. } = self;
         let mut objects = Vec::new();
-        for call in &self.this().group.calls {
+        for call in &self.this().group().calls {
             match call {
                 GroupCall::Register { comm, memory, .. } => {
                     objects.push((Object::comm(*comm), Access::Write));
@@ -365,7 +365,7 @@ impl<'a> Here<'a> {
 
     /// The transfers of a thread's group, in the order of the calls.
     pub(crate) fn grouped_transfers(self) -> Vec<Called> {
-        let calls = &self.this().group.calls;
+        let calls = &self.this().group().calls;
         let transfers = calls.iter().filter_map(|call| match call {
             GroupCall::Transfer { comm, stream, transfer } => Some((*comm, *stream, Arc::clone(transfer))),
             GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
@@ -379,7 +379,7 @@ impl<'a> Here<'a> {
         let Here { m, state, rank, .. } = self;
         let mut order = HashOrder::of(state.shared()).comms.clone();
         let mut comms: Vec<CommId> = Vec::new();
-        for call in &self.this().group.calls {
+        for call in &self.this().group().calls {
             if let GroupCall::Register { comm, .. } = call
                 && !comms.contains(comm)
             {
@@ -402,7 +402,7 @@ impl<'a> Here<'a> {
     }
 
     fn next_registration(self, order: &[CommId]) -> Option<CommId> {
-        let calls = &self.this().group.calls;
+        let calls = &self.this().group().calls;
         let comms = calls.iter().filter_map(|call| match call {
             GroupCall::Register { comm, .. } => Some(*comm),
             GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,

@@ -360,7 +360,7 @@ impl Cx<'_> {
     fn judge_uses(&mut self, nth: u32) {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         let r = self.me();
-        let clock = r.threads[thread as usize].clock.clone();
+        let clock = r.thread(thread).clock().clone();
         let row = &Mappings::of(r).rows[nth as usize];
         let (home, memory) = (row.of, row.memory);
         // What the owner's memory remembers is too little: a later write of somebody else takes the place of a use.
@@ -386,7 +386,7 @@ impl Cx<'_> {
     /// The mappings that peers have of memory that its owner frees.
     pub(crate) fn judge_mapped(&mut self, id: MemoryId) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let clock = self.this().clock.clone();
+        let clock = self.this().clock().clone();
         let past = clock.past();
         let mut late = Vec::new();
         let mut open = None;
@@ -416,7 +416,7 @@ impl Cx<'_> {
 
 impl<'a> Here<'a> {
     fn moment(self) -> Moment {
-        let clock = &self.this().clock;
+        let clock = self.this().clock();
         Moment { actor: clock.actor(), epoch: clock.epoch(), op: self.op_ref() }
     }
 }

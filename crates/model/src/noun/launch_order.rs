@@ -15,9 +15,10 @@ use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::noun::p2p::Progress;
 use crate::noun::stream::{Queued, Work};
+use crate::noun::thread::ThreadState;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{RankState, State, Table, ThreadState};
+use crate::state::{RankState, State, Table};
 use crate::walk::{Rows, walk};
 
 /// The launches of a communicator's family on a rank: one after the other, on whichever streams.
@@ -203,7 +204,7 @@ impl Machine {
     /// Whether anything will be asked of what runs now: a large job with one communicator pays nothing for it.
     /// While each rank has one thread, whoever makes another communicator knows all that was launched.
     pub(crate) fn keeps_runs(&self, state: &State) -> bool {
-        let threads = || state.ranks.iter().any(|rank| rank.threads.len() > 1);
+        let threads = || state.ranks.iter().any(|rank| rank.threads().len() > 1);
         self.source.declares_overlap() || self.several_comms() || threads()
     }
 
@@ -302,7 +303,7 @@ impl Machine {
             op.work.launched().is_none_or(|(.., issue)| ran.launched_before_call(&op.issue, issue))
         };
         let running = |thread: &&ThreadState| thread.running();
-        r.threads.iter().filter(running).all(|thread| ran.launched_before_call(&thread.clock, issued))
+        r.threads().iter().filter(running).all(|thread| ran.launched_before_call(thread.clock(), issued))
             && r.streams().iter().all(|(_, stream)| stream.queue().iter().all(queued))
             && sent.iter().all(|sent| ran.launched_before(sent))
     }

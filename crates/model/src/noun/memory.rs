@@ -735,7 +735,7 @@ impl Cx<'_> {
     pub(crate) fn release(&mut self, id: MemoryId) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let past = self.here().past();
-        let clock = self.this().clock.clone();
+        let clock = self.this().clock().clone();
         let Some(memory) = self.me().memory(id) else { return };
         if memory.released.is_some() {
             m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {

@@ -118,7 +118,7 @@ impl Cx<'_> {
         let row = Mutexes::of_mut(self.me_mut()).rows.get_or_insert_with(&mutex, free);
         row.holder = Some(thread);
         let released = row.released.clone();
-        self.this_mut().clock.join(&released);
+        self.this_mut().clock_mut().join(&released);
         self.done(&[]);
     }
 
@@ -126,7 +126,7 @@ impl Cx<'_> {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         self.access(Object::named(ObjectKind::Mutex, mutex), Access::Write);
         let past = self.here().past();
-        let clock = self.this().clock.clone();
+        let clock = self.this().clock().clone();
         let row =
             Mutexes::of_mut(self.me_mut()).rows.get_mut(&mutex).filter(|row| row.holder == Some(thread));
         match row {

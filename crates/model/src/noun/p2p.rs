@@ -416,7 +416,7 @@ impl Machine {
     /// Judges whether the halves of a transfer are halves of one.
     fn judge_halves(&self, state: &mut State, link: Link, sent: &Half, received: &Half) -> Halves {
         let ops = [sent.op, received.op];
-        let past = state.rank(link.to).threads[received.op.thread.at()].clock.past();
+        let past = state.rank(link.to).thread(received.op.thread.0).clock().past();
         if (sent.count, sent.dtype) != (received.count, received.dtype) {
             self.find(state, Rule::P2p4, link.about(), &ops, past, || {
                 format!(
@@ -584,10 +584,10 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let calls: Vec<Called> = halves.into_iter().map(|half| (comm, stream, Arc::new(half))).collect();
         let t = self.this_mut();
-        if t.group.is_open() {
+        if t.group().is_open() {
             let grouped = calls.into_iter();
             grouped.for_each(|(comm, stream, transfer)| {
-                t.group.add(GroupCall::Transfer { comm, stream, transfer });
+                t.group_mut().add(GroupCall::Transfer { comm, stream, transfer });
             });
             self.done(&[]);
             return;
@@ -661,7 +661,7 @@ impl Cx<'_> {
                 m.at(&op)
             )
         });
-        let grouped = self.this().group.is_open();
+        let grouped = self.this().group().is_open();
         let call = if grouped { "group_end".to_owned() } else { name };
         self.fail(call, INVALID_USAGE);
         true
@@ -670,14 +670,14 @@ impl Cx<'_> {
     /// Takes what luck has decided about transfers that are launched.
     fn settle(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
-        let given = self.this().picks.clone();
+        let given = self.this().picks().to_vec();
         let mut picks = Picks { given: &given };
         let bytes = m.decide_in_flight(self.state, rank, calls, &mut picks).expect("polled before it runs");
         let in_turn = m.decide_in_turn(self.state, rank, calls, &mut picks).expect("polled before it runs");
         self.state.decide_transit(bytes, in_turn);
         if !given.is_empty() {
             // Decided for good: the launch may have to meet other ranks, and then comes here again.
-            self.this_mut().picks.clear();
+            self.this_mut().forget_picks();
         }
     }
 
@@ -722,7 +722,7 @@ impl Cx<'_> {
             (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
         }
         let launch = Arc::new(launch);
-        let called = self.this().clock.clone();
+        let called = self.this().clock().clone();
         for stream in &launch.streams {
             let work = Work::Transfers(Arc::clone(&launch));
             let op = Queued { work, issue: called.clone(), op, replay: None };
@@ -770,7 +770,7 @@ impl<'a> Here<'a> {
 
     pub(crate) fn poll_transfer(self, call: &Transfer, picks: &mut Picks<'_>) -> Poll {
         let Here { m, state, rank, .. } = self;
-        if m.config.in_flight == InFlight::Nothing || self.this().group.is_open() {
+        if m.config.in_flight == InFlight::Nothing || self.this().group().is_open() {
             return Poll::RUN;
         }
         let (Value::Comm(comm), Value::Buffer(buffer)) =

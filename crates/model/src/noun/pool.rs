@@ -387,12 +387,12 @@ impl Cx<'_> {
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = Some(thread);
                 let released = row.released.clone();
-                self.this_mut().clock.join(&released);
+                self.this_mut().clock_mut().join(&released);
                 self.done(&[]);
             }
             PoolOp::Unlock { pool } => {
                 self.access_pool(*pool);
-                let clock = self.this().clock.clone();
+                let clock = self.this().clock().clone();
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = None;
                 row.released = clock;
@@ -429,7 +429,7 @@ impl Cx<'_> {
             return;
         };
         for (_, clock) in &returned {
-            self.this_mut().clock.join(clock);
+            self.this_mut().clock_mut().join(clock);
         }
         // An undeclared pool exists from its first use.
         let pool = m.pool_mut(self.state, rank, *token);
@@ -474,7 +474,7 @@ impl Cx<'_> {
         m.block_captured(self.state, rank, (*token, id));
         let buffer = Arc::new(buffer);
         let op = self.here().op_ref();
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         let fresh = Queued { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
         let Some(fresh) = m.record_or(self.state, rank, *stream, fresh) else {
             self.done(&[Value::Buffer(buffer)]);
@@ -534,7 +534,7 @@ impl Cx<'_> {
                     let clocks: Vec<Clock> =
                         self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
                     for clock in clocks {
-                        self.this_mut().clock.join(&clock);
+                        self.this_mut().clock_mut().join(&clock);
                     }
                 }
                 self.release(buffer.memory);

@@ -166,7 +166,7 @@ impl Cx<'_> {
         if costs.steady {
             costs.store_calls += 1;
         }
-        let clock = |state: &State| state.rank(rank).threads[thread as usize].clock.clone();
+        let clock = |state: &State| state.rank(rank).thread(thread).clock().clone();
         match verb {
             StoreOp::Set { key, value } => {
                 let value = Machine::value(self.state, rank, value);
@@ -195,7 +195,7 @@ impl Cx<'_> {
                     row.enabling(&clock(self.state), Option::is_some).cloned()
                 };
                 if let Some(after) = after {
-                    self.this_mut().clock.join(&after);
+                    self.this_mut().clock_mut().join(&after);
                 }
                 self.access_key(*key, Access::Read);
                 self.done(&[value]);
@@ -207,7 +207,7 @@ impl Cx<'_> {
     fn access_key(&mut self, key: Token, how: Access) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let object = Object::named(ObjectKind::StoreKey, key);
-        let clock = self.this().clock.clone();
+        let clock = self.this().clock().clone();
         let reads = Touches::of(self.state.shared()).read_races(object, how, &clock);
         m.access_shared(self.state, object, how, &clock);
         if reads {

@@ -181,7 +181,7 @@ impl Machine {
             state.rank_mut(rank).stream_mut(at).push(op);
             return;
         }
-        if !self.fits(r.threads.len(), r.streams().len() + 1) {
+        if !self.fits(r.threads().len(), r.streams().len() + 1) {
             return;
         }
         let nth = u32::try_from(r.streams().len()).expect("few streams a rank");
@@ -317,7 +317,7 @@ impl Cx<'_> {
     fn launch(&mut self, stream: Token, work: Work) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
     }
 
@@ -331,7 +331,7 @@ impl Cx<'_> {
         }
         // The most recent record at the time of the call; before any, the wait does nothing.
         let recorded = self.me().generation(event);
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         m.enqueue(
             self.state,
             rank,
@@ -364,7 +364,7 @@ impl Cx<'_> {
             _ => self.access(Object::DEVICE, Access::Write),
         }
         for clock in clocks {
-            self.this_mut().clock.join(&clock);
+            self.this_mut().clock_mut().join(&clock);
         }
         self.done(&[]);
     }

@@ -27,12 +27,13 @@ use crate::noun::comm::Setup;
 use crate::noun::group::GroupCall;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
+use crate::noun::thread::Status;
 use crate::order::dependence::{Access, Object};
 use crate::order::poll::{FaultOf, Picks};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
 use crate::program::{Operand, Statement};
 use crate::rank::Rank;
-use crate::state::{Meeting, RankState, State, Status};
+use crate::state::{Meeting, RankState, State};
 
 /// Flags of a window registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -305,7 +306,7 @@ impl Machine {
             )
         });
         for (rank, thread) in here {
-            state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+            state.rank_mut(*rank).thread_mut(*thread).hang();
         }
         true
     }
@@ -486,8 +487,8 @@ impl Machine {
     pub(crate) fn under_way(&self, state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, OpRef)> {
         let names = |value: &Value| matches!(value, Value::Buffer(buffer) if buffer.memory == memory);
         let r = state.rank(rank);
-        for (at, t) in r.threads.iter().enumerate() {
-            let grouped = t.group.calls().iter().find_map(|call| match call {
+        for (at, t) in r.threads().iter().enumerate() {
+            let grouped = t.group().calls().iter().find_map(|call| match call {
                 GroupCall::Register { comm, memory, op, .. } if names(memory) => Some((*comm, *op)),
                 GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
             });
@@ -495,9 +496,9 @@ impl Machine {
                 return grouped;
             }
             // A call that never returns is under way for ever.
-            if matches!(t.status, Status::Waiting(Meeting::Setup(..)) | Status::Stuck)
+            if matches!(t.status(), Status::Waiting(Meeting::Setup(..)) | Status::Stuck)
                 && let Next::Op(Statement { op: Op::Window(WindowOp::Register { comm, memory, .. }), .. }) =
-                    t.next_in(&t.stretch)
+                    t.upcoming()
                 && let Value::Comm(comm) = Self::value(state, rank, comm)
                 && names(&Self::value(state, rank, memory))
             {
@@ -569,10 +570,10 @@ impl Cx<'_> {
             self.refuse(comm, (reason, code));
             return;
         }
-        if self.this().group.is_open() {
+        if self.this().group().is_open() {
             let t = self.this_mut();
-            let slot = t.slots.len();
-            t.group.add(GroupCall::Register { comm, memory: value, flags, slot, op });
+            let slot = t.slots().len();
+            t.group_mut().add(GroupCall::Register { comm, memory: value, flags, slot, op });
             self.done(&[Value::Null]);
             return;
         }
@@ -590,10 +591,10 @@ impl Cx<'_> {
                 m.at(&op)
             )
         });
-        let grouped = self.this().group.is_open();
+        let grouped = self.this().group().is_open();
         if grouped && code == UNSHAREABLE {
             // Nobody looks at the memory before the group's registrations run, at its end (measured).
-            if self.this().group.registers() {
+            if self.this().group().registers() {
                 Machine::undefine(self.state, op);
             }
             self.discard_group((op, code));
@@ -618,15 +619,15 @@ impl Cx<'_> {
             waiting.remove(0);
         }
         let t = self.this_mut();
-        match t.group.registers_with(comm) {
+        match t.group().registers_with(comm) {
             // The window of a leftover goes to nobody, and the thread's own registration is still to come.
             false if leftover => self.arrive_setup(comm),
-            true if leftover => t.status = Status::Ready,
+            true if leftover => t.go_on(),
             false => self.done(&[value]),
             true => {
-                let slot = t.group.take_registration(comm).expect("it registers");
-                t.slots.fill(slot, value);
-                t.status = Status::Ready;
+                let slot = t.group_mut().take_registration(comm).expect("it registers");
+                t.slots_mut().fill(slot, value);
+                t.go_on();
             }
         }
     }
@@ -664,7 +665,7 @@ impl Cx<'_> {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         let past = self.here().past();
         let r = self.me();
-        let clock = &r.threads[thread as usize].clock;
+        let clock = &r.thread(thread).clock();
         let windows = r.comm(comm).expect("usable").windows();
         let window = windows.rows.iter().find(|w| w.nth == nth && w.live);
         let Some(window) = window else {

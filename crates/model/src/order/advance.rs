@@ -17,10 +17,11 @@ use crate::noun::flag::touch_of;
 use crate::noun::p2p::Link;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
+use crate::noun::thread::Status;
 use crate::order::dependence::{Object, ObjectKind, Touches};
 use crate::order::poll::Poll;
 use crate::rank::{Rank, Thread};
-use crate::state::{Meeting, Path, State, Status, Table};
+use crate::state::{Meeting, Path, State, Table};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
@@ -108,8 +109,8 @@ impl Worklist {
     fn push_rank(&mut self, state: &State, rank: Rank) {
         self.push_streams(state, rank);
         let r = state.rank(rank);
-        for thread in 0..r.threads.len() {
-            if r.threads[thread].status == Status::Ready {
+        for thread in 0..r.threads().len() {
+            if r.threads()[thread].is_ready() {
                 self.push(Actor::Thread(rank, index(thread)));
             }
         }
@@ -147,12 +148,12 @@ impl Machine {
                 // Members of a collective are counted as they are looked at.
                 work.push_streams(state, rank);
             }
-            for (at, t) in state.rank(rank).threads.iter().enumerate() {
-                if !woken && t.status == Status::Ready && self.here(state, rank, index(at)).watches() {
+            for (at, t) in state.rank(rank).threads().iter().enumerate() {
+                if !woken && t.is_ready() && self.here(state, rank, index(at)).watches() {
                     work.watching.push(Actor::Thread(rank, index(at)));
                 }
-                if let Status::Waiting(meeting) = &t.status
-                    && Self::waiting_at(state, rank, meeting) == Some(index(at))
+                if let Status::Waiting(meeting) = t.status()
+                    && state.rank(rank).waiting_at(meeting) == Some(index(at))
                 {
                     *work.arrived.entry(meeting.clone()).or_default() += 1;
                 }
@@ -204,7 +205,7 @@ impl Machine {
             if shared {
                 work.wake_watchers();
             }
-            if let Status::Waiting(m) = &state.rank(rank).threads[thread as usize].status {
+            if let Status::Waiting(m) = &state.rank(rank).thread(thread).status() {
                 meeting = Some(m.clone());
                 break;
             }
@@ -219,8 +220,8 @@ impl Machine {
 
     fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, meeting: &Meeting) {
         // Two threads of a rank may wait for one connection; the rank counts once.
-        let threads = &state.rank(rank).threads;
-        if threads.iter().filter(|t| matches!(&t.status, Status::Waiting(m) if m == meeting)).count() > 1 {
+        let threads = state.rank(rank).threads();
+        if threads.iter().filter(|t| matches!(t.status(), Status::Waiting(m) if m == meeting)).count() > 1 {
             return;
         }
         let arrived = work.arrived.entry(meeting.clone()).or_default();
@@ -237,13 +238,13 @@ impl Machine {
         }
         let invited = self.invited(meeting);
         let here: Vec<Option<u32>> =
-            invited.iter().map(|rank| Self::waiting_at(state, *rank, meeting)).collect();
+            invited.iter().map(|rank| state.rank(*rank).waiting_at(meeting)).collect();
         self.meet(state, meeting);
         for (rank, thread) in invited.iter().zip(here) {
             work.push_rank(state, *rank);
             // A registration whose place a leftover took goes on to the next meeting.
             let thread = thread.expect("a meeting is complete");
-            if let Status::Waiting(next) = &state.rank(*rank).threads[thread as usize].status {
+            if let Status::Waiting(next) = &state.rank(*rank).thread(thread).status() {
                 let next = next.clone();
                 self.count_arrival(state, work, *rank, &next);
             }
@@ -256,7 +257,9 @@ impl Machine {
     fn meeting_contended(&self, state: &State, meeting: &Meeting) -> bool {
         !self.config.contended.is_empty()
             && self.invited(meeting).iter().any(|rank| {
-                Self::waiting_at(state, *rank, meeting)
+                state
+                    .rank(*rank)
+                    .waiting_at(meeting)
                     .is_some_and(|thread| self.here(state, *rank, thread).contended())
             })
     }
@@ -265,8 +268,8 @@ impl Machine {
     /// thread waits in them.
     fn complete_meetings(&self, state: &State) -> Vec<Meeting> {
         let mut waited: Vec<&Meeting> = Vec::new();
-        for t in state.ranks.iter().flat_map(|r| &r.threads) {
-            if let Status::Waiting(meeting) = &t.status
+        for t in state.ranks.iter().flat_map(|r| r.threads()) {
+            if let Status::Waiting(meeting) = t.status()
                 && !waited.contains(&meeting)
             {
                 waited.push(meeting);
@@ -286,14 +289,14 @@ impl Machine {
     /// The meeting that a thread is in.
     #[must_use]
     pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Meeting> {
-        match &state.rank(rank).threads[thread.at()].status {
+        match &state.rank(rank).thread(thread.0).status() {
             Status::Waiting(meeting) => Some(meeting.clone()),
             Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) => None,
         }
     }
 
     fn everybody_at(&self, state: &State, meeting: &Meeting) -> bool {
-        self.invited(meeting).iter().all(|rank| Self::waiting_at(state, *rank, meeting).is_some())
+        self.invited(meeting).iter().all(|rank| state.rank(*rank).waiting_at(meeting).is_some())
     }
 
     fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
@@ -358,9 +361,7 @@ impl Machine {
     #[must_use]
     pub fn choices(&self, state: &State) -> Vec<Choice> {
         let mut threads = self.threads(state);
-        threads.sort_by_key(|(rank, thread)| {
-            std::cmp::Reverse(state.rank(*rank).threads[*thread as usize].index)
-        });
+        threads.sort_by_key(|(rank, thread)| std::cmp::Reverse(state.rank(*rank).thread(*thread).index()));
         let mut turns = Vec::new();
         for (rank, thread) in threads {
             let contended = self.here(state, rank, thread).contended();
@@ -384,7 +385,7 @@ impl Machine {
         // Complete meetings are left only if they are contended. A turn of a thread that waits is its return.
         for meeting in self.complete_meetings(state) {
             let first = self.invited(&meeting)[0];
-            let thread = Self::waiting_at(state, first, &meeting).expect("a complete meeting");
+            let thread = state.rank(first).waiting_at(&meeting).expect("a complete meeting");
             turns.push(Choice::Thread(first, Thread(thread)));
         }
         turns
@@ -406,7 +407,7 @@ impl Machine {
     fn threads(&self, state: &State) -> Vec<(Rank, u32)> {
         (0..self.config.ranks)
             .map(Rank)
-            .flat_map(|rank| (0..index(state.rank(rank).threads.len())).map(move |t| (rank, t)))
+            .flat_map(|rank| (0..index(state.rank(rank).threads().len())).map(move |t| (rank, t)))
             .collect()
     }
 
@@ -482,7 +483,7 @@ impl Machine {
                 None => self.cx(state, *rank, thread.0).run_polled(),
             },
             Choice::Pick(rank, thread, picks) => {
-                state.rank_mut(*rank).threads[thread.at()].picks.clone_from(picks);
+                state.rank_mut(*rank).thread_mut(thread.0).pick(picks);
                 self.cx(state, *rank, thread.0).run_polled();
             }
             Choice::Meet(meeting) => self.meet(state, meeting),
@@ -523,8 +524,8 @@ impl Machine {
     /// Operations still blocked at the end take part in the search for contention.
     pub fn contend_blocked(&self, state: &State) {
         for (rank, thread) in self.threads(state) {
-            let t = &state.rank(rank).threads[thread as usize];
-            if t.status != Status::Ready || !matches!(self.here(state, rank, thread).poll(), Poll::Wait) {
+            let t = state.rank(rank).thread(thread);
+            if !t.is_ready() || !matches!(self.here(state, rank, thread).poll(), Poll::Wait) {
                 continue;
             }
             self.here(state, rank, thread).footprint(&mut |object, access| {
@@ -544,7 +545,7 @@ impl Machine {
                     | ObjectKind::Init
                     | ObjectKind::Graph => Touches::of(state.rank(rank)),
                 };
-                if touches.clashes(object, access, &t.clock) {
+                if touches.clashes(object, access, t.clock()) {
                     self.contend(object);
                 }
             });
@@ -575,13 +576,13 @@ impl Cx<'_> {
 impl<'a> Here<'a> {
     fn watches(self) -> bool {
         let t = self.this();
-        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().watches())
+        matches!(t.upcoming(), Next::Op(op) if op.op.verb().watches())
     }
 
     /// Whether what the thread does next may change what others watch.
     fn wakes(self) -> bool {
         let t = self.this();
-        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().wakes())
+        matches!(t.upcoming(), Next::Op(op) if op.op.verb().wakes())
     }
 
     fn picks(self) -> impl Iterator<Item = Choice> + use<> {

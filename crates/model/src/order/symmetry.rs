@@ -15,7 +15,7 @@ impl Machine {
         let mut order: Vec<u32> = (0..self.config.ranks).collect();
         // Whoever has come furthest first: the rank that is being played through then keeps its place, and
         // renumbering, which touches every rank, is rare.
-        let progress = |rank: &RankState| rank.threads.iter().map(|t| t.index).sum::<u32>();
+        let progress = |rank: &RankState| rank.threads().iter().map(|t| t.index()).sum::<u32>();
         let ranks = (0..self.config.ranks).map(Rank);
         let keys: Vec<(std::cmp::Reverse<u32>, u64)> = ranks
             .map(|rank| (std::cmp::Reverse(progress(state.rank(rank))), state.local_hash(rank)))
