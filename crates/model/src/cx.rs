@@ -61,7 +61,7 @@ impl Machine {
 impl<'a> Here<'a> {
     /// The rank of the thread.
     pub(crate) fn me(self) -> &'a RankState {
-        &self.state.ranks[self.rank.at()]
+        self.state.rank(self.rank)
     }
 
     /// The thread.
@@ -108,7 +108,7 @@ impl Cx<'_> {
 
     /// The rank of the thread.
     pub(crate) fn me(&self) -> &RankState {
-        &self.state.ranks[self.rank.at()]
+        self.state.rank(self.rank)
     }
 
     /// The rank of the thread, to be changed.

@@ -19,6 +19,7 @@ pub(crate) mod mutex;
 pub(crate) mod overlap;
 pub(crate) mod p2p;
 pub(crate) mod pool;
+pub(crate) mod rendezvous;
 pub(crate) mod store;
 pub(crate) mod stream;
 pub(crate) mod thread;

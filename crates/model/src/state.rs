@@ -4,7 +4,6 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
-use crate::host::value::CommId;
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::Addresses;
@@ -22,15 +21,12 @@ use crate::noun::memory::Memories;
 use crate::noun::mutex::Mutexes;
 use crate::noun::overlap::Overlaps;
 use crate::noun::p2p::Transit;
-use crate::noun::p2p::{Handshake, Link};
 use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
 use crate::noun::stream::Streams;
 use crate::noun::thread::Threads;
-use crate::op::Connection;
 use crate::order::dependence::Touches;
-use crate::rank::{Rank, Token};
-use crate::term::{Content, Term};
+use crate::rank::Rank;
 use crate::walk::{LocalHash, Renumber, Renumbering, hash_of, walk};
 use rustc_hash::FxHasher;
 use std::collections::BTreeMap;
@@ -66,23 +62,6 @@ macro_rules! tables {
             }
         })*
     };
-}
-
-/// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Meeting {
-    /// `ncclCommInitRank`: the n-th init of a name among these ranks.
-    Init(Token, u32, Arc<[Rank]>),
-    /// The n-th set-up event of a communicator: registration or split.
-    Setup(CommId, u32),
-    /// First use of the ordinary path of a communicator.
-    Connect(CommId, Connection),
-    /// First use of a communicator from one rank to another.
-    Link(Link, Handshake),
-    /// The n-th host barrier or agreement of these ranks.
-    Host(Arc<[Rank]>, u32),
-    /// The n-th exchange of shareable handles of these ranks.
-    Exchange(Arc<[Rank]>, u32),
 }
 
 tables! {
@@ -133,22 +112,22 @@ pub struct Path {
 
 /// Cached hashes of a rank.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Hashes {
+struct Hashes {
     /// Of everything that rules read.
-    pub(crate) whole: Option<u64>,
+    whole: Option<u64>,
     /// Of what it is on its own.
-    pub(crate) local: Option<u64>,
+    local: Option<u64>,
 }
 
 /// A state of the whole job.
 #[derive(Debug, Clone)]
 pub struct State {
-    pub(crate) ranks: Vec<Arc<RankState>>,
+    ranks: Vec<Arc<RankState>>,
     /// Of each rank; empty where it changed since.
-    pub(crate) hashes: Vec<Hashes>,
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) shared_hash: u64,
-    pub(crate) shared_stale: bool,
+    hashes: Vec<Hashes>,
+    shared: Arc<Shared>,
+    shared_hash: u64,
+    shared_stale: bool,
     pub(crate) findings: Arc<BTreeMap<(Rule, About), Arc<Finding>>>,
     /// Nobody specifies what follows this operation.
     pub(crate) undefined: Option<OpRef>,
@@ -172,6 +151,38 @@ impl LocalHash for RankState {
 }
 
 impl State {
+    /// So many ranks of which nothing is known.
+    pub(crate) fn new(ranks: u32) -> Self {
+        Self {
+            ranks: (0..ranks).map(|_| Arc::default()).collect(),
+            hashes: vec![Hashes::default(); ranks as usize],
+            shared: Arc::default(),
+            shared_hash: 0,
+            shared_stale: true,
+            findings: Arc::default(),
+            undefined: None,
+            faults_used: 0,
+            path: None,
+            original: (0..ranks).map(Rank).collect(),
+            steps: 0,
+        }
+    }
+
+    /// All ranks, in their order.
+    pub(crate) fn ranks(&self) -> impl ExactSizeIterator<Item = &RankState> {
+        self.ranks.iter().map(|rank| &**rank)
+    }
+
+    /// Whether a rank was not written since one of the two was a copy of the other.
+    pub(crate) fn has_same_rank(&self, other: &Self, rank: Rank) -> bool {
+        Arc::ptr_eq(&self.ranks[rank.at()], &other.ranks[rank.at()])
+    }
+
+    /// The same of what all ranks share.
+    pub(crate) fn has_same_shared(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// What all ranks share.
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
@@ -308,18 +319,5 @@ impl Drop for Path {
                 Err(_) => break,
             }
         }
-    }
-}
-
-/// The entry of a small table, by key; rows are few, so a scan beats a tree.
-pub(crate) fn find<K: PartialEq, V>(table: &[(K, V)], key: &K) -> Option<usize> {
-    table.iter().position(|(k, _)| k == key)
-}
-
-/// One term for a content.
-pub(crate) fn whole(terms: &mut crate::term::Terms, content: &Content) -> Term {
-    match content {
-        Content::Whole(term) => *term,
-        Content::Shares(shares) => terms.intern(crate::term::TermNode::Striped(shares.to_vec())),
     }
 }

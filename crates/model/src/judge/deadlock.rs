@@ -12,13 +12,14 @@ use crate::cx::Here;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::p2p::Planned;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
 use crate::program::Statement;
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, State};
+use crate::state::State;
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

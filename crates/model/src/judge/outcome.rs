@@ -202,8 +202,8 @@ impl Machine {
     pub fn outcome(&self, state: &State) -> Outcome {
         let ranks: Vec<RankOutcome> =
             (0..self.config.ranks).map(|rank| self.rank_outcome(state, Rank(rank))).collect();
-        let errors: Vec<Vec<CallError>> = state.ranks.iter().map(|rank| rank.errors().to_vec()).collect();
-        let corrupt = state.undefined.is_none() && state.ranks.iter().any(|rank| rank.is_corrupt());
+        let errors: Vec<Vec<CallError>> = state.ranks().map(|rank| rank.errors().to_vec()).collect();
+        let corrupt = state.undefined.is_none() && state.ranks().any(|rank| rank.is_corrupt());
         let data = if state.undefined.is_some() { Data::Undefined } else { self.data(state) };
         let worst = ranks.iter().map(|rank| match rank {
             RankOutcome::Finishes => Class::Finishes,

@@ -16,10 +16,11 @@ use std::sync::Arc;
 
 use crate::host::value::Value;
 use crate::machine::Machine;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Meeting, State, Table};
+use crate::state::{State, Table};
 use crate::walk::{Rows, walk};
 
 /// What can be done with barriers.

@@ -30,13 +30,14 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::Half;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::{KernelPath, PathQuery};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, State};
+use crate::state::State;
 
 /// One rank's call of a collective.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

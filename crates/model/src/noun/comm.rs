@@ -18,21 +18,20 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Clock;
 use crate::host::value::{Address, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::judge::ledger::CallError;
-use crate::machine::{CommInfo, Connections, Machine};
+use crate::machine::{CommInfo, Machine};
 use crate::noun::group::GroupCall;
-use crate::noun::p2p::{Link, Links};
+use crate::noun::p2p::Links;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::thread::Next;
-use crate::noun::thread::Status;
 use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
-use crate::program::{Operand, Statement};
+use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, RankState, State, Table};
+use crate::state::{RankState, State, Table};
 use crate::walk::{Rows, walk};
 
 /// Whether communicators split from one have channels of their own.
@@ -280,6 +279,11 @@ impl CommState {
         self.connected
     }
 
+    /// Its ordinary path is used from now on.
+    pub(crate) fn connect(&mut self) {
+        self.connected = true;
+    }
+
     /// Whether the rank has destroyed it.
     pub(crate) fn is_destroyed(&self) -> bool {
         self.destroyed
@@ -388,126 +392,7 @@ impl Machine {
         })
     }
 
-    /// Members that connect for different collectives are wired as chance has it: they hang on the host, or one
-    /// of them finishes with wrong data and the other hangs on the device (both measured).
-    pub(crate) fn judge_connections(&self, state: &mut State) {
-        let mut connecting = Vec::new();
-        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
-            for (thread, t) in (0..).zip(r.threads()) {
-                if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status() {
-                    connecting.push((*comm, *connection, self.here(state, rank, thread).op_ref()));
-                }
-            }
-        }
-        let differs = connecting.iter().find(|(comm, connection, _)| {
-            connecting.iter().any(|(of, other, _)| of == comm && other != connection)
-        });
-        if let Some((.., op)) = differs {
-            Self::undefine(state, *op);
-        }
-        self.judge_cross_links(state);
-    }
-
-    /// The same for transfers: see [`Machine::cross_links`].
-    fn judge_cross_links(&self, state: &mut State) {
-        let mut linking: Vec<(Link, OpRef)> = Vec::new();
-        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
-            for (thread, t) in (0..).zip(r.threads()) {
-                if let Status::Waiting(Meeting::Link(link, _)) = t.status() {
-                    linking.push((*link, self.here(state, rank, thread).op_ref()));
-                }
-            }
-        }
-        let crossed = linking.iter().find(|(link, op)| {
-            linking.iter().any(|(other, by)| by.rank != op.rank && self.cross_links(*link, *other))
-        });
-        if let Some((_, op)) = crossed {
-            Self::undefine(state, *op);
-        }
-    }
-
-    /// Who has to come to a meeting.
-    pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
-        match meeting {
-            Meeting::Init(_, _, members) | Meeting::Host(members, _) | Meeting::Exchange(members, _) => {
-                Arc::clone(members)
-            }
-            Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
-            Meeting::Link(link, _) => Arc::from([link.from, link.to]),
-        }
-    }
-
-    /// Everybody is there: the meeting happens.
-    pub(crate) fn meet(&self, state: &mut State, meeting: &Meeting) {
-        state.steps += 1;
-        let invited = self.invited(meeting);
-        let here: Vec<(Rank, u32)> = invited
-            .iter()
-            .map(|rank| {
-                let thread = state.rank(*rank).waiting_at(meeting).expect("a meeting is complete");
-                (*rank, thread)
-            })
-            .collect();
-        match meeting {
-            Meeting::Init(name, nth, members) => {
-                self.order_all(state, &here);
-                let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
-                let comm = self.comm_id(info);
-                for (rank, thread) in &here {
-                    let t = state.rank(*rank).thread(*thread);
-                    let Next::Op(Statement { op: Op::Comm(CommOp::Init { children, .. }), .. }) =
-                        t.upcoming()
-                    else {
-                        unreachable!("all enter the init")
-                    };
-                    let children = *children;
-                    self.cx(state, *rank, *thread).enter((comm, comm), children);
-                    if self.config.connections == Connections::Made {
-                        let view = state.rank_mut(*rank).comm_mut(comm);
-                        view.connected = true;
-                        view.links.are_made();
-                    }
-                    self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
-                }
-            }
-            Meeting::Setup(comm, nth) => {
-                self.order_all(state, &here);
-                self.set_up(state, *comm, *nth, &here);
-            }
-            Meeting::Connect(comm, _) => {
-                // First use blocks, but orders nothing that a program may rely on.
-                for (rank, _) in &here {
-                    state.rank_mut(*rank).comm_mut(*comm).connected = true;
-                    state.rank_mut(*rank).return_from(meeting);
-                }
-            }
-            Meeting::Link(link, handshake) => {
-                self.shake_hands(state, *link, *handshake);
-                for (rank, _) in &here {
-                    state.rank_mut(*rank).return_from(meeting);
-                }
-            }
-            Meeting::Exchange(members, nth) => {
-                self.order_all(state, &here);
-                self.exchange_meet(state, members, *nth, &here);
-            }
-            Meeting::Host(..) => {
-                self.order_all(state, &here);
-                self.host_meet(state, &here);
-            }
-        }
-    }
-
-    /// Each of these threads is ordered after everything that any of them did before.
-    fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
-        let clocks = here.iter().map(|(rank, thread)| state.rank(*rank).thread(*thread).clock());
-        let knowledge = Clock::union(clocks);
-        for (rank, thread) in here {
-            state.rank_mut(*rank).thread_mut(*thread).clock_mut().learn(&knowledge);
-        }
-    }
-
-    fn set_up(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)]) {
+    pub(super) fn set_up(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)]) {
         let events: Vec<Setup> =
             here.iter().map(|(rank, thread)| self.here(state, *rank, *thread).setup_of(comm)).collect();
         let splits = events.iter().filter(|event| matches!(event, Setup::Split { .. })).count();
@@ -657,10 +542,6 @@ impl Cx<'_> {
         self.me_mut().add_error(CallError { call: call.into(), code, thread });
     }
 
-    pub(crate) fn arrive(&mut self, meeting: Meeting) {
-        self.this_mut().wait_at(meeting);
-    }
-
     /// Enters the next set-up event of a communicator.
     pub(crate) fn arrive_setup(&mut self, comm: CommId) {
         let (_m, rank) = (self.m, self.rank);
@@ -671,7 +552,7 @@ impl Cx<'_> {
     }
 
     /// A thread of the rank comes out of an init or split with a communicator of this family.
-    fn enter(&mut self, (comm, family): (CommId, CommId), children: Resources) {
+    pub(super) fn enter(&mut self, (comm, family): (CommId, CommId), children: Resources) {
         let (m, thread) = (self.m, self.thread);
         let size = m.members(comm).len();
         let r = self.me_mut();

@@ -17,10 +17,11 @@ use crate::host::value::{Buffer, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::ipc::INVALID_VALUE;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, State, Table};
+use crate::state::{State, Table};
 use crate::walk::{Rows, walk};
 
 /// An exchange of shareable handles, matched by order only. Produces, for each member in order, the mapping

@@ -27,7 +27,7 @@ use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{RankState, State, Table, find};
+use crate::state::{RankState, State, Table};
 use crate::walk::walk;
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
@@ -262,6 +262,11 @@ fn merge(into: &mut Reach, from: &Reach) {
     }
 }
 
+/// The graph of a name.
+fn named(rank: &RankState, name: Token) -> Option<usize> {
+    Graphs::of(rank).rows.iter().position(|(known, _)| *known == name)
+}
+
 /// The graph into which a stream records.
 fn recording(rank: &RankState, stream: Token) -> Option<usize> {
     Graphs::of(rank).rows.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
@@ -390,7 +395,7 @@ impl Machine {
         | GraphOp::Destroy { graph: name }) = verb;
         let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Access::Write)];
         let r = state.rank(rank);
-        let graph = find(&Graphs::of(r).rows, name).map(|at| &Graphs::of(r).rows[at].1);
+        let graph = named(r, *name).map(|at| &Graphs::of(r).rows[at].1);
         match verb {
             GraphOp::Begin { stream, .. } => {
                 objects.push((Object::CAPTURE, Access::Write));
@@ -614,7 +619,7 @@ impl Cx<'_> {
         let (thread, op) = (self.thread, self.op);
         let GraphOp::Begin { graph: name, stream, mode, pool } = verb else { unreachable!("a begin") };
         let r = self.me_mut();
-        let existing = find(&Graphs::of(r).rows, name).filter(|at| Graphs::of(r).rows[*at].1.lives());
+        let existing = named(r, *name).filter(|at| Graphs::of(r).rows[*at].1.lives());
         let clash = existing.map(|at| (at, "was captured already"));
         let clash = clash.or_else(|| Some((recording(r, *stream)?, "records on this stream already")));
         if let Some((at, why)) = clash {
@@ -645,8 +650,7 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let r = self.me_mut();
         let call = format!("{}.end", m.name(name));
-        let Some(at) = find(&Graphs::of(r).rows, &name).filter(|at| Graphs::of(r).rows[*at].1.records())
-        else {
+        let Some(at) = named(r, name).filter(|at| Graphs::of(r).rows[*at].1.records()) else {
             let past = self.here().past();
             m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op], past, || {
                 format!(
@@ -685,7 +689,7 @@ impl Cx<'_> {
     fn made(&mut self, (name, does): (Token, &str), op: OpRef) -> Option<usize> {
         let (m, rank) = (self.m, self.rank);
         let r = self.me();
-        let at = find(&Graphs::of(r).rows, &name);
+        let at = named(r, name);
         if let Some(at) = at
             && Graphs::of(r).rows[at].1.stage == Stage::Made
         {

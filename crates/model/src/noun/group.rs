@@ -17,13 +17,14 @@ use crate::machine::Machine;
 use crate::noun::collective::Launch;
 use crate::noun::p2p::Called;
 use crate::noun::p2p::Half;
+use crate::noun::rendezvous::Meeting;
 use crate::op::WindowFlags;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
 use crate::rank::Token;
-use crate::state::{Meeting, State, Table};
+use crate::state::{State, Table};
 use crate::walk::walk;
 
 /// What can be done with groups.

@@ -390,7 +390,7 @@ impl Cx<'_> {
         let past = clock.past();
         let mut late = Vec::new();
         let mut open = None;
-        for mapping in self.state.ranks.iter().flat_map(|r| &Mappings::of(r).rows) {
+        for mapping in self.state.ranks().flat_map(|r| &Mappings::of(r).rows) {
             if (mapping.of, mapping.memory) != (rank, id) {
                 continue;
             }

@@ -204,7 +204,7 @@ impl Machine {
     /// Whether anything will be asked of what runs now: a large job with one communicator pays nothing for it.
     /// While each rank has one thread, whoever makes another communicator knows all that was launched.
     pub(crate) fn keeps_runs(&self, state: &State) -> bool {
-        let threads = || state.ranks.iter().any(|rank| rank.threads().len() > 1);
+        let threads = || state.ranks().any(|rank| rank.threads().len() > 1);
         self.source.declares_overlap() || self.several_comms() || threads()
     }
 
@@ -261,7 +261,7 @@ impl Machine {
         }
         let family = |of: CommId, ran: &Ran| state.rank(ran.rank).family(of);
         // Nearly always all ranks launched them in one order, which is seldom worth a second look.
-        let mut of_rank: Vec<Option<&Ran>> = vec![None; state.ranks.len()];
+        let mut of_rank: Vec<Option<&Ran>> = vec![None; state.ranks().len()];
         now.iter().for_each(|n| of_rank[n.rank.at()] = Some(n));
         let turned = |e: &Ran| of_rank[e.rank.at()].is_some_and(|n| !e.launched_before(n));
         state.executed().iter().filter(|earlier| earlier.members.iter().any(turned)).find_map(|earlier| {
@@ -286,7 +286,7 @@ impl Machine {
     /// Forgets what no launch that is still to run can clash with.
     fn forget(state: &State, executed: &mut Vec<Executed>) {
         // What was sent counts as run once it is received.
-        let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks.len()];
+        let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks().len()];
         for ran in state.in_transit() {
             sent[ran.rank.at()].push(ran);
         }

@@ -28,7 +28,7 @@ use crate::noun::ipc::Moment;
 use crate::noun::stream::Expectation;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{RankState, State, Table, whole};
+use crate::state::{RankState, State, Table};
 use crate::term::{Content, Term, TermNode};
 use crate::walk::{Rows, walk};
 use std::collections::{BTreeMap, BTreeSet};
@@ -498,7 +498,7 @@ impl Machine {
             if !overlap((*at, *piece_len), (start, len)) {
                 continue;
             }
-            let term = whole(&mut terms, content);
+            let term = terms.whole(content);
             let (from, to) = ((*at).max(start), (at + piece_len).min(start + len));
             if from > next {
                 parts.push((terms.intern(nothing()), from - next));
@@ -537,7 +537,7 @@ impl Machine {
             }
             let end = at + piece_len;
             let mut part = |from: u64, to: u64| {
-                let term = whole(&mut terms, &old);
+                let term = terms.whole(&old);
                 Content::Whole(terms.intern(TermNode::Part(term, from - at, to - from)))
             };
             if at < start {
@@ -664,7 +664,7 @@ impl Machine {
         let content = self.held_in(state, rank, buffer);
         let met = {
             let mut terms = locked(&self.terms);
-            let term = whole(&mut terms, &content);
+            let term = terms.whole(&content);
             terms.written_by(term, expected.kernel, expected.by)
         };
         if met {

@@ -27,12 +27,13 @@ use crate::noun::comm::CommState;
 use crate::noun::group::GroupCall;
 use crate::noun::launch_order::{LaunchOrder, Ran};
 use crate::noun::memory::overlap;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, State, Table};
+use crate::state::{State, Table};
 use crate::walk::Rows;
 
 /// Which way the data of a transfer go, seen from the rank that calls.

@@ -25,7 +25,7 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{State, whole};
+use crate::state::State;
 use crate::term::{Content, TermNode};
 
 /// What can be done with streams.
@@ -243,7 +243,7 @@ impl Machine {
                     reads.iter().map(|buffer| self.held_in(state, rank, buffer)).collect();
                 let term = {
                     let mut terms = locked(&self.terms);
-                    let inputs = inputs.iter().map(|content| whole(&mut terms, content)).collect();
+                    let inputs = inputs.iter().map(|content| terms.whole(content)).collect();
                     terms.intern(TermNode::Kernel(*name, rank, inputs))
                 };
                 for buffer in writes {

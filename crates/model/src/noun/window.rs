@@ -25,6 +25,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::comm::Setup;
 use crate::noun::group::GroupCall;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
@@ -33,7 +34,7 @@ use crate::order::poll::{FaultOf, Picks};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
 use crate::program::{Operand, Statement};
 use crate::rank::Rank;
-use crate::state::{Meeting, RankState, State};
+use crate::state::{RankState, State};
 
 /// Flags of a window registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

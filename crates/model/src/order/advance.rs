@@ -15,13 +15,14 @@ use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Machine, Mode};
 use crate::noun::flag::touch_of;
 use crate::noun::p2p::Link;
+use crate::noun::rendezvous::Meeting;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::order::dependence::{Object, ObjectKind, Touches};
 use crate::order::poll::Poll;
 use crate::rank::{Rank, Thread};
-use crate::state::{Meeting, Path, State, Table};
+use crate::state::{Path, State, Table};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
@@ -131,9 +132,9 @@ impl Machine {
     /// that the choice left alone need not be looked at again.
     pub fn advance_from(&self, quiet: &State, state: &mut State) {
         // A rank also depends on what all share: keys, flags, the order of communicators, faults so far.
-        let all = state.faults_used != quiet.faults_used || !Arc::ptr_eq(&state.shared, &quiet.shared);
-        let changed: Vec<bool> =
-            state.ranks.iter().zip(&quiet.ranks).map(|(now, then)| all || !Arc::ptr_eq(now, then)).collect();
+        let all = state.faults_used != quiet.faults_used || !state.has_same_shared(quiet);
+        let ranks = (0..self.config.ranks).map(Rank);
+        let changed: Vec<bool> = ranks.map(|rank| all || !state.has_same_rank(quiet, rank)).collect();
         self.advance_woken(state, |rank| changed[rank.at()]);
     }
 
@@ -268,7 +269,7 @@ impl Machine {
     /// thread waits in them.
     fn complete_meetings(&self, state: &State) -> Vec<Meeting> {
         let mut waited: Vec<&Meeting> = Vec::new();
-        for t in state.ranks.iter().flat_map(|r| r.threads()) {
+        for t in state.ranks().flat_map(|r| r.threads()) {
             if let Status::Waiting(meeting) = t.status()
                 && !waited.contains(&meeting)
             {

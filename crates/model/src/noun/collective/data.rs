@@ -11,7 +11,7 @@ use crate::noun::memory::Range;
 use crate::order::dependence::Access;
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{State, whole};
+use crate::state::State;
 use crate::term::{Content, Term, TermNode};
 
 impl Machine {
@@ -151,14 +151,14 @@ impl Machine {
             Content::Whole(_) => None,
         });
         let Some(count) = shares else {
-            let parts = inputs.iter().map(|content| whole(&mut terms, content)).collect();
+            let parts = inputs.iter().map(|content| terms.whole(content)).collect();
             return Content::Whole(terms.intern(TermNode::Reduced(op, parts)));
         };
         let mut reduced: Vec<Term> = Vec::with_capacity(count);
         for share in 0..count {
             let parts = inputs.iter().map(|content| match content {
                 Content::Shares(shares) if shares.len() == count => shares[share],
-                Content::Shares(_) | Content::Whole(_) => whole(&mut terms, content),
+                Content::Shares(_) | Content::Whole(_) => terms.whole(content),
             });
             let parts = parts.collect();
             reduced.push(terms.intern(TermNode::Reduced(op, parts)));
@@ -181,7 +181,7 @@ impl Machine {
     fn through_windows(&self, state: &State, members: &[Member]) -> Vec<(Rank, Range, Content)> {
         let part = members[0].launch.part_bytes();
         let mut out: Vec<(Rank, Range, Content)> = Vec::new();
-        let whole_of = |content: &Content| whole(&mut locked(&self.terms), content);
+        let whole_of = |content: &Content| locked(&self.terms).whole(content);
         match members[0].launch.call.kind.symmetric() {
             Some(SymmetricKernel::AllReduce) => {
                 /// Shares with their terms.

@@ -7,9 +7,10 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::host::value::Value;
 use crate::noun::group::Group;
+use crate::noun::rendezvous::Meeting;
 use crate::program::{Answer, End, Question, Statement, Stretch};
 use crate::rank::{Entry, PlaceId, Token};
-use crate::state::{Meeting, RankState, Table};
+use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, hash_of, walk};
 
 /// Where a host thread stands.
