@@ -6,15 +6,15 @@
 
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::judge::ledger::Ledger;
-use crate::noun::address::Addresses;
-use crate::noun::barrier::Hosts;
+use crate::noun::address::AddressSpace;
+use crate::noun::barrier::Barriers;
 use crate::noun::comm::Comms;
 use crate::noun::container::Containers;
 use crate::noun::event::Events;
 use crate::noun::exchange::Exchanges;
 use crate::noun::flag::Flags;
 use crate::noun::graph::Graphs;
-use crate::noun::group::HashOrder;
+use crate::noun::group::GroupOrder;
 use crate::noun::ipc::Mappings;
 use crate::noun::launch_order::{Executions, LaunchOrders};
 use crate::noun::memory::Memories;
@@ -23,7 +23,7 @@ use crate::noun::overlap::Overlaps;
 use crate::noun::p2p::Transit;
 use crate::noun::pool::Pools;
 use crate::noun::store::Keys;
-use crate::noun::stream::Streams;
+use crate::noun::stream::StreamQueues;
 use crate::noun::thread::Threads;
 use crate::order::dependence::Touches;
 use crate::rank::Rank;
@@ -68,7 +68,7 @@ tables! {
     /// One rank: the tables of the nouns that are its own.
     pub struct RankState {
         threads: Threads = hashed moved,
-        streams: Streams = hashed moved,
+        streams: StreamQueues = hashed moved,
         events: Events = hashed moved,
         comms: Comms = hashed moved,
         launch_orders: LaunchOrders = hashed moved,
@@ -79,9 +79,9 @@ tables! {
         graphs: Graphs = hashed moved,
         containers: Containers = hashed fixed,
         // Members are the whole world in rank order where ranks are renumbered.
-        hosts: Hosts = hashed fixed,
+        barriers: Barriers = hashed fixed,
         exchanges: Exchanges = hashed fixed,
-        addresses: Addresses = hashed fixed,
+        address_space: AddressSpace = hashed fixed,
         memories: Memories = hashed moved,
         pools: Pools = hashed moved,
         ledger: Ledger = hashed fixed,
@@ -94,7 +94,7 @@ tables! {
     pub(crate) struct Shared {
         keys: Keys = hashed moved,
         flags: Flags = hashed moved,
-        hash_order: HashOrder = hashed fixed,
+        group_order: GroupOrder = hashed fixed,
         executions: Executions = derived moved,
         transit: Transit = hashed fixed,
         touches: Touches = derived moved,
@@ -143,7 +143,7 @@ pub struct State {
 impl LocalHash for RankState {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
         self.threads.local_hash(state);
-        self.addresses.local_hash(state);
+        self.address_space.local_hash(state);
         self.containers.local_hash(state);
         self.ledger.local_hash(state);
         self.pools.local_hash(state);

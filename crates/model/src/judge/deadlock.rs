@@ -630,9 +630,9 @@ impl<'a> Here<'a> {
                     if others.iter().any(elsewhere) {
                         return (Rule::Coll2, Some(About::Comm(*comm)));
                     }
-                    let mine = state.rank(rank).comm(*comm).map_or(0, |view| view.launched());
+                    let mine = state.rank(rank).comm(*comm).map_or(0, |comm_state| comm_state.launched());
                     let apart = m.members(*comm).iter().any(|other| {
-                        state.rank(*other).comm(*comm).is_some_and(|view| view.launched() > mine)
+                        state.rank(*other).comm(*comm).is_some_and(|comm_state| comm_state.launched() > mine)
                     });
                     let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
                     (rule, Some(About::Comm(*comm)))

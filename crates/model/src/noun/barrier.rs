@@ -87,11 +87,11 @@ impl Verb for BarrierOp {
 
 /// How often a rank entered host barriers and agreements, by their members.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Hosts {
+pub(crate) struct Barriers {
     entered: Rows<Arc<[Rank]>, u32>,
 }
 
-walk!(struct Hosts { entered: hashed fixed });
+walk!(struct Barriers { entered: hashed fixed });
 
 impl Machine {
     /// Barriers and agreements pair by order; a barrier agrees to everything.
@@ -127,7 +127,7 @@ impl Cx<'_> {
         if r.costs().steady {
             r.costs_mut().barriers += 1;
         }
-        let entered = Hosts::of_mut(r).entered.get_or_insert_with(members, || 0);
+        let entered = Barriers::of_mut(r).entered.get_or_insert_with(members, || 0);
         *entered += 1;
         let nth = *entered - 1;
         self.arrive(Meeting::Host(Arc::clone(members), nth));

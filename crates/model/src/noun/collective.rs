@@ -214,7 +214,7 @@ impl Machine {
             op: launch.call.op,
             dtype: launch.call.dtype,
             len_bytes: launch.part_bytes(),
-            ranks: state.rank(rank).comm(launch.comm).map_or(0, |view| view.size()),
+            ranks: state.rank(rank).comm(launch.comm).map_or(0, |comm_state| comm_state.size()),
             send_registered: send_window.is_some(),
             recv_registered: recv_window.is_some(),
         });
@@ -247,7 +247,7 @@ impl Machine {
 
     /// Launches of a rank on a communicator so far.
     pub(crate) fn launched(&self, state: &State, rank: Rank, comm: CommId) -> u32 {
-        state.rank(rank).comm(comm).map_or(0, |view| view.launched())
+        state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.launched())
     }
 
     /// The call in the spec's own names.
@@ -280,8 +280,11 @@ impl Cx<'_> {
             return;
         };
         let call = Call::from(call);
-        let (send_bytes, recv_bytes) =
-            Launch::needs(&call, self.state.rank(rank).comm(comm).map_or(0, |view| view.size()), counting);
+        let (send_bytes, recv_bytes) = Launch::needs(
+            &call,
+            self.state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.size()),
+            counting,
+        );
         let send = self.long_enough((send, send_bytes));
         let recv = self.long_enough((recv, recv_bytes));
         // Without elements the call is dropped on this rank alone (`enqueue.cc:3024`).
@@ -320,7 +323,7 @@ impl Cx<'_> {
         self.access(Object::named(ObjectKind::Stream, call.stream), Access::Write);
         let written = m.place_of_launch(self.state, rank, comm, call.stream);
         let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };
-        let cold = self.state.rank(rank).comm(comm).is_some_and(|view| !view.is_connected());
+        let cold = self.state.rank(rank).comm(comm).is_some_and(|comm_state| !comm_state.is_connected());
         if cold && launch.path == KernelPath::Ordinary {
             self.arrive(Meeting::Connect(comm, call.kind.connection()));
             return;
@@ -415,8 +418,8 @@ impl Cx<'_> {
         if r.costs().steady {
             r.costs_mut().collectives += 1;
         }
-        let view = self.state.rank_mut(rank).comm_mut(launch.comm);
-        launch.nth = view.launch();
+        let comm_state = self.state.rank_mut(rank).comm_mut(launch.comm);
+        launch.nth = comm_state.launch();
         let work = Work::Collective(Arc::new(launch));
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
     }
@@ -428,19 +431,19 @@ impl Cx<'_> {
             return;
         }
         let past = self.here().past();
-        let members = self.state.rank(rank).comm(launch.comm).expect("a launch has a view").size();
+        let members = self.state.rank(rank).comm(launch.comm).expect("a launch has a communicator").size();
         let counting = m.counting(rank, launch.comm, launch.call.kind);
         let (send_bytes, recv_bytes) = Launch::needs(&launch.call, members, counting);
         for (buffer, found, needed) in
             [(&launch.send, launch.send_window, send_bytes), (&launch.recv, launch.recv_window, recv_bytes)]
         {
             let Some((nth, offset)) = found else { continue };
-            let view = self.state.rank(rank).comm(launch.comm).expect("a launch has a view");
-            let window = view.window(nth).expect("just found");
+            let comm_state = self.state.rank(rank).comm(launch.comm).expect("a launch has a communicator");
+            let window = comm_state.window(nth).expect("just found");
             let (window_op, window_len) = (window.op(), window.buffer().len_bytes);
             let stale = window.buffer().memory != buffer.memory;
             // The lookup table names a window that is gone.
-            if view.windows().dangles_at(window) {
+            if comm_state.windows().dangles_at(window) {
                 Machine::undefine(self.state, launch.op);
             }
             let ops = [launch.op, window_op];

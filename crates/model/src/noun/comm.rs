@@ -488,7 +488,7 @@ impl Cx<'_> {
         };
         // Whether it is there at all is read, even if the call then fails.
         self.access(Object::comm(comm), Access::Write);
-        let usable = self.state.rank(rank).comm(comm).is_some_and(|view| !view.destroyed);
+        let usable = self.state.rank(rank).comm(comm).is_some_and(|comm_state| !comm_state.destroyed);
         if usable {
             return Some(comm);
         }
@@ -528,9 +528,9 @@ impl Cx<'_> {
                 self.access(Object::memory(memory), Access::Read);
             }
             self.access(Object::ADDRESSES, Access::Write);
-            let view = self.state.rank_mut(rank).comm_mut(comm);
-            view.destroyed = true;
-            let address = view.address;
+            let comm_state = self.state.rank_mut(rank).comm_mut(comm);
+            comm_state.destroyed = true;
+            let address = comm_state.address;
             Comms::of_mut(self.me_mut()).free_addresses.push(address);
         }
         self.done(&[]);
@@ -545,9 +545,9 @@ impl Cx<'_> {
     /// Enters the next set-up event of a communicator.
     pub(crate) fn arrive_setup(&mut self, comm: CommId) {
         let (_m, rank) = (self.m, self.rank);
-        let view = self.state.rank_mut(rank).comm_mut(comm);
-        view.setups += 1;
-        let nth = view.setups - 1;
+        let comm_state = self.state.rank_mut(rank).comm_mut(comm);
+        comm_state.setups += 1;
+        let nth = comm_state.setups - 1;
         self.arrive(Meeting::Setup(comm, nth));
     }
 
@@ -574,7 +574,7 @@ impl<'a> Here<'a> {
         let t = self.this();
         let op_ref = self.op_ref();
         let Next::Op(op) = t.upcoming() else { unreachable!("a question meets nobody") };
-        let leftover = state.rank(rank).comm(comm).and_then(|view| view.windows.first_leftover());
+        let leftover = state.rank(rank).comm(comm).and_then(|comm_state| comm_state.windows.first_leftover());
         if let Some((memory, flags, queued)) = leftover
             && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
         {

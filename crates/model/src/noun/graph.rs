@@ -859,7 +859,7 @@ impl Cx<'_> {
         let past = self.here().past();
         let comm = launch.comm;
         for (nth, _) in [launch.send_window, launch.recv_window].into_iter().flatten() {
-            let window = self.state.rank(rank).comm(comm).and_then(|view| view.window(nth));
+            let window = self.state.rank(rank).comm(comm).and_then(|comm_state| comm_state.window(nth));
             if window.is_some_and(|window| window.is_live()) {
                 continue;
             }

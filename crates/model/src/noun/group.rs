@@ -163,13 +163,13 @@ impl Group {
     }
 }
 
-/// The order of communicators' hashes, as far as anybody looked.
+/// The order in which a group takes communicators: that of their hashes, as far as anybody looked.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct HashOrder {
+pub(crate) struct GroupOrder {
     comms: Vec<CommId>,
 }
 
-walk!(struct HashOrder { comms: hashed fixed });
+walk!(struct GroupOrder { comms: hashed fixed });
 
 /// What luck decides when a group ends.
 pub(crate) struct Decided {
@@ -195,7 +195,8 @@ impl Machine {
             launch.written = self.place_of_launch(state, rank, launch.comm, launch.call.stream) + before;
             comms.push(launch.comm);
         }
-        let members = |launch: &Launch| state.rank(rank).comm(launch.comm).map_or(0, |view| view.size());
+        let members =
+            |launch: &Launch| state.rank(rank).comm(launch.comm).map_or(0, |comm_state| comm_state.size());
         launches.sort_by_key(|launch| {
             let ordinary = launch.path == KernelPath::Ordinary;
             (ordinary, Reverse(launch.size_step(members(launch))), Reverse(launch.written))
@@ -257,8 +258,8 @@ impl Cx<'_> {
         let given = t.picks().to_vec();
         let Decided { order, in_flight_bytes, in_turn } =
             self.here().decide_group(&mut Picks { given: &given }).expect("polled before it runs");
-        if order != HashOrder::of(self.state.shared()).comms {
-            HashOrder::of_mut(self.state.shared_mut()).comms.clone_from(&order);
+        if order != GroupOrder::of(self.state.shared()).comms {
+            GroupOrder::of_mut(self.state.shared_mut()).comms.clone_from(&order);
         }
         self.state.decide_transit(in_flight_bytes, in_turn);
         if !given.is_empty() {
@@ -295,7 +296,11 @@ impl Cx<'_> {
         let launches = m.sorted(self.state, rank, &launches);
         let cold = |launch: &&Launch| {
             launch.path == KernelPath::Ordinary
-                && self.state.rank(rank).comm(launch.comm).is_some_and(|view| !view.is_connected())
+                && self
+                    .state
+                    .rank(rank)
+                    .comm(launch.comm)
+                    .is_some_and(|comm_state| !comm_state.is_connected())
         };
         if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
             // What a group needs is connected in one order, whatever the program says.
@@ -378,7 +383,7 @@ impl<'a> Here<'a> {
     /// in flight; and whether transfers take turns.
     pub(crate) fn decide_group(self, picks: &mut Picks<'_>) -> Result<Decided, Poll> {
         let Here { m, state, rank, .. } = self;
-        let mut order = HashOrder::of(state.shared()).comms.clone();
+        let mut order = GroupOrder::of(state.shared()).comms.clone();
         let mut comms: Vec<CommId> = Vec::new();
         for call in &self.this().group().calls {
             if let GroupCall::Register { comm, .. } = call

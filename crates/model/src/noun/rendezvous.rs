@@ -110,9 +110,9 @@ impl Machine {
                     let children = *children;
                     self.cx(state, *rank, *thread).enter((comm, comm), children);
                     if self.config.connections == Connections::Made {
-                        let view = state.rank_mut(*rank).comm_mut(comm);
-                        view.connect();
-                        view.links_mut().are_made();
+                        let comm_state = state.rank_mut(*rank).comm_mut(comm);
+                        comm_state.connect();
+                        comm_state.links_mut().are_made();
                     }
                     self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
                 }

@@ -18,7 +18,7 @@ use crate::machine::Machine;
 use crate::noun::cell::{Cell, Written};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
-use crate::order::dependence::{Access, Object, ObjectKind, Touches};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
@@ -153,7 +153,7 @@ impl Machine {
 
     /// Whoever has this clock touches what all ranks share.
     pub(crate) fn access_shared(&self, state: &mut State, object: Object, how: Access, clock: &Clock) {
-        if Touches::of_mut(state.shared_mut()).touch(object, how, clock) {
+        if state.touch(object, how, clock) {
             self.contend(object);
         }
     }
@@ -208,7 +208,7 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let object = Object::named(ObjectKind::StoreKey, key);
         let clock = self.this().clock().clone();
-        let reads = Touches::of(self.state.shared()).read_races(object, how, &clock);
+        let reads = self.state.read_races(object, how, &clock);
         m.access_shared(self.state, object, how, &clock);
         if reads {
             m.find(self.state, Rule::Store2, About::Named(key), &[op], clock.past(), || {

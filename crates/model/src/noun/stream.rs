@@ -1,4 +1,4 @@
-//! Streams and events: queues whose heads run, and the order that records and waits make.
+//! StreamQueues and events: queues whose heads run, and the order that records and waits make.
 //! Not here: collectives at the head of a stream ([`crate::noun::collective`]).
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -16,7 +16,7 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::sync::Arc;
 
-pub(crate) use self::table::{Stream, Streams};
+pub(crate) use self::table::{Stream, StreamQueues};
 pub(crate) use self::work::{Expectation, Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::host::value::{Buffer, Value};

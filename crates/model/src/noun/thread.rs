@@ -23,10 +23,10 @@ use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
 use crate::noun::group::Group;
 use crate::noun::pool::Plan;
-use crate::order::dependence::{Access, Object, Touches};
+use crate::order::dependence::{Access, Object};
 use crate::program::{Answer, Operand, Question, Stretch};
 use crate::rank::{Entry, Rank};
-use crate::state::{State, Table};
+use crate::state::State;
 
 /// What can be done with threads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -338,7 +338,7 @@ impl Cx<'_> {
         }
         self.assert_in_footprint(object, how);
         let clock = self.this().clock.clone();
-        let conflict = Touches::of_mut(self.me_mut()).touch(object, how, &clock);
+        let conflict = self.me_mut().touch(object, how, &clock);
         if conflict {
             m.contend(object);
         }

@@ -177,8 +177,8 @@ impl Verb for WindowOp {
         match self {
             Self::Register { comm, .. } => match Machine::value(here.state, here.rank, comm) {
                 Value::Comm(comm) => {
-                    let view = here.state.rank(here.rank).comm(comm);
-                    view.is_some_and(|view| !view.windows().rows.is_empty())
+                    let comm_state = here.state.rank(here.rank).comm(comm);
+                    comm_state.is_some_and(|comm_state| !comm_state.windows().rows.is_empty())
                 }
                 _ => false,
             },
@@ -282,8 +282,8 @@ impl Machine {
             .iter()
             .zip(entered)
             .map(|((rank, _), (buffer, ..))| {
-                state.rank(*rank).comm(comm).is_some_and(|view| {
-                    view.windows().rows.iter().any(|w| w.live && w.buffer.memory == buffer.memory)
+                state.rank(*rank).comm(comm).is_some_and(|comm_state| {
+                    comm_state.windows().rows.iter().any(|w| w.live && w.buffer.memory == buffer.memory)
                 })
             })
             .collect();
@@ -368,7 +368,7 @@ impl Machine {
             )
         });
         // The first symmetric window sets up internal memory, which then pairs with the others' window.
-        if state.rank(here[0].0).comm(comm).is_some_and(|view| view.windows().rows.is_empty()) {
+        if state.rank(here[0].0).comm(comm).is_some_and(|comm_state| comm_state.windows().rows.is_empty()) {
             Self::undefine(state, ops[0]);
         }
     }
@@ -464,11 +464,11 @@ impl Machine {
         window: Option<&Operand>,
     ) -> Vec<MemoryId> {
         let Value::Comm(comm) = Self::value(state, rank, comm) else { return Vec::new() };
-        let Some(view) = state.rank(rank).comm(comm) else { return Vec::new() };
+        let Some(comm_state) = state.rank(rank).comm(comm) else { return Vec::new() };
         let only = window.map(|window| Self::value(state, rank, window));
         let meant = |w: &&Window| w.live && only.as_ref().is_none_or(|of| *of == Value::Window(comm, w.nth));
-        let windows = view.windows().rows.iter().filter(meant).map(|w| w.buffer.memory);
-        let leftover = view.windows().leftover.iter().filter_map(|leftover| match &leftover.memory {
+        let windows = comm_state.windows().rows.iter().filter(meant).map(|w| w.buffer.memory);
+        let leftover = comm_state.windows().leftover.iter().filter_map(|leftover| match &leftover.memory {
             Value::Buffer(buffer) if only.is_none() => Some(buffer.memory),
             _ => None,
         });
@@ -477,9 +477,9 @@ impl Machine {
 
     /// Windows of any communicator of a rank that cover memory about to go.
     pub(crate) fn covering(state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, u32, OpRef)> {
-        state.rank(rank).comms().find_map(|(comm, view)| {
-            let window = view.windows().rows.iter().find(|w| w.live && w.buffer.memory == memory)?;
-            (!view.is_destroyed()).then_some((comm, window.nth, window.op))
+        state.rank(rank).comms().find_map(|(comm, comm_state)| {
+            let window = comm_state.windows().rows.iter().find(|w| w.live && w.buffer.memory == memory)?;
+            (!comm_state.is_destroyed()).then_some((comm, window.nth, window.op))
         })
     }
 
@@ -507,9 +507,9 @@ impl Machine {
                 return Some((comm, self.here(state, rank, thread).op_ref()));
             }
         }
-        r.comms().find_map(|(comm, view)| {
-            let leftover = view.windows().leftover.iter().find(|leftover| names(&leftover.memory))?;
-            (!view.is_destroyed()).then_some((comm, leftover.op))
+        r.comms().find_map(|(comm, comm_state)| {
+            let leftover = comm_state.windows().leftover.iter().find(|leftover| names(&leftover.memory))?;
+            (!comm_state.is_destroyed()).then_some((comm, leftover.op))
         })
     }
 

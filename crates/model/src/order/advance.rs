@@ -19,10 +19,10 @@ use crate::noun::rendezvous::Meeting;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
-use crate::order::dependence::{Object, ObjectKind, Touches};
+use crate::order::dependence::{Object, ObjectKind};
 use crate::order::poll::Poll;
 use crate::rank::{Rank, Thread};
-use crate::state::{Path, State, Table};
+use crate::state::{Path, State};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
@@ -327,7 +327,7 @@ impl Machine {
         if s.is_hung() || self.ready_stream(state, rank, comm) != Some(at) {
             return;
         }
-        let size = state.rank(rank).comm(comm).map_or(0, |view| view.size());
+        let size = state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.size());
         let ready = work.ready.entry(comm).or_default();
         ready.by_rank.resize(self.config.ranks as usize, false);
         if !std::mem::replace(&mut ready.by_rank[rank.at()], true) {
@@ -530,8 +530,8 @@ impl Machine {
                 continue;
             }
             self.here(state, rank, thread).footprint(&mut |object, access| {
-                let touches = match object.kind {
-                    ObjectKind::StoreKey | ObjectKind::Flag => Touches::of(state.shared()),
+                let clashes = match object.kind {
+                    ObjectKind::StoreKey | ObjectKind::Flag => state.clashes(object, access, t.clock()),
                     ObjectKind::Stream
                     | ObjectKind::Event
                     | ObjectKind::Map
@@ -544,9 +544,9 @@ impl Machine {
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
                     | ObjectKind::Init
-                    | ObjectKind::Graph => Touches::of(state.rank(rank)),
+                    | ObjectKind::Graph => state.rank(rank).clashes(object, access, t.clock()),
                 };
-                if touches.clashes(object, access, t.clock()) {
+                if clashes {
                     self.contend(object);
                 }
             });
@@ -557,7 +557,7 @@ impl Machine {
                 let object = Object::named(ObjectKind::Flag, flag);
                 let mut clock = stream.clock().clone();
                 clock.join(&stream.head().expect("it has a head").issue);
-                if Touches::of(state.shared()).clashes(object, touch_of(act), &clock) {
+                if state.clashes(object, touch_of(act), &clock) {
                     self.contend(object);
                 }
             }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 
 use crate::clock::{Actor, Clock};
 use crate::rank::Token;
+use crate::state::{RankState, State, Table};
 use crate::walk::walk;
 
 use crate::host::value::{CommId, MemoryId, Owner};
@@ -121,7 +122,7 @@ walk!(struct Touches { rows: hashed moved });
 
 impl Touches {
     /// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
-    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+    fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
         let rows = self.rows.entry(object).or_default();
         let conflict = clashes(rows, access, clock);
         let epoch = clock.epoch();
@@ -140,21 +141,44 @@ impl Touches {
     }
 
     /// Whether a touch would conflict with an earlier one that is not ordered before it.
-    pub(crate) fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
+    fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
         self.rows.get(&object).is_some_and(|rows| clashes(rows, access, clock))
     }
+}
 
-    /// Whether one of the two is a read, and the other a mutation.
+impl RankState {
+    /// A thread touches an object of its rank; returns whether an earlier touch conflicts and is not ordered before.
+    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of_mut(self).touch(object, access, clock)
+    }
+
+    /// Whether a touch would conflict so.
+    pub(crate) fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of(self).clashes(object, access, clock)
+    }
+}
+
+impl State {
+    /// Somebody touches what all ranks share; returns whether an earlier touch conflicts and is not ordered before.
+    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of_mut(self.shared_mut()).touch(object, access, clock)
+    }
+
+    /// Whether a touch would conflict so.
+    pub(crate) fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of(self.shared()).clashes(object, access, clock)
+    }
+
+    /// The same where one of the two is a read, and the other a mutation.
     pub(crate) fn read_races(&self, object: Object, access: Access, clock: &Clock) -> bool {
-        self.rows.get(&object).is_some_and(|rows| {
-            rows.iter().any(|row| {
-                let epoch = match access {
-                    Access::Read => row.mutation,
-                    Access::Write => row.read,
-                };
-                row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
-            })
-        })
+        let races = |row: &Last| {
+            let epoch = match access {
+                Access::Read => row.mutation,
+                Access::Write => row.read,
+            };
+            row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
+        };
+        Touches::of(self.shared()).rows.get(&object).is_some_and(|rows| rows.iter().any(races))
     }
 }
 

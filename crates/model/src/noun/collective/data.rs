@@ -84,7 +84,8 @@ impl Machine {
         [(&launch.send, launch.send_window), (&launch.recv, launch.recv_window)].iter().any(
             |(buffer, found)| {
                 let Some((nth, _)) = found else { return false };
-                let window = state.rank(member.rank).comm(launch.comm).and_then(|view| view.window(*nth));
+                let window =
+                    state.rank(member.rank).comm(launch.comm).and_then(|comm_state| comm_state.window(*nth));
                 window.is_some_and(|window| window.buffer().memory != buffer.memory)
             },
         )
@@ -170,8 +171,8 @@ impl Machine {
     /// own offset.
     fn through(&self, state: &State, by: &Member, peer: &Member, send: bool) -> Option<(MemoryId, u64)> {
         let (nth, offset) = if send { by.launch.send_window? } else { by.launch.recv_window? };
-        let view = state.rank(peer.rank).comm(by.launch.comm)?;
-        let window = view.window(nth)?;
+        let comm_state = state.rank(peer.rank).comm(by.launch.comm)?;
+        let window = comm_state.window(nth)?;
         // A window's address is the peer's memory plus the own offset in it (`core__funcs.h:114-141`).
         let own = state.rank(by.rank).comm(by.launch.comm)?.window(nth)?;
         Some((window.buffer().memory, own.buffer().offset_bytes + offset))

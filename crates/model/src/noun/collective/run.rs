@@ -391,8 +391,8 @@ impl Machine {
         past: u64,
     ) {
         let base = |member: &Member| {
-            let view = state.rank(member.rank).comm(comm).expect("a launch has a view");
-            view.window(nth).expect("found at the launch").buffer().offset_bytes
+            let comm_state = state.rank(member.rank).comm(comm).expect("a launch has a communicator");
+            comm_state.window(nth).expect("found at the launch").buffer().offset_bytes
         };
         let (one, _, offset) = found[0];
         let differs = |(other, _, at): &&(&Member, u32, u64)| *at != offset || base(other) != base(one);

@@ -85,26 +85,26 @@ impl Stream {
 
 /// The streams of a rank, in the order of their first use.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Streams {
+pub(crate) struct StreamQueues {
     rows: Vec<(Token, Stream)>,
 }
 
-walk!(struct Streams { rows: hashed moved });
+walk!(struct StreamQueues { rows: hashed moved });
 
 impl RankState {
     /// The streams, in the order of their first use.
     pub(crate) fn streams(&self) -> &[(Token, Stream)] {
-        &Streams::of(self).rows
+        &StreamQueues::of(self).rows
     }
 
     /// A stream.
     pub(crate) fn stream(&self, at: usize) -> &Stream {
-        &Streams::of(self).rows[at].1
+        &StreamQueues::of(self).rows[at].1
     }
 
     /// A stream, to be changed.
     pub(crate) fn stream_mut(&mut self, at: usize) -> &mut Stream {
-        &mut Streams::of_mut(self).rows[at].1
+        &mut StreamQueues::of_mut(self).rows[at].1
     }
 
     /// Where the stream of a name is, if it was used.
@@ -114,7 +114,7 @@ impl RankState {
 
     /// A stream is used for the first time.
     pub(super) fn add_stream(&mut self, name: Token, stream: Stream) {
-        Streams::of_mut(self).rows.push((name, stream));
+        StreamQueues::of_mut(self).rows.push((name, stream));
     }
 
     /// All that waits on streams.
