@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use rankcheck_model::{Dtype, FlagAct, Rank, Resources, Test};
 use rankcheck_real::case::{At, CallFailed, Case, Comms, Ended, Forced, Host, Inspect, RankReport, Vote};
 use rankcheck_real::ffi::process;
-use rankcheck_real::flag::{Tried, Words};
+use rankcheck_real::flag::{HostWords, Tried};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
 use rankcheck_real::launch::ProcessRole;
 use rankcheck_real::worker::{self, Inspection, WorkerConfig};
@@ -110,7 +110,7 @@ impl Mock {
     /// The word is one for all processes, without a device as well.
     fn work_on(&self, flag: &str, act: FlagAct) -> Result<(), rankcheck_real::Error> {
         let place = self.host.word(flag)?;
-        let words = Words::open(&place.file)?;
+        let words = HostWords::open(&place.file)?;
         while words.attempt(place.nth, act) == Tried::NotYet {
             std::thread::park_timeout(Duration::from_millis(1));
         }
