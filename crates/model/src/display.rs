@@ -52,7 +52,7 @@ impl Machine {
         value.display(self)
     }
 
-    fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
+    pub(crate) fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
         self.value_name(&Self::value(state, rank, operand))
     }
 

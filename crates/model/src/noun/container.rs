@@ -6,9 +6,11 @@
 )]
 
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
-use crate::op::{Op, Show, Verb};
+use crate::noun::pool::Plan;
+use crate::op::{Show, Verb};
 use std::borrow::Cow;
 
 use crate::host::container::{Entries, OutOfRange};
@@ -16,7 +18,7 @@ use crate::host::order::walk;
 use crate::host::value::{Modelled, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
@@ -115,6 +117,29 @@ impl Verb for MapOp {
             Self::Clear { map } => format!("{}.clear", name(map)),
         }
     }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(self.object(), self.how());
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_map(self);
+    }
+}
+
+impl MapOp {
+    fn object(&self) -> Object {
+        let (Self::Put { map, .. } | Self::Pop { map, .. } | Self::Clear { map, .. } | Self::Get { map, .. }) =
+            self;
+        Object::named(ObjectKind::Map, *map)
+    }
+
+    fn how(&self) -> Access {
+        match self {
+            Self::Put { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
+            Self::Get { .. } => Access::Read,
+        }
+    }
 }
 
 /// What can be done with lists.
@@ -192,6 +217,32 @@ impl Verb for ListOp {
             Self::Clear { list } => format!("{}.clear", name(list)),
         }
     }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(self.object(), self.how());
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_list(self);
+    }
+}
+
+impl ListOp {
+    fn object(&self) -> Object {
+        let (Self::Push { list, .. }
+        | Self::Set { list, .. }
+        | Self::Pop { list, .. }
+        | Self::Clear { list, .. }
+        | Self::Get { list, .. }) = self;
+        Object::named(ObjectKind::List, *list)
+    }
+
+    fn how(&self) -> Access {
+        match self {
+            Self::Push { .. } | Self::Set { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
+            Self::Get { .. } => Access::Read,
+        }
+    }
 }
 
 /// A decided walk: entries in order, and the order of addresses or hashes as known after it.
@@ -229,13 +280,13 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         match question {
             Question::MapHas { map, key } => {
-                self.touch(Object::named(ObjectKind::Map, *map), Touch::Read);
+                self.access(Object::named(ObjectKind::Map, *map), Access::Read);
                 let key = Machine::value(self.state, rank, key);
                 let has = self.me().containers.has(*map, &key);
                 self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
-                self.touch(Object::named(ObjectKind::Map, *map), Touch::Read);
+                self.access(Object::named(ObjectKind::Map, *map), Access::Read);
                 let given = self.this().picks.clone();
                 let Walk { entries, addresses, hashes } = m
                     .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
@@ -248,7 +299,7 @@ impl Cx<'_> {
                 self.answer(count, &slots);
             }
             Question::ListLen { list } => {
-                self.touch(Object::named(ObjectKind::List, *list), Touch::Read);
+                self.access(Object::named(ObjectKind::List, *list), Access::Read);
                 let len = self.me().containers.len(*list);
                 self.answer(len, &[]);
             }
@@ -256,54 +307,51 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn run_map(&mut self, verb: &Op) {
+    fn run_map(&mut self, verb: &MapOp) {
         let rank = self.rank;
-        let touched = match verb {
-            Op::Map(MapOp::Put { map, .. })
-            | Op::Map(MapOp::Pop { map, .. })
-            | Op::Map(MapOp::Clear { map }) => (Object::named(ObjectKind::Map, *map), Touch::Mutate),
-            Op::Map(MapOp::Get { map, .. }) => (Object::named(ObjectKind::Map, *map), Touch::Read),
-            Op::List(ListOp::Get { list, .. }) => (Object::named(ObjectKind::List, *list), Touch::Read),
-            Op::List(ListOp::Push { list, .. })
-            | Op::List(ListOp::Set { list, .. })
-            | Op::List(ListOp::Pop { list })
-            | Op::List(ListOp::Clear { list }) => (Object::named(ObjectKind::List, *list), Touch::Mutate),
-            _ => unreachable!("dispatched by verb"),
-        };
-        self.touch(touched.0, touched.1);
+        self.access(verb.object(), verb.how());
         let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
         let mut slots: Vec<Value> = Vec::new();
         match verb {
-            Op::Map(MapOp::Put { map, key, value }) => {
+            MapOp::Put { map, key, value } => {
                 let (key, value) = (value_of(self.state, key), value_of(self.state, value));
                 self.me_mut().containers.put(*map, key, value);
             }
-            Op::Map(MapOp::Pop { map, key }) => {
+            MapOp::Pop { map, key } => {
                 let key = value_of(self.state, key);
                 slots.push(self.me_mut().containers.pop(*map, &key));
             }
-            Op::Map(MapOp::Get { map, key, default }) => {
+            MapOp::Get { map, key, default } => {
                 let (key, default) = (value_of(self.state, key), value_of(self.state, default));
                 slots.push(self.me_mut().containers.get(*map, &key, default));
             }
-            Op::Map(MapOp::Clear { map }) => self.me_mut().containers.clear_map(*map),
-            Op::List(ListOp::Push { list, value }) => {
+            MapOp::Clear { map } => self.me_mut().containers.clear_map(*map),
+        }
+        self.done(&slots);
+    }
+
+    fn run_list(&mut self, verb: &ListOp) {
+        let rank = self.rank;
+        self.access(verb.object(), verb.how());
+        let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
+        let mut slots: Vec<Value> = Vec::new();
+        match verb {
+            ListOp::Push { list, value } => {
                 let value = value_of(self.state, value);
                 self.me_mut().containers.push(*list, value);
             }
-            Op::List(ListOp::Get { list, index }) => {
+            ListOp::Get { list, index } => {
                 let index = value_of(self.state, index);
                 let element = self.me_mut().containers.element(*list, &index);
                 slots.push(self.in_range(*list, element).unwrap_or(Value::Null));
             }
-            Op::List(ListOp::Set { list, index, value }) => {
+            ListOp::Set { list, index, value } => {
                 let (index, value) = (value_of(self.state, index), value_of(self.state, value));
                 let replaced = self.me_mut().containers.replace(*list, &index, value);
                 self.in_range(*list, replaced);
             }
-            Op::List(ListOp::Pop { list }) => slots.push(self.me_mut().containers.pop_last(*list)),
-            Op::List(ListOp::Clear { list }) => self.me_mut().containers.clear_list(*list),
-            _ => unreachable!("dispatched by verb"),
+            ListOp::Pop { list } => slots.push(self.me_mut().containers.pop_last(*list)),
+            ListOp::Clear { list } => self.me_mut().containers.clear_list(*list),
         }
         self.done(&slots);
     }

@@ -12,17 +12,17 @@ use rankcheck_model::Rank;
 use rankcheck_recording::{Header, Shape, Value};
 use rustc_hash::FxHashMap;
 
-use super::RecordedError;
+use super::RunError;
+use super::call::{CallKind, signed};
 use super::ipc::{self, Shared, Span};
-use super::kind::Kind;
 
 /// The files of a directory that are recordings, in the order of their names.
 ///
 /// # Errors
 ///
 /// If the directory cannot be listed, or holds none.
-pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RecordedError> {
-    let io = |source| RecordedError::Directory { path: directory.to_owned(), source };
+pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let io = |source| RunError::Directory { path: directory.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io)? {
         let path = entry.map_err(io)?.path();
@@ -32,7 +32,7 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RecordedError> {
     }
     files.sort();
     if files.is_empty() {
-        return Err(RecordedError::Empty { path: directory.to_owned() });
+        return Err(RunError::Empty { path: directory.to_owned() });
     }
     Ok(files)
 }
@@ -103,10 +103,9 @@ pub struct Local {
 }
 
 impl Local {
-    /// Whether calls of this name are of interest here; all others may be left out.
-    #[must_use]
-    pub fn listens(name: &str) -> bool {
-        name == "process" || Kind::of(name).of_comms() || ipc::Local::listens(name)
+    /// Whether calls of this kind are of interest here; all others may be left out.
+    pub(super) fn listens(kind: CallKind) -> bool {
+        kind == CallKind::Process || kind.of_comms() || ipc::Local::listens(kind)
     }
 
     /// A call, when it was, and what it returned (`None` if nothing worth a word).
@@ -122,13 +121,13 @@ impl Local {
     /// about communicators. Numbers are those of [`Local::returned`].
     pub fn call(&mut self, number: u64, call: &Shape, result: Option<&Shape>) {
         let get = |key: &str| call.get(key).and_then(Value::number);
-        match &*call.name {
-            "process" => {
+        match CallKind::of(&call.name) {
+            CallKind::Process => {
                 let small = |key: &str| get(key).and_then(|number| u32::try_from(number).ok());
                 self.noted_rank = self.noted_rank.or(small("rank"));
                 self.noted_ranks = self.noted_ranks.or(small("ranks"));
             }
-            "ncclCommInitRank" | "ncclCommInitRankConfig" | "ncclCommInitRankScalable" => {
+            CallKind::Init => {
                 let id: Box<str> = call.get("id").map_or_else(String::new, ToString::to_string).into();
                 let nth = self.inits.entry(id.clone()).or_default();
                 let (rank, ranks) = (number_u32(get("rank")), number_u32(get("ranks")));
@@ -144,21 +143,16 @@ impl Local {
                 *nth += 1;
                 self.born(number, birth, result);
             }
-            "ncclCommSplit" => {
+            CallKind::Split => {
                 let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
                 let nth = self.child_of(parent);
-                let signed = |key: &str| match call.get(key) {
-                    Some(Value::Signed(number)) => *number,
-                    Some(other) => other.number().and_then(|number| i64::try_from(number).ok()).unwrap_or(0),
-                    None => 0,
-                };
-                // NCCL_SPLIT_NOCOLOR is -1.
-                if signed("color") >= 0 {
-                    let birth = Birth::Split { parent, nth, color: signed("color"), key: signed("key") };
+                let (color, key) = (signed(call, "color"), signed(call, "key"));
+                if color >= 0 {
+                    let birth = Birth::Split { parent, nth, color, key };
                     self.born(number, birth, result);
                 }
             }
-            "ncclCommShrink" => {
+            CallKind::Shrink => {
                 let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
                 let nth = self.child_of(parent);
                 let excluded = match call.get("excluded") {
@@ -170,7 +164,7 @@ impl Local {
                 };
                 self.born(number, Birth::Shrink { parent, nth, excluded }, result);
             }
-            "ncclCommDestroy" | "ncclCommAbort" => {
+            CallKind::Destroy => {
                 if let Some(comm) = get("comm").and_then(|address| self.living.remove(&address)) {
                     self.comms[comm.0 as usize].died = Some(number);
                 }
@@ -304,11 +298,11 @@ impl World {
     /// # Errors
     ///
     /// If they are not the processes of one run, with one rank each.
-    pub fn join(processes: Vec<(PathBuf, Header, Local)>) -> Result<Self, RecordedError> {
+    pub fn join(processes: Vec<(PathBuf, Header, Local)>) -> Result<Self, RunError> {
         one_run(&processes)?;
         for (path, _, local) in &processes {
             if let Some(call) = local.twice {
-                return Err(RecordedError::TwoRanks { path: path.clone(), call });
+                return Err(RunError::TwoRanks { path: path.clone(), call });
             }
         }
         let (by_rank, bystanders) = assign(&processes)?;
@@ -365,7 +359,7 @@ impl World {
         &mut self,
         order: &[(Rank, usize)],
         processes: &[(PathBuf, Header, Local)],
-    ) -> Result<Vec<Vec<CommId>>, RecordedError> {
+    ) -> Result<Vec<Vec<CommId>>, RunError> {
         const NOT_YET: CommId = CommId(u32::MAX);
         let mut found: Vec<Vec<CommId>> =
             order.iter().map(|&(_, file)| vec![NOT_YET; processes[file].2.comms.len()]).collect();
@@ -470,7 +464,7 @@ fn root<'a>(
     id: &str,
     nth: u32,
     born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
-) -> Result<Comm, RecordedError> {
+) -> Result<Comm, RunError> {
     let mut name: String = format!("comm {}", id.get(..8).unwrap_or(id));
     if nth > 0 {
         name = format!("{name} ({})", nth + 1);
@@ -481,7 +475,7 @@ fn root<'a>(
         let Birth::Init { rank, ranks, .. } = birth else { continue };
         let (first_ranks, first) = *size.get_or_insert((*ranks, path));
         if first_ranks != *ranks {
-            return Err(RecordedError::Sizes {
+            return Err(RunError::Sizes {
                 id: name,
                 first: first.clone(),
                 first_ranks,
@@ -498,7 +492,7 @@ fn root<'a>(
             members.resize(at + 1, None);
         }
         if let Some((_, first)) = members[at].replace((world, path)) {
-            return Err(RecordedError::SamePlace {
+            return Err(RunError::SamePlace {
                 id: name,
                 rank: *rank,
                 first: first.clone(),
@@ -520,10 +514,10 @@ fn root<'a>(
     })
 }
 
-fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RecordedError> {
+fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RunError> {
     let Some((first, header, _)) = processes.first() else { return Ok(()) };
     match processes.iter().find(|(_, other, _)| other.run != header.run) {
-        Some((second, other, _)) => Err(RecordedError::TwoRuns {
+        Some((second, other, _)) => Err(RunError::TwoRuns {
             first: first.clone(),
             first_run: header.run.clone(),
             second: second.clone(),
@@ -534,9 +528,7 @@ fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RecordedError> 
 }
 
 /// The file of each rank, and the files of processes beside them.
-fn assign(
-    processes: &[(PathBuf, Header, Local)],
-) -> Result<(BTreeMap<Rank, usize>, Vec<PathBuf>), RecordedError> {
+fn assign(processes: &[(PathBuf, Header, Local)]) -> Result<(BTreeMap<Rank, usize>, Vec<PathBuf>), RunError> {
     let said: Vec<Option<u32>> =
         processes.iter().map(|(_, header, local)| local.noted_rank.or(header.rank)).collect();
     let said: Vec<Option<u32>> = said.into_iter().map(|rank| rank.filter(|&rank| rank < RANKS_MAX)).collect();
@@ -550,7 +542,7 @@ fn assign(
                 bystanders.push(path.clone());
                 continue;
             }
-            return Err(RecordedError::NoRank { path: path.clone(), files: processes.len() });
+            return Err(RunError::NoRank { path: path.clone(), files: processes.len() });
         };
         let Some(&other) = by_rank.get(&Rank(rank)) else {
             by_rank.insert(Rank(rank), file);
@@ -563,7 +555,7 @@ fn assign(
                 bystanders.push(processes[other].0.clone());
             }
             (true, true) | (false, false) => {
-                return Err(RecordedError::TwoFiles {
+                return Err(RunError::TwoFiles {
                     rank,
                     first: processes[other].0.clone(),
                     second: path.clone(),
