@@ -10,10 +10,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rankcheck::recorded::fold::fold;
-use rankcheck::recorded::judge::{judge, read};
-use rankcheck::recorded::tape::read_all;
-use rankcheck::recorded::world::files;
+use rankcheck::runs::fold::fold;
+use rankcheck::runs::judge::{judge, read};
+use rankcheck::runs::sequence::read_all;
+use rankcheck::runs::world::files;
 use rankcheck_tests::training::{Sizes, Training};
 
 /// The one that the command uses.
@@ -81,12 +81,12 @@ fn measure(training: &Training) {
 
 fn check(directory: &Path, calls: u64, ranks: u32) {
     let files = files(directory).expect("they are there");
-    let ((world, mut tapes), reading) = timed(|| read_all(&files).expect("they are whole"));
-    let (folds, folding) = timed(|| fold(&world, &mut tapes));
-    let left: u64 = tapes.iter().map(|tape| tape.words.len() as u64).sum();
-    drop(tapes);
+    let ((world, mut sequences), reading) = timed(|| read_all(&files).expect("they are whole"));
+    let (folds, folding) = timed(|| fold(&world, &mut sequences));
+    let left: u64 = sequences.iter().map(|sequence| sequence.symbols.len() as u64).sum();
+    drop(sequences);
     println!(
-        "  {ranks} ranks, {calls} calls: tapes in {reading:.2?} ({:.1} ns a call), {} folds in {folding:.2?}, \
+        "  {ranks} ranks, {calls} calls: sequences in {reading:.2?} ({:.1} ns a call), {} folds in {folding:.2?}, \
          {left} calls left",
         reading.as_nanos() as f64 / calls as f64,
         folds.len(),

@@ -7,9 +7,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rankcheck::recorded::RecordedError;
-use rankcheck::recorded::fold::fold;
-use rankcheck::recorded::tape::read_all;
+use rankcheck::runs::RunError;
+use rankcheck::runs::fold::fold;
+use rankcheck::runs::sequence::read_all;
 use rankcheck_recording::layout::{EXTENT_HEADER_BYTES, Extent, HEADER_BYTES};
 
 use crate::training::{Change, Divergence, Sizes, Training};
@@ -189,7 +189,7 @@ fn seal(bytes: &mut [u8]) {
     }
 }
 
-/// Reads a file as a run of its own, and folds it. Gives the number of words, or what is wrong.
+/// Reads a file as a run of its own, and folds it. Gives the number of symbols, or what is wrong.
 ///
 /// # Errors
 ///
@@ -197,12 +197,12 @@ fn seal(bytes: &mut [u8]) {
 ///
 /// # Panics
 ///
-/// If the reader does, or if a word was made out of nothing.
-pub fn read(bytes: &[u8], file: &Path) -> Result<usize, RecordedError> {
+/// If the reader does, or if a symbol was made out of nothing.
+pub fn read(bytes: &[u8], file: &Path) -> Result<usize, RunError> {
     std::fs::write(file, bytes).expect("the directory for temporary files can be written");
-    let (world, mut tapes) = read_all(&[PathBuf::from(file)])?;
-    let words = tapes.iter().map(|tape| tape.words.len()).sum();
-    assert!(words <= bytes.len(), "a word needs a byte: {words} out of {}", bytes.len());
-    fold(&world, &mut tapes);
-    Ok(words)
+    let (world, mut sequences) = read_all(&[PathBuf::from(file)])?;
+    let symbols = sequences.iter().map(|sequence| sequence.symbols.len()).sum();
+    assert!(symbols <= bytes.len(), "a symbol needs a byte: {symbols} out of {}", bytes.len());
+    fold(&world, &mut sequences);
+    Ok(symbols)
 }

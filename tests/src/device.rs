@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankcheck::conform::{Prediction, Predictions};
+use rankcheck::device::{Prediction, Predictions};
 use rankcheck_model::machine::HeldBuffer;
 use rankcheck_model::{Ending, RankOutcome};
 use rankcheck_real::case::{CallFailed, Ended, Held, RankReport, Report};

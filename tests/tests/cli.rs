@@ -210,7 +210,7 @@ fn drift_lists_the_quotes_that_are_gone() {
 
 #[test]
 fn without_a_gpu_commands_say_what_is_missing() {
-    if rankcheck::device::find().require(2).is_ok() {
+    if rankcheck::device::testbed::find().require(2).is_ok() {
         println!("this machine has GPUs");
         return;
     }

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use rankcheck::conform::{Agreement, Judgement, Prediction, Predictions, Question, compare, predict};
+use rankcheck::device::{Agreement, Judgement, Prediction, Predictions, Question, compare, predict};
 use rankcheck::spec::{self, CheckKind};
 use rankcheck_model::{Platform, RankOutcome};
 use rankcheck_real::case::{CallFailed, Comms, Ended, Report};

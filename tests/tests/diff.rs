@@ -5,13 +5,13 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankcheck::command::diff::{Event, Settings, Summary, Wanted, plan, run};
-use rankcheck::command::reproduce::{Reproduced, reproduce};
-use rankcheck::command::{contract, observed_rules};
-use rankcheck::conform::program::ProgramName;
-use rankcheck::conform::{Question, predict};
 use rankcheck::device::Runner;
-use rankcheck::observation::{self, Machine, Multicast, Standing};
+use rankcheck::device::diff::{Event, Settings, Summary, Wanted, plan, run};
+use rankcheck::device::digest::ProgramName;
+use rankcheck::device::observation::{self, Machine, Multicast, Standing};
+use rankcheck::device::reproduce::{Reproduced, reproduce};
+use rankcheck::device::{Question, predict};
+use rankcheck::device::{contract, observed_rules};
 use rankcheck::spec::{self, Spec};
 use rankcheck::verify::{self, Options, Verdict};
 use rankcheck_model::{Platform, Source};
@@ -240,7 +240,7 @@ fn a_trace_is_confirmed_or_not() {
         digest: spec.digest.clone(),
         check: check.name.clone(),
         ranks: run.ranks,
-        params: rankcheck::conform::program::printed(&run.params),
+        params: rankcheck::device::digest::printed(&run.params),
         platform: run.platform.name().to_owned(),
         rule: primary.id().to_owned(),
         choices,

@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
-use rankcheck::recorded::fold::{Fold, fold};
-use rankcheck::recorded::judge::{self as judging, Recording, Verdict, read, read_whole};
-use rankcheck::recorded::tape::{Tape, Word, read_all};
-use rankcheck::recorded::world::{CommId, World, files};
+use rankcheck::runs::fold::{Fold, fold};
+use rankcheck::runs::judge::{self as judging, Recording, Verdict, read, read_whole};
+use rankcheck::runs::sequence::{Sequence, Symbol, read_all};
+use rankcheck::runs::world::{CommId, World, files};
 use rankcheck_model::Rank;
 use rankcheck_recording::Value;
 use rankcheck_tests::training::{Change, Divergence, Sizes, Training};
@@ -41,12 +41,12 @@ enum Meeting {
 /// A call that waits for others: of which number, whom for, and what must be alike.
 type Step = (u64, Meeting, String);
 
-fn steps(world: &World, at: usize, tape: &Tape) -> VecDeque<Step> {
+fn steps(world: &World, at: usize, sequence: &Sequence) -> VecDeque<Step> {
     let member = &world.members[at];
     let mut steps = VecDeque::new();
-    for (number, word) in tape.numbered() {
-        let (Word::Call { call, .. } | Word::Never { call, .. }) = word else { continue };
-        let shape = tape.shape(call);
+    for (number, symbol) in sequence.numbered() {
+        let (Symbol::Call { call, .. } | Symbol::Never { call, .. }) = symbol else { continue };
+        let shape = sequence.shape(call);
         let Some(comm) = shape.get("comm").and_then(Value::number) else { continue };
         let Some(comm) = member.comm_at(comm, number) else { continue };
         let get = |key: &str| shape.get(key).and_then(Value::number);
@@ -65,9 +65,12 @@ fn steps(world: &World, at: usize, tape: &Tape) -> VecDeque<Step> {
 }
 
 /// Who never gets on, and what met that is not alike: words, and the first call of each rank.
-fn plainly(world: &World, tapes: &[Tape]) -> Found {
-    let mut ranks: BTreeMap<Rank, VecDeque<Step>> =
-        tapes.iter().enumerate().map(|(at, tape)| (world.members[at].rank, steps(world, at, tape))).collect();
+fn plainly(world: &World, sequences: &[Sequence]) -> Found {
+    let mut ranks: BTreeMap<Rank, VecDeque<Step>> = sequences
+        .iter()
+        .enumerate()
+        .map(|(at, sequence)| (world.members[at].rank, steps(world, at, sequence)))
+        .collect();
     let mut found: BTreeMap<String, BTreeSet<(Rank, u64)>> = BTreeMap::new();
     let mut moved = true;
     while moved {
@@ -117,13 +120,15 @@ type Found = BTreeMap<String, BTreeSet<(Rank, u64)>>;
 fn compare(training: &Training, name: &str) -> (Vec<Fold>, f64, Found) {
     let directory = Directory::new(name);
     training.write(&directory.0).expect("the directory for temporary files can be written");
-    let (world, mut tapes) = read_all(&files(&directory.0).expect("they are there")).expect("they are whole");
-    let whole = plainly(&world, &tapes);
-    let words = |tapes: &[Tape]| tapes.iter().map(|tape| tape.words.len()).sum::<usize>();
-    let before = words(&tapes);
-    let folds = fold(&world, &mut tapes);
-    assert_eq!(whole, plainly(&world, &tapes), "{training:?} {folds:?}");
-    (folds, words(&tapes) as f64 / before as f64, whole)
+    let (world, mut sequences) =
+        read_all(&files(&directory.0).expect("they are there")).expect("they are whole");
+    let whole = plainly(&world, &sequences);
+    let symbols =
+        |sequences: &[Sequence]| sequences.iter().map(|sequence| sequence.symbols.len()).sum::<usize>();
+    let before = symbols(&sequences);
+    let folds = fold(&world, &mut sequences);
+    assert_eq!(whole, plainly(&world, &sequences), "{training:?} {folds:?}");
+    (folds, symbols(&sequences) as f64 / before as f64, whole)
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rankcheck::observation::{self, Kept, Standing};
+use rankcheck::device::observation::{self, Kept, Standing};
 use rankcheck_tests::repository::enter;
 
 /// Every committed observation, compared once for all tests of this binary.

@@ -5,8 +5,8 @@
 
 use std::path::{Path, PathBuf};
 
-use rankcheck::recorded::judge::{Verdict, judge, read};
-use rankcheck::recorded::report;
+use rankcheck::runs::judge::{Verdict, judge, read};
+use rankcheck::runs::report;
 use rankcheck_tests::repository::{differs_from_golden, enter, files_under};
 
 const RUNS: &str = "tests/recordings/runs";

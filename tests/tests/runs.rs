@@ -2,11 +2,11 @@
 //!
 //! Each pair is one program, once right and once with one mistake. Not here: the bytes of recordings.
 
-use rankcheck::command::recorded::{Conformance, conform};
-use rankcheck::recorded::RecordedError;
-use rankcheck::recorded::judge::{Judged, Verdict, judge, read};
-use rankcheck::recorded::report::text;
-use rankcheck::recorded::timeline;
+use rankcheck::runs::RunError;
+use rankcheck::runs::conformance::{Conformance, conform};
+use rankcheck::runs::judge::{Judged, Verdict, judge, read};
+use rankcheck::runs::report::text;
+use rankcheck::runs::timeline;
 use rankcheck_tests::recording::{Process, Run};
 
 const MIB: u64 = 1 << 20;
@@ -697,7 +697,7 @@ fn what_is_no_recording_of_one_run_is_an_error() {
     let mut mixed = Run::new(2);
     mixed.ranks[1].header.run = "another".to_owned();
     let saved = mixed.save("mixed");
-    assert!(matches!(read(&saved.folder), Err(RecordedError::TwoRuns { .. })));
+    assert!(matches!(read(&saved.folder), Err(RunError::TwoRuns { .. })));
     let mut twice = Run::new(3);
     twice.all(|process, _| {
         process.init(1, 0, 1);

@@ -3,8 +3,8 @@
 //! The time is what the calls say, and nothing between processes orders them otherwise. Not here: what is found
 //! within one process (`runs.rs`).
 
-use rankcheck::recorded::judge::{Judged, Verdict, judge, read};
-use rankcheck::recorded::report::text;
+use rankcheck::runs::judge::{Judged, Verdict, judge, read};
+use rankcheck::runs::report::text;
 use rankcheck_tests::recording::{Process, Run};
 
 const BYTES: u64 = 4 << 20;

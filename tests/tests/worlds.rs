@@ -4,8 +4,8 @@
 
 use std::path::PathBuf;
 
-use rankcheck::recorded::RecordedError;
-use rankcheck::recorded::world::{Local, World};
+use rankcheck::runs::RunError;
+use rankcheck::runs::world::{Local, World};
 use rankcheck_model::Rank;
 use rankcheck_recording::{Header, Shape, Value};
 
@@ -68,7 +68,7 @@ impl Process {
     }
 }
 
-fn join(processes: Vec<Process>) -> Result<World, RecordedError> {
+fn join(processes: Vec<Process>) -> Result<World, RunError> {
     let named = processes.into_iter().enumerate();
     World::join(
         named

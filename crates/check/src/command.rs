@@ -1,13 +1,9 @@
-//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `diff`,
-//! `contract`, `record` and `rules` in files of their own.
+//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `record`
+//! in a file of its own. What commands do on devices stands in [`crate::device`], and with recorded runs in
+//! [`crate::runs`].
 //! Not here: arguments and exit codes.
 
-pub mod contract;
-pub mod diff;
-pub mod observed_rules;
 pub mod record;
-pub mod recorded;
-pub mod reproduce;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -16,7 +12,7 @@ use std::sync::Arc;
 use miette::Diagnostic;
 use rankcheck_model::{Choice, Config, Platform, Source};
 
-use crate::conform::program::printed;
+use crate::device::digest::printed;
 use crate::explain::Replay;
 use crate::spec::{self, Spec};
 use crate::trace::{self, Trace};
@@ -100,7 +96,7 @@ pub enum CommandError {
     Misfit(String),
 }
 
-fn boxed(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
+pub(crate) fn boxed(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
     Box::new(error)
 }
 

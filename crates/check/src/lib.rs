@@ -3,7 +3,7 @@
 //! Reading order: [`recorder`] (how an evaluation becomes a list of operations), [`spec`] (Starlark files),
 //! [`closure`] (the same from Rust), [`explore`] and [`naive`] (the two semantics), [`verify`] (verdicts and
 //! what was expected), [`explain`] (the shortest run that shows a finding), [`report`] (what people read),
-//! [`conform`] and [`observation`] (what devices do), [`recorded`] (runs of other people's programs).
+//! [`device`] (what devices do), [`runs`] (runs of other people's programs).
 //! Not here: what an operation means (`rankcheck-model`).
 // Not `forbid`: starlark's derive(ProvidesStaticType) writes an `unsafe impl` for every value type. Modules that
 // need it say so in `spec.rs`; nothing here is unsafe by hand.
@@ -11,16 +11,14 @@
 
 pub mod closure;
 pub mod command;
-pub mod conform;
 pub mod device;
 pub mod explain;
 pub mod explore;
 pub mod naive;
-pub mod observation;
-pub mod recorded;
 pub mod recorder;
 pub mod report;
 pub mod rules;
+pub mod runs;
 pub mod spec;
 pub mod trace;
 pub mod verify;

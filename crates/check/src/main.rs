@@ -16,14 +16,15 @@ use std::time::Duration;
 use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
-use rankcheck::command::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::command::record::RecordError;
-use rankcheck::device::Served;
+use rankcheck::device::diff::{Event, Settings, Summary, Wanted};
+use rankcheck::device::testbed::Served;
+use rankcheck::device::{contract, observation, observed_rules, testbed};
 use rankcheck::explore::Bounds;
-use rankcheck::recorded::judge::Judged;
+use rankcheck::runs::judge::Judged;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
 use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, device, observation, recorded, report, rules, spec, trace, verify};
+use rankcheck::{command, report, rules, runs, spec, trace, verify};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::case::Comms;
 use rankcheck_real::library;
@@ -294,7 +295,7 @@ fn usage(message: impl std::fmt::Display) -> u8 {
 }
 
 /// Says what is missing and returns the exit code for it.
-fn missing(missing: &device::Missing) -> u8 {
+fn missing(missing: &testbed::Missing) -> u8 {
     bad(missing);
     4
 }
@@ -307,10 +308,10 @@ struct File {
 
 fn check(arguments: &CheckArguments) -> u8 {
     let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
-        arguments.paths.iter().cloned().partition(|path| recorded::is_recording(path));
+        arguments.paths.iter().cloned().partition(|path| runs::is_recording(path));
     let mut judged = Vec::new();
     for folder in &folders {
-        match recorded::judge::read(folder).and_then(|run| recorded::judge::judge(run, arguments.platform)) {
+        match runs::judge::read(folder).and_then(|run| runs::judge::judge(run, arguments.platform)) {
             Ok(run) => judged.push(run),
             Err(error) => return usage(error),
         }
@@ -452,13 +453,13 @@ fn print_all(files: &[File], judged: &[Judged], arguments: &CheckArguments, opti
     }
     for run in judged {
         match run.verdict {
-            recorded::judge::Verdict::Holds => good += 1,
-            recorded::judge::Verdict::Fails | recorded::judge::Verdict::Hangs => unexpected += 1,
-            recorded::judge::Verdict::Unknown => unknown += 1,
+            runs::judge::Verdict::Holds => good += 1,
+            runs::judge::Verdict::Fails | runs::judge::Verdict::Hangs => unexpected += 1,
+            runs::judge::Verdict::Unknown => unknown += 1,
         }
-        let shown = !arguments.quiet || run.verdict != recorded::judge::Verdict::Holds;
+        let shown = !arguments.quiet || run.verdict != runs::judge::Verdict::Holds;
         if matches!(arguments.format, Format::Text) && shown {
-            let _ = writeln!(out, "{}\n", recorded::report::text(run));
+            let _ = writeln!(out, "{}\n", runs::report::text(run));
         }
     }
     match arguments.format {
@@ -523,7 +524,7 @@ fn replay(path: &Path) -> u8 {
 }
 
 fn conform(spec: &Path, folder: &Path, only: Option<&str>) -> u8 {
-    let compared = match command::recorded::conform(spec, folder, only) {
+    let compared = match runs::conformance::conform(spec, folder, only) {
         Ok(compared) => compared,
         Err(error) => return usage(error),
     };
@@ -538,7 +539,7 @@ fn conform(spec: &Path, folder: &Path, only: Option<&str>) -> u8 {
 }
 
 fn timeline(folder: &Path, output: &Path) -> u8 {
-    match command::recorded::timeline(folder, output) {
+    match runs::timeline::write_file(folder, output) {
         Ok(()) => {
             println!("{}", output.display());
             0
@@ -637,7 +638,7 @@ fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
 
 /// Serves rank 0 if a launcher started this process as another one; its exit code, if so.
 fn served() -> Option<u8> {
-    match device::serve_as_agent() {
+    match testbed::serve_as_agent() {
         Ok(Served::NotAsked) => None,
         Ok(Served::ToTheEnd) => Some(0),
         Err(error) => Some(not_started(&error)),
@@ -645,7 +646,7 @@ fn served() -> Option<u8> {
 }
 
 fn work(arguments: &[String]) -> u8 {
-    device::work(arguments).map_or_else(|error| not_started(&error), |()| 0)
+    testbed::work(arguments).map_or_else(|error| not_started(&error), |()| 0)
 }
 
 /// Workers cannot run here.
@@ -656,7 +657,7 @@ fn not_started(error: &rankcheck_real::Error) -> u8 {
 
 /// Runs checks on the device, with one line of progress on a terminal and a row for each check that is over.
 fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Result<Summary, u8> {
-    let devices = device::find();
+    let devices = testbed::find();
     let gpus = devices.ranks();
     let ranks_at_most = arguments.ranks_at_most.unwrap_or(gpus.max(2));
     let machine = devices.require(ranks_at_most.min(gpus.max(2))).map_err(|error| missing(&error))?;
@@ -666,8 +667,8 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
     };
     let wanted = Wanted { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
-    let plan = command::diff::plan(specs, &wanted);
-    let Some(most) = plan.items.iter().map(command::diff::Item::ranks).max() else {
+    let plan = device::diff::plan(specs, &wanted);
+    let Some(most) = plan.items.iter().map(device::diff::Item::ranks).max() else {
         return Err(usage("no check fits: none has a name like that (--only), or all need more GPUs"));
     };
     let recorded = match &arguments.record {
@@ -692,9 +693,9 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         command: command_line(),
         deadline: arguments.deadline,
     };
-    let mut runner = device::start(&devices, most).map_err(|error| not_started(&error))?;
+    let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
     let bar = progress(plan.items.len());
-    let summary = command::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
+    let summary = device::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
         Event::Begins(title) => {
             bar.inc(1);
             bar.set_message(title.to_owned());
@@ -776,15 +777,15 @@ fn contract(record: Option<PathBuf>, nccl: Option<PathBuf>) -> u8 {
         Err(code) => return code,
     };
     println!("{}", summary.text());
-    match command::contract::changes(&summary.observations, Path::new(observation::FOLDER)) {
-        Ok(changed) => println!("{}", command::contract::text(&changed)),
+    match contract::changes(&summary.observations, Path::new(observation::FOLDER)) {
+        Ok(changed) => println!("{}", contract::text(&changed)),
         Err(error) => return usage(error),
     }
     summary.exit_code()
 }
 
 fn doctor() -> u8 {
-    let devices = device::find();
+    let devices = testbed::find();
     print!("{}", devices.text());
     if devices.require(2).is_ok() { 0 } else { 4 }
 }
@@ -793,19 +794,19 @@ fn replay_on_gpus(path: &Path, tries: u32) -> u8 {
     if let Some(code) = served() {
         return code;
     }
-    let ranks = match command::reproduce::ranks(path) {
+    let ranks = match device::reproduce::ranks(path) {
         Ok(ranks) => ranks,
         Err(error) => return bad(&*error),
     };
-    let devices = device::find();
+    let devices = testbed::find();
     if let Err(error) = devices.require(ranks) {
         return missing(&error);
     }
-    let mut runner = match device::start(&devices, ranks) {
+    let mut runner = match testbed::start(&devices, ranks) {
         Ok(runner) => runner,
         Err(error) => return not_started(&error),
     };
-    match command::reproduce::reproduce(&mut *runner, path, tries, Duration::from_secs(2)) {
+    match device::reproduce::reproduce(&mut *runner, path, tries, Duration::from_secs(2)) {
         Ok(reproduced) => {
             println!("{}", reproduced.text());
             reproduced.exit_code()
@@ -848,9 +849,9 @@ fn observed_rules(write: bool) -> u8 {
         Ok(kept) => kept,
         Err(error) => return bad(&error),
     };
-    let lines = command::observed_rules::lines(&kept);
+    let lines = observed_rules::lines(&kept);
     if write {
-        return match command::observed_rules::write(Path::new("specs/rules"), &lines) {
+        return match observed_rules::write(Path::new("specs/rules"), &lines) {
             Ok(changed) => {
                 println!("{changed} files changed");
                 0

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rankcheck_model::{Data, RankOutcome};
 use serde::Serialize;
 
-use crate::recorded;
+use crate::runs;
 use crate::spec::{Assumption, Param, Spec};
 use crate::verify::{Checked, Run, Verdict, cost, predicted};
 
@@ -22,7 +22,7 @@ pub struct Report {
     /// One entry for each exploration.
     pub checks: Vec<Entry>,
     /// One entry for each recorded run.
-    pub recordings: Vec<recorded::report::Entry>,
+    pub recordings: Vec<runs::report::Entry>,
 }
 
 /// One exploration of a check.
@@ -176,7 +176,7 @@ fn entry(spec: &Spec, checked: &Checked, run: &Run) -> Entry {
 #[must_use]
 pub fn json<'a>(
     checked: impl IntoIterator<Item = (&'a Spec, &'a Checked)>,
-    recordings: impl IntoIterator<Item = &'a recorded::judge::Judged>,
+    recordings: impl IntoIterator<Item = &'a runs::judge::Judged>,
 ) -> Report {
     let checks = checked
         .into_iter()
@@ -184,6 +184,6 @@ pub fn json<'a>(
             checked.runs.iter().chain(&checked.elsewhere).map(move |run| entry(spec, checked, run))
         })
         .collect();
-    let recordings = recordings.into_iter().map(recorded::report::entry).collect();
+    let recordings = recordings.into_iter().map(runs::report::entry).collect();
     Report { schema_version: SCHEMA_VERSION, rankcheck: env!("CARGO_PKG_VERSION"), checks, recordings }
 }

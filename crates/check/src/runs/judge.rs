@@ -17,12 +17,12 @@ use rankcheck_model::{
 use rankcheck_recording::Value;
 use rustc_hash::FxHashSet;
 
-use super::RecordedError;
+use super::RunError;
 use super::divergence::{self, Parting};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
 use super::lower::{self, Ending, Origin, RankProgram};
-use super::tape::{self, Tape, Word};
+use super::sequence::{self, Sequence, Symbol};
 use super::world::{self, CommId, Member, World};
 use crate::recorder::Names;
 
@@ -147,7 +147,7 @@ pub struct Judged {
 ///
 /// # Errors
 /// If it is none, or no recording of one run.
-pub fn read(folder: &Path) -> Result<Recording, RecordedError> {
+pub fn read(folder: &Path) -> Result<Recording, RunError> {
     read_with(folder, fold::fold)
 }
 
@@ -155,20 +155,20 @@ pub fn read(folder: &Path) -> Result<Recording, RecordedError> {
 ///
 /// # Errors
 /// If it is none, or no recording of one run.
-pub fn read_whole(folder: &Path) -> Result<Recording, RecordedError> {
+pub fn read_whole(folder: &Path) -> Result<Recording, RunError> {
     read_with(folder, |_, _| Vec::new())
 }
 
 fn read_with(
     folder: &Path,
-    fold: impl FnOnce(&World, &mut [Tape]) -> Vec<Fold>,
-) -> Result<Recording, RecordedError> {
-    let (mut world, mut tapes) = tape::read_all(&world::files(folder)?)?;
-    let folds = fold(&world, &mut tapes);
-    let gaps: Vec<Gaps> = tapes.iter().map(Tape::gaps).collect();
-    let headers: Vec<u64> = tapes.iter().map(|tape| tape.header.began).collect();
-    name_groups(&mut world, &tapes);
-    drop(tapes);
+    fold: impl FnOnce(&World, &mut [Sequence]) -> Vec<Fold>,
+) -> Result<Recording, RunError> {
+    let (mut world, mut sequences) = sequence::read_all(&world::files(folder)?)?;
+    let folds = fold(&world, &mut sequences);
+    let gaps: Vec<Gaps> = sequences.iter().map(Sequence::gaps).collect();
+    let headers: Vec<u64> = sequences.iter().map(|sequence| sequence.header.began).collect();
+    name_groups(&mut world, &sequences);
+    drop(sequences);
     let names = Names::default();
     let default = names.token("default");
     let ranks = lower::lower_all(&world, &names, &gaps)?;
@@ -183,12 +183,12 @@ fn read_with(
 
 /// Communicators get the names of process groups of their members: of several with the same members the first
 /// group names the one that was made first.
-fn name_groups(world: &mut World, tapes: &[Tape]) {
+fn name_groups(world: &mut World, sequences: &[Sequence]) {
     let mut groups: Vec<(String, Vec<u32>)> = Vec::new();
-    for tape in tapes {
-        for word in tape.dictionary() {
-            let Word::Note { call, .. } = word else { continue };
-            let note = tape.shape(*call);
+    for sequence in sequences {
+        for symbol in sequence.dictionary() {
+            let Symbol::Note { call, .. } = symbol else { continue };
+            let note = sequence.shape(*call);
             if &*note.name != "torch.process_group" {
                 continue;
             }
@@ -232,7 +232,7 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 ///
 /// # Errors
 /// If it has more operations than one run may have.
-pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RecordedError> {
+pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
     let (machine, mut state) = run(&recording, platform)?;
     machine.finish(&mut state);
@@ -270,7 +270,7 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
 }
 
 /// Runs the program to where nothing can go on.
-fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), RecordedError> {
+fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), RunError> {
     let ranks = &recording.program.ranks;
     let actors = ranks.iter().map(|rank| rank.stretches.len() + rank.streams).max().unwrap_or(0);
     let mut config = Config {
@@ -278,7 +278,7 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Re
         explain: Explain::Sentences,
         // The order of threads is the recorded one, so it is no choice.
         declared_commuting: ObjectKind::ALL.into(),
-        actors_per_rank: u32::try_from(actors).map(actors_per_rank).map_err(|_| RecordedError::TooMany)?,
+        actors_per_rank: u32::try_from(actors).map(actors_per_rank).map_err(|_| RunError::TooMany)?,
         ..Config::new(recording.world.ranks)
     };
     loop {
@@ -293,7 +293,7 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Re
         match machine.interruption() {
             None => return Ok((machine, state)),
             Some(Interruption::Actors(actors)) => config.actors_per_rank = actors,
-            Some(Interruption::Steps(_)) => return Err(RecordedError::TooMany),
+            Some(Interruption::Steps(_)) => return Err(RunError::TooMany),
             Some(Interruption::Contended(_) | Interruption::Source(_)) => {
                 unreachable!("everything is declared to commute, and every operation is there")
             }

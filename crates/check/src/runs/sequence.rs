@@ -1,11 +1,11 @@
 //! The calls of one process in a row, four bytes a call.
 //!
-//! A *word* is a call with its arguments, its result and its host thread. A program that repeats itself has
-//! few words, so the tape is a list of their numbers, and two stretches of a run are equal if their numbers
+//! A *symbol* is a call with its arguments, its result and its host thread. A program that repeats itself has
+//! few symbols, so the sequence is a list of their numbers, and two parts of a run are equal if their numbers
 //! are. Threads are merged in the order in which their calls were entered.
 //!
-//! What says nothing is left out, and counted: polls that said "not yet", and threads that only poll, because
-//! how often somebody looks is luck.
+//! Unsuccessful polls and poll-only threads are dropped and counted: how often a program polls is
+//! nondeterministic.
 //! Not here: what the calls mean.
 
 use std::path::{Path, PathBuf};
@@ -14,26 +14,26 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rankcheck_recording::{Cut, Event, Header, PlainCall, Process, ReadError, Shape, ShapeId, Value};
 use rustc_hash::FxHashMap;
 
-use super::RecordedError;
+use super::RunError;
 use super::gaps::Gaps;
 use super::ipc::Span;
 use super::kind::Kind;
 use super::world::{Local, World};
 
-/// The number of a word of one process.
+/// The number of a symbol of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct WordId(pub u32);
+pub struct SymbolId(pub u32);
 
-/// What a place on the tape holds.
+/// What a place in the sequence holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Word {
+pub enum Symbol {
     /// A call, entered and returned with no other call of its thread inside.
     Call {
         /// The host thread.
         thread: u32,
         /// The call with its arguments.
         call: ShapeId,
-        /// What it returned, where that is worth a word.
+        /// What it returned, where that is worth noting.
         result: Option<ShapeId>,
     },
     /// A call with others inside is entered; its `Leave` follows.
@@ -49,7 +49,7 @@ pub enum Word {
         thread: u32,
         /// The call with its arguments.
         call: ShapeId,
-        /// What it returned, where that is worth a word.
+        /// What it returned, where that is worth noting.
         result: Option<ShapeId>,
     },
     /// A call that never returned.
@@ -89,7 +89,7 @@ pub enum Word {
     },
 }
 
-impl Word {
+impl Symbol {
     /// How many calls and notes it begins: what the numbers of calls count.
     #[must_use]
     pub fn calls(self) -> u64 {
@@ -132,21 +132,21 @@ impl Word {
 
 /// The calls of one process.
 #[derive(Debug)]
-pub struct Tape {
+pub struct Sequence {
     /// What the file says of the process.
     pub header: Header,
-    /// The run, word by word.
-    pub words: Vec<WordId>,
+    /// The run, symbol by symbol.
+    pub symbols: Vec<SymbolId>,
     /// Where threads end without having ended.
     pub cuts: Vec<Cut>,
     /// Of each call that was left out: how many calls before it were not.
     left_out: Vec<u32>,
-    dictionary: Vec<Word>,
-    numbers: FxHashMap<Word, WordId>,
+    dictionary: Vec<Symbol>,
+    numbers: FxHashMap<Symbol, SymbolId>,
     shapes: Vec<Shape>,
 }
 
-impl Tape {
+impl Sequence {
     /// Reads a file, and what the process says of its communicators.
     ///
     /// # Errors
@@ -163,24 +163,24 @@ impl Tape {
         let (header, mut shapes) = process.into_parts();
         reading.sort_in(&mut shapes);
         let left_out = reading.leave_out();
-        let Reading { mut words, dictionary, numbers, .. } = reading;
-        words.shrink_to_fit();
-        Ok((Self { header, words, cuts, left_out, dictionary, numbers, shapes }, local))
+        let Reading { mut symbols, dictionary, numbers, .. } = reading;
+        symbols.shrink_to_fit();
+        Ok((Self { header, symbols, cuts, left_out, dictionary, numbers, shapes }, local))
     }
 
-    /// A word.
+    /// A symbol.
     ///
     /// # Panics
     ///
-    /// If it is another tape's.
+    /// If it is another sequence's.
     #[must_use]
-    pub fn word(&self, word: WordId) -> Word {
-        self.dictionary[word.0 as usize]
+    pub fn symbol(&self, symbol: SymbolId) -> Symbol {
+        self.dictionary[symbol.0 as usize]
     }
 
-    /// All words, by their numbers.
+    /// All symbols, by their numbers.
     #[must_use]
-    pub fn dictionary(&self) -> &[Word] {
+    pub fn dictionary(&self) -> &[Symbol] {
         &self.dictionary
     }
 
@@ -188,30 +188,30 @@ impl Tape {
     ///
     /// # Panics
     ///
-    /// If it is another tape's.
+    /// If it is another sequence's.
     #[must_use]
     pub fn shape(&self, shape: ShapeId) -> &Shape {
         &self.shapes[shape.0 as usize]
     }
 
-    /// The number of a call in the recording, where the polls are counted that the tape leaves out.
+    /// The number of a call in the recording, where the polls are counted that the sequence leaves out.
     #[must_use]
     pub fn recorded(&self, kept: u64) -> u64 {
         kept + self.left_out.partition_point(|&before| u64::from(before) <= kept) as u64
     }
 
-    /// The words with the number, in the recording, of the call that each begins; for words that begin none,
+    /// The symbols with the number, in the recording, of the call that each begins; for symbols that begin none,
     /// of the next.
-    pub fn numbered(&self) -> impl Iterator<Item = (u64, Word)> + '_ {
+    pub fn numbered(&self) -> impl Iterator<Item = (u64, Symbol)> + '_ {
         let (mut kept, mut left_out) = (0, 0);
-        self.words.iter().map(move |&word| {
-            let word = self.word(word);
+        self.symbols.iter().map(move |&symbol| {
+            let symbol = self.symbol(symbol);
             while self.left_out.get(left_out).is_some_and(|&before| u64::from(before) <= kept) {
                 left_out += 1;
             }
             let number = kept + left_out as u64;
-            kept += word.calls();
-            (number, word)
+            kept += symbol.calls();
+            (number, symbol)
         })
     }
 
@@ -226,12 +226,12 @@ impl Tape {
     pub fn gaps(&self) -> Gaps {
         let (mut gaps, mut gaps_noted) = (Vec::new(), Vec::new());
         let (mut calls, mut noted) = (0, 0);
-        for &word in &self.words {
-            let word = self.word(word);
+        for &symbol in &self.symbols {
+            let symbol = self.symbol(symbol);
             let (from, noted_from) = (calls, noted);
-            calls += word.calls();
-            noted += word.noted();
-            if let Word::Folded { .. } = word {
+            calls += symbol.calls();
+            noted += symbol.noted();
+            if let Symbol::Folded { .. } = symbol {
                 gaps.push(self.recorded(from)..self.recorded(calls));
                 gaps_noted.push(noted_from..noted);
             }
@@ -239,9 +239,9 @@ impl Tape {
         Gaps::new(gaps, gaps_noted)
     }
 
-    /// The number of a word; it may be new.
-    pub(super) fn intern(&mut self, word: Word) -> WordId {
-        intern(word, &mut self.dictionary, &mut self.numbers)
+    /// The number of a symbol; it may be new.
+    pub(super) fn intern(&mut self, symbol: Symbol) -> SymbolId {
+        intern(symbol, &mut self.dictionary, &mut self.numbers)
     }
 }
 
@@ -254,13 +254,13 @@ impl Tape {
 /// # Panics
 ///
 /// If a thread that reads panics.
-pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Tape>), RecordedError> {
+pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Sequence>), RunError> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let take = || {
         let mut read = Vec::new();
         while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            read.push((path.clone(), Tape::read(path)?));
+            read.push((path.clone(), Sequence::read(path)?));
         }
         Ok::<_, ReadError>(read)
     };
@@ -273,22 +273,26 @@ pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Tape>), RecordedError> 
     })?;
     // Whoever read which file must not show.
     read.sort_by(|(one, _), (other, _)| one.cmp(other));
-    let mut tapes = Vec::with_capacity(read.len());
+    let mut sequences = Vec::with_capacity(read.len());
     let mut processes = Vec::with_capacity(read.len());
-    for (path, (tape, local)) in read {
-        processes.push((path, tape.header.clone(), local));
-        tapes.push(Some(tape));
+    for (path, (sequence, local)) in read {
+        processes.push((path, sequence.header.clone(), local));
+        sequences.push(Some(sequence));
     }
     let world = World::join(processes)?;
-    let of_members = world.members.iter().map(|member| tapes[member.file].take());
-    let of_members = of_members.map(|tape| tape.expect("a file belongs to one member")).collect();
+    let of_members = world.members.iter().map(|member| sequences[member.file].take());
+    let of_members = of_members.map(|sequence| sequence.expect("a file belongs to one member")).collect();
     Ok((world, of_members))
 }
 
-fn intern(word: Word, dictionary: &mut Vec<Word>, numbers: &mut FxHashMap<Word, WordId>) -> WordId {
-    *numbers.entry(word).or_insert_with(|| {
-        dictionary.push(word);
-        WordId(u32::try_from(dictionary.len() - 1).expect("fewer than 2^32 words"))
+fn intern(
+    symbol: Symbol,
+    dictionary: &mut Vec<Symbol>,
+    numbers: &mut FxHashMap<Symbol, SymbolId>,
+) -> SymbolId {
+    *numbers.entry(symbol).or_insert_with(|| {
+        dictionary.push(symbol);
+        SymbolId(u32::try_from(dictionary.len() - 1).expect("fewer than 2^32 symbols"))
     })
 }
 
@@ -324,7 +328,7 @@ struct Open {
     call: ShapeId,
     number: u64,
     time: u64,
-    /// On the tape.
+    /// In the sequence.
     at: usize,
     /// Whether a call of the same thread was entered since.
     outer: bool,
@@ -345,12 +349,12 @@ struct OfThread {
 /// Of a call that is over at once, in a file: a little less than most have.
 const CALL_BYTES: usize = 7;
 
-/// On the tape while it is read: a call that has not returned.
-const PENDING: WordId = WordId(u32::MAX);
-/// On the tape while it is read: a call that is left out.
-const LEFT_OUT: WordId = WordId(u32::MAX - 1);
+/// In the sequence while it is read: a call that has not returned.
+const PENDING: SymbolId = SymbolId(u32::MAX);
+/// In the sequence while it is read: a call that is left out.
+const LEFT_OUT: SymbolId = SymbolId(u32::MAX - 1);
 
-/// By word: when it was entered.
+/// By symbol: when it was entered.
 #[derive(Debug, Default)]
 enum Times {
     #[default]
@@ -360,12 +364,12 @@ enum Times {
 
 #[derive(Debug, Default)]
 struct Reading {
-    words: Vec<WordId>,
+    symbols: Vec<SymbolId>,
     times: Times,
-    /// By shape: the thread and the word of its last call that returned nothing, if it is of class `Other`.
-    plain: Vec<Option<(u32, WordId)>>,
-    dictionary: Vec<Word>,
-    numbers: FxHashMap<Word, WordId>,
+    /// By shape: the thread and the symbol of its last call that returned nothing, if it is of class `Other`.
+    plain: Vec<Option<(u32, SymbolId)>>,
+    dictionary: Vec<Symbol>,
+    numbers: FxHashMap<Symbol, SymbolId>,
     /// By shape.
     classes: Vec<Class>,
     /// Few; the numbers come from the file, so they are no indices.
@@ -381,8 +385,8 @@ impl Reading {
     fn of(path: &Path, times: Times) -> Result<(Process, Self), ReadError> {
         let mut process = Process::open(path)?;
         // One that grew would be copied, and touch twice the memory.
-        let words = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
-        let mut reading = Self { times, words, ..Self::default() };
+        let symbols = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
+        let mut reading = Self { times, symbols, ..Self::default() };
         loop {
             let mut first = true;
             process.plain_calls(u64::MAX, |call| reading.plain_call(call, std::mem::take(&mut first)))?;
@@ -393,23 +397,23 @@ impl Reading {
         Ok((process, reading))
     }
 
-    fn intern(&mut self, word: Word) -> WordId {
-        intern(word, &mut self.dictionary, &mut self.numbers)
+    fn intern(&mut self, symbol: Symbol) -> SymbolId {
+        intern(symbol, &mut self.dictionary, &mut self.numbers)
     }
 
-    fn push(&mut self, word: WordId, time: u64) {
-        self.words.push(word);
+    fn push(&mut self, symbol: SymbolId, time: u64) {
+        self.symbols.push(symbol);
         if let Times::Kept(times) = &mut self.times {
             times.push(time);
         }
     }
 
-    /// Puts a call onto the tape that was over before anything else happened, if its word is known. The first of
+    /// Puts a call into the sequence that was over before anything else happened, if its symbol is known. The first of
     /// those that stand in a row may be inside another call.
     #[inline]
     fn plain_call(&mut self, call: PlainCall, first: bool) -> bool {
         let PlainCall { time, thread, call } = call;
-        let Some(Some((of, word))) = self.plain.get(call.0 as usize).copied() else { return false };
+        let Some(Some((of, symbol))) = self.plain.get(call.0 as usize).copied() else { return false };
         if of != thread {
             return false;
         }
@@ -418,21 +422,21 @@ impl Reading {
             self.thread(thread).acts = true;
         }
         self.number += 1;
-        self.push(word, time);
+        self.push(symbol, time);
         true
     }
 
-    /// The word of a call that returned.
-    fn call(&mut self, thread: u32, call: ShapeId, result: Option<ShapeId>) -> WordId {
-        let word = self.intern(Word::Call { thread, call, result });
+    /// The symbol of a call that returned.
+    fn call(&mut self, thread: u32, call: ShapeId, result: Option<ShapeId>) -> SymbolId {
+        let symbol = self.intern(Symbol::Call { thread, call, result });
         let at = call.0 as usize;
         if result.is_none() && self.classes[at] == Class::Other {
             if self.plain.len() <= at {
                 self.plain.resize(self.classes.len(), None);
             }
-            self.plain[at] = Some((thread, word));
+            self.plain[at] = Some((thread, symbol));
         }
-        word
+        symbol
     }
 
     fn class(&mut self, call: ShapeId, process: &Process) -> Class {
@@ -456,12 +460,12 @@ impl Reading {
             Event::Enter { time, thread, call } => self.enter(time, thread, call, process),
             Event::Return { time, thread, values } => self.leave(time, thread, values, process),
             Event::Lost { thread, events } => {
-                let word = self.intern(Word::Lost { thread, events });
+                let symbol = self.intern(Symbol::Lost { thread, events });
                 let time = match &self.times {
                     Times::Kept(times) => times.last().copied().unwrap_or(0),
                     Times::NotKept => 0,
                 };
-                self.push(word, time);
+                self.push(symbol, time);
                 // Returns may be among what was lost, so what is open is not known any more.
                 let open = std::mem::take(&mut self.thread(thread).open);
                 self.never(thread, &open, process);
@@ -483,28 +487,28 @@ impl Reading {
                 let at = Span { entered: time, returned: time };
                 self.local.returned(number, at, process.shape(call), None);
             }
-            let word = self.intern(Word::Note { thread, call });
-            self.push(word, time);
+            let symbol = self.intern(Symbol::Note { thread, call });
+            self.push(symbol, time);
             return;
         }
-        // A poll goes onto the tape if it says "done".
+        // A poll goes into the sequence if it says "done".
         if class != Class::Poll {
             self.inside(thread);
             self.thread(thread).acts = true;
         }
-        let at = self.words.len();
+        let at = self.symbols.len();
         self.thread(thread).open.push(Open { call, number, time, at, outer: false });
         self.push(PENDING, time);
     }
 
-    /// A call is about to go onto the tape inside the innermost open one.
+    /// A call is about to go into the sequence inside the innermost open one.
     fn inside(&mut self, thread: u32) {
         if let Some(outer) = self.thread(thread).open.last_mut()
             && !outer.outer
         {
             outer.outer = true;
             let (call, at) = (outer.call, outer.at);
-            self.words[at] = self.intern(Word::Enter { thread, call });
+            self.symbols[at] = self.intern(Symbol::Enter { thread, call });
         }
     }
 
@@ -518,7 +522,7 @@ impl Reading {
             Class::Poll => {
                 let not_yet = result.is_some_and(|result| not_ready(process.shape(result)));
                 if not_yet || !self.thread(thread).acts {
-                    self.words[open.at] = LEFT_OUT;
+                    self.symbols[open.at] = LEFT_OUT;
                     return;
                 }
                 self.inside(thread);
@@ -531,10 +535,10 @@ impl Reading {
             Class::Late(_) | Class::Instant | Class::Other => {}
         }
         if open.outer {
-            let word = self.intern(Word::Leave { thread, call, result });
-            self.push(word, time);
+            let symbol = self.intern(Symbol::Leave { thread, call, result });
+            self.push(symbol, time);
         } else {
-            self.words[open.at] = self.call(thread, call, result);
+            self.symbols[open.at] = self.call(thread, call, result);
         }
     }
 
@@ -543,14 +547,14 @@ impl Reading {
         for open in open {
             match self.class(open.call, process) {
                 Class::Poll => {
-                    self.words[open.at] = LEFT_OUT;
+                    self.symbols[open.at] = LEFT_OUT;
                     continue;
                 }
                 Class::Listened => self.local.call(open.number, process.shape(open.call), None),
                 Class::Late(_) | Class::Instant | Class::Other => {}
             }
             if !open.outer {
-                self.words[open.at] = self.intern(Word::Never { thread, call: open.call });
+                self.symbols[open.at] = self.intern(Symbol::Never { thread, call: open.call });
             }
         }
     }
@@ -567,11 +571,11 @@ impl Reading {
         let Times::Kept(times) = std::mem::take(&mut self.times) else { return };
         late.sort_by_key(|&(at, ..)| at);
         let mut timeless: FxHashMap<Shape, ShapeId> = FxHashMap::default();
-        let mut words = Vec::with_capacity(self.words.len() + late.len());
+        let mut symbols = Vec::with_capacity(self.symbols.len() + late.len());
         let mut next = 0;
         for (at, thread, call) in late {
-            while next < self.words.len() && times[next] <= at {
-                words.push(self.words[next]);
+            while next < self.symbols.len() && times[next] <= at {
+                symbols.push(self.symbols[next]);
                 next += 1;
             }
             let shape = without_time(&shapes[call.0 as usize]);
@@ -579,26 +583,26 @@ impl Reading {
                 shapes.push(shape.clone());
                 ShapeId(u32::try_from(shapes.len() - 1).expect("a file has fewer than 2^32 shapes"))
             });
-            words.push(self.intern(Word::Noted { thread, call }));
+            symbols.push(self.intern(Symbol::Noted { thread, call }));
         }
-        words.extend_from_slice(&self.words[next..]);
-        self.words = words;
+        symbols.extend_from_slice(&self.symbols[next..]);
+        self.symbols = symbols;
     }
 
     /// Takes the calls out that are left out. Gives for each how many calls before it are not.
     fn leave_out(&mut self) -> Vec<u32> {
-        if !self.words.contains(&LEFT_OUT) {
+        if !self.symbols.contains(&LEFT_OUT) {
             return Vec::new();
         }
         let mut left_out = Vec::new();
         let mut kept = 0_u64;
         let dictionary = &self.dictionary;
-        self.words.retain(|&word| {
-            if word == LEFT_OUT {
+        self.symbols.retain(|&symbol| {
+            if symbol == LEFT_OUT {
                 left_out.push(u32::try_from(kept).unwrap_or(u32::MAX));
                 return false;
             }
-            kept += dictionary[word.0 as usize].calls();
+            kept += dictionary[symbol.0 as usize].calls();
             true
         });
         left_out

@@ -1,6 +1,6 @@
 //! `rankcheck diff`: every check that fits runs on the device and is compared with its prediction.
 //!
-//! Not here: who runs cases ([`crate::device`]), how reports are compared ([`crate::conform`]), arguments.
+//! Not here: who runs cases ([`super::testbed`]), how reports are compared ([`mod@super::compare`]), arguments.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rankcheck_model::Platform;
 use rankcheck_real::case::{Case, Comms, Report};
 
-use crate::conform::program::ProgramName;
-use crate::conform::{Agreement, Judgement, Predictions, Question, compare, predict};
-use crate::device::Runner;
-use crate::observation::{self, Machine, Observation, ObservationError};
+use super::Runner;
+use super::digest::ProgramName;
+use super::observation::{self, Machine, Observation, ObservationError};
+use super::{Agreement, Judgement, Predictions, Question, compare, predict};
 use crate::spec::{CheckKind, Param, Spec, SpecError};
 
 /// Cases that may fail to run one after the other before the rest is given up.

@@ -3,14 +3,16 @@
 //! A rank is a process, a host thread a thread, a call a complete event with its arguments, a finding an instant
 //! at each call that it is about. Not here: what is found.
 
-use std::io::Write;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
 
 use rankcheck_recording::{Event, Process, ShapeId};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
-use super::RecordedError;
-use super::judge::Judged;
+use super::RunError;
+use super::judge::{Judged, judge, read};
 
 /// Nanoseconds, as the format counts time.
 fn microseconds(nanoseconds: u64) -> f64 {
@@ -35,10 +37,23 @@ impl Events<'_> {
 pub enum TimelineError {
     /// The recording cannot be read.
     #[error(transparent)]
-    Recorded(#[from] RecordedError),
+    Recorded(#[from] RunError),
     /// What was written to says no.
     #[error("the timeline cannot be written: {0}")]
     Io(#[from] std::io::Error),
+}
+
+/// Writes the timeline of a recording to a file.
+///
+/// # Errors
+/// If the recording cannot be read, or the file not be written.
+pub fn write_file(folder: &Path, to: &Path) -> Result<(), String> {
+    let recording = read(folder).map_err(|error| error.to_string())?;
+    let judged = judge(recording, None).map_err(|error| error.to_string())?;
+    let wrong = |error: std::io::Error| format!("{}: {error}", to.display());
+    let mut out = BufWriter::new(File::create(to).map_err(wrong)?);
+    write(&judged, &mut out).map_err(|error| error.to_string())?;
+    out.flush().map_err(wrong)
 }
 
 /// Writes the timeline of a recording.
@@ -55,7 +70,7 @@ pub fn write(judged: &Judged, out: &mut dyn Write) -> Result<(), TimelineError> 
         events.write(&json!({
             "ph": "M", "name": "process_name", "pid": rank, "args": { "name": format!("rank {rank}") }
         }))?;
-        let mut process = Process::open(&member.path).map_err(RecordedError::from)?;
+        let mut process = Process::open(&member.path).map_err(RunError::from)?;
         one(&mut process, (rank, offset), &found(judged, rank), &mut events)?;
     }
     writeln!(events.out, "\n]}}")?;
@@ -84,7 +99,7 @@ fn one(
 ) -> Result<(), TimelineError> {
     let mut open: FxHashMap<u32, Vec<(u64, ShapeId)>> = FxHashMap::default();
     let (mut number, mut last) = (0_u32, 0);
-    while let Some(event) = process.next_event().map_err(RecordedError::from)? {
+    while let Some(event) = process.next_event().map_err(RunError::from)? {
         match event {
             Event::Enter { time, thread, call } => {
                 last = last.max(time);

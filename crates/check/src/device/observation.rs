@@ -3,7 +3,7 @@
 //! One JSON document says what was run, where, and which distinct reports came back how often. Documented in
 //! `docs/observations.md`. A run writes them as lines of one file; [`unpack`] files them by GPU, NCCL version
 //! and spec. An observation whose program is no longer the recorded one is *stale* and says nothing.
-//! Not here: how a report is compared ([`crate::conform`]).
+//! Not here: how a report is compared ([`mod@super::compare`]).
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,8 +15,8 @@ use rankcheck_model::Platform;
 use rankcheck_real::case::{Comms, Ended, Forced, RankReport, Report};
 use serde::{Deserialize, Serialize};
 
-use crate::conform::program::ProgramName;
-use crate::conform::{Agreement, Difference, Element, Judgement, Predictions, Question, compare, predict};
+use super::digest::ProgramName;
+use super::{Agreement, Difference, Element, Judgement, Predictions, Question, compare, predict};
 use crate::spec::{self, Spec, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use rankcheck_real::case::RankReport;
 
-use crate::observation::{self, Observation, ObservationError, ends};
+use super::observation::{self, Observation, ObservationError, ends};
 
 /// What ranks did, as far as versions can be compared by it: ends, errors, values.
 fn behaviour(ranks: &[RankReport]) -> String {

@@ -1,4 +1,4 @@
-//! What one period of a stretch does to the communicators, and whether it leaves everything as it was.
+//! What one period of a repeat does to the communicators, and whether it leaves everything as it was.
 //!
 //! A process counts its uses of each communicator and of each link. The n-th use of a communicator meets the
 //! n-th of the other members, the n-th send on a link its n-th receive, so these numbers say where the
@@ -9,10 +9,10 @@ use rankcheck_model::Rank;
 use rankcheck_recording::{Shape, Value};
 use rustc_hash::FxHashMap;
 
-use super::repeat::Stretch;
-use crate::recorded::kind::Kind;
-use crate::recorded::tape::{Tape, Word, WordId};
-use crate::recorded::world::{CommId, Member, World};
+use super::repeat::Repeat;
+use crate::runs::kind::Kind;
+use crate::runs::sequence::{Sequence, Symbol, SymbolId};
+use crate::runs::world::{CommId, Member, World};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -23,43 +23,43 @@ pub(super) enum Key {
     Link { comm: CommId, from: Rank, to: Rank },
 }
 
-/// A stretch with what a period of it does.
+/// A repeat with what a period of it does.
 #[derive(Debug, Clone)]
 pub(super) struct Loop {
-    /// The first word that may be folded.
+    /// The first symbol that may be folded.
     pub(super) from: usize,
-    /// The first word behind the stretch.
+    /// The first symbol behind the repeat.
     pub(super) to: usize,
-    /// Words.
+    /// Symbols.
     pub(super) period: usize,
     /// Whether a period leaves everything as it was, as far as is known.
     pub(super) whole: bool,
     /// What a period counts; nothing with zero.
     pub(super) counters: FxHashMap<Key, Counter>,
-    /// Where the stretch begins: places in `open` and in counters are counted from here.
+    /// Where the repeat begins: positions in `open` and in counters are counted from here.
     base: usize,
-    /// By place in the period: whether a call, a group or a capture is open before that word.
+    /// By position in the period: whether a call, a group or a capture is open before that symbol.
     open: Vec<bool>,
 }
 
 /// The uses that a period makes of one communicator or link.
 #[derive(Debug, Clone)]
 pub(super) struct Counter {
-    /// How many there were before the stretch.
+    /// How many there were before the repeat.
     before: u64,
-    /// By use: the place in the period of the word that makes it.
+    /// By use: the position in the period of the symbol that makes it.
     pub(super) offsets: Vec<u32>,
 }
 
 impl Counter {
-    /// How many uses were made before the word at a place of the tape.
-    pub(super) fn at(&self, of: &Loop, place: usize) -> u64 {
-        let (periods, rest) = ((place - of.base) / of.period, (place - of.base) % of.period);
+    /// How many uses were made before the symbol at a position of the sequence.
+    pub(super) fn at(&self, of: &Loop, position: usize) -> u64 {
+        let (periods, rest) = ((position - of.base) / of.period, (position - of.base) % of.period);
         let in_rest = self.offsets.partition_point(|&offset| (offset as usize) < rest);
         self.before + periods as u64 * self.offsets.len() as u64 + in_rest as u64
     }
 
-    /// The first place of the tape before which so many uses were made; it may lie behind the stretch.
+    /// The first position of the sequence before which so many uses were made; it may lie behind the repeat.
     pub(super) fn reaches(&self, of: &Loop, uses: u64) -> Option<usize> {
         let Some(more) = uses.checked_sub(self.before + 1) else { return Some(of.base) };
         let rate = self.offsets.len() as u64;
@@ -74,13 +74,13 @@ impl Loop {
         ((self.to - self.from) / self.period) as u64
     }
 
-    /// The first place from here on at which nothing is open.
-    pub(super) fn quiet(&self, place: usize) -> Option<usize> {
-        (place..place + self.period).find(|place| !self.open[(place - self.base) % self.period])
+    /// The first position from here on at which nothing is open.
+    pub(super) fn quiet(&self, position: usize) -> Option<usize> {
+        (position..position + self.period).find(|position| !self.open[(position - self.base) % self.period])
     }
 }
 
-/// What a word does, as far as its name and arguments tell.
+/// What a symbol does, as far as its name and arguments tell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Effect {
     /// Nothing that is counted.
@@ -133,15 +133,15 @@ enum Thing {
     Window,
 }
 
-fn effect(tape: &Tape, word: Word) -> Effect {
-    let (call, result) = match word {
-        Word::Call { call, result, .. } | Word::Leave { call, result, .. } => (call, result),
-        Word::Note { call, .. } | Word::Noted { call, .. } => (call, None),
-        Word::Enter { .. } => return Effect::Enter,
-        Word::Folded { .. } => return Effect::Local,
-        Word::Never { .. } | Word::Lost { .. } => return Effect::Doubtful,
+fn effect(sequence: &Sequence, symbol: Symbol) -> Effect {
+    let (call, result) = match symbol {
+        Symbol::Call { call, result, .. } | Symbol::Leave { call, result, .. } => (call, result),
+        Symbol::Note { call, .. } | Symbol::Noted { call, .. } => (call, None),
+        Symbol::Enter { .. } => return Effect::Enter,
+        Symbol::Folded { .. } => return Effect::Local,
+        Symbol::Never { .. } | Symbol::Lost { .. } => return Effect::Doubtful,
     };
-    let (call, result) = (tape.shape(call), result.map(|result| tape.shape(result)));
+    let (call, result) = (sequence.shape(call), result.map(|result| sequence.shape(result)));
     if call.name.starts_with("nccl") && result.is_some_and(|result| &*result.name == "failed") {
         return Effect::Doubtful;
     }
@@ -188,7 +188,7 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
             executable: result?.get("executable")?.number()?,
         }),
         Kind::GraphLaunch => of_call("executable").map(Effect::Launch),
-        // Of Python only the place in source of the calls inside.
+        // Of Python only the line in source of the calls inside.
         // What an event stands for at the end of an iteration is the same after each.
         Kind::Query | Kind::EventDestroy | Kind::Work | Kind::Kernel | Kind::Nothing | Kind::Python => {
             Some(Effect::Local)
@@ -210,14 +210,14 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     }
 }
 
-/// A walk along a tape.
+/// A walk along a sequence.
 struct Walk<'a> {
     world: &'a World,
     member: &'a Member,
-    tape: &'a Tape,
-    /// By word.
+    sequence: &'a Sequence,
+    /// By symbol.
     effects: Vec<Effect>,
-    /// By word: what it counts, and in which age that was found.
+    /// By symbol: what it counts, and in which age that was found.
     resolved: Vec<(u32, Resolved)>,
     /// Goes up when communicators or graphs may have changed.
     age: u32,
@@ -232,7 +232,7 @@ struct Walk<'a> {
     graphs: FxHashMap<u64, Vec<usize>>,
 }
 
-/// What a word counts here and now.
+/// What a symbol counts here and now.
 #[derive(Debug, Clone)]
 enum Resolved {
     Nothing,
@@ -241,17 +241,17 @@ enum Resolved {
     Doubtful,
 }
 
-/// The stretches of a tape as loops.
-pub(super) fn loops(world: &World, member: &Member, tape: &Tape, stretches: &[Stretch]) -> Vec<Loop> {
-    if stretches.is_empty() {
+/// The repeats of a sequence as loops.
+pub(super) fn loops(world: &World, member: &Member, sequence: &Sequence, repeats: &[Repeat]) -> Vec<Loop> {
+    if repeats.is_empty() {
         return Vec::new();
     }
-    let effects: Vec<Effect> = tape.dictionary().iter().map(|&word| effect(tape, word)).collect();
+    let effects: Vec<Effect> = sequence.dictionary().iter().map(|&symbol| effect(sequence, symbol)).collect();
     let resolved = vec![(0, Resolved::Nothing); effects.len()];
     let mut walk = Walk {
         world,
         member,
-        tape,
+        sequence,
         effects,
         resolved,
         age: 1,
@@ -267,22 +267,23 @@ pub(super) fn loops(world: &World, member: &Member, tape: &Tape, stretches: &[St
     let mut at = 0;
     let mut number = 0;
     let mut found = Vec::new();
-    for stretch in stretches {
-        while at < stretch.from {
+    for repeat in repeats {
+        while at < repeat.from {
             walk.step(at, &mut number);
             at += 1;
         }
-        let this = walk.period(stretch, &mut number);
-        at += stretch.period;
+        let this = walk.period(repeat, &mut number);
+        at += repeat.period;
         if this.whole {
             // The other periods count the same.
-            let more = (stretch.to - at) / stretch.period;
+            let more = (repeat.to - at) / repeat.period;
             for (key, counter) in &this.counters {
                 walk.counts[walk.numbers[key]] += counter.offsets.len() as u64 * more as u64;
             }
-            let calls: u64 = tape.words[stretch.from..at].iter().map(|&word| tape.word(word).calls()).sum();
+            let calls: u64 =
+                sequence.symbols[repeat.from..at].iter().map(|&symbol| sequence.symbol(symbol).calls()).sum();
             number += calls * more as u64;
-            at += more * stretch.period;
+            at += more * repeat.period;
         }
         found.push(this);
     }
@@ -290,18 +291,18 @@ pub(super) fn loops(world: &World, member: &Member, tape: &Tape, stretches: &[St
 }
 
 impl Walk<'_> {
-    /// Walks the first period of a stretch.
-    fn period(&mut self, stretch: &Stretch, number: &mut u64) -> Loop {
+    /// Walks the first period of a repeat.
+    fn period(&mut self, repeat: &Repeat, number: &mut u64) -> Loop {
         let before = self.counts.clone();
         let depths = (self.groups, self.entered, self.captures);
         let mut offsets: FxHashMap<usize, Vec<u32>> = FxHashMap::default();
         let mut alive: FxHashMap<(Thing, u64), i64> = FxHashMap::default();
-        let mut open = Vec::with_capacity(stretch.period);
+        let mut open = Vec::with_capacity(repeat.period);
         let mut whole = self.captures == 0;
-        for place in 0..stretch.period {
+        for position in 0..repeat.period {
             open.push(self.groups + self.entered + self.captures > 0);
-            let word = self.tape.words[stretch.from + place];
-            match &self.effects[word.0 as usize] {
+            let symbol = self.sequence.symbols[repeat.from + position];
+            match &self.effects[symbol.0 as usize] {
                 Effect::Makes(thing, made) => *alive.entry((*thing, *made)).or_default() += 1,
                 Effect::Registers { window, .. } => *alive.entry((Thing::Window, *window)).or_default() += 1,
                 Effect::Ends(thing, ended) => *alive.entry((*thing, *ended)).or_default() -= 1,
@@ -318,13 +319,13 @@ impl Walk<'_> {
                 | Effect::GroupEnd
                 | Effect::Launch(_) => {}
             }
-            let place = u32::try_from(place).expect("a tape has fewer than 2^32 words");
-            match self.step(stretch.from + place as usize, number) {
+            let position = u32::try_from(position).expect("a sequence has fewer than 2^32 symbols");
+            match self.step(repeat.from + position as usize, number) {
                 Resolved::Nothing => {}
-                Resolved::One(counter) => offsets.entry(counter).or_default().push(place),
+                Resolved::One(counter) => offsets.entry(counter).or_default().push(position),
                 Resolved::Many(counters) => {
                     for counter in counters {
-                        offsets.entry(counter).or_default().push(place);
+                        offsets.entry(counter).or_default().push(position);
                     }
                 }
                 Resolved::Doubtful => whole = false,
@@ -340,30 +341,30 @@ impl Walk<'_> {
             })
             .collect();
         Loop {
-            from: stretch.from,
-            to: stretch.to,
-            period: stretch.period,
+            from: repeat.from,
+            to: repeat.to,
+            period: repeat.period,
             whole,
             counters,
-            base: stretch.from,
+            base: repeat.from,
             open,
         }
     }
 
-    /// Walks over a word, and says what it counted.
+    /// Walks over a symbol, and says what it counted.
     fn step(&mut self, at: usize, number: &mut u64) -> Resolved {
-        let word = self.tape.words[at];
+        let symbol = self.sequence.symbols[at];
         let this = *number;
-        *number += self.tape.word(word).calls();
-        let mut counted = match &self.resolved[word.0 as usize] {
+        *number += self.sequence.symbol(symbol).calls();
+        let mut counted = match &self.resolved[symbol.0 as usize] {
             (age, resolved) if *age == self.age => resolved.clone(),
             _ => {
-                let resolved = self.resolve(word, self.tape.recorded(this));
-                self.resolved[word.0 as usize] = (self.age, resolved.clone());
+                let resolved = self.resolve(symbol, self.sequence.recorded(this));
+                self.resolved[symbol.0 as usize] = (self.age, resolved.clone());
                 resolved
             }
         };
-        match &self.effects[word.0 as usize] {
+        match &self.effects[symbol.0 as usize] {
             Effect::GroupStart => self.groups += 1,
             Effect::GroupEnd => self.groups = self.groups.saturating_sub(1),
             Effect::BeginCapture => {
@@ -400,7 +401,7 @@ impl Walk<'_> {
             | Effect::Ends(..)
             | Effect::Registers { .. } => {}
         }
-        if let Word::Leave { .. } = self.tape.word(word) {
+        if let Symbol::Leave { .. } = self.sequence.symbol(symbol) {
             self.entered = self.entered.saturating_sub(1);
         }
         match &counted {
@@ -419,9 +420,9 @@ impl Walk<'_> {
         counted
     }
 
-    fn resolve(&mut self, word: WordId, number: u64) -> Resolved {
+    fn resolve(&mut self, symbol: SymbolId, number: u64) -> Resolved {
         let me = self.member.rank;
-        let (address, link) = match self.effects[word.0 as usize] {
+        let (address, link) = match self.effects[symbol.0 as usize] {
             Effect::Meets(comm) | Effect::Registers { comm, .. } => (comm, None),
             Effect::Sends { comm, peer } => (comm, Some((peer, true))),
             Effect::Receives { comm, peer } => (comm, Some((peer, false))),

@@ -12,7 +12,7 @@ use rankcheck_model::{
 };
 use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
 
-use super::program::{Recording, printed};
+use super::digest::{Recording, printed};
 use crate::explore::{BoundHit, Bounds, Distinct, explore_alone};
 use crate::spec::{Check, Param, Spec, SpecError};
 use crate::verify;

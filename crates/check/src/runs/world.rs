@@ -12,7 +12,7 @@ use rankcheck_model::Rank;
 use rankcheck_recording::{Header, Shape, Value};
 use rustc_hash::FxHashMap;
 
-use super::RecordedError;
+use super::RunError;
 use super::ipc::{self, Shared, Span};
 use super::kind::Kind;
 
@@ -21,8 +21,8 @@ use super::kind::Kind;
 /// # Errors
 ///
 /// If the directory cannot be listed, or holds none.
-pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RecordedError> {
-    let io = |source| RecordedError::Directory { path: directory.to_owned(), source };
+pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
+    let io = |source| RunError::Directory { path: directory.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io)? {
         let path = entry.map_err(io)?.path();
@@ -32,7 +32,7 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RecordedError> {
     }
     files.sort();
     if files.is_empty() {
-        return Err(RecordedError::Empty { path: directory.to_owned() });
+        return Err(RunError::Empty { path: directory.to_owned() });
     }
     Ok(files)
 }
@@ -304,11 +304,11 @@ impl World {
     /// # Errors
     ///
     /// If they are not the processes of one run, with one rank each.
-    pub fn join(processes: Vec<(PathBuf, Header, Local)>) -> Result<Self, RecordedError> {
+    pub fn join(processes: Vec<(PathBuf, Header, Local)>) -> Result<Self, RunError> {
         one_run(&processes)?;
         for (path, _, local) in &processes {
             if let Some(call) = local.twice {
-                return Err(RecordedError::TwoRanks { path: path.clone(), call });
+                return Err(RunError::TwoRanks { path: path.clone(), call });
             }
         }
         let (by_rank, bystanders) = assign(&processes)?;
@@ -365,7 +365,7 @@ impl World {
         &mut self,
         order: &[(Rank, usize)],
         processes: &[(PathBuf, Header, Local)],
-    ) -> Result<Vec<Vec<CommId>>, RecordedError> {
+    ) -> Result<Vec<Vec<CommId>>, RunError> {
         const NOT_YET: CommId = CommId(u32::MAX);
         let mut found: Vec<Vec<CommId>> =
             order.iter().map(|&(_, file)| vec![NOT_YET; processes[file].2.comms.len()]).collect();
@@ -470,7 +470,7 @@ fn root<'a>(
     id: &str,
     nth: u32,
     born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
-) -> Result<Comm, RecordedError> {
+) -> Result<Comm, RunError> {
     let mut name: String = format!("comm {}", id.get(..8).unwrap_or(id));
     if nth > 0 {
         name = format!("{name} ({})", nth + 1);
@@ -481,7 +481,7 @@ fn root<'a>(
         let Birth::Init { rank, ranks, .. } = birth else { continue };
         let (first_ranks, first) = *size.get_or_insert((*ranks, path));
         if first_ranks != *ranks {
-            return Err(RecordedError::Sizes {
+            return Err(RunError::Sizes {
                 id: name,
                 first: first.clone(),
                 first_ranks,
@@ -498,7 +498,7 @@ fn root<'a>(
             members.resize(at + 1, None);
         }
         if let Some((_, first)) = members[at].replace((world, path)) {
-            return Err(RecordedError::SamePlace {
+            return Err(RunError::SamePlace {
                 id: name,
                 rank: *rank,
                 first: first.clone(),
@@ -520,10 +520,10 @@ fn root<'a>(
     })
 }
 
-fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RecordedError> {
+fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RunError> {
     let Some((first, header, _)) = processes.first() else { return Ok(()) };
     match processes.iter().find(|(_, other, _)| other.run != header.run) {
-        Some((second, other, _)) => Err(RecordedError::TwoRuns {
+        Some((second, other, _)) => Err(RunError::TwoRuns {
             first: first.clone(),
             first_run: header.run.clone(),
             second: second.clone(),
@@ -534,9 +534,7 @@ fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RecordedError> 
 }
 
 /// The file of each rank, and the files of processes beside them.
-fn assign(
-    processes: &[(PathBuf, Header, Local)],
-) -> Result<(BTreeMap<Rank, usize>, Vec<PathBuf>), RecordedError> {
+fn assign(processes: &[(PathBuf, Header, Local)]) -> Result<(BTreeMap<Rank, usize>, Vec<PathBuf>), RunError> {
     let said: Vec<Option<u32>> =
         processes.iter().map(|(_, header, local)| local.noted_rank.or(header.rank)).collect();
     let said: Vec<Option<u32>> = said.into_iter().map(|rank| rank.filter(|&rank| rank < RANKS_MAX)).collect();
@@ -550,7 +548,7 @@ fn assign(
                 bystanders.push(path.clone());
                 continue;
             }
-            return Err(RecordedError::NoRank { path: path.clone(), files: processes.len() });
+            return Err(RunError::NoRank { path: path.clone(), files: processes.len() });
         };
         let Some(&other) = by_rank.get(&Rank(rank)) else {
             by_rank.insert(Rank(rank), file);
@@ -563,7 +561,7 @@ fn assign(
                 bystanders.push(processes[other].0.clone());
             }
             (true, true) | (false, false) => {
-                return Err(RecordedError::TwoFiles {
+                return Err(RunError::TwoFiles {
                     rank,
                     first: processes[other].0.clone(),
                     second: path.clone(),

@@ -1,7 +1,7 @@
 //! Iterations that repeat are judged once: a run of a thousand equal iterations becomes a run of two.
 //!
-//! `repeat` finds, in one process, stretches of calls with a period; `count` what one period does to the
-//! communicators; this file takes the same number of periods out of all processes that the stretch ties
+//! `repeat` finds, in the sequence of one process, parts that repeat with a period; `count` says what one period
+//! does to the communicators; this file takes the same number of periods out of all processes that the repeat ties
 //! together. It does so only where both ends of what is taken out are *consistent cuts*: there every
 //! communicator was used equally often by all its members, as many messages were sent as received on every
 //! link, no group is open, nobody is inside a call. One period later the same holds again, and whatever was
@@ -22,8 +22,8 @@ use rankcheck_model::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::count::{Key, Loop, loops};
-use self::repeat::stretches;
-use super::tape::{Tape, Word};
+use self::repeat::repeats;
+use super::sequence::{Sequence, Symbol};
 use super::world::World;
 
 /// Iterations that stay before those that are taken out: what was there before the loop meets the first.
@@ -69,64 +69,64 @@ impl fmt::Display for Fold {
     }
 }
 
-/// Folds the tapes of a world; `tapes` are those of `world.members`, in that order.
+/// Folds the sequences of a world; `sequences` are those of `world.members`, in that order.
 ///
 /// # Panics
 ///
-/// If there is not one tape for each member.
-pub fn fold(world: &World, tapes: &mut [Tape]) -> Vec<Fold> {
-    assert_eq!(world.members.len(), tapes.len(), "a tape for each member");
+/// If there is not one sequence for each member.
+pub fn fold(world: &World, sequences: &mut [Sequence]) -> Vec<Fold> {
+    assert_eq!(world.members.len(), sequences.len(), "a sequence for each member");
     let mut folds = Vec::new();
     for _ in 0..ROUNDS {
-        let mut round = Round::new(world, tapes);
+        let mut round = Round::new(world, sequences);
         round.run();
         if round.folds.is_empty() {
             break;
         }
         folds.append(&mut round.folds);
         let removals = round.removals;
-        for (tape, removals) in tapes.iter_mut().zip(removals) {
-            remove(tape, removals);
+        for (sequence, removals) in sequences.iter_mut().zip(removals) {
+            remove(sequence, removals);
         }
     }
     folds
 }
 
-/// A stretch of the tape that goes.
+/// A range of a sequence that is taken out.
 struct Removal {
     from: usize,
     to: usize,
     /// What it leaves.
-    word: Word,
+    symbol: Symbol,
 }
 
-/// Takes stretches out of a tape, and leaves a word in the place of each.
-fn remove(tape: &mut Tape, mut removals: Vec<Removal>) {
+/// Takes ranges out of a sequence, and leaves a symbol instead of each.
+fn remove(sequence: &mut Sequence, mut removals: Vec<Removal>) {
     if removals.is_empty() {
         return;
     }
     removals.sort_by_key(|removal| removal.from);
     let mut kept = Vec::new();
     let mut at = 0;
-    for Removal { from, to, word } in removals {
-        kept.extend_from_slice(&tape.words[at..from]);
-        kept.push(tape.intern(word));
+    for Removal { from, to, symbol } in removals {
+        kept.extend_from_slice(&sequence.symbols[at..from]);
+        kept.push(sequence.intern(symbol));
         at = to;
     }
-    kept.extend_from_slice(&tape.words[at..]);
-    tape.words = kept;
+    kept.extend_from_slice(&sequence.symbols[at..]);
+    sequence.symbols = kept;
 }
 
-/// How many calls and notes, and how many things that were noted later, stand on a stretch of a tape.
-fn content(tape: &Tape, stretch: Range<usize>) -> (u64, u64) {
-    let words = tape.words[stretch].iter().map(|&word| tape.word(word));
-    words.fold((0, 0), |(calls, noted), word| (calls + word.calls(), noted + word.noted()))
+/// How many calls and notes, and how many things that were noted later, stand in a range of a sequence.
+fn content(sequence: &Sequence, range: Range<usize>) -> (u64, u64) {
+    let symbols = sequence.symbols[range].iter().map(|&symbol| sequence.symbol(symbol));
+    symbols.fold((0, 0), |(calls, noted), symbol| (calls + symbol.calls(), noted + symbol.noted()))
 }
 
 /// Finds what can be folded at once.
 struct Round<'a> {
     world: &'a World,
-    tapes: &'a [Tape],
+    sequences: &'a [Sequence],
     /// By member.
     loops: Vec<Vec<Loop>>,
     member_of: FxHashMap<Rank, usize>,
@@ -147,28 +147,29 @@ struct Part {
 }
 
 impl<'a> Round<'a> {
-    fn new(world: &'a World, tapes: &'a [Tape]) -> Self {
+    fn new(world: &'a World, sequences: &'a [Sequence]) -> Self {
         let mut loops_of: Vec<Vec<Loop>> = Vec::new();
-        loops_of.resize_with(tapes.len(), Vec::new);
+        loops_of.resize_with(sequences.len(), Vec::new);
         let workers = std::thread::available_parallelism().map_or(1, usize::from);
-        let share = tapes.len().div_ceil(workers).max(1);
+        let share = sequences.len().div_ceil(workers).max(1);
         std::thread::scope(|scope| {
-            let shares = tapes.chunks(share).zip(world.members.chunks(share)).zip(loops_of.chunks_mut(share));
-            for ((tapes, members), found) in shares {
+            let shares =
+                sequences.chunks(share).zip(world.members.chunks(share)).zip(loops_of.chunks_mut(share));
+            for ((sequences, members), found) in shares {
                 scope.spawn(move || {
-                    for ((tape, member), found) in tapes.iter().zip(members).zip(found) {
-                        *found = loops(world, member, tape, &stretches(&tape.words));
+                    for ((sequence, member), found) in sequences.iter().zip(members).zip(found) {
+                        *found = loops(world, member, sequence, &repeats(&sequence.symbols));
                     }
                 });
             }
         });
         Self {
             world,
-            tapes,
+            sequences,
             loops: loops_of,
             member_of: world.members.iter().enumerate().map(|(at, member)| (member.rank, at)).collect(),
             failed: FxHashSet::default(),
-            removals: std::iter::repeat_with(Vec::new).take(tapes.len()).collect(),
+            removals: std::iter::repeat_with(Vec::new).take(sequences.len()).collect(),
             folds: Vec::new(),
         }
     }
@@ -282,25 +283,25 @@ impl<'a> Round<'a> {
         let (mut calls, mut froms) = (0, BTreeMap::new());
         for ((part, cut), length) in parts.iter().zip(cut).zip(lengths) {
             let first = usize::try_from(FIRST).expect("small") * length;
-            let gone = usize::try_from(times).expect("they lie on a tape") * length;
+            let gone = usize::try_from(times).expect("they lie in a sequence") * length;
             let (from, to) = (cut + first, cut + first + gone);
-            let tape = &self.tapes[part.member];
-            let (of_one, noted) = content(tape, from..from + length);
-            let word = Word::Folded { calls: of_one * times, noted: noted * times };
-            calls += word.calls();
+            let sequence = &self.sequences[part.member];
+            let (of_one, noted) = content(sequence, from..from + length);
+            let symbol = Symbol::Folded { calls: of_one * times, noted: noted * times };
+            calls += symbol.calls();
             froms.insert(self.world.members[part.member].rank, (part.member, from));
-            self.removals[part.member].push(Removal { from, to, word });
+            self.removals[part.member].push(Removal { from, to, symbol });
             self.loops[part.member][part.at].from = to;
         }
         let &(member, from) = froms.values().next()?;
-        let tape = &self.tapes[member];
-        let from = tape.recorded(content(tape, 0..from).0);
+        let sequence = &self.sequences[member];
+        let from = sequence.recorded(content(sequence, 0..from).0);
         let fold = Fold { ranks: froms.into_keys().collect(), iterations, calls, from };
         self.folds.push(fold);
         Some(())
     }
 
-    /// The first places, one in each loop, before which everything that was begun together was begun by all.
+    /// The first positions, one in each loop, before which everything that was begun together was begun by all.
     fn cut(&self, parts: &[Part]) -> Option<Vec<usize>> {
         let of = |part: &Part| &self.loops[part.member][part.at];
         let mut keys: BTreeMap<Key, Vec<usize>> = BTreeMap::new();

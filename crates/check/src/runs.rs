@@ -1,11 +1,13 @@
 //! Recorded runs: what the processes of a real run called, judged by the same rules as a spec.
 //!
 //! Reading order: [`world`] (which process is which rank, which communicator is which), [`ipc`] (which memory of
-//! another process one has open), [`tape`]
-//! (the calls of one process in a row), [`fold`] (iterations that repeat are judged once), [`lower`] (calls
-//! become operations of the model), [`judge`] (what they break), [`divergence`] (where ranks part), [`report`].
+//! another process one has open), [`sequence`] (the calls of one process in a row), [`mod@fold`] (iterations that
+//! repeat are judged once), [`lower`] (calls become operations of the model), [`mod@judge`] (what they break),
+//! [`divergence`] (where ranks part), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
+//! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
+pub mod conformance;
 pub mod divergence;
 pub mod fold;
 pub mod follow;
@@ -16,7 +18,7 @@ mod kind;
 pub mod lower;
 mod memory;
 pub mod report;
-pub mod tape;
+pub mod sequence;
 pub mod timeline;
 mod vendor;
 pub mod world;
@@ -28,7 +30,7 @@ use thiserror::Error;
 
 /// Why a directory is not the recording of one run.
 #[derive(Debug, Error)]
-pub enum RecordedError {
+pub enum RunError {
     /// The directory cannot be listed.
     #[error("{path}: {source}")]
     Directory {

@@ -11,9 +11,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
 use super::{Bind, Item, Lowering, Origin};
-use crate::recorded::memory::Place;
-use crate::recorded::world::CommId;
 use crate::recorder::Names;
+use crate::runs::memory::Place;
+use crate::runs::world::CommId;
 
 /// `cudaStreamNonBlocking`.
 const NON_BLOCKING: u64 = 1;

@@ -1,12 +1,11 @@
-//! `rankcheck conform` and `rankcheck timeline`.
-//! Not here: arguments and exit codes.
+//! A recorded run compared with the checks of a spec: `rankcheck conform`.
+//!
+//! Not here: how a run is followed through one program ([`mod@super::follow`]), arguments and exit codes.
 
-use std::io::Write as _;
 use std::path::Path;
 
-use crate::recorded::follow::{Leaving, follow};
-use crate::recorded::judge::{Recording, judge, read};
-use crate::recorded::timeline;
+use super::follow::{Leaving, follow};
+use super::judge::{Recording, read};
 use crate::spec::{self, Spec};
 
 /// What a recorded run is, compared with one check of a spec.
@@ -69,17 +68,4 @@ fn compared(spec: &Spec, check: &spec::Check, recording: &Recording) -> Result<C
         }
     }
     Ok(Conformance { check: name, leaves: Some(furthest) })
-}
-
-/// Writes the timeline of a recorded run to a file.
-///
-/// # Errors
-/// If the recording cannot be read, or the file not be written.
-pub fn timeline(folder: &Path, to: &Path) -> Result<(), String> {
-    let recording = read(folder).map_err(|error| error.to_string())?;
-    let judged = judge(recording, None).map_err(|error| error.to_string())?;
-    let wrong = |error: std::io::Error| format!("{}: {error}", to.display());
-    let mut out = std::io::BufWriter::new(std::fs::File::create(to).map_err(wrong)?);
-    timeline::write(&judged, &mut out).map_err(|error| error.to_string())?;
-    out.flush().map_err(wrong)
 }

@@ -19,7 +19,7 @@ use rankcheck_model::{
 use rankcheck_recording::{Event, Process, Shape, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::RecordedError;
+use super::RunError;
 use super::gaps::{Gaps, Outside};
 use super::kind::Kind;
 use super::memory::Memory;
@@ -189,11 +189,7 @@ pub(super) struct Lowering<'a> {
 }
 
 /// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
-pub(super) fn lower_all(
-    world: &World,
-    names: &Names,
-    gaps: &[Gaps],
-) -> Result<Vec<RankProgram>, RecordedError> {
+pub(super) fn lower_all(world: &World, names: &Names, gaps: &[Gaps]) -> Result<Vec<RankProgram>, RunError> {
     let members = members(world);
     let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
@@ -219,9 +215,9 @@ pub(super) fn lower_all(
             None => RankProgram::empty(base),
         };
         let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
-        base = base.checked_add(length).ok_or(RecordedError::TooMany)?;
+        base = base.checked_add(length).ok_or(RunError::TooMany)?;
         programs.push(program);
-        Ok::<(), RecordedError>(())
+        Ok::<(), RunError>(())
     };
     // Names are numbered as they come, so ranks become programs in order; files are read ahead of that.
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
@@ -244,11 +240,11 @@ pub(super) fn lower_all(
             };
             let mine = mine.map(|(member, read)| {
                 let kept = read.join().expect("a reader does not panic")?;
-                Ok::<_, RecordedError>((member, kept))
+                Ok::<_, RunError>((member, kept))
             });
             lower(mine.transpose()?)?;
         }
-        Ok::<(), RecordedError>(())
+        Ok::<(), RunError>(())
     })?;
     leave_out_failed(&orders, &mut programs, names.token("nothing"));
     Ok(programs)
@@ -266,7 +262,7 @@ struct Kept {
 }
 
 impl Kept {
-    fn read(member: &Member, gaps: &Gaps) -> Result<Self, RecordedError> {
+    fn read(member: &Member, gaps: &Gaps) -> Result<Self, RunError> {
         let mut process = Process::open(&member.path)?;
         let mut outside = Outside::new(gaps);
         let (mut events, mut gaps) = (Vec::new(), Vec::new());

@@ -1,6 +1,6 @@
 //! `rankcheck replay TRACE --gpu`: whether a device does what a trace shows.
 //!
-//! Not here: the replay in the model ([`super::replay`]).
+//! Not here: the replay in the model ([`crate::command::replay`]).
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,12 +8,12 @@ use std::time::Duration;
 use miette::Diagnostic;
 use rankcheck_real::case::{Case, Comms};
 
-use super::{boxed, load_trace};
-use crate::conform::predict::Defined;
-use crate::conform::program::ProgramName;
-use crate::conform::{Agreement, Question, compare, predict};
-use crate::device::Runner;
-use crate::observation::ends;
+use super::Runner;
+use super::digest::ProgramName;
+use super::observation::ends;
+use super::predict::Defined;
+use super::{Agreement, Question, compare, predict};
+use crate::command::{boxed, load_trace};
 
 /// What came out of the tries.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::CommandError;
+use super::Agreement;
 use super::diff::seen_words;
-use crate::conform::Agreement;
-use crate::observation::{Kept, Standing};
+use super::observation::{Kept, Standing};
+use crate::command::CommandError;
 
 /// One line for each observed check of a rule, by rule.
 #[must_use]

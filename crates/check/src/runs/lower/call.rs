@@ -11,10 +11,10 @@ use rankcheck_model::{
 use rankcheck_recording::{Shape, ShapeId, Value};
 
 use super::{Bind, Item, Lowering, NO_PLACE, Origin};
-use crate::recorded::kind::{Kind, color};
-use crate::recorded::memory::Place;
-use crate::recorded::vendor;
-use crate::recorded::world::{CommId, LocalComm};
+use crate::runs::kind::{Kind, color};
+use crate::runs::memory::Place;
+use crate::runs::vendor;
+use crate::runs::world::{CommId, LocalComm};
 
 pub(super) fn number(call: &Shape, key: &str) -> u64 {
     call.get(key).and_then(Value::number).unwrap_or(0)
