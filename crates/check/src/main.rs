@@ -24,7 +24,7 @@ use rankcheck::explore::Bounds;
 use rankcheck::runs::judge::Judged;
 use rankcheck::spec::{CheckKind, Spec, SpecError};
 use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, report, rules, runs, spec, trace, verify};
+use rankcheck::{command, device, report, rules, runs, spec, trace, verify};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::case::Comms;
 use rankcheck_real::library;
