@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankcheck::explore::{Bounds, explore};
-use rankcheck::naive;
-use rankcheck::verify::{Options, verify};
+use rankcheck::search::explore::{Bounds, explore};
+use rankcheck::search::naive;
+use rankcheck::search::verdict::{Options, verify};
 use rankcheck_model::{
     Answer, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, MemoryKind, MemoryOp, Op,
     Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Stretch, Symmetry,
@@ -97,7 +97,7 @@ fn rounds(ranks: u32, rounds: u32) {
     println!("  outcomes {}: {}", if same { "agree" } else { "DIFFER" }, reduced.outcomes.len());
 }
 
-fn bound(exploration: &rankcheck::explore::Exploration) -> String {
+fn bound(exploration: &rankcheck::search::explore::Exploration) -> String {
     exploration.bound.as_ref().map_or_else(String::new, |bound| format!(" ({bound})"))
 }
 

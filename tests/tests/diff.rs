@@ -12,8 +12,8 @@ use rankcheck::device::observation::{self, Machine, Multicast, Standing};
 use rankcheck::device::reproduce::{Reproduced, reproduce};
 use rankcheck::device::{Question, predict};
 use rankcheck::device::{contract, observed_rules};
+use rankcheck::search::verdict::{self, Options, Verdict};
 use rankcheck::spec::{self, Spec};
-use rankcheck::verify::{self, Options, Verdict};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::Error;
 use rankcheck_real::case::{Case, Comms, Ended, Report};
@@ -228,7 +228,7 @@ fn a_trace_is_confirmed_or_not() {
     let specs = windows();
     let spec = &specs[0];
     let check = spec.checks.iter().find(|check| check.name == "WIN-7 broken").expect("it is there");
-    let checked = verify::verify(spec, check, &Options::default()).expect("the spec is good");
+    let checked = verdict::verify(spec, check, &Options::default()).expect("the spec is good");
     let run = checked.run();
     let Verdict::Fails { primary, .. } = &run.verdict else { panic!("it fails") };
     let source: std::sync::Arc<dyn Source> = run.source.clone();

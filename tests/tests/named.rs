@@ -5,9 +5,9 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rankcheck::explain::{Baseline, Explanation, explain};
 use rankcheck::report;
-use rankcheck::verify::{Checked, Options, Verdict};
+use rankcheck::search::explain::{Baseline, Explanation, explain};
+use rankcheck::search::verdict::{Checked, Options, Verdict};
 use rankcheck_model::Source;
 use rankcheck_tests::repository::{enter, files_under};
 

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use rankcheck::report;
+use rankcheck::search::verdict::{Checked, Options, verify};
 use rankcheck::spec::{self, Spec};
-use rankcheck::verify::{Checked, Options, verify};
 use rankcheck_tests::repository::{differs_from_golden, enter, specs};
 
 /// A spec file, and what came out of each of its checks.

@@ -13,10 +13,10 @@ use miette::Diagnostic;
 use rankcheck_model::{Choice, Config, Platform, Source};
 
 use crate::device::digest::printed;
-use crate::explain::Replay;
+use crate::search::explain::Replay;
+use crate::search::verdict::{self, Options};
 use crate::spec::{self, Spec};
 use crate::trace::{self, Trace};
-use crate::verify::{self, Options};
 
 /// Spec files under paths, sorted; a folder without any is an error.
 ///
@@ -171,8 +171,8 @@ pub(crate) fn load_trace(path: &Path) -> Result<Loaded, Box<dyn Diagnostic + Sen
         .map_err(|error: rankcheck_model::platform::UnknownPlatform| misfit(error.to_string()))?;
     let source: Arc<dyn Source> =
         Arc::new(check.source(recorded.ranks, &params, &check.assume).map_err(boxed)?);
-    let config = verify::config(check, recorded.ranks, platform, &check.assume);
-    let exploration = verify::explored(&source, config, &Options::default())
+    let config = verdict::config(check, recorded.ranks, platform, &check.assume);
+    let exploration = verdict::explored(&source, config, &Options::default())
         .map_err(|error| boxed(spec.diagnose(&error)))?;
     Ok(Loaded { params, platform, source, config: exploration.config, trace: recorded, spec })
 }

@@ -20,11 +20,11 @@ use rankcheck::command::record::RecordError;
 use rankcheck::device::diff::{Event, Settings, Summary, Wanted};
 use rankcheck::device::testbed::Served;
 use rankcheck::device::{contract, observation, observed_rules, testbed};
-use rankcheck::explore::Bounds;
 use rankcheck::runs::judge::Judged;
+use rankcheck::search::explore::Bounds;
+use rankcheck::search::verdict::{self, Checked, Options, Verdict};
 use rankcheck::spec::{CheckKind, Spec, SpecError};
-use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, device, report, rules, runs, spec, trace, verify};
+use rankcheck::{command, device, report, rules, runs, spec, trace};
 use rankcheck_model::{Platform, Source};
 use rankcheck_real::case::Comms;
 use rankcheck_real::library;
@@ -388,7 +388,7 @@ fn run_all(specs: Vec<Spec>, arguments: &CheckArguments, options: &Options) -> V
                 while let Some((f, c)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let check = &specs[*f].checks[*c];
                     bar.set_message(check.name.clone());
-                    let result = verify::verify(&specs[*f], check, options);
+                    let result = verdict::verify(&specs[*f], check, options);
                     bar.inc(1);
                     results.lock().unwrap_or_else(PoisonError::into_inner).insert((*f, *c), result);
                 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use rankcheck_model::{Choice, Config, Machine, Rank, Source, Thread};
 use serde::{Deserialize, Serialize};
 
-use crate::explain::{Replay, ReplayError, replay};
-use crate::explore::{Exploration, Witness};
+use crate::search::explain::{Replay, ReplayError, replay};
+use crate::search::explore::{Exploration, Witness};
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;

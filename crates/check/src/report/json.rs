@@ -6,8 +6,8 @@ use rankcheck_model::{Data, RankOutcome};
 use serde::Serialize;
 
 use crate::runs;
+use crate::search::verdict::{Checked, Run, Verdict, cost, predicted};
 use crate::spec::{Assumption, Param, Spec};
-use crate::verify::{Checked, Run, Verdict, cost, predicted};
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;

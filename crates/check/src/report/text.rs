@@ -7,9 +7,9 @@ use std::sync::Arc;
 use rankcheck_model::machine::{Kind, Logged, bytes};
 use rankcheck_model::{Data, OpRef, Outcome, Rank, Rule, Source};
 
-use crate::explain::{Explanation, ReplayError, explain};
+use crate::search::explain::{Explanation, ReplayError, explain};
+use crate::search::verdict::{Checked, Options, Run, Verdict, at, predicted};
 use crate::spec::{Assumption, CheckKind, Spec};
-use crate::verify::{Checked, Options, Run, Verdict, at, predicted};
 
 /// Lines of lanes, and operations in one, beyond which a lane is cut in the middle.
 const LANE_WIDTH: usize = 96;

@@ -13,8 +13,8 @@ use rankcheck_model::{
     Class, Config, Faults, InFlight, Outcome, Platform, Rank, Rule, Source, SourceError, Stretch,
 };
 
-use crate::explore::{self, BoundHit, Bounds, Exploration};
-use crate::naive;
+use super::explore::{self, BoundHit, Bounds, Exploration};
+use super::naive;
 use crate::spec::{Assumption, Check, CheckKind, Expect, Param, Spec, SpecError, SpecSource};
 
 /// How checks are run.

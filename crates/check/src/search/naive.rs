@@ -1,6 +1,6 @@
 //! The oracle: every interleaving of single steps, without any reduction.
 //!
-//! Depth first with one fingerprint a state. It shares the machine's operations with [`crate::explore`] and
+//! Depth first with one fingerprint a state. It shares the machine's operations with [`super::explore`] and
 //! nothing of its order, so agreement of the two is evidence about the order.
 //! Not here: what the steps do.
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 use rankcheck_model::{Config, Interruption, Machine, Mode, Source, SourceError};
 use rustc_hash::FxHashSet;
 
-use crate::explore::{BoundHit, Bounds, Collector, Exploration};
+use super::explore::{BoundHit, Bounds, Collector, Exploration};
 
 /// Explores every interleaving of a program within bounds.
 ///

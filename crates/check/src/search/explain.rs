@@ -12,8 +12,8 @@ use rankcheck_model::{
     Source, SourceError, Thread,
 };
 
-use crate::explore::{Distinct, Exploration, Witness};
-use crate::verify::{Options, Verdict, explored};
+use super::explore::{Distinct, Exploration, Witness};
+use super::verdict::{Options, Verdict, explored};
 
 /// A choice of a run, in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
