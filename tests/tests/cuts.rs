@@ -36,15 +36,15 @@ fn runner() -> TestRunner {
 fn of_specs() -> Vec<Whole> {
     let mut wholes = Vec::new();
     for file in verified() {
-        for checked in &file.checked {
-            let check = &checked.check;
-            for run in &checked.runs {
-                wholes.push(Whole {
-                    name: format!("{} \"{}\" {}", file.path.display(), check.name, verdict::at(run)),
-                    source: run.source.clone(),
-                    config: verdict::config(check, run.ranks, run.platform, &check.assume),
-                    exploration: run.exploration.clone(),
-                });
+        for (check, explained) in file.spec.checks.iter().zip(&file.explained) {
+            for run in &explained.runs {
+                let source = check.source(run.ranks, &run.params, &check.assume);
+                let source: Arc<dyn Source> = Arc::new(source.expect("the check was searched"));
+                let config = verdict::config(check, run.ranks, run.platform, &check.assume);
+                let exploration = explore(&source, config.clone(), &Bounds::default());
+                let exploration = exploration.expect("it was explored before");
+                let name = format!("{} \"{}\" {}", file.path.display(), check.name, run.setting());
+                wholes.push(Whole { name, source, config, exploration });
             }
         }
     }
