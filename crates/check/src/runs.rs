@@ -7,6 +7,7 @@
 //! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
+mod call;
 pub mod conformance;
 pub mod divergence;
 pub mod fold;
@@ -14,7 +15,6 @@ pub mod follow;
 pub mod gaps;
 pub mod ipc;
 pub mod judge;
-mod kind;
 pub mod lower;
 mod memory;
 pub mod report;

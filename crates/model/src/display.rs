@@ -47,7 +47,7 @@ impl Machine {
         }
     }
 
-    fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
+    pub(crate) fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
         self.value_name(&Self::value(state, rank, operand))
     }
 

@@ -14,6 +14,8 @@ use rankcheck_model::{Freed, Rank};
 use rankcheck_recording::{Header, Shape, Value};
 use rustc_hash::FxHashMap;
 
+use super::call::{Allocator, CallKind, failure};
+
 /// Each process counts its time from when it began by the host's clock, and that may be set in between. Calls that
 /// are no further apart are not put in order.
 const MARGIN_NS: u64 = 5_000_000;
@@ -80,39 +82,47 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// Whether calls of this name are of interest here.
-    pub(super) fn listens(name: &str) -> bool {
-        name.starts_with("cudaIpc") || matches!(name, "cudaMalloc" | "cudaFree" | "exit")
+    /// Whether calls of this kind are of interest here. Memory of other allocators cannot be exported.
+    pub(super) fn listens(kind: CallKind) -> bool {
+        matches!(
+            kind,
+            CallKind::IpcExport
+                | CallKind::IpcOpen
+                | CallKind::IpcClose
+                | CallKind::Allocate(Allocator::Cuda)
+                | CallKind::Free(Allocator::Cuda)
+                | CallKind::Exit
+        )
     }
 
     /// A call that returned.
     pub(super) fn call(&mut self, number: u64, at: Span, call: &Shape, result: Option<&Shape>) {
         self.lived = self.lived.max(at.entered);
-        if result.is_some_and(|result| &*result.name == "failed") {
+        if failure(result).is_some() {
             return;
         }
         let address = call.get("address").and_then(Value::number).unwrap_or(0);
         let made = result.and_then(|result| result.get("address")).and_then(Value::number);
         let handle = |of: Option<&Shape>| of.and_then(|of| of.get("handle")).map(|id| id.to_string().into());
-        match &*call.name {
-            "cudaMalloc" => {
+        match CallKind::of(&call.name) {
+            CallKind::Allocate(Allocator::Cuda) => {
                 if let Some(made) = made {
                     let bytes = call.get("bytes").and_then(Value::number).unwrap_or(0);
                     self.living.insert(made, (bytes, None));
                 }
             }
-            "cudaFree" => {
+            CallKind::Free(Allocator::Cuda) => {
                 if let Some((_, Some(lent))) = self.living.remove(&address) {
                     self.lent[lent].freed = Some(at);
                 }
             }
-            "cudaIpcGetMemHandle" => {
+            CallKind::IpcExport => {
                 if let Some(digest) = handle(result) {
                     let lent = self.lend(address);
                     self.exports.push(Export { digest, number, at, lent });
                 }
             }
-            "cudaIpcOpenMemHandle" => {
+            CallKind::IpcOpen => {
                 if let (Some(digest), Some(made)) = (handle(Some(call)), made) {
                     let mapping = *self.mapped.entry(made).or_insert_with(|| {
                         self.mappings.push(Mapping::default());
@@ -122,7 +132,7 @@ impl Local {
                     self.opens.push(Open { digest, number, at, mapping });
                 }
             }
-            "cudaIpcCloseMemHandle" => {
+            CallKind::IpcClose => {
                 let Some(&mapping) = self.mapped.get(&address) else { return };
                 let row = &mut self.mappings[mapping];
                 row.count -= 1;

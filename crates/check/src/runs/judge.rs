@@ -18,6 +18,7 @@ use rankcheck_recording::Value;
 use rustc_hash::FxHashSet;
 
 use super::RunError;
+use super::call::CallKind;
 use super::divergence::{self, Parting};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
@@ -189,7 +190,7 @@ fn name_groups(world: &mut World, sequences: &[Sequence]) {
         for symbol in sequence.dictionary() {
             let Symbol::Note { call, .. } = symbol else { continue };
             let note = sequence.shape(*call);
-            if &*note.name != "torch.process_group" {
+            if CallKind::of(&note.name) != CallKind::ProcessGroup {
                 continue;
             }
             let text = |key: &str| note.get(key).and_then(Value::text).unwrap_or_default();

@@ -20,8 +20,8 @@ use rankcheck_recording::{Event, Process, Shape, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::RunError;
+use super::call::{CallKind, failure, signed};
 use super::gaps::{Gaps, Outside};
-use super::kind::Kind;
 use super::memory::Memory;
 use super::vendor;
 use super::world::{CommId, Member, World};
@@ -168,7 +168,7 @@ pub(super) struct Lowering<'a> {
     program: RankProgram,
     threads: FxHashMap<u32, HostThread>,
     by_place: FxHashMap<Box<str>, u32>,
-    kinds: Vec<Kind>,
+    kinds: Vec<CallKind>,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
     cache: FxHashMap<ShapeId, Op>,
     born: u32,
@@ -453,12 +453,12 @@ impl<'a> Lowering<'a> {
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
             match self.kind(process, shape) {
-                Kind::Collect => {
+                CallKind::Collective(_) => {
                     if let Some(comm) = self.comm(call::number(call, "comm")) {
                         *by_comm.entry(comm).or_default() += times;
                     }
                 }
-                Kind::GraphLaunch => {
+                CallKind::GraphLaunch => {
                     for &comm in self.device.collectives_of(call::number(call, "executable")) {
                         *by_comm.entry(comm).or_default() += times;
                     }
@@ -472,11 +472,11 @@ impl<'a> Lowering<'a> {
         self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (place, comm, times(more))));
     }
 
-    fn kind(&mut self, process: &Process, shape: ShapeId) -> Kind {
+    fn kind(&mut self, process: &Process, shape: ShapeId) -> CallKind {
         let at = shape.0 as usize;
         while self.kinds.len() <= at {
             let next = ShapeId(u32::try_from(self.kinds.len()).expect("shapes are numbered in 32 bits"));
-            self.kinds.push(Kind::of(&process.shape(next).name));
+            self.kinds.push(CallKind::of(&process.shape(next).name));
         }
         self.kinds[at]
     }
@@ -500,7 +500,7 @@ impl<'a> Lowering<'a> {
             self.program.last = Some(origin);
             self.program.times.0 = time;
         }
-        if kind == Kind::Store
+        if kind == CallKind::Store
             && let Some(key) = key_set(call)
         {
             self.program.keys.insert(key.into());
@@ -511,8 +511,8 @@ impl<'a> Lowering<'a> {
             self.joined(comm, origin);
         }
         let state = self.threads.entry(thread).or_default();
-        let held = kind.meets() && (state.depth == 0 || kind == Kind::Init)
-            || kind == Kind::GroupEnd && state.depth == 1;
+        let held = kind.meets() && (state.depth == 0 || kind == CallKind::Init)
+            || kind == CallKind::GroupEnd && state.depth == 1;
         let mark = self.ops.len();
         if kind.is_call() {
             state.calls += 1;
@@ -540,24 +540,20 @@ impl<'a> Lowering<'a> {
         place
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few notes are of interest")]
     fn note(&mut self, process: &Process, shape: ShapeId) {
         let note = process.shape(shape);
-        if &*note.name == "process" {
-            self.program.nccl = note.get("nccl_version").and_then(version);
-        }
-        if &*note.name == "ncclGroupEnd.window"
-            && let (window, Some(operand)) = (call::number(note, "window"), self.unnamed.pop_front())
-            && window != 0
-        {
-            self.windows.insert(window, operand);
-        }
-        if &*note.name == "exit" {
-            let code = match note.get("code") {
-                Some(Value::Signed(code)) => *code,
-                Some(Value::Number(code)) => i64::try_from(*code).unwrap_or(0),
-                _ => 0,
-            };
-            self.program.ending = Ending::Exit(code);
+        match self.kind(process, shape) {
+            CallKind::Process => self.program.nccl = note.get("nccl_version").and_then(version),
+            CallKind::GroupWindow => {
+                if let (window, Some(operand)) = (call::number(note, "window"), self.unnamed.pop_front())
+                    && window != 0
+                {
+                    self.windows.insert(window, operand);
+                }
+            }
+            CallKind::Exit => self.program.ending = Ending::Exit(signed(note, "code")),
+            _ => {}
         }
     }
 
@@ -565,18 +561,12 @@ impl<'a> Lowering<'a> {
         let call = process.shape(open.shape);
         let kind = self.kind(process, open.shape);
         let result = values.map(|values| process.shape(values));
-        let failed = result.filter(|result| &*result.name == "failed");
-        if let Some(failed) = failed {
-            let code = match failed.get("code") {
-                Some(Value::Signed(code)) => *code,
-                Some(other) => other.number().and_then(|code| i64::try_from(code).ok()).unwrap_or(-1),
-                None => -1,
-            };
+        if let Some(code) = failure(result) {
             if code == vendor::NOT_READY && kind.polls() {
                 return;
             }
             self.program.failures.push(Failure { origin: open.origin, code });
-            if kind != Kind::Register {
+            if kind != CallKind::Register {
                 self.failed(thread, kind, call, &open);
                 return;
             }
@@ -592,14 +582,14 @@ impl<'a> Lowering<'a> {
     }
 
     /// A call that failed did nothing, as far as others can see. One that makes a communicator counts.
-    fn failed(&mut self, thread: u32, kind: Kind, call: &rankcheck_recording::Shape, open: &Open) {
+    fn failed(&mut self, thread: u32, kind: CallKind, call: &rankcheck_recording::Shape, open: &Open) {
         if kind.makes_comm(call) {
             self.born += 1;
         }
         if open.held {
             self.withdraw(open);
         }
-        if kind == Kind::GroupEnd {
+        if kind == CallKind::GroupEnd {
             let state = self.threads.entry(thread).or_default();
             state.depth = state.depth.saturating_sub(1);
             if state.depth == 0 {
@@ -609,9 +599,9 @@ impl<'a> Lowering<'a> {
     }
 
     /// Writes the operations of a call.
-    fn put(&mut self, thread: u32, kind: Kind, open: &Open, items: Vec<Item>, returned: Returned) {
+    fn put(&mut self, thread: u32, kind: CallKind, open: &Open, items: Vec<Item>, returned: Returned) {
         let state = self.threads.entry(thread).or_default();
-        if kind == Kind::GroupStart {
+        if kind == CallKind::GroupStart {
             state.depth += 1;
             return;
         }
@@ -620,7 +610,7 @@ impl<'a> Lowering<'a> {
             return;
         }
         let mut items = items;
-        if kind == Kind::GroupEnd {
+        if kind == CallKind::GroupEnd {
             state.depth = state.depth.saturating_sub(1);
             if state.depth > 0 {
                 return;
@@ -743,7 +733,7 @@ impl<'a> Lowering<'a> {
                 continue;
             }
             inside.push(open.origin);
-            if kind == Kind::Store {
+            if kind == CallKind::Store {
                 let key = process.shape(open.shape).get("key").and_then(Value::text).unwrap_or_default();
                 self.program.awaited.push((open.origin.number, key.into()));
             }

@@ -15,9 +15,10 @@ use rankcheck_recording::{Cut, Event, Header, PlainCall, Process, ReadError, Sha
 use rustc_hash::FxHashMap;
 
 use super::RunError;
+use super::call::{CallKind, failure};
 use super::gaps::Gaps;
 use super::ipc::Span;
-use super::kind::Kind;
+use super::vendor;
 use super::world::{Local, World};
 
 /// The number of a symbol of one process.
@@ -296,7 +297,7 @@ fn intern(
     })
 }
 
-/// What a name means for the reading.
+/// What a call means for the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Class {
     /// [`Local`] wants to know.
@@ -311,9 +312,9 @@ enum Class {
 }
 
 fn class(shape: &Shape) -> Class {
-    match &*shape.name {
-        name if Local::listens(name) => Class::Listened,
-        name if Kind::of(name).polls() => Class::Poll,
+    match CallKind::of(&shape.name) {
+        kind if Local::listens(kind) => Class::Listened,
+        kind if kind.polls() => Class::Poll,
         _ => match shape.get("at").and_then(Value::number) {
             Some(at) if shape.instant => Class::Late(at),
             _ if shape.instant => Class::Instant,
@@ -332,11 +333,6 @@ struct Open {
     at: usize,
     /// Whether a call of the same thread was entered since.
     outer: bool,
-}
-
-/// `cudaErrorNotReady`: the answer of a poll, and no error.
-fn not_ready(result: &Shape) -> bool {
-    &*result.name == "failed" && result.get("code").and_then(Value::number) == Some(600)
 }
 
 #[derive(Debug, Default)]
@@ -520,7 +516,7 @@ impl Reading {
         let call = open.call;
         match self.class(call, process) {
             Class::Poll => {
-                let not_yet = result.is_some_and(|result| not_ready(process.shape(result)));
+                let not_yet = failure(result.map(|result| process.shape(result))) == Some(vendor::NOT_READY);
                 if not_yet || !self.thread(thread).acts {
                     self.symbols[open.at] = LEFT_OUT;
                     return;

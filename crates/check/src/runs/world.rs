@@ -13,8 +13,8 @@ use rankcheck_recording::{Header, Shape, Value};
 use rustc_hash::FxHashMap;
 
 use super::RunError;
+use super::call::{CallKind, signed};
 use super::ipc::{self, Shared, Span};
-use super::kind::Kind;
 
 /// The files of a directory that are recordings, in the order of their names.
 ///
@@ -103,10 +103,9 @@ pub struct Local {
 }
 
 impl Local {
-    /// Whether calls of this name are of interest here; all others may be left out.
-    #[must_use]
-    pub fn listens(name: &str) -> bool {
-        name == "process" || Kind::of(name).of_comms() || ipc::Local::listens(name)
+    /// Whether calls of this kind are of interest here; all others may be left out.
+    pub(super) fn listens(kind: CallKind) -> bool {
+        kind == CallKind::Process || kind.of_comms() || ipc::Local::listens(kind)
     }
 
     /// A call, when it was, and what it returned (`None` if nothing worth a word).
@@ -122,13 +121,13 @@ impl Local {
     /// about communicators. Numbers are those of [`Local::returned`].
     pub fn call(&mut self, number: u64, call: &Shape, result: Option<&Shape>) {
         let get = |key: &str| call.get(key).and_then(Value::number);
-        match &*call.name {
-            "process" => {
+        match CallKind::of(&call.name) {
+            CallKind::Process => {
                 let small = |key: &str| get(key).and_then(|number| u32::try_from(number).ok());
                 self.noted_rank = self.noted_rank.or(small("rank"));
                 self.noted_ranks = self.noted_ranks.or(small("ranks"));
             }
-            "ncclCommInitRank" | "ncclCommInitRankConfig" | "ncclCommInitRankScalable" => {
+            CallKind::Init => {
                 let id: Box<str> = call.get("id").map_or_else(String::new, ToString::to_string).into();
                 let nth = self.inits.entry(id.clone()).or_default();
                 let (rank, ranks) = (number_u32(get("rank")), number_u32(get("ranks")));
@@ -144,21 +143,16 @@ impl Local {
                 *nth += 1;
                 self.born(number, birth, result);
             }
-            "ncclCommSplit" => {
+            CallKind::Split => {
                 let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
                 let nth = self.child_of(parent);
-                let signed = |key: &str| match call.get(key) {
-                    Some(Value::Signed(number)) => *number,
-                    Some(other) => other.number().and_then(|number| i64::try_from(number).ok()).unwrap_or(0),
-                    None => 0,
-                };
-                // NCCL_SPLIT_NOCOLOR is -1.
-                if signed("color") >= 0 {
-                    let birth = Birth::Split { parent, nth, color: signed("color"), key: signed("key") };
+                let (color, key) = (signed(call, "color"), signed(call, "key"));
+                if color >= 0 {
+                    let birth = Birth::Split { parent, nth, color, key };
                     self.born(number, birth, result);
                 }
             }
-            "ncclCommShrink" => {
+            CallKind::Shrink => {
                 let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
                 let nth = self.child_of(parent);
                 let excluded = match call.get("excluded") {
@@ -170,7 +164,7 @@ impl Local {
                 };
                 self.born(number, Birth::Shrink { parent, nth, excluded }, result);
             }
-            "ncclCommDestroy" | "ncclCommAbort" => {
+            CallKind::Destroy => {
                 if let Some(comm) = get("comm").and_then(|address| self.living.remove(&address)) {
                     self.comms[comm.0 as usize].died = Some(number);
                 }

@@ -9,14 +9,13 @@
 )]
 
 use crate::cx::Here;
-use crate::host::value::{Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::thread::Next;
-use crate::op::{CommOp, ExchangeOp, FlagOp, MemoryOp, MutexOp, Op, PoolOp, StoreOp, StreamOp, ThreadOp};
-use crate::program::{End, Operand, Statement};
+use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
+use crate::program::{End, Statement};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, Planned, State, Status, Work, find};
+use crate::state::{Meeting, Planned, Queued, State, Status, Work, find};
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +36,26 @@ struct Node {
     never: Option<Rank>,
     /// A finding has been made where it got stuck.
     explained: bool,
+}
+
+/// For whom a host thread waits whose operation cannot run.
+pub(crate) enum Awaits {
+    /// For nobody in particular.
+    Nobody,
+    /// For a thread of its rank that holds what it wants; none if nobody does any more.
+    Holder(Option<u32>),
+    /// For the other threads of its rank.
+    ThreadsOfRank,
+    /// For any other thread.
+    Anybody,
+    /// For the streams of its rank.
+    Streams,
+    /// For a stream of its rank.
+    Stream(Token),
+    /// For the stream of its rank that records this event.
+    Record(Token),
+    /// For whoever works on a flag.
+    Flag(Token),
 }
 
 /// Whom somebody waits for who is blocked.
@@ -245,54 +264,36 @@ impl Machine {
             }
             Some(_) | None => (Vec::new(), Some(rank)),
         };
-        match &op.op {
-            Op::Thread(ThreadOp::Join { thread: child }) => match Self::value(state, rank, child) {
-                Value::Thread(child) => holder(Some(child)),
-                _ => (Vec::new(), None),
-            },
-            Op::Mutex(MutexOp::Lock { mutex }) => {
-                holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder))
-            }
-            Op::Pool(PoolOp::Lock { pool })
-            | Op::Pool(PoolOp::Alloc { pool, .. })
-            | Op::Pool(PoolOp::Trim { pool, .. })
-            | Op::Pool(PoolOp::Havoc { pool, .. }) => {
-                holder(find(&r.pools, pool).and_then(|at| r.pools[at].1.holder))
-            }
-            Op::Memory(MemoryOp::Free { buffer, .. }) => match Self::value(state, rank, buffer) {
-                Value::Buffer(buffer) => match buffer.memory.owner {
-                    Owner::Pool(pool) => holder(find(&r.pools, &pool).and_then(|at| r.pools[at].1.holder)),
-                    Owner::Program(_) => (Self::streams_where(state, nodes, rank, |_| true), None),
-                },
-                _ => (Vec::new(), None),
-            },
-            Op::Stream(StreamOp::Synchronize { what }) => {
-                (self.synchronize_waits_for(state, nodes, rank, what), None)
-            }
-            Op::Comm(CommOp::Destroy { .. }) => {
-                let me = Who::Thread(rank, thread);
+        let me = Who::Thread(rank, thread);
+        let here = self.here(state, rank, thread);
+        match op.op.verb().waits_for(here) {
+            Awaits::Nobody => (Vec::new(), None),
+            Awaits::Holder(of) => holder(of),
+            Awaits::ThreadsOfRank => {
                 let mut others = Self::threads_of(nodes, rank);
                 others.retain(|at| nodes[*at].who != me);
-                // Any thread of the rank might destroy the graph; if nobody else runs, nobody will.
                 let never = others.is_empty().then_some(rank);
                 (others, never)
             }
-            Op::Flag(FlagOp { flag, .. }) => {
-                self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread))
-            }
-            Op::Store(StoreOp::Get { .. }) => {
-                let me = Who::Thread(rank, thread);
-                let others: Vec<usize> = nodes
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, node)| matches!(node.who, Who::Thread(..)) && node.who != me)
-                    .map(|(at, _)| at)
-                    .collect();
-                // Anybody who still runs might write; if nobody does, nobody will.
+            Awaits::Anybody => {
+                let other =
+                    |(_, node): &(usize, &Node)| matches!(node.who, Who::Thread(..)) && node.who != me;
+                let others: Vec<usize> = nodes.iter().enumerate().filter(other).map(|(at, _)| at).collect();
+                // Anybody who still runs might do it; if nobody does, nobody will.
                 let never = others.is_empty().then(|| self.other_rank(rank));
                 (others, never)
             }
-            _ => (Vec::new(), None),
+            Awaits::Streams => (Self::streams_where(state, nodes, rank, |_| true), None),
+            Awaits::Stream(stream) => {
+                let at = find(&r.streams, &stream);
+                let of = |(_, node): &(usize, &Node)| at.is_some_and(|at| node.who == Who::Stream(rank, at));
+                (nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect(), None)
+            }
+            Awaits::Record(event) => {
+                let records = |op: &Queued| matches!(op.work, Work::Record(of, _) if of == event);
+                (Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(records)), None)
+            }
+            Awaits::Flag(flag) => self.flag_waits_for(state, nodes, rank, flag, me),
         }
     }
 
@@ -346,24 +347,6 @@ impl Machine {
 
     fn other_rank(&self, rank: Rank) -> Rank {
         (0..self.config.ranks).map(Rank).find(|other| *other != rank).unwrap_or(rank)
-    }
-
-    fn synchronize_waits_for(&self, state: &State, nodes: &[Node], rank: Rank, what: &Operand) -> Vec<usize> {
-        match Self::value(state, rank, what) {
-            Value::Stream(stream) => {
-                let at = find(&state.rank(rank).streams, &stream);
-                nodes
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, node)| at.is_some_and(|at| node.who == Who::Stream(rank, at)))
-                    .map(|(at, _)| at)
-                    .collect()
-            }
-            Value::Event(event) => Self::streams_where(state, nodes, rank, |stream| {
-                stream.queue.iter().any(|op| matches!(op.work, Work::Record(of, _) if of == event))
-            }),
-            _ => Self::streams_where(state, nodes, rank, |_| true),
-        }
     }
 
     fn stream_waits_for(
@@ -661,21 +644,9 @@ impl<'a> Here<'a> {
                 },
             };
         }
-        let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
-        match &op.op {
-            Op::Mutex(MutexOp::Lock { mutex }) => (Rule::Mutex1, Some(About::Of(rank, *mutex))),
-            Op::Pool(PoolOp::Lock { pool })
-            | Op::Pool(PoolOp::Alloc { pool, .. })
-            | Op::Pool(PoolOp::Trim { pool, .. })
-            | Op::Pool(PoolOp::Havoc { pool, .. }) => (Rule::Mutex1, Some(About::Of(rank, *pool))),
-            Op::Memory(MemoryOp::Free { .. }) => (Rule::Mutex1, Some(About::Rank(rank))),
-            Op::Comm(CommOp::Destroy { comm }) => match Machine::value(state, rank, comm) {
-                Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
-                _ => (Rule::Coll1, None),
-            },
-            Op::Store(StoreOp::Get { key }) => (Rule::Store1, Some(About::Named(*key))),
-            Op::Flag(FlagOp { flag, .. }) => (Rule::Flag1, Some(About::Named(*flag))),
-            _ => (Rule::Coll1, None),
+        match t.next_in(&t.stretch) {
+            Next::Op(op) => op.op.verb().blocked_on(self),
+            Next::Ask(..) | Next::Return | Next::Unknown => (Rule::Coll1, None),
         }
     }
 }

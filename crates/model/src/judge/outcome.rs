@@ -2,7 +2,7 @@
 //! Not here: which outcomes a check expects.
 
 use crate::cx::Here;
-use crate::op::{MemoryOp, Op, PoolOp, StreamOp};
+use crate::op::{Op, PoolOp};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -252,10 +252,7 @@ impl Machine {
             }
             if let (Next::Op(op), Some(gpu)) = (thread.next_in(&thread.stretch), &gpu)
                 && thread.status == Status::Ready
-                && matches!(
-                    op.op,
-                    Op::Stream(StreamOp::Synchronize { .. }) | Op::Memory(MemoryOp::Free { .. })
-                )
+                && op.op.verb().waits_for_device()
             {
                 return gpu.clone();
             }

@@ -6,8 +6,10 @@
 )]
 
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb};
 use crate::program::Operand;
 use std::sync::Arc;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use crate::host::value::Value;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{Meeting, State, find};
 
@@ -66,6 +68,19 @@ impl Verb for BarrierOp {
             Self::AllAgree { value, .. } => format!("all_agree({})", of(value)),
         }
     }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(Object::HOSTS, Access::Write);
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        let (Self::Enter { members } | Self::AllAgree { members, .. }) = self;
+        cx.host(members);
+    }
 }
 
 impl Machine {
@@ -97,7 +112,7 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn host(&mut self, members: &Arc<[Rank]>) {
-        self.touch(Object::HOSTS, Touch::Mutate);
+        self.access(Object::HOSTS, Access::Write);
         let r = self.me_mut();
         if r.costs.steady {
             r.costs.barriers += 1;

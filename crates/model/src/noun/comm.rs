@@ -10,7 +10,9 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb, WindowFlags, WindowOp};
 use std::sync::Arc;
 
@@ -21,7 +23,7 @@ use crate::host::value::{Address, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{CommInfo, Connections, Machine};
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::{Operand, Statement};
 use crate::rank::{Rank, Token};
@@ -113,6 +115,70 @@ impl Verb for CommOp {
             Self::Init { name: comm, .. } => format!("{}.init", name(comm)),
             Self::Split { comm, name: child, .. } => format!("{}.split({})", of(comm), name(child)),
             Self::Destroy { comm } => format!("{}.destroy", of(comm)),
+        }
+    }
+
+    fn seen_by_others(&self) -> bool {
+        match self {
+            Self::Init { .. } | Self::Split { .. } => true,
+            Self::Destroy { .. } => false,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        // Reads and writes of addresses are not told apart before the operation runs.
+        each(Object::ADDRESSES, Access::Write);
+        match self {
+            Self::Init { name, .. } => each(Object::named(ObjectKind::Init, *name), Access::Write),
+            Self::Split { comm, .. } => here.comm_of(comm, Access::Write, each),
+            Self::Destroy { comm } => {
+                here.comm_of(comm, Access::Write, each);
+                let covered = here.m.covered(here.state, here.rank, comm, None);
+                covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Write));
+            }
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        let address =
+            |picks: &mut Picks<'_>| Machine::decide_comm_address(here.me(), picks).err().unwrap_or(Poll::RUN);
+        match self {
+            Self::Init { .. } => match here.m.decide_fault(here.state, FaultOf::Init, picks) {
+                Ok(true) => Poll::RUN,
+                Ok(false) => address(picks),
+                Err(poll) => poll,
+            },
+            Self::Split { .. } => address(picks),
+            Self::Destroy { comm } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => Poll::once(Machine::capturing(here.state, here.rank, comm).is_none()),
+                _ => Poll::RUN,
+            },
+        }
+    }
+
+    fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
+        match self {
+            Self::Destroy { comm } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
+                _ => (Rule::Coll1, None),
+            },
+            Self::Init { .. } | Self::Split { .. } => (Rule::Coll1, None),
+        }
+    }
+
+    fn waits_for(&self, _: Here<'_>) -> Awaits {
+        match self {
+            // Any thread of the rank might destroy the graph that captured it.
+            Self::Destroy { .. } => Awaits::ThreadsOfRank,
+            Self::Init { .. } | Self::Split { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Init { name, members, .. } => cx.comm_init(*name, members),
+            Self::Split { comm, .. } => cx.comm_split(comm),
+            Self::Destroy { comm } => cx.comm_destroy(comm),
         }
     }
 }
@@ -378,7 +444,7 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         }
-        self.touch(Object::named(ObjectKind::Init, name), Touch::Mutate);
+        self.access(Object::named(ObjectKind::Init, name), Access::Write);
         let nth = {
             let r = self.me_mut();
             let row = find(&r.inits, &name).unwrap_or_else(|| {
@@ -412,7 +478,7 @@ impl Cx<'_> {
             return None;
         };
         // Whether it is there at all is read, even if the call then fails.
-        self.touch(Object::comm(comm), Touch::Mutate);
+        self.access(Object::comm(comm), Access::Write);
         let usable = m.view(self.state, rank, comm).is_some_and(|view| !view.destroyed);
         if usable {
             return Some(comm);
@@ -429,7 +495,7 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        self.touch(Object::comm(comm), Touch::Mutate);
+        self.access(Object::comm(comm), Access::Write);
         let given = self.here().own_picks();
         self.promise_address(&mut Picks { given: &given });
         self.arrive_setup(comm);
@@ -437,7 +503,7 @@ impl Cx<'_> {
 
     fn promise_address(&mut self, picks: &mut Picks<'_>) {
         let thread = self.thread;
-        self.touch(Object::ADDRESSES, Touch::Read);
+        self.access(Object::ADDRESSES, Access::Read);
         let r = self.me_mut();
         if let Ok(Some(address)) = Machine::decide_comm_address(r, picks) {
             r.free_comms.retain(|free| *free != address);
@@ -449,9 +515,9 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         if let Some(comm) = self.usable(named) {
             for memory in m.covered(self.state, rank, named, None) {
-                self.touch(Object::memory(memory), Touch::Read);
+                self.access(Object::memory(memory), Access::Read);
             }
-            self.touch(Object::ADDRESSES, Touch::Mutate);
+            self.access(Object::ADDRESSES, Access::Write);
             let view = m.view_mut(self.state, rank, comm);
             view.destroyed = true;
             let address = view.address;

@@ -6,16 +6,18 @@
 )]
 
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
-use crate::op::{Op, Show, Verb};
+use crate::noun::pool::Plan;
+use crate::op::{Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::host::value::{Address, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
@@ -114,6 +116,29 @@ impl Verb for MapOp {
             Self::Clear { map } => format!("{}.clear", name(map)),
         }
     }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(self.object(), self.how());
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_map(self);
+    }
+}
+
+impl MapOp {
+    fn object(&self) -> Object {
+        let (Self::Put { map, .. } | Self::Pop { map, .. } | Self::Clear { map, .. } | Self::Get { map, .. }) =
+            self;
+        Object::named(ObjectKind::Map, *map)
+    }
+
+    fn how(&self) -> Access {
+        match self {
+            Self::Put { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
+            Self::Get { .. } => Access::Read,
+        }
+    }
 }
 
 /// What can be done with lists.
@@ -191,6 +216,32 @@ impl Verb for ListOp {
             Self::Clear { list } => format!("{}.clear", name(list)),
         }
     }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(self.object(), self.how());
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_list(self);
+    }
+}
+
+impl ListOp {
+    fn object(&self) -> Object {
+        let (Self::Push { list, .. }
+        | Self::Set { list, .. }
+        | Self::Pop { list, .. }
+        | Self::Clear { list, .. }
+        | Self::Get { list, .. }) = self;
+        Object::named(ObjectKind::List, *list)
+    }
+
+    fn how(&self) -> Access {
+        match self {
+            Self::Push { .. } | Self::Set { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
+            Self::Get { .. } => Access::Read,
+        }
+    }
 }
 
 type Entries = Vec<(Value, Value)>;
@@ -266,7 +317,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         match question {
             Question::MapHas { map, key } => {
-                self.touch(Object::named(ObjectKind::Map, *map), Touch::Read);
+                self.access(Object::named(ObjectKind::Map, *map), Access::Read);
                 let key = Machine::value(self.state, rank, key);
                 let r = self.me();
                 let has = find(&r.maps, map)
@@ -274,7 +325,7 @@ impl Cx<'_> {
                 self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
-                self.touch(Object::named(ObjectKind::Map, *map), Touch::Read);
+                self.access(Object::named(ObjectKind::Map, *map), Access::Read);
                 let given = self.this().picks.clone();
                 let Walk { entries, addresses, hashes } = m
                     .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
@@ -287,7 +338,7 @@ impl Cx<'_> {
                 self.answer(count, &slots);
             }
             Question::ListLen { list } => {
-                self.touch(Object::named(ObjectKind::List, *list), Touch::Read);
+                self.access(Object::named(ObjectKind::List, *list), Access::Read);
                 let r = self.me();
                 let len = find(&r.lists, list).map_or(0, |at| r.lists[at].1.len());
                 let len = u32::try_from(len).expect("few elements");
@@ -297,25 +348,13 @@ impl Cx<'_> {
         }
     }
 
-    pub(crate) fn run_map(&mut self, verb: &Op) {
+    fn run_map(&mut self, verb: &MapOp) {
         let rank = self.rank;
-        let touched = match verb {
-            Op::Map(MapOp::Put { map, .. })
-            | Op::Map(MapOp::Pop { map, .. })
-            | Op::Map(MapOp::Clear { map }) => (Object::named(ObjectKind::Map, *map), Touch::Mutate),
-            Op::Map(MapOp::Get { map, .. }) => (Object::named(ObjectKind::Map, *map), Touch::Read),
-            Op::List(ListOp::Get { list, .. }) => (Object::named(ObjectKind::List, *list), Touch::Read),
-            Op::List(ListOp::Push { list, .. })
-            | Op::List(ListOp::Set { list, .. })
-            | Op::List(ListOp::Pop { list })
-            | Op::List(ListOp::Clear { list }) => (Object::named(ObjectKind::List, *list), Touch::Mutate),
-            _ => unreachable!("dispatched by verb"),
-        };
-        self.touch(touched.0, touched.1);
+        self.access(verb.object(), verb.how());
         let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
         let mut slots: Vec<Value> = Vec::new();
         match verb {
-            Op::Map(MapOp::Put { map, key, value }) => {
+            MapOp::Put { map, key, value } => {
                 let (key, value) = (value_of(self.state, key), value_of(self.state, value));
                 let entries = map_mut(self.me_mut(), *map);
                 match entries.iter_mut().find(|(k, _)| Machine::same(k, &key)) {
@@ -323,39 +362,48 @@ impl Cx<'_> {
                     None => entries.push((key, value)),
                 }
             }
-            Op::Map(MapOp::Pop { map, key }) => {
+            MapOp::Pop { map, key } => {
                 let key = value_of(self.state, key);
                 let entries = map_mut(self.me_mut(), *map);
                 let at = entries.iter().position(|(k, _)| Machine::same(k, &key));
                 slots.push(at.map_or(Value::Null, |at| entries.remove(at).1));
             }
-            Op::Map(MapOp::Get { map, key, default }) => {
+            MapOp::Get { map, key, default } => {
                 let (key, default) = (value_of(self.state, key), value_of(self.state, default));
                 let entries = map_mut(self.me_mut(), *map);
                 let found = entries.iter().find(|(k, _)| Machine::same(k, &key));
                 slots.push(found.map_or(default, |(_, value)| value.clone()));
             }
-            Op::Map(MapOp::Clear { map }) => map_mut(self.me_mut(), *map).clear(),
-            Op::List(ListOp::Push { list, value }) => {
+            MapOp::Clear { map } => map_mut(self.me_mut(), *map).clear(),
+        }
+        self.done(&slots);
+    }
+
+    fn run_list(&mut self, verb: &ListOp) {
+        let rank = self.rank;
+        self.access(verb.object(), verb.how());
+        let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
+        let mut slots: Vec<Value> = Vec::new();
+        match verb {
+            ListOp::Push { list, value } => {
                 let value = value_of(self.state, value);
                 list_mut(self.me_mut(), *list).push(value);
             }
-            Op::List(ListOp::Get { list, index }) => {
+            ListOp::Get { list, index } => {
                 let at = self.index((*list, index));
                 let elements = list_mut(self.me_mut(), *list);
                 slots.push(at.map_or(Value::Null, |at| elements[at].clone()));
             }
-            Op::List(ListOp::Set { list, index, value }) => {
+            ListOp::Set { list, index, value } => {
                 let value = value_of(self.state, value);
                 if let Some(at) = self.index((*list, index)) {
                     list_mut(self.me_mut(), *list)[at] = value;
                 }
             }
-            Op::List(ListOp::Pop { list }) => {
+            ListOp::Pop { list } => {
                 slots.push(list_mut(self.me_mut(), *list).pop().unwrap_or(Value::Null));
             }
-            Op::List(ListOp::Clear { list }) => list_mut(self.me_mut(), *list).clear(),
-            _ => unreachable!("dispatched by verb"),
+            ListOp::Clear { list } => list_mut(self.me_mut(), *list).clear(),
         }
         self.done(&slots);
     }

@@ -4,8 +4,10 @@
 //! meant is judged afterwards. Not here: handles that a program carries itself ([`crate::noun::ipc`]).
 
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{MemoryKind, Op, Show, Verb};
 use crate::program::Operand;
 use crate::program::Statement;
@@ -16,7 +18,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::{Rank, Token};
 use crate::state::{Meeting, State, find};
 
@@ -57,6 +59,18 @@ impl Verb for ExchangeOp {
         let of = |operand: &Operand| show.operand(operand);
         let Self { name: what, buffer, .. } = self;
         format!("exchange {} ({})", name(what), of(buffer))
+    }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(Object::HOSTS, Access::Write);
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.exchange(&self.members);
     }
 }
 
@@ -161,7 +175,7 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn exchange(&mut self, members: &Arc<[Rank]>) {
-        self.touch(Object::HOSTS, Touch::Mutate);
+        self.access(Object::HOSTS, Access::Write);
         let r = self.me_mut();
         let row = find(&r.exchanges, members).unwrap_or_else(|| {
             r.exchanges.push((Arc::clone(members), 0));

@@ -6,13 +6,18 @@
 
 use crate::clock::Clock;
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::judge::finding::OpRef;
+use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::Written;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
+use crate::order::poll::{Picks, Poll};
 use crate::rank::{Rank, Token};
 use crate::state::{Queued, State, Work};
 
@@ -129,11 +134,45 @@ impl Verb for FlagOp {
         let Self { flag, act, .. } = self;
         format!("{}.{}", name(flag), act.words())
     }
+
+    fn seen_by_others(&self) -> bool {
+        self.wakes()
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        if self.stream.is_none() {
+            each(Object::named(ObjectKind::Flag, self.flag), touch_of(self.act));
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        Poll::once(self.stream.is_some() || Machine::flag_allows(here.state, self.flag, self.act))
+    }
+
+    fn watches(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    fn wakes(&self) -> bool {
+        self.stream.is_none() && self.act.writes().is_some()
+    }
+
+    fn blocked_on(&self, _: Here<'_>) -> (Rule, Option<About>) {
+        (Rule::Flag1, Some(About::Named(self.flag)))
+    }
+
+    fn waits_for(&self, _: Here<'_>) -> Awaits {
+        Awaits::Flag(self.flag)
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_flag((self.flag, self.act), self.stream);
+    }
 }
 
 /// What an act does to the word, as far as orders matter.
-pub(crate) fn touch_of(act: FlagAct) -> Touch {
-    if act.writes().is_some() { Touch::Mutate } else { Touch::Read }
+pub(crate) fn touch_of(act: FlagAct) -> Access {
+    if act.writes().is_some() { Access::Write } else { Access::Read }
 }
 
 impl Machine {
@@ -158,7 +197,7 @@ impl Machine {
                 clock.join(after);
             }
         }
-        self.touch_shared(state, object, touch_of(act), clock);
+        self.access_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
             let write = Written { value, by: clock.clone(), op };
             state.shared_mut().flags.entry(flag).or_default().writes.push(write);
@@ -189,7 +228,7 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let mut clock = self.this().clock.clone();
         if let Some(stream) = stream {
-            self.touch(Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+            self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
             m.enqueue(
                 self.state,
                 rank,

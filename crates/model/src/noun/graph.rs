@@ -12,17 +12,19 @@
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
-use crate::op::{EventOp, FlagOp, GroupOp, MemoryKind, MemoryOp, Op, PoolOp, Show, StreamOp, Verb, WindowOp};
+use crate::noun::pool::Plan;
+use crate::op::{Show, Verb};
+use crate::program::Operand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{GroupCall, Launch, Queued, RankState, State, Transfers, Use, Work, find};
+use crate::state::{Launch, Queued, RankState, State, Transfers, Use, Work, find};
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -112,10 +114,19 @@ impl Verb for GraphOp {
             Self::Destroy { graph } => format!("{}.destroy", name(graph)),
         }
     }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        let objects = here.m.graph_objects(here.state, here.rank, self);
+        objects.into_iter().for_each(|(object, how)| each(object, how));
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_graph(self);
+    }
 }
 
 /// `ncclUnhandledCudaError`.
-const UNHANDLED: i32 = 1;
+pub(crate) const UNHANDLED: i32 = 1;
 /// `cudaErrorInvalidValue`: there is no such graph.
 const INVALID_VALUE: i32 = 1;
 /// `cudaErrorStreamCaptureUnsupported`: operation not permitted when stream is capturing.
@@ -246,30 +257,6 @@ impl Machine {
         state.rank(rank).graphs.iter().any(|(_, graph)| graph.records())
     }
 
-    /// Whether a capture of some mode forbids a call of this kind.
-    pub(crate) fn unsafe_call(verb: &Op) -> bool {
-        matches!(
-            verb,
-            Op::Window(WindowOp::Register { .. })
-                | Op::Memory(MemoryOp::Alloc { memory: MemoryKind::Cuda, .. })
-                | Op::Memory(MemoryOp::Free { .. })
-                | Op::Stream(StreamOp::Synchronize { .. })
-                | Op::Pool(PoolOp::Alloc { .. })
-        )
-    }
-
-    /// What a failed call is called: as reports of errors name it.
-    fn call_of(&self, state: &State, rank: Rank, verb: &Op) -> String {
-        match verb {
-            Op::Window(WindowOp::Register { comm, .. }) => match Self::value(state, rank, comm) {
-                Value::Comm(comm) => format!("{}.register", self.comm_name(comm)),
-                _ => "register".to_owned(),
-            },
-            Op::Memory(MemoryOp::Alloc { .. }) => "mem_alloc".to_owned(),
-            _ => self.op_name(state, rank, verb),
-        }
-    }
-
     // -- recording
 
     /// A launch on a stream that records goes into its graph. Gives it back where the stream runs it.
@@ -282,7 +269,7 @@ impl Machine {
     ) -> Option<Queued> {
         let at = recording(state.rank(rank), stream);
         let Some(at) = at else { return Some(op) };
-        self.cx(state, rank, op.issuer().thread.0).touch(Object::CAPTURE, Touch::Mutate);
+        self.cx(state, rank, op.issuer().thread.0).access(Object::CAPTURE, Access::Write);
         let graph = &mut state.rank_mut(rank).graphs[at].1;
         if graph.stage == Stage::Recording {
             graph.push(stream, op.work, op.op);
@@ -348,7 +335,7 @@ impl Machine {
             }
             return false;
         };
-        self.cx(state, rank, op.thread.0).touch(Object::CAPTURE, Touch::Mutate);
+        self.cx(state, rank, op.thread.0).access(Object::CAPTURE, Access::Write);
         let graph = &mut state.rank_mut(rank).graphs[at].1;
         if graph.stage == Stage::Invalid {
             let call = format!("{}.record({})", self.name(event), self.name(stream));
@@ -380,56 +367,53 @@ impl Machine {
     }
 
     /// What a verb of a graph touches.
-    fn graph_objects(&self, state: &State, rank: Rank, verb: &Op) -> Vec<(Object, Touch)> {
-        let (Op::Graph(GraphOp::Begin { graph: name, .. })
-        | Op::Graph(GraphOp::End { graph: name })
-        | Op::Graph(GraphOp::Replay { graph: name, .. })
-        | Op::Graph(GraphOp::Destroy { graph: name })) = verb
-        else {
-            return Vec::new();
-        };
-        let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Touch::Mutate)];
+    fn graph_objects(&self, state: &State, rank: Rank, verb: &GraphOp) -> Vec<(Object, Access)> {
+        let (GraphOp::Begin { graph: name, .. }
+        | GraphOp::End { graph: name }
+        | GraphOp::Replay { graph: name, .. }
+        | GraphOp::Destroy { graph: name }) = verb;
+        let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Access::Write)];
         let r = state.rank(rank);
         let graph = find(&r.graphs, name).map(|at| &r.graphs[at].1);
         match verb {
-            Op::Graph(GraphOp::Begin { stream, .. }) => {
-                objects.push((Object::CAPTURE, Touch::Mutate));
-                objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+            GraphOp::Begin { stream, .. } => {
+                objects.push((Object::CAPTURE, Access::Write));
+                objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
             }
-            Op::Graph(GraphOp::End { .. }) => {
-                objects.push((Object::CAPTURE, Touch::Mutate));
+            GraphOp::End { .. } => {
+                objects.push((Object::CAPTURE, Access::Write));
                 for stream in graph.iter().flat_map(|graph| graph.streams.keys()) {
-                    objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+                    objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
                 }
             }
-            Op::Graph(GraphOp::Replay { stream, .. }) => {
-                objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
-                objects.push((Object::DEVICE, Touch::Read));
+            GraphOp::Replay { stream, .. } => {
+                objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
+                objects.push((Object::DEVICE, Access::Read));
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
                     if let Work::Collective(launch) = &node.work {
-                        objects.push((Object::comm(launch.comm), Touch::Mutate));
+                        objects.push((Object::comm(launch.comm), Access::Write));
                     }
                     let buffers = match &node.work {
                         Work::Fresh(buffer) => vec![&**buffer],
                         work => work.buffers(),
                     };
                     for buffer in buffers {
-                        objects.push((Object::memory(buffer.memory), Touch::Read));
+                        objects.push((Object::memory(buffer.memory), Access::Read));
                     }
                 }
                 if let Some(pool) = graph.and_then(|graph| graph.pool) {
-                    objects.push((Object::named(ObjectKind::Pool, pool), Touch::Read));
+                    objects.push((Object::named(ObjectKind::Pool, pool), Access::Read));
                 }
             }
-            _ => {
+            GraphOp::Destroy { .. } => {
                 // A pool is trimmed and a communicator destroyed only once no graph keeps it.
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
                     if let Some((comm, _)) = node.work.turn() {
-                        objects.push((Object::comm(comm), Touch::Mutate));
+                        objects.push((Object::comm(comm), Access::Write));
                     }
                 }
                 if let Some(pool) = graph.and_then(|graph| graph.pool) {
-                    objects.push((Object::named(ObjectKind::Pool, pool), Touch::Mutate));
+                    objects.push((Object::named(ObjectKind::Pool, pool), Access::Write));
                 }
             }
         }
@@ -529,25 +513,21 @@ impl Cx<'_> {
     }
 
     /// Runs a verb that a capture forbids, if one does.
-    pub(crate) fn refused(&mut self, verb: &Op) -> bool {
-        let (m, rank, op) = (self.m, self.rank, self.op);
-        let forbidden = self.here().forbidden(verb);
-        if Machine::unsafe_call(verb) {
-            self.touch(Object::CAPTURE, Touch::Read);
+    pub(crate) fn refused(&mut self, verb: &dyn Verb) -> bool {
+        let op = self.op;
+        let forbidden = verb.refused_by(self.here());
+        if verb.unsafe_in_capture() {
+            self.access(Object::CAPTURE, Access::Read);
         }
         let Some((at, code)) = forbidden else { return false };
-        let call = m.op_name(self.state, rank, verb);
-        if let Op::Window(WindowOp::Register { comm, .. }) = verb
-            && let Value::Comm(comm) = Machine::value(self.state, rank, comm)
-            && m.view(self.state, rank, comm).is_some_and(|view| !view.windows.is_empty())
-        {
-            // The first registration of a communicator fails while it sets up memory of NCCL's own; later ones meet
-            // the other ranks before they ask the driver (both measured).
+        let call = self.here().show(&mut |show| verb.display(show));
+        if verb.met_before(self.here()) {
             self.judge_in_capture((at, &call), op);
             return false;
         }
         self.refuse_in_capture((at, &call), op);
-        self.fail(m.call_of(self.state, rank, verb), code);
+        let called = verb.call_name(self.here());
+        self.fail(called, code);
         let nulls = vec![Value::Null; verb.slots() as usize];
         self.done(&nulls);
         true
@@ -562,7 +542,7 @@ impl Cx<'_> {
         let of = r.graphs.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
         let call = || format!("{}.wait({})", m.name(stream), m.name(event));
         if into.or(of).is_some() {
-            self.touch(Object::CAPTURE, Touch::Mutate);
+            self.access(Object::CAPTURE, Access::Write);
         }
         let r = self.me();
         let at = match (into, of) {
@@ -609,19 +589,19 @@ impl Cx<'_> {
 
     // -- the verbs
 
-    pub(crate) fn run_graph(&mut self, verb: &Op) {
+    pub(crate) fn run_graph(&mut self, verb: &GraphOp) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let objects = m.graph_objects(self.state, rank, verb);
         for (object, how) in objects {
-            self.touch(object, how);
+            self.access(object, how);
         }
         match verb {
-            Op::Graph(GraphOp::Begin { .. }) => self.graph_begin(verb),
-            Op::Graph(GraphOp::End { graph }) => self.graph_end(*graph),
-            Op::Graph(GraphOp::Replay { graph, stream }) => {
+            GraphOp::Begin { .. } => self.graph_begin(verb),
+            GraphOp::End { graph } => self.graph_end(*graph),
+            GraphOp::Replay { graph, stream } => {
                 self.graph_replay((*graph, *stream));
             }
-            Op::Graph(GraphOp::Destroy { graph }) => {
+            GraphOp::Destroy { graph } => {
                 let at = self.made((*graph, "destroys"), op);
                 if let Some(at) = at {
                     let row = &mut self.me_mut().graphs[at].1;
@@ -630,21 +610,18 @@ impl Cx<'_> {
                 }
                 self.done(&[]);
             }
-            _ => unreachable!("dispatched by verb"),
         }
     }
 
-    fn graph_begin(&mut self, verb: &Op) {
-        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
-        let Op::Graph(GraphOp::Begin { graph: name, stream, mode, pool }) = verb else {
-            unreachable!("a begin")
-        };
+    fn graph_begin(&mut self, verb: &GraphOp) {
+        let (thread, op) = (self.thread, self.op);
+        let GraphOp::Begin { graph: name, stream, mode, pool } = verb else { unreachable!("a begin") };
         let r = self.me_mut();
         let existing = find(&r.graphs, name).filter(|at| r.graphs[*at].1.lives());
         let clash = existing.map(|at| (at, "was captured already"));
         let clash = clash.or_else(|| Some((recording(r, *stream)?, "records on this stream already")));
         if let Some((at, why)) = clash {
-            let call = m.op_name(self.state, rank, verb);
+            let call = self.here().show(&mut |show| verb.display(show));
             self.malformed((at, &call), op, why);
             self.fail(call, ILLEGAL_STATE);
             self.done(&[]);
@@ -904,37 +881,30 @@ impl Cx<'_> {
 impl<'a> Here<'a> {
     // -- what a capture forbids
 
-    /// The graph whose capture forbids a call, and the code that the call returns.
-    pub(crate) fn forbidden(self, verb: &Op) -> Option<(usize, i32)> {
-        let Here { state, rank, thread, .. } = self;
+    /// The capture that refuses what `cudaStreamCaptureMode` forbids to this thread.
+    pub(crate) fn refused_by_mode(self) -> Option<(usize, i32)> {
+        Some((self.forbidden_query()?, UNSUPPORTED))
+    }
+
+    /// The capture that refuses a wait for a stream, an event or the device, because that records.
+    pub(crate) fn refuses_wait(self, what: &Operand) -> Option<(usize, i32)> {
         let r = self.me();
         let position = |wanted: &dyn Fn(&Graph) -> bool| r.graphs.iter().position(|(_, graph)| wanted(graph));
-        let by_mode = |code| Some((position(&|graph| graph.forbids(thread))?, code));
         if r.graphs.is_empty() {
             return None;
         }
-        match verb {
-            Op::Window(WindowOp::Register { .. }) => {
-                self.registers_in_capture().map(|graph| (graph, UNHANDLED))
+        match Machine::value(self.state, self.rank, what) {
+            Value::Stream(stream) => Some((recording(r, stream)?, UNSUPPORTED)),
+            Value::Event(event) => {
+                Some((position(&|graph| graph.records() && graph.records.contains_key(&event))?, UNSUPPORTED))
             }
-            Op::Memory(MemoryOp::Alloc { memory: MemoryKind::Cuda, .. }) => by_mode(UNSUPPORTED),
-            Op::Memory(MemoryOp::Free { buffer, .. }) => match Machine::value(state, rank, buffer) {
-                Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
-                    let kind = r.memory.get(&buffer.memory)?.kind;
-                    (kind == MemoryKind::Cuda).then(|| by_mode(UNSUPPORTED)).flatten()
-                }
-                _ => None,
-            },
-            Op::Stream(StreamOp::Synchronize { what }) => match Machine::value(state, rank, what) {
-                Value::Stream(stream) => Some((recording(r, stream)?, UNSUPPORTED)),
-                Value::Event(event) => Some((
-                    position(&|graph| graph.records() && graph.records.contains_key(&event))?,
-                    UNSUPPORTED,
-                )),
-                _ => Some((position(&Graph::records)?, UNSUPPORTED)),
-            },
-            _ => None,
+            _ => Some((position(&Graph::records)?, UNSUPPORTED)),
         }
+    }
+
+    /// Whether what is launched on a stream now is recorded.
+    pub(crate) fn records_on(self, stream: Token) -> bool {
+        recording(self.me(), stream).is_some()
     }
 
     /// The graph whose capture makes a registration of this thread fail.
@@ -950,41 +920,6 @@ impl<'a> Here<'a> {
     pub(crate) fn forbidden_query(self) -> Option<usize> {
         let Here { thread, .. } = self;
         self.me().graphs.iter().position(|(_, graph)| graph.forbids(thread))
-    }
-
-    /// Whether an operation adds to a recording, which an unsafe call may take away.
-    pub(crate) fn recorded_op(self, verb: &Op) -> bool {
-        let Here { m, state, rank, thread } = self;
-        let r = self.me();
-        if !m.captures(state, rank) {
-            return false;
-        }
-        match verb {
-            Op::Stream(StreamOp::Kernel { stream, .. })
-            | Op::Memory(MemoryOp::Copy { stream, .. })
-            | Op::Memory(MemoryOp::Expect { stream, .. })
-            | Op::Flag(FlagOp { stream: Some(stream), .. })
-            | Op::Event(EventOp { stream, .. })
-            | Op::Pool(PoolOp::Alloc { stream, .. }) => recording(r, *stream).is_some(),
-            Op::Stream(StreamOp::Wait { .. }) => true,
-            Op::Collective(call) => recording(r, call.stream).is_some(),
-            Op::Transfer(call) => recording(r, call.stream).is_some(),
-            Op::Group(GroupOp::End) => r.threads[thread as usize].group.calls.iter().any(|call| match call {
-                GroupCall::Launch { launch, .. } => recording(r, launch.call.stream).is_some(),
-                GroupCall::Transfer { stream, .. } => recording(r, *stream).is_some(),
-                _ => false,
-            }),
-            _ => false,
-        }
-    }
-
-    /// The objects that an operation touches because of graphs.
-    pub(crate) fn objects_of_graphs(self, verb: &Op, each: &mut dyn FnMut(Object)) {
-        let Here { m, state, rank, .. } = self;
-        if Machine::unsafe_call(verb) || self.recorded_op(verb) {
-            each(Object::CAPTURE);
-        }
-        m.graph_objects(state, rank, verb).into_iter().for_each(|(object, _)| each(object));
     }
 }
 

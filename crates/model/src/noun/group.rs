@@ -6,6 +6,7 @@
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -14,11 +15,11 @@ use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::p2p::Called;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
+use crate::state::{Group, GroupCall, Launch, Leftover, Meeting, State};
 
 /// What can be done with groups.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -51,6 +52,38 @@ impl Verb for GroupOp {
         match self {
             Self::Start => "group_start".to_owned(),
             Self::End => "group_end".to_owned(),
+        }
+    }
+
+    fn recorded(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Start => false,
+            Self::End => here.this().group.calls.iter().any(|call| match call {
+                GroupCall::Launch { launch, .. } => here.records_on(launch.call.stream),
+                GroupCall::Transfer { stream, .. } => here.records_on(*stream),
+                GroupCall::Register { .. } => false,
+            }),
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Start => {}
+            Self::End => here.group_objects().into_iter().for_each(|(object, how)| each(object, how)),
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Start => Poll::RUN,
+            Self::End => here.decide_group(picks).err().unwrap_or(Poll::RUN),
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Start => cx.group_start(),
+            Self::End => cx.group_end(),
         }
     }
 }
@@ -130,7 +163,7 @@ impl Cx<'_> {
             for call in group.calls {
                 // Cleaning up forgets the launches only (`group.cc:395-467`).
                 if let GroupCall::Register { comm, memory, flags, op, .. } = call {
-                    self.touch(Object::comm(comm), Touch::Mutate);
+                    self.access(Object::comm(comm), Access::Write);
                     m.view_mut(self.state, rank, comm).leftover.push(Leftover { memory, flags, op });
                 }
             }
@@ -155,7 +188,7 @@ impl Cx<'_> {
             self.this_mut().picks.clear();
         }
         for (object, touch) in self.here().group_objects() {
-            self.touch(object, touch);
+            self.access(object, touch);
         }
         let transfers = self.here().grouped_transfers();
         if self.alone_with_itself(&transfers) {
@@ -189,7 +222,7 @@ impl Cx<'_> {
         if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
             // What a group needs is connected in one order, whatever the program says.
             let needed = launches.iter().filter(cold).filter(|launch| launch.comm == first);
-            let connection = needed.map(|launch| Connection::of(launch.call.kind)).min();
+            let connection = needed.map(|launch| launch.call.kind.connection()).min();
             let meeting = Meeting::Connect(first, connection.expect("one is cold"));
             self.arrive(meeting);
             return;
@@ -222,31 +255,31 @@ impl Cx<'_> {
 
 impl<'a> Here<'a> {
     /// The objects that the end of a thread's group touches.
-    pub(crate) fn group_objects(self) -> Vec<(Object, Touch)> {
+    pub(crate) fn group_objects(self) -> Vec<(Object, Access)> {
         let Here { m, state, rank, .. } = self;
         let mut objects = Vec::new();
         for call in &self.this().group.calls {
             match call {
                 GroupCall::Register { comm, memory, .. } => {
-                    objects.push((Object::comm(*comm), Touch::Mutate));
+                    objects.push((Object::comm(*comm), Access::Write));
                     if let Value::Buffer(buffer) = memory {
-                        objects.push((Object::memory(buffer.memory), Touch::Read));
+                        objects.push((Object::memory(buffer.memory), Access::Read));
                     }
                 }
                 GroupCall::Transfer { comm, stream, transfer } => {
                     let comms = m.comm_objects(state, rank, *comm);
-                    objects.extend(comms.map(|object| (object, Touch::Mutate)));
-                    objects.push((Object::memory(transfer.buffer.memory), Touch::Read));
-                    objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
-                    objects.push((Object::DEVICE, Touch::Read));
+                    objects.extend(comms.map(|object| (object, Access::Write)));
+                    objects.push((Object::memory(transfer.buffer.memory), Access::Read));
+                    objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
+                    objects.push((Object::DEVICE, Access::Read));
                 }
                 GroupCall::Launch { comm, launch } => {
                     let comms = m.comm_objects(state, rank, *comm);
-                    objects.extend(comms.map(|object| (object, Touch::Mutate)));
-                    objects.push((Object::memory(launch.send.memory), Touch::Read));
-                    objects.push((Object::memory(launch.recv.memory), Touch::Read));
-                    objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Touch::Mutate));
-                    objects.push((Object::DEVICE, Touch::Read));
+                    objects.extend(comms.map(|object| (object, Access::Write)));
+                    objects.push((Object::memory(launch.send.memory), Access::Read));
+                    objects.push((Object::memory(launch.recv.memory), Access::Read));
+                    objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Access::Write));
+                    objects.push((Object::DEVICE, Access::Read));
                 }
             }
         }

@@ -11,7 +11,8 @@
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
-use crate::op::{MemoryKind, Op, Show, Verb};
+use crate::noun::pool::Plan;
+use crate::op::{MemoryKind, Show, Verb};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::clock::{Actor, Clock};
 use crate::host::value::{Buffer, MappingId, MemoryId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::program::{Freed, Operand};
 use crate::rank::Rank;
 use crate::state::State;
@@ -80,6 +81,26 @@ impl Verb for IpcOp {
             Self::Export { buffer } => format!("ipc.export({})", of(buffer)),
             Self::Open { handle } => format!("ipc.open({})", of(handle)),
             Self::Close { mapping } => format!("ipc.close({})", of(mapping)),
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Export { .. } => {}
+            Self::Open { handle } => {
+                if let Value::Handle(_, whole) = Machine::value(here.state, here.rank, handle) {
+                    each(Object::memory(whole.memory), Access::Write);
+                }
+            }
+            Self::Close { mapping } => here.memory_of(mapping, Access::Write, each),
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Export { buffer } => cx.export(buffer),
+            Self::Open { handle } => cx.open(handle),
+            Self::Close { mapping } => cx.close(mapping),
         }
     }
 }
@@ -195,15 +216,6 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    pub(crate) fn run_ipc(&mut self, verb: &Op) {
-        match verb {
-            Op::Ipc(IpcOp::Export { buffer }) => self.export(buffer),
-            Op::Ipc(IpcOp::Open { handle }) => self.open(handle),
-            Op::Ipc(IpcOp::Close { mapping }) => self.close(mapping),
-            _ => unreachable!("dispatched by verb"),
-        }
-    }
-
     fn export(&mut self, buffer: &Operand) {
         let (rank, op) = (self.rank, self.op);
         let handle = self.given(buffer, op).and_then(|buffer| {
@@ -258,7 +270,7 @@ impl Cx<'_> {
     /// The mapping of a peer's allocation: the one that is open, or a new one.
     pub(crate) fn open_mapping(&mut self, of: Rank, whole: &Buffer) -> Value {
         let m = self.m;
-        self.touch(Object::memory(whole.memory), Touch::Mutate);
+        self.access(Object::memory(whole.memory), Access::Write);
         let moment = self.here().moment();
         let past = self.here().past();
         let memory = self.state.rank(of).memory.get(&whole.memory);
@@ -307,7 +319,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         };
-        self.touch(Object::memory(buffer.memory), Touch::Mutate);
+        self.access(Object::memory(buffer.memory), Access::Write);
         let moment = self.here().moment();
         let row = &mut self.me_mut().mappings[through.nth as usize];
         if row.count == 0 {

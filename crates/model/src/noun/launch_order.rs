@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::host::value::CommId;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{Executed, Queued, Ran, State, ThreadState, Turns, Work, find};
 
@@ -198,10 +198,10 @@ impl Machine {
 
 impl Cx<'_> {
     /// Touches a communicator, and the one whose launch order it shares.
-    pub(crate) fn touch_comm(&mut self, comm: CommId) {
+    pub(crate) fn access_comm(&mut self, comm: CommId) {
         let (m, rank) = (self.m, self.rank);
         for object in m.comm_objects(self.state, rank, comm) {
-            self.touch(object, Touch::Mutate);
+            self.access(object, Access::Write);
         }
     }
 }

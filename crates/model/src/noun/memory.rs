@@ -4,9 +4,15 @@
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::host::value::{Owner, Value};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
+use crate::order::dependence::ObjectKind;
+use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 use std::sync::Arc;
@@ -16,9 +22,9 @@ use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Access, Accessed, Expectation, Memory, State, whole};
+use crate::state::{Accessed, Expectation, Memory, State, whole};
 use crate::term::{Content, Term, TermNode};
 
 /// Where ordinary memory comes from.
@@ -147,6 +153,120 @@ impl Verb for MemoryOp {
             Self::Free { buffer, .. } => format!("{}.free", of(buffer)),
             Self::Release { segment } => format!("{}.release", of(segment)),
             Self::Alloc { name: buffer, .. } => format!("{} = mem_alloc", name(buffer)),
+        }
+    }
+
+    fn call_name(&self, here: Here<'_>) -> String {
+        match self {
+            Self::Alloc { .. } => "mem_alloc".to_owned(),
+            Self::Free { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
+                here.show(&mut |show| self.display(show))
+            }
+        }
+    }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Alloc { memory: MemoryKind::Cuda, .. } | Self::Free { .. } => true,
+            Self::Alloc { memory: MemoryKind::Nccl, .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => false,
+        }
+    }
+
+    fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
+        match self {
+            Self::Alloc { memory: MemoryKind::Cuda, .. } => here.refused_by_mode(),
+            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
+                Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
+                    let kind = here.me().memory.get(&buffer.memory)?.kind;
+                    (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
+                }
+                _ => None,
+            },
+            Self::Alloc { memory: MemoryKind::Nccl, .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => None,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Alloc { .. } => each(Object::ADDRESSES, Access::Read),
+            Self::Free { buffer, .. } => {
+                if let Value::Buffer(held) = Machine::value(here.state, here.rank, buffer)
+                    && let Owner::Pool(pool) = held.memory.owner
+                {
+                    each(Object::named(ObjectKind::Pool, pool), Access::Write);
+                }
+                here.memory_of(buffer, Access::Write, each);
+                each(Object::ADDRESSES, Access::Write);
+                each(Object::DEVICE, Access::Write);
+            }
+            Self::Release { segment } => {
+                here.memory_of(segment, Access::Write, each);
+                each(Object::ADDRESSES, Access::Write);
+            }
+            Self::Copy { .. } | Self::Expect { .. } => {}
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Alloc { name, len_bytes, .. } => {
+                Poll::decided(here.m.decide_mem_alloc(here.state, here.rank, (*name, *len_bytes), picks))
+            }
+            Self::Free { buffer, .. } => Poll::once(here.can_free(buffer)),
+            Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => Poll::RUN,
+        }
+    }
+
+    fn waits_for_device(&self) -> bool {
+        match self {
+            Self::Free { .. } => true,
+            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => false,
+        }
+    }
+
+    fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
+        match self {
+            Self::Free { .. } => (Rule::Mutex1, Some(About::Rank(here.rank))),
+            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
+                (Rule::Coll1, None)
+            }
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
+                Value::Buffer(buffer) => match buffer.memory.owner {
+                    Owner::Pool(pool) => Awaits::Holder(here.holder_of_pool(pool)),
+                    Owner::Program(_) => Awaits::Streams,
+                },
+                _ => Awaits::Nobody,
+            },
+            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
+                Awaits::Nobody
+            }
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, plan: Plan) {
+        match self {
+            Self::Alloc { name, len_bytes, memory } => cx.mem_alloc((*name, *len_bytes, *memory), plan),
+            Self::Free { buffer, after } => cx.free(buffer, *after),
+            Self::Release { segment } => {
+                if let Value::Buffer(segment) = Machine::value(cx.state, cx.rank, segment) {
+                    cx.access(Object::memory(segment.memory), Access::Write);
+                    cx.release(segment.memory);
+                }
+                cx.done(&[]);
+            }
+            Self::Copy { to, from, stream } => cx.copy((to, from), *stream),
+            Self::Expect { buffer, kernel, by, stream } => cx.expect((buffer, *kernel, *by), *stream),
         }
     }
 }
@@ -316,7 +436,7 @@ impl Machine {
     }
 
     /// A stream of the rank accesses a buffer now.
-    pub(crate) fn access(
+    pub(crate) fn access_memory(
         &self,
         state: &mut State,
         rank: Rank,
@@ -499,7 +619,7 @@ impl Cx<'_> {
                 format!("{} while its registration with {comm} ({at}) is under way", frees())
             });
         }
-        self.touch(Object::ADDRESSES, Touch::Mutate);
+        self.access(Object::ADDRESSES, Access::Write);
         let r = self.me_mut();
         r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
         r.free_addresses.sort_unstable();

@@ -10,6 +10,7 @@ use crate::host::value::CommId;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::Operation;
 use crate::rank::{Rank, Thread};
@@ -43,6 +44,10 @@ impl Verb for OverlapOp {
     fn display(&self, _: &Show<'_>) -> String {
         let Self { .. } = self;
         "overlap".to_owned()
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.overlap([self.one, self.other]);
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::{Dtype, Operand};
 use std::sync::Arc;
@@ -17,12 +18,12 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
 use crate::noun::memory::overlap;
 use crate::noun::window::INVALID_ARGUMENT;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::rank::{Rank, Token};
 use crate::state::{
-    Access, GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State,
-    Transfers, Work, find,
+    GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State, Transfers,
+    Work, find,
 };
 
 /// Which way the data of a transfer go, seen from the rank that calls.
@@ -114,6 +115,22 @@ impl Verb for Transfer {
     fn buffers(&self) -> Vec<&Operand> {
         vec![&self.buffer]
     }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        here.comm_of(&self.comm, Access::Write, each);
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        here.poll_transfer(self, picks)
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.transfer(self);
+    }
 }
 
 /// A transfer that was called: on which communicator, in which stream.
@@ -123,7 +140,7 @@ pub(crate) type Called = (CommId, Token, Arc<Half>);
 const INVALID_USAGE: i32 = 5;
 
 /// How NCCL plans the pairs of a group on one communicator.
-struct Plan {
+struct GroupPlan {
     /// The pairs, in the order in which they are taken.
     order: Vec<(usize, u32)>,
     /// So many of them certainly progress together.
@@ -270,7 +287,7 @@ impl Machine {
     }
 
     /// Which pairs of a group progress together.
-    fn plan(&self, pairs: &[(usize, u32)]) -> Plan {
+    fn plan(&self, pairs: &[(usize, u32)]) -> GroupPlan {
         let mut order = pairs.to_vec();
         order.sort_unstable();
         order.dedup();
@@ -279,7 +296,7 @@ impl Machine {
         let together = firsts.min(most as usize);
         // Those of one distance use the same channels, one after the other.
         let luck = order.len() > together && order.iter().any(|(_, distance)| *distance != order[0].1);
-        Plan { order, together, luck }
+        GroupPlan { order, together, luck }
     }
 
     /// Whether transfers that need not progress together take turns, where the group is the first to ask. It is
@@ -430,7 +447,7 @@ impl Machine {
     fn give(&self, state: &mut State, link: Link, sent: &Half) -> crate::term::Content {
         let (stream, _) = self.running(state, link.from, link.comm).expect("it has begun");
         self.use_window(state, link.from, (stream, link.comm), sent);
-        self.access(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
+        self.access_memory(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
         self.read(state, link.from, &crate::noun::memory::Range::of(&sent.buffer))
     }
 
@@ -446,7 +463,7 @@ impl Machine {
         let halves = self.judge_halves(state, link, sent, received);
         let (stream, _) = self.running(state, link.to, link.comm).expect("it has begun");
         self.use_window(state, link.to, (stream, link.comm), received);
-        self.access(state, link.to, stream, &received.buffer, Access::Write, received.op);
+        self.access_memory(state, link.to, stream, &received.buffer, Access::Write, received.op);
         match halves {
             Halves::Together => {
                 self.write(state, link.to, &crate::noun::memory::Range::of(&received.buffer), content);
@@ -625,27 +642,37 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn transfer(&mut self, call: &Transfer) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
+        let (_m, _rank, op) = (self.m, self.rank, self.op);
         let Some((comm, transfer)) = self.given_transfer(call) else {
             self.discard_group((op, INVALID_ARGUMENT));
             self.done(&[]);
             return;
         };
-        let (stream, transfer) = (call.stream, Arc::new(transfer));
+        self.transfer_together((comm, call.stream), vec![transfer]);
+    }
+
+    /// Launches transfers of one call, which progress together: at once, or with the group that is open.
+    pub(crate) fn transfer_together(&mut self, (comm, stream): (CommId, Token), halves: Vec<Half>) {
+        let (m, rank) = (self.m, self.rank);
+        let calls: Vec<Called> = halves.into_iter().map(|half| (comm, stream, Arc::new(half))).collect();
         let t = self.this_mut();
         if t.group.depth > 0 {
-            t.group.calls.push(GroupCall::Transfer { comm, stream, transfer });
+            let grouped = calls.into_iter();
+            t.group.calls.extend(grouped.map(|(comm, stream, transfer)| GroupCall::Transfer {
+                comm,
+                stream,
+                transfer,
+            }));
             self.done(&[]);
             return;
         }
-        self.touch_comm(comm);
-        self.touch(Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-        let calls = [(comm, stream, transfer)];
+        self.access_comm(comm);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         if self.alone_with_itself(&calls) {
             self.done(&[]);
             return;
         }
-        self.settle_in_flight(&calls);
+        self.settle(&calls);
         if let Some((link, handshake)) = m.cold_link(self.state, rank, &calls) {
             self.arrive(Meeting::Link(link, handshake));
             return;
@@ -654,7 +681,6 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    /// What a call transfers; none, with a finding and an error, if it cannot be made.
     fn given_transfer(&mut self, call: &Transfer) -> Option<(CommId, Half)> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let way = call.way.name();
@@ -715,18 +741,25 @@ impl Cx<'_> {
         true
     }
 
-    /// The same, while the call runs that was polled so.
-    fn settle_in_flight(&mut self, calls: &[Called]) {
+    /// Takes what luck has decided about transfers that are launched.
+    fn settle(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let given = self.this().picks.clone();
-        let decided = m.decide_in_flight(self.state, rank, calls, &mut Picks { given: &given });
-        if let Some(bytes) = decided.expect("polled before it runs") {
-            self.state.shared_mut().in_flight_bytes = Some(bytes);
+        let mut picks = Picks { given: &given };
+        let bytes = m.decide_in_flight(self.state, rank, calls, &mut picks).expect("polled before it runs");
+        let in_turn = m.decide_in_turn(self.state, rank, calls, &mut picks).expect("polled before it runs");
+        if bytes.is_some() {
+            self.state.shared_mut().in_flight_bytes = bytes;
+        }
+        if in_turn.is_some() {
+            self.state.shared_mut().in_turn = in_turn;
+        }
+        if !given.is_empty() {
+            // Decided for good: the launch may have to meet other ranks, and then comes here again.
             self.this_mut().picks.clear();
         }
     }
 
-    /// Launches transfers: for each communicator, in one order on all ranks, those of a group part by part.
     pub(crate) fn launch_transfers(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let small = m.config.platform.small_transfer_bytes();
@@ -809,6 +842,15 @@ impl Cx<'_> {
 
 impl<'a> Here<'a> {
     /// Whether a transfer can be called: a single one may need luck's decision, one of a group waits for the end.
+    /// Whether transfers that are launched together can be, or need a pick.
+    pub(crate) fn poll_together(self, calls: &[Called], picks: &mut Picks<'_>) -> Poll {
+        let Here { m, state, rank, .. } = self;
+        let decided = m
+            .decide_in_flight(state, rank, calls, picks)
+            .and_then(|_| m.decide_in_turn(state, rank, calls, picks));
+        decided.err().unwrap_or(Poll::RUN)
+    }
+
     pub(crate) fn poll_transfer(self, call: &Transfer, picks: &mut Picks<'_>) -> Poll {
         let Here { m, state, rank, .. } = self;
         if m.config.in_flight == InFlight::Nothing || self.this().group.depth > 0 {
@@ -822,7 +864,6 @@ impl<'a> Here<'a> {
         let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
         let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref());
         let transfer = Half { way, peer, buffer, count, dtype, window: None, op };
-        let calls = [(comm, call.stream, Arc::new(transfer))];
-        m.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::RUN)
+        self.poll_together(&[(comm, call.stream, Arc::new(transfer))], picks)
     }
 }

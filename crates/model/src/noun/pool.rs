@@ -11,8 +11,9 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
-use crate::op::{MemoryKind, MemoryOp, Op, Show, Verb};
+use crate::op::{MemoryKind, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::noun::container::place;
 use crate::noun::window::GRANULARITY_BYTES;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
@@ -185,6 +186,79 @@ impl Verb for PoolOp {
             Self::Trim { pool, .. } => format!("{}.trim", name(pool)),
             Self::Havoc { pool, .. } => format!("{}.havoc", name(pool)),
         }
+    }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Alloc { .. } => true,
+            Self::Declare { .. }
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::Trim { .. }
+            | Self::Havoc { .. } => false,
+        }
+    }
+
+    fn recorded(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Alloc { stream, .. } => here.records_on(*stream),
+            Self::Declare { .. }
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::Trim { .. }
+            | Self::Havoc { .. } => false,
+        }
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Declare { .. } => {}
+            Self::Lock { pool } | Self::Unlock { pool } => {
+                each(Object::named(ObjectKind::Pool, *pool), Access::Write);
+            }
+            Self::Alloc { pool, .. } | Self::Trim { pool, .. } | Self::Havoc { pool, .. } => {
+                each(Object::named(ObjectKind::Pool, *pool), Access::Write);
+                each(Object::named(ObjectKind::Memory, *pool), Access::Write);
+                each(Object::ADDRESSES, Access::Write);
+            }
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Declare { .. } | Self::Unlock { .. } => Poll::RUN,
+            Self::Lock { pool } => Poll::once(here.holder_of_pool(*pool).is_none()),
+            Self::Alloc { pool, .. } | Self::Trim { pool, .. } | Self::Havoc { pool, .. } => {
+                if here.m.pool_held(here.me(), *pool, here.thread) {
+                    return Poll::Wait;
+                }
+                Poll::decided(here.decide_pool(self, picks))
+            }
+        }
+    }
+
+    fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
+        match self {
+            Self::Lock { pool }
+            | Self::Alloc { pool, .. }
+            | Self::Trim { pool, .. }
+            | Self::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(here.rank, *pool))),
+            Self::Declare { .. } | Self::Unlock { .. } => (Rule::Coll1, None),
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Lock { pool }
+            | Self::Alloc { pool, .. }
+            | Self::Trim { pool, .. }
+            | Self::Havoc { pool, .. } => Awaits::Holder(here.holder_of_pool(*pool)),
+            Self::Declare { .. } | Self::Unlock { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, plan: Plan) {
+        cx.run_pool(self, plan);
     }
 }
 
@@ -347,79 +421,68 @@ impl Machine {
         &self,
         state: &State,
         rank: Rank,
-        verb: &Op,
+        (name, len_bytes): (Token, u64),
         picks: &mut Picks<'_>,
     ) -> Result<Plan, Poll> {
-        let Op::Memory(MemoryOp::Alloc { name, len_bytes, .. }) = verb else { unreachable!("an allocation") };
         if self.decide_fault(state, FaultOf::Alloc, picks)? {
             return Ok(Plan::Fail);
         }
         let r = state.rank(rank);
-        let nth = find(&r.made, name).map_or(0, |at| r.made[at].1);
+        let nth = find(&r.made, &name).map_or(0, |at| r.made[at].1);
         let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        self.decide_address(r, (Owner::Program(*name), nth), len, picks).map(Plan::Memory)
+        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
     }
 }
 
 impl Cx<'_> {
-    pub(crate) fn run_memory(&mut self, verb: &Op, plan: Plan) {
+    pub(crate) fn run_pool(&mut self, verb: &PoolOp, plan: Plan) {
         let (m, rank, thread) = (self.m, self.rank, self.thread);
         match verb {
-            Op::Pool(PoolOp::Declare { pool, classes, tie, memory }) => {
+            PoolOp::Declare { pool, classes, tie, memory } => {
                 if pool_of(self.me(), *pool).is_none() {
                     let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..m.declared() };
                     self.me_mut().pools.push((*pool, fresh));
                 }
                 self.done(&[]);
             }
-            Op::Pool(PoolOp::Lock { pool }) => {
-                self.touch_pool(*pool);
+            PoolOp::Lock { pool } => {
+                self.access_pool(*pool);
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = Some(thread);
                 let released = row.released.clone();
                 self.this_mut().clock.join(&released);
                 self.done(&[]);
             }
-            Op::Pool(PoolOp::Unlock { pool }) => {
-                self.touch_pool(*pool);
+            PoolOp::Unlock { pool } => {
+                self.access_pool(*pool);
                 let clock = self.this().clock.clone();
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = None;
                 row.released = clock;
                 self.done(&[]);
             }
-            Op::Pool(PoolOp::Alloc { pool, .. }) => {
-                self.touch_pool(*pool);
+            PoolOp::Alloc { pool, .. } => {
+                self.access_pool(*pool);
                 self.alloc(verb, plan);
             }
-            Op::Pool(PoolOp::Trim { pool, release }) => {
-                self.touch_pool(*pool);
+            PoolOp::Trim { pool, release } => {
+                self.access_pool(*pool);
                 self.trim((*pool, *release));
             }
-            Op::Memory(MemoryOp::Release { segment }) => {
-                if let Value::Buffer(segment) = Machine::value(self.state, rank, segment) {
-                    self.touch(Object::memory(segment.memory), Touch::Mutate);
-                    self.release(segment.memory);
-                }
-                self.done(&[]);
-            }
-            Op::Pool(PoolOp::Havoc { pool, .. }) => {
-                self.touch_pool(*pool);
+            PoolOp::Havoc { pool, .. } => {
+                self.access_pool(*pool);
                 self.havoc(*pool, plan);
             }
-            Op::Memory(MemoryOp::Free { buffer, after }) => self.free(buffer, *after),
-            Op::Memory(MemoryOp::Alloc { .. }) => self.mem_alloc(verb, plan),
-            _ => unreachable!("dispatched by verb"),
         }
     }
 
-    fn touch_pool(&mut self, pool: Token) {
-        self.touch(Object::named(ObjectKind::Pool, pool), Touch::Mutate);
+    fn access_pool(&mut self, pool: Token) {
+        self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
     }
 
-    fn alloc(&mut self, verb: &Op, plan: Plan) {
+    fn alloc(&mut self, verb: &PoolOp, plan: Plan) {
         let (m, rank) = (self.m, self.rank);
-        let Op::Pool(PoolOp::Alloc { pool: token, name, len_bytes, stream }) = verb else {
+        let PoolOp::Alloc { pool: token, name, len_bytes, stream } = verb else {
             unreachable!("an allocation")
         };
         let Plan::Block(Placement { returned, found, address_order }) = plan else {
@@ -449,7 +512,7 @@ impl Cx<'_> {
         let grew = match found {
             Found::Free(..) => false,
             Found::Grown(address) => {
-                self.touch(Object::ADDRESSES, Touch::Read);
+                self.access(Object::ADDRESSES, Access::Read);
                 m.create(self.state, rank, kind, &whole);
                 self.me_mut().free_addresses.retain(|free| *free != (address, segment_bytes));
                 true
@@ -494,24 +557,21 @@ impl Cx<'_> {
         self.done(&[Value::Buffer(buffer)]);
     }
 
-    fn mem_alloc(&mut self, verb: &Op, plan: Plan) {
+    pub(crate) fn mem_alloc(&mut self, (name, len_bytes, memory): (Token, u64, MemoryKind), plan: Plan) {
         let (m, rank) = (self.m, self.rank);
-        let Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }) = verb else {
-            unreachable!("an allocation")
-        };
         let Plan::Memory(address) = plan else {
             self.state.faults_used += 1;
             self.fail("mem_alloc".to_owned(), 2);
             self.done(&[Value::Null]);
             return;
         };
-        self.touch(Object::ADDRESSES, Touch::Read);
+        self.access(Object::ADDRESSES, Access::Read);
         let r = self.me_mut();
-        let row = find(&r.made, name).unwrap_or_else(|| {
-            r.made.push((*name, 0));
+        let row = find(&r.made, &name).unwrap_or_else(|| {
+            r.made.push((name, 0));
             r.made.len() - 1
         });
-        let id = MemoryId { owner: Owner::Program(*name), nth: r.made[row].1 };
+        let id = MemoryId { owner: Owner::Program(name), nth: r.made[row].1 };
         r.made[row].1 += 1;
         let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
         r.free_addresses.retain(|free| *free != (address, whole_len));
@@ -521,24 +581,24 @@ impl Cx<'_> {
             memory: id,
             address,
             offset_bytes: 0,
-            len_bytes: *len_bytes,
+            len_bytes: len_bytes,
             memory_len_bytes: whole_len,
-            name: *name,
+            name: name,
             through: None,
             grew: true,
         });
-        m.create(self.state, rank, *memory, &buffer);
+        m.create(self.state, rank, memory, &buffer);
         m.fresh_contents(self.state, rank, &buffer);
         self.done(&[Value::Buffer(buffer)]);
     }
 
-    fn free(&mut self, buffer: &Operand, after: Option<Token>) {
+    pub(crate) fn free(&mut self, buffer: &Operand, after: Option<Token>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let Value::Buffer(buffer) = Machine::value(self.state, rank, buffer) else {
             self.done(&[]);
             return;
         };
-        self.touch(Object::memory(buffer.memory), Touch::Mutate);
+        self.access(Object::memory(buffer.memory), Access::Write);
         let past = self.here().past();
         let owned = buffer.block.filter(|block| self.me().live.contains(block));
         let Some(block) = owned else {
@@ -557,7 +617,7 @@ impl Cx<'_> {
         Arc::make_mut(&mut self.me_mut().live).remove(&block);
         match buffer.memory.owner {
             Owner::Pool(pool) => {
-                self.touch(Object::named(ObjectKind::Pool, pool), Touch::Mutate);
+                self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
                 let recorded = after.map(|event| {
                     let events = &self.me().events;
                     (event, find(events, &event).map_or(0, |at| events[at].1.recorded))
@@ -571,7 +631,7 @@ impl Cx<'_> {
             Owner::Program(_) => {
                 let cuda = self.me().memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
                 if cuda {
-                    self.touch(Object::DEVICE, Touch::Mutate);
+                    self.access(Object::DEVICE, Access::Write);
                     let clocks: Vec<Clock> = self.me().streams.iter().map(|(_, s)| s.clock.clone()).collect();
                     for clock in clocks {
                         self.this_mut().clock.join(&clock);
@@ -593,7 +653,7 @@ impl Cx<'_> {
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
         for segment in &released {
-            self.touch(Object::memory(segment.memory), Touch::Mutate);
+            self.access(Object::memory(segment.memory), Access::Write);
             if release == Release::Now {
                 self.release(segment.memory);
             }
@@ -618,16 +678,21 @@ impl Cx<'_> {
 }
 
 impl<'a> Here<'a> {
-    pub(crate) fn decide_pool(self, verb: &Op, picks: &mut Picks<'_>) -> Result<Plan, Poll> {
+    /// The thread that holds the allocator's lock of a pool.
+    pub(crate) fn holder_of_pool(self, pool: Token) -> Option<u32> {
+        pool_of(self.me(), pool).and_then(|pool| pool.holder)
+    }
+
+    pub(crate) fn decide_pool(self, verb: &PoolOp, picks: &mut Picks<'_>) -> Result<Plan, Poll> {
         let Here { m, state, .. } = self;
         match verb {
-            Op::Pool(PoolOp::Alloc { pool, len_bytes, stream, .. }) => {
+            PoolOp::Alloc { pool, len_bytes, stream, .. } => {
                 if m.decide_fault(state, FaultOf::Alloc, picks)? {
                     return Ok(Plan::Fail);
                 }
                 self.decide_alloc((*pool, *len_bytes, *stream), picks)
             }
-            Op::Pool(PoolOp::Havoc { pool, max, sizes_bytes }) => {
+            PoolOp::Havoc { pool, max, sizes_bytes } => {
                 let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
                 let mut left = Vec::new();
                 while u32::try_from(left.len()).expect("few") < *max {
@@ -638,7 +703,9 @@ impl<'a> Here<'a> {
                 }
                 Ok(Plan::Havoc(left))
             }
-            _ => Ok(Plan::Nothing),
+            PoolOp::Declare { .. } | PoolOp::Lock { .. } | PoolOp::Unlock { .. } | PoolOp::Trim { .. } => {
+                Ok(Plan::Nothing)
+            }
         }
     }
 

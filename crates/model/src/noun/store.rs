@@ -8,13 +8,17 @@
 
 use crate::clock::Clock;
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::Written;
-use crate::op::{Op, Show, Verb};
-use crate::order::dependence::{Object, ObjectKind, Touch, touch};
+use crate::noun::pool::Plan;
+use crate::op::{Show, Verb};
+use crate::order::dependence::{Access, Object, ObjectKind, touch};
+use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 use crate::state::State;
@@ -72,6 +76,52 @@ impl Verb for StoreOp {
             Self::Delete { key } => format!("store.delete({})", name(key)),
         }
     }
+
+    fn seen_by_others(&self) -> bool {
+        match self {
+            Self::Set { .. } | Self::Delete { .. } => true,
+            Self::Get { .. } => false,
+        }
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        let (key, how) = match self {
+            Self::Set { key, .. } | Self::Delete { key } => (key, Access::Write),
+            Self::Get { key } => (key, Access::Read),
+        };
+        each(Object::named(ObjectKind::StoreKey, *key), how);
+    }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Get { key } => Poll::once(Machine::key_is_set(here.state, *key)),
+            Self::Set { .. } | Self::Delete { .. } => Poll::RUN,
+        }
+    }
+
+    fn watches(&self) -> bool {
+        match self {
+            Self::Get { .. } => true,
+            Self::Set { .. } | Self::Delete { .. } => false,
+        }
+    }
+
+    fn wakes(&self) -> bool {
+        !self.watches()
+    }
+
+    fn blocked_on(&self, _: Here<'_>) -> (Rule, Option<About>) {
+        let (Self::Get { key } | Self::Set { key, .. } | Self::Delete { key }) = self;
+        (Rule::Store1, Some(About::Named(*key)))
+    }
+
+    fn waits_for(&self, _: Here<'_>) -> Awaits {
+        Awaits::Anybody
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_store(self);
+    }
 }
 
 impl Machine {
@@ -87,7 +137,7 @@ impl Machine {
     }
 
     /// Whoever has this clock touches what all ranks share.
-    pub(crate) fn touch_shared(&self, state: &mut State, object: Object, how: Touch, clock: &Clock) {
+    pub(crate) fn access_shared(&self, state: &mut State, object: Object, how: Access, clock: &Clock) {
         if touch(&mut state.shared_mut().touches, object, how, clock) {
             self.contend(object);
         }
@@ -95,7 +145,7 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    pub(crate) fn run_store(&mut self, verb: &Op) {
+    pub(crate) fn run_store(&mut self, verb: &StoreOp) {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         let costs = &mut self.me_mut().costs;
         if costs.steady {
@@ -103,22 +153,22 @@ impl Cx<'_> {
         }
         let clock = |state: &State| state.rank(rank).threads[thread as usize].clock.clone();
         match verb {
-            Op::Store(StoreOp::Set { key, value }) => {
+            StoreOp::Set { key, value } => {
                 let value = Machine::value(self.state, rank, value);
-                self.touch_key(*key, Touch::Mutate);
+                self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
                 let write = Written { value: Some(value), by: clock, op };
                 self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
                 self.done(&[]);
             }
-            Op::Store(StoreOp::Delete { key }) => {
-                self.touch_key(*key, Touch::Mutate);
+            StoreOp::Delete { key } => {
+                self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
                 let write = Written { value: None, by: clock, op };
                 self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
                 self.done(&[]);
             }
-            Op::Store(StoreOp::Get { key }) => {
+            StoreOp::Get { key } => {
                 let row = &self.state.shared.keys[key];
                 let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
                     unreachable!("polled before it runs")
@@ -132,28 +182,27 @@ impl Cx<'_> {
                 if let Some(after) = after {
                     self.this_mut().clock.join(&after);
                 }
-                self.touch_key(*key, Touch::Read);
+                self.access_key(*key, Access::Read);
                 self.done(&[value]);
             }
-            _ => unreachable!("dispatched by verb"),
         }
     }
 
     /// A key that is read while a set or delete of it is unordered with the read: luck decides the value.
-    fn touch_key(&mut self, key: Token, how: Touch) {
+    fn access_key(&mut self, key: Token, how: Access) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let object = Object::named(ObjectKind::StoreKey, key);
         let clock = self.this().clock.clone();
         let reads = self.state.shared.touches.get(&object).is_some_and(|rows| {
             rows.iter().any(|row| {
                 let epoch = match how {
-                    Touch::Read => row.mutation,
-                    Touch::Mutate => row.read,
+                    Access::Read => row.mutation,
+                    Access::Write => row.read,
                 };
                 row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
             })
         });
-        m.touch_shared(self.state, object, how, &clock);
+        m.access_shared(self.state, object, how, &clock);
         if reads {
             m.find(self.state, Rule::Store2, About::Named(key), &[op], clock.past(), || {
                 format!(

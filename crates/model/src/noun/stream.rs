@@ -7,18 +7,20 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::{Buffer, Value};
 use crate::machine::{Machine, Mode, locked};
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand};
 use crate::rank::{Rank, Token};
-use crate::state::{Access, Event, Expectation, Kernel, Queued, RankState, State, Stream, Work, find, whole};
+use crate::state::{Event, Expectation, Kernel, Queued, RankState, State, Stream, Work, find, whole};
 use crate::term::{Content, TermNode};
 
 /// What can be done with streams.
@@ -93,6 +95,75 @@ impl Verb for StreamOp {
             Self::Synchronize { what } => format!("{}.synchronize", of(what)),
         }
     }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Synchronize { .. } => true,
+            Self::Kernel { .. } | Self::Wait { .. } => false,
+        }
+    }
+
+    fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
+        match self {
+            Self::Synchronize { what } => here.refuses_wait(what),
+            Self::Kernel { .. } | Self::Wait { .. } => None,
+        }
+    }
+
+    fn recorded(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Kernel { stream, .. } => here.records_on(*stream),
+            // The event may pull its stream into a capture.
+            Self::Wait { .. } => true,
+            Self::Synchronize { .. } => false,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Kernel { .. } => {}
+            Self::Wait { event, .. } => each(Object::named(ObjectKind::Event, *event), Access::Read),
+            Self::Synchronize { what } => match Machine::value(here.state, here.rank, what) {
+                Value::Stream(stream) => each(Object::named(ObjectKind::Stream, stream), Access::Read),
+                Value::Event(event) => each(Object::named(ObjectKind::Event, event), Access::Read),
+                Value::Device => each(Object::DEVICE, Access::Write),
+                _ => {}
+            },
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Synchronize { what } => Poll::once(here.m.drained(here.state, here.rank, what)),
+            Self::Kernel { .. } | Self::Wait { .. } => Poll::RUN,
+        }
+    }
+
+    fn waits_for_device(&self) -> bool {
+        match self {
+            Self::Synchronize { .. } => true,
+            Self::Kernel { .. } | Self::Wait { .. } => false,
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Synchronize { what } => match Machine::value(here.state, here.rank, what) {
+                Value::Stream(stream) => Awaits::Stream(stream),
+                Value::Event(event) => Awaits::Record(event),
+                _ => Awaits::Streams,
+            },
+            Self::Kernel { .. } | Self::Wait { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Kernel { name, reads, writes, stream } => cx.kernel(*name, (reads, writes), *stream),
+            Self::Wait { stream, event } => cx.stream_wait(*stream, *event),
+            Self::Synchronize { what } => cx.synchronize(what),
+        }
+    }
 }
 
 impl Work {
@@ -136,7 +207,7 @@ impl Machine {
     }
 
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: Queued) {
-        self.cx(state, rank, op.issuer().thread.0).touch(Object::DEVICE, Touch::Read);
+        self.cx(state, rank, op.issuer().thread.0).access(Object::DEVICE, Access::Read);
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = state.rank(rank);
         let at = find(&r.streams, &stream);
@@ -198,13 +269,13 @@ impl Machine {
         match head.work {
             // A graph may run on a stream that nothing orders after earlier users of the block.
             Work::Fresh(buffer) => {
-                self.access(state, rank, stream, &buffer, Access::Write, head.op);
+                self.access_memory(state, rank, stream, &buffer, Access::Write, head.op);
                 self.fresh_contents(state, rank, &buffer);
             }
             Work::Kernel(kernel) => {
                 let Kernel { name, reads, writes } = &*kernel;
                 for buffer in reads {
-                    self.access(state, rank, stream, buffer, Access::Read, head.op);
+                    self.access_memory(state, rank, stream, buffer, Access::Read, head.op);
                 }
                 let inputs: Vec<Content> =
                     reads.iter().map(|buffer| self.held_in(state, rank, buffer)).collect();
@@ -215,17 +286,17 @@ impl Machine {
                 };
                 for buffer in writes {
                     self.fill(state, rank, buffer, Content::Whole(term));
-                    self.access(state, rank, stream, buffer, Access::Write, head.op);
+                    self.access_memory(state, rank, stream, buffer, Access::Write, head.op);
                 }
             }
             Work::Copy { to, from } => {
-                self.access(state, rank, stream, &from, Access::Read, head.op);
+                self.access_memory(state, rank, stream, &from, Access::Read, head.op);
                 let content = self.held_in(state, rank, &from);
                 self.fill(state, rank, &to, content);
-                self.access(state, rank, stream, &to, Access::Write, head.op);
+                self.access_memory(state, rank, stream, &to, Access::Write, head.op);
             }
             Work::Expect(expectation) => {
-                self.access(state, rank, stream, &expectation.buffer, Access::Read, head.op);
+                self.access_memory(state, rank, stream, &expectation.buffer, Access::Read, head.op);
                 self.judge_expectation(state, rank, &expectation, (head.op, head.issue.past()));
             }
             Work::Flag(flag, act) => {
@@ -283,15 +354,15 @@ impl Cx<'_> {
 
     fn launch(&mut self, stream: Token, work: Work) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        self.touch(Object::named(ObjectKind::Stream, stream), Touch::Mutate);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         let issue = self.this().clock.clone();
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
     }
 
     pub(crate) fn event_record(&mut self, event: Token, stream: Token) {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
-        self.touch(Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-        self.touch(Object::named(ObjectKind::Event, event), Touch::Mutate);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        self.access(Object::named(ObjectKind::Event, event), Access::Write);
         if m.record_captured(self.state, rank, (event, stream), op) {
             self.done(&[]);
             return;
@@ -307,8 +378,8 @@ impl Cx<'_> {
 
     pub(crate) fn stream_wait(&mut self, stream: Token, event: Token) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        self.touch(Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-        self.touch(Object::named(ObjectKind::Event, event), Touch::Read);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        self.access(Object::named(ObjectKind::Event, event), Access::Read);
         if self.wait_captured((stream, event)) {
             self.done(&[]);
             return;
@@ -343,12 +414,12 @@ impl Cx<'_> {
         };
         match value {
             Value::Stream(stream) => {
-                self.touch(Object::named(ObjectKind::Stream, stream), Touch::Read);
+                self.access(Object::named(ObjectKind::Stream, stream), Access::Read);
             }
             Value::Event(event) => {
-                self.touch(Object::named(ObjectKind::Event, event), Touch::Read);
+                self.access(Object::named(ObjectKind::Event, event), Access::Read);
             }
-            _ => self.touch(Object::DEVICE, Touch::Mutate),
+            _ => self.access(Object::DEVICE, Access::Write),
         }
         for clock in clocks {
             self.this_mut().clock.join(&clock);
@@ -358,8 +429,8 @@ impl Cx<'_> {
 
     pub(crate) fn event_query(&mut self, event: Token) {
         let m = self.m;
-        self.touch(Object::named(ObjectKind::Event, event), Touch::Read);
-        self.touch(Object::CAPTURE, Touch::Read);
+        self.access(Object::named(ObjectKind::Event, event), Access::Read);
+        self.access(Object::CAPTURE, Access::Read);
         if let Some(graph) = self.here().forbidden_query() {
             let call = format!("{}.query", m.name(event));
             let op = self.here().op_ref();

@@ -7,10 +7,9 @@
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
-use crate::op::{
-    BarrierOp, CommOp, EventOp, ExchangeOp, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp, MemoryOp,
-    MutexOp, Op, OverlapOp, PoolOp, Show, StoreOp, StreamOp, Verb, WindowOp,
-};
+use crate::judge::deadlock::Awaits;
+use crate::op::{Show, Verb};
+use crate::order::poll::{Picks, Poll};
 use crate::rank::Token;
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::host::value::{Address, Buffer, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
 use crate::noun::pool::Plan;
-use crate::order::dependence::{Object, Touch, touch};
+use crate::order::dependence::{Access, Object, touch};
 use crate::program::{Answer, End, Operand, Question, Statement, Stretch};
 use crate::rank::{Entry, PlaceId, Rank};
 use crate::state::{Group, Slots, State, Status, ThreadState};
@@ -113,6 +112,66 @@ impl Verb for ThreadOp {
             Self::Reach { label } => format!("reach({})", name(label)),
             Self::Steady => "steady".to_owned(),
             Self::Measure { name: what, .. } => format!("measure({})", name(what)),
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Join { thread } => match Machine::value(here.state, here.rank, thread) {
+                Value::Thread(child) => Poll::once(!here.me().threads[child as usize].running()),
+                _ => Poll::RUN,
+            },
+            Self::Step { .. }
+            | Self::Spawn { .. }
+            | Self::Exit { .. }
+            | Self::Reach { .. }
+            | Self::Steady
+            | Self::Measure { .. } => Poll::RUN,
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Join { thread } => match Machine::value(here.state, here.rank, thread) {
+                Value::Thread(child) => Awaits::Holder(Some(child)),
+                _ => Awaits::Nobody,
+            },
+            Self::Step { .. }
+            | Self::Spawn { .. }
+            | Self::Exit { .. }
+            | Self::Reach { .. }
+            | Self::Steady
+            | Self::Measure { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Step { .. } => cx.done(&[]),
+            Self::Spawn { entry } => cx.spawn(*entry),
+            Self::Join { thread } => cx.join(thread),
+            Self::Exit { code } => {
+                let t = cx.this_mut();
+                t.index += 1;
+                t.next += 1;
+                t.status = Status::Exited(*code);
+            }
+            Self::Reach { label } => {
+                locked(&cx.m.reached).insert(*label);
+                cx.done(&[]);
+            }
+            Self::Steady => {
+                cx.me_mut().costs.steady = true;
+                cx.done(&[]);
+            }
+            Self::Measure { name, value } => {
+                if let Value::Int(number) = Machine::value(cx.state, cx.rank, value) {
+                    let mut measured = locked(&cx.m.measured);
+                    let entry = measured.entry(*name).or_insert(number);
+                    *entry = (*entry).max(number);
+                }
+                cx.done(&[]);
+            }
         }
     }
 }
@@ -330,12 +389,14 @@ impl Cx<'_> {
         }
     }
 
-    /// Records that a thread touches an object of its rank; unordered conflicts ask for a restart.
-    pub(crate) fn touch(&mut self, object: Object, how: Touch) {
+    /// Records that the thread touches an object of its rank; unordered conflicts ask for a restart. What is not in
+    /// the footprint of the operation must not be touched: the reduction would not know of it.
+    pub(crate) fn access(&mut self, object: Object, how: Access) {
         let m = self.m;
         if self.me().threads.len() < 2 {
             return;
         }
+        self.assert_in_footprint(object, how);
         let clock = self.this().clock.clone();
         let conflict = touch(&mut self.me_mut().touches, object, how, &clock);
         if conflict {
@@ -363,105 +424,14 @@ impl Cx<'_> {
                     self.done(&nulls);
                     return;
                 }
-                self.run_op(&op.op, plan);
+                self.run_op(op.op.verb(), plan);
             }
         }
     }
 
-    fn run_op(&mut self, verb: &Op, plan: Plan) {
-        let (m, rank) = (self.m, self.rank);
-        if self.dies(verb) || self.refused(verb) {
-            return;
-        }
-        match verb {
-            Op::Thread(ThreadOp::Step { .. }) => self.done(&[]),
-            Op::Thread(ThreadOp::Spawn { entry }) => self.spawn(*entry),
-            Op::Thread(ThreadOp::Join { thread: child }) => self.join(child),
-            Op::Thread(ThreadOp::Exit { code }) => {
-                let t = self.this_mut();
-                t.index += 1;
-                t.next += 1;
-                t.status = Status::Exited(*code);
-            }
-            Op::Thread(ThreadOp::Reach { label }) => {
-                locked(&m.reached).insert(*label);
-                self.done(&[]);
-            }
-            Op::Thread(ThreadOp::Steady) => {
-                self.me_mut().costs.steady = true;
-                self.done(&[]);
-            }
-            Op::Thread(ThreadOp::Measure { name, value }) => {
-                if let Value::Int(number) = Machine::value(self.state, rank, value) {
-                    let mut measured = locked(&m.measured);
-                    let entry = measured.entry(*name).or_insert(number);
-                    *entry = (*entry).max(number);
-                }
-                self.done(&[]);
-            }
-            Op::Comm(CommOp::Init { name, members, .. }) => self.comm_init(*name, members),
-            Op::Comm(CommOp::Split { comm, .. }) => self.comm_split(comm),
-            Op::Comm(CommOp::Destroy { comm }) => self.comm_destroy(comm),
-            Op::Window(WindowOp::Register { comm, memory, flags }) => {
-                self.register((comm, memory, *flags));
-            }
-            Op::Window(WindowOp::Deregister { comm, window }) => self.deregister(comm, window),
-            Op::Group(GroupOp::Start) => self.group_start(),
-            Op::Group(GroupOp::End) => self.group_end(),
-            Op::Collective(call) => self.collect(call),
-            Op::Transfer(call) => self.transfer(call),
-            Op::Overlap(OverlapOp { one, other }) => self.overlap([*one, *other]),
-            Op::Stream(StreamOp::Kernel { name, reads, writes, stream }) => {
-                self.kernel(*name, (reads, writes), *stream);
-            }
-            Op::Memory(MemoryOp::Copy { to, from, stream }) => {
-                self.copy((to, from), *stream);
-            }
-            Op::Memory(MemoryOp::Expect { buffer, kernel, by, stream }) => {
-                self.expect((buffer, *kernel, *by), *stream);
-            }
-            Op::Event(EventOp { event, stream }) => {
-                self.event_record(*event, *stream);
-            }
-            Op::Stream(StreamOp::Wait { stream, event }) => self.stream_wait(*stream, *event),
-            Op::Stream(StreamOp::Synchronize { what }) => self.synchronize(what),
-            Op::Graph(GraphOp::Begin { .. })
-            | Op::Graph(GraphOp::End { .. })
-            | Op::Graph(GraphOp::Replay { .. })
-            | Op::Graph(GraphOp::Destroy { .. }) => self.run_graph(verb),
-            Op::Pool(PoolOp::Declare { .. })
-            | Op::Pool(PoolOp::Lock { .. })
-            | Op::Pool(PoolOp::Unlock { .. })
-            | Op::Pool(PoolOp::Alloc { .. })
-            | Op::Memory(MemoryOp::Free { .. })
-            | Op::Pool(PoolOp::Trim { .. })
-            | Op::Memory(MemoryOp::Release { .. })
-            | Op::Pool(PoolOp::Havoc { .. })
-            | Op::Memory(MemoryOp::Alloc { .. }) => self.run_memory(verb, plan),
-            Op::Barrier(BarrierOp::Enter { members }) | Op::Barrier(BarrierOp::AllAgree { members, .. }) => {
-                self.host(members);
-            }
-            Op::Mutex(MutexOp::Lock { mutex }) => self.lock(*mutex),
-            Op::Mutex(MutexOp::Unlock { mutex }) => self.unlock(*mutex),
-            Op::Store(StoreOp::Set { .. })
-            | Op::Store(StoreOp::Get { .. })
-            | Op::Store(StoreOp::Delete { .. }) => self.run_store(verb),
-            Op::Flag(FlagOp { flag, act, stream }) => {
-                self.run_flag((*flag, *act), *stream);
-            }
-            Op::Ipc(IpcOp::Export { .. }) | Op::Ipc(IpcOp::Open { .. }) | Op::Ipc(IpcOp::Close { .. }) => {
-                self.run_ipc(verb);
-            }
-            Op::Exchange(ExchangeOp { members, .. }) => self.exchange(members),
-            Op::Map(MapOp::Put { .. })
-            | Op::Map(MapOp::Pop { .. })
-            | Op::Map(MapOp::Get { .. })
-            | Op::Map(MapOp::Clear { .. })
-            | Op::List(ListOp::Push { .. })
-            | Op::List(ListOp::Get { .. })
-            | Op::List(ListOp::Set { .. })
-            | Op::List(ListOp::Pop { .. })
-            | Op::List(ListOp::Clear { .. }) => self.run_map(verb),
+    fn run_op(&mut self, verb: &dyn Verb, plan: Plan) {
+        if !self.dies(verb) && !self.refused(verb) {
+            verb.apply(self, plan);
         }
     }
 
@@ -492,7 +462,7 @@ impl Cx<'_> {
     }
 
     /// A rank that luck kills at this operation.
-    fn dies(&mut self, verb: &Op) -> bool {
+    fn dies(&mut self, verb: &dyn Verb) -> bool {
         if !self.here().may_die(verb) {
             return false;
         }
@@ -562,7 +532,7 @@ impl Cx<'_> {
                     Machine::value(self.state, rank, buffer),
                 ) {
                     (Value::Comm(comm), Value::Buffer(buffer)) => {
-                        self.touch(Object::comm(comm), Touch::Read);
+                        self.access(Object::comm(comm), Access::Read);
                         Machine::lookup(self.me(), comm, &buffer).is_some()
                     }
                     _ => false,

@@ -8,9 +8,13 @@
 )]
 
 use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::graph::UNHANDLED;
+use crate::noun::pool::Plan;
 use crate::op::{MemoryKind, Op, Show, Verb};
+use crate::order::poll::Poll;
 use std::sync::Arc;
 
 use crate::host::value::{Buffer, CommId, MemoryId, Value};
@@ -18,7 +22,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::comm::Setup;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::order::poll::{FaultOf, Picks};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
 use crate::program::{Operand, Statement};
@@ -99,6 +103,79 @@ impl Verb for WindowOp {
         match self {
             Self::Register { comm, memory, .. } => format!("{}.register({})", of(comm), of(memory)),
             Self::Deregister { comm, window } => format!("{}.deregister({})", of(comm), of(window)),
+        }
+    }
+
+    fn call_name(&self, here: Here<'_>) -> String {
+        match self {
+            Self::Register { comm, .. } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => format!("{}.register", here.m.comm_name(comm)),
+                _ => "register".to_owned(),
+            },
+            Self::Deregister { .. } => here.show(&mut |show| self.display(show)),
+        }
+    }
+
+    fn seen_by_others(&self) -> bool {
+        match self {
+            Self::Register { .. } => true,
+            Self::Deregister { .. } => false,
+        }
+    }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Register { .. } => true,
+            Self::Deregister { .. } => false,
+        }
+    }
+
+    fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
+        match self {
+            Self::Register { .. } => here.registers_in_capture().map(|graph| (graph, UNHANDLED)),
+            Self::Deregister { .. } => None,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Register { comm, .. } => here.comm_of(comm, Access::Write, each),
+            Self::Deregister { comm, window } => {
+                here.comm_of(comm, Access::Write, each);
+                let covered = here.m.covered(here.state, here.rank, comm, Some(window));
+                covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Read));
+            }
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Register { .. } => {
+                here.m.decide_fault(here.state, FaultOf::Register, picks).err().unwrap_or(Poll::RUN)
+            }
+            Self::Deregister { .. } => Poll::RUN,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Register { comm, memory, flags } => cx.register((comm, memory, *flags)),
+            Self::Deregister { comm, window } => cx.deregister(comm, window),
+        }
+    }
+
+    /// The first registration of a communicator fails while it sets up memory of NCCL's own; later ones meet the
+    /// other ranks before they ask the driver (both measured).
+    fn met_before(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Register { comm, .. } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => {
+                    let view = here.m.view(here.state, here.rank, comm);
+                    view.is_some_and(|view| !view.windows.is_empty())
+                }
+                _ => false,
+            },
+            Self::Deregister { .. } => false,
         }
     }
 }
@@ -472,7 +549,7 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        self.touch(Object::comm(comm), Touch::Mutate);
+        self.access(Object::comm(comm), Access::Write);
         let costs = &mut self.me_mut().costs;
         if costs.steady {
             costs.registrations += 1;
@@ -488,7 +565,7 @@ impl Cx<'_> {
         }
         let value = Machine::value(self.state, rank, memory);
         if let Value::Buffer(buffer) = &value {
-            self.touch(Object::memory(buffer.memory), Touch::Read);
+            self.access(Object::memory(buffer.memory), Access::Read);
             self.judge_freed(buffer, op);
         }
         if let Some((reason, code)) = m.unregistrable(self.state, rank, &value) {
@@ -568,7 +645,7 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         if let Some(comm) = self.usable(named) {
             for memory in m.covered(self.state, rank, named, Some(window)) {
-                self.touch(Object::memory(memory), Touch::Read);
+                self.access(Object::memory(memory), Access::Read);
             }
             match Machine::value(self.state, rank, window) {
                 Value::Null => {}

@@ -5,7 +5,6 @@
 //! Not here: what the operations do.
 
 use crate::cx::{Cx, Here};
-use crate::op::{FlagOp, Op, StoreOp};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,9 +15,8 @@ use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Machine, Mode};
 use crate::noun::flag::touch_of;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, ObjectKind, Touch, clashes};
+use crate::order::dependence::{Object, ObjectKind, clashes};
 use crate::order::poll::Poll;
-use crate::program::Statement;
 use crate::rank::{Rank, Thread};
 use crate::state::{Link, Meeting, Path, State, Status, Work};
 
@@ -198,7 +196,7 @@ impl Machine {
                     break;
                 }
             };
-            let shared = self.here(state, rank, thread).mutates_shared();
+            let shared = self.here(state, rank, thread).wakes();
             self.cx(state, rank, thread).run_thread(plan);
             progressed = true;
             if shared {
@@ -527,32 +525,24 @@ impl Machine {
             if t.status != Status::Ready || !matches!(self.here(state, rank, thread).poll(), Poll::Wait) {
                 continue;
             }
-            let mut blocked_touch = Touch::Read;
-            if let Next::Op(Statement { op: Op::Flag(FlagOp { act, .. }), .. }) = t.next_in(&t.stretch) {
-                blocked_touch = touch_of(*act);
-            }
-            self.here(state, rank, thread).objects(t.next_in(&t.stretch), &mut |object| {
-                let (touches, touch) = match object.kind {
-                    ObjectKind::Stream if object == Object::DEVICE => {
-                        (&state.rank(rank).touches, Touch::Mutate)
-                    }
-                    ObjectKind::StoreKey => (&state.shared.touches, Touch::Read),
-                    ObjectKind::Flag => (&state.shared.touches, blocked_touch),
+            self.here(state, rank, thread).footprint(&mut |object, access| {
+                let touches = match object.kind {
+                    ObjectKind::StoreKey | ObjectKind::Flag => &state.shared.touches,
                     ObjectKind::Stream
                     | ObjectKind::Event
                     | ObjectKind::Map
                     | ObjectKind::List
-                    | ObjectKind::Capture => (&state.rank(rank).touches, Touch::Read),
-                    ObjectKind::Comm
+                    | ObjectKind::Capture
+                    | ObjectKind::Comm
                     | ObjectKind::Mutex
                     | ObjectKind::Pool
                     | ObjectKind::Addresses
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
                     | ObjectKind::Init
-                    | ObjectKind::Graph => (&state.rank(rank).touches, Touch::Mutate),
+                    | ObjectKind::Graph => &state.rank(rank).touches,
                 };
-                if touches.get(&object).is_some_and(|rows| clashes(rows, touch, &t.clock)) {
+                if touches.get(&object).is_some_and(|rows| clashes(rows, access, &t.clock)) {
                     self.contend(object);
                 }
             });
@@ -584,17 +574,13 @@ impl Cx<'_> {
 impl<'a> Here<'a> {
     fn watches(self) -> bool {
         let t = self.this();
-        matches!(t.next_in(&t.stretch),
-            Next::Op(op) if matches!(op.op, Op::Store(StoreOp::Get { .. }) | Op::Flag(FlagOp { stream: None, .. })))
+        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().watches())
     }
 
-    fn mutates_shared(self) -> bool {
+    /// Whether what the thread does next may change what others watch.
+    fn wakes(self) -> bool {
         let t = self.this();
-        let Next::Op(op) = t.next_in(&t.stretch) else { return false };
-        if let Op::Flag(FlagOp { act, stream: None, .. }) = op.op {
-            return act.writes().is_some();
-        }
-        matches!(op.op, Op::Store(StoreOp::Set { .. }) | Op::Store(StoreOp::Delete { .. }))
+        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().wakes())
     }
 
     fn picks(self) -> impl Iterator<Item = Choice> + use<> {

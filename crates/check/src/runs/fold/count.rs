@@ -10,7 +10,7 @@ use rankcheck_recording::{Shape, Value};
 use rustc_hash::FxHashMap;
 
 use super::repeat::Repeat;
-use crate::runs::kind::Kind;
+use crate::runs::call::{FoldClass, Thing, failure, row};
 use crate::runs::sequence::{Sequence, Symbol, SymbolId};
 use crate::runs::world::{CommId, Member, World};
 
@@ -123,16 +123,6 @@ enum Effect {
     Doubtful,
 }
 
-/// What is made and ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Thing {
-    Memory,
-    Block,
-    Segment,
-    Registration,
-    Window,
-}
-
 fn effect(sequence: &Sequence, symbol: Symbol) -> Effect {
     let (call, result) = match symbol {
         Symbol::Call { call, result, .. } | Symbol::Leave { call, result, .. } => (call, result),
@@ -142,72 +132,40 @@ fn effect(sequence: &Sequence, symbol: Symbol) -> Effect {
         Symbol::Never { .. } | Symbol::Lost { .. } => return Effect::Doubtful,
     };
     let (call, result) = (sequence.shape(call), result.map(|result| sequence.shape(result)));
-    if call.name.starts_with("nccl") && result.is_some_and(|result| &*result.name == "failed") {
+    if call.name.starts_with("nccl") && failure(result).is_some() {
         return Effect::Doubtful;
     }
     known_effect(call, result).unwrap_or(Effect::Doubtful)
 }
 
-/// `None` if the call is not known, or lacks something that it should have.
-///
-/// Streams and communicators that come and go are left to doubt: that one iteration is ordered before the
-/// next rests on the streams that both work on. So are exports and opens of memory, which no count of both sides
-/// brings together.
+/// The effect that the call's row says; `None` if the call lacks something that it should have.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let of_call = |key: &str| call.get(key).and_then(Value::number);
-    let made = |thing: Thing, key: &str| match result.and_then(|result| result.get(key)) {
-        Some(made) => made.number().map(|made| Effect::Makes(thing, made)),
-        // It failed, and made nothing.
-        None => Some(Effect::Local),
+    let of_result = |key: &str| result?.get(key)?.number();
+    let effect = match row(&call.name).folded {
+        FoldClass::Local => Effect::Local,
+        FoldClass::Meets => Effect::Meets(of_call("comm")?),
+        FoldClass::Sends => Effect::Sends { comm: of_call("comm")?, peer: of_call("peer")? },
+        FoldClass::Receives => Effect::Receives { comm: of_call("comm")?, peer: of_call("peer")? },
+        FoldClass::Registers => Effect::Registers { comm: of_call("comm")?, window: of_result("window")? },
+        FoldClass::Makes(thing, key) => match result.and_then(|result| result.get(key)) {
+            Some(made) => Effect::Makes(thing, made.number()?),
+            // It failed, and made nothing.
+            None => Effect::Local,
+        },
+        FoldClass::Notes(thing, key) => Effect::Makes(thing, of_call(key)?),
+        FoldClass::Ends(thing, key) => Effect::Ends(thing, of_call(key)?),
+        FoldClass::GroupStart => Effect::GroupStart,
+        FoldClass::GroupEnd => Effect::GroupEnd,
+        FoldClass::BeginCapture => Effect::BeginCapture,
+        FoldClass::EndCapture => Effect::EndCapture(of_result("graph")?),
+        FoldClass::Instantiate => {
+            Effect::Instantiate { graph: of_call("graph")?, executable: of_result("executable")? }
+        }
+        FoldClass::Launch => Effect::Launch(of_call("executable")?),
+        FoldClass::Doubtful => Effect::Doubtful,
     };
-    let noted = |thing: Thing| of_call("address").map(|made| Effect::Makes(thing, made));
-    let ended = |thing: Thing, key: &str| of_call(key).map(|ended| Effect::Ends(thing, ended));
-    match Kind::of(&call.name) {
-        Kind::Collect | Kind::Exchange => of_call("comm").map(Effect::Meets),
-        Kind::Send => Some(Effect::Sends { comm: of_call("comm")?, peer: of_call("peer")? }),
-        Kind::Receive => Some(Effect::Receives { comm: of_call("comm")?, peer: of_call("peer")? }),
-        Kind::Register => {
-            let window = result?.get("window")?.number()?;
-            Some(Effect::Registers { comm: of_call("comm")?, window })
-        }
-        Kind::Deregister => ended(Thing::Window, "window"),
-        Kind::RegisterBuffer => made(Thing::Registration, "handle"),
-        Kind::DeregisterBuffer => ended(Thing::Registration, "handle"),
-        Kind::GroupStart => Some(Effect::GroupStart),
-        Kind::GroupEnd => Some(Effect::GroupEnd),
-        Kind::Allocate => made(Thing::Memory, "address"),
-        Kind::Free => ended(Thing::Memory, "address"),
-        Kind::BlockAlloc => noted(Thing::Block),
-        Kind::BlockFree => ended(Thing::Block, "address"),
-        Kind::SegmentAlloc => noted(Thing::Segment),
-        Kind::SegmentFree => ended(Thing::Segment, "address"),
-        Kind::BeginCapture => Some(Effect::BeginCapture),
-        Kind::EndCapture => Some(Effect::EndCapture(result?.get("graph")?.number()?)),
-        Kind::Instantiate => Some(Effect::Instantiate {
-            graph: of_call("graph")?,
-            executable: result?.get("executable")?.number()?,
-        }),
-        Kind::GraphLaunch => of_call("executable").map(Effect::Launch),
-        // Of Python only the line in source of the calls inside.
-        // What an event stands for at the end of an iteration is the same after each.
-        Kind::Query | Kind::EventDestroy | Kind::Work | Kind::Kernel | Kind::Nothing | Kind::Python => {
-            Some(Effect::Local)
-        }
-        Kind::Init
-        | Kind::Split
-        | Kind::Shrink
-        | Kind::Destroy
-        | Kind::Map
-        | Kind::Unmap
-        | Kind::Stream
-        | Kind::GraphDestroy
-        | Kind::IpcExport
-        | Kind::IpcOpen
-        | Kind::IpcClose
-        | Kind::Handle
-        | Kind::Store
-        | Kind::Unknown => None,
-    }
+    Some(effect)
 }
 
 /// A walk along a sequence.

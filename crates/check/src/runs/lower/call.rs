@@ -11,7 +11,7 @@ use rankcheck_model::{
 use rankcheck_recording::{Shape, ShapeId, Value};
 
 use super::{Bind, Item, Lowering, NO_PLACE, Origin};
-use crate::runs::kind::{Kind, color};
+use crate::runs::call::{Allocator, CallKind, Peers, signed};
 use crate::runs::memory::Place;
 use crate::runs::vendor;
 use crate::runs::world::{CommId, LocalComm};
@@ -25,7 +25,7 @@ impl Lowering<'_> {
     pub(super) fn items(
         &mut self,
         thread: u32,
-        kind: Kind,
+        kind: CallKind,
         (shape, call): (ShapeId, &Shape),
         result: Option<&Shape>,
         origin: Origin,
@@ -35,75 +35,47 @@ impl Lowering<'_> {
         }
         let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
         match kind {
-            Kind::GroupStart
-            | Kind::GroupEnd
-            | Kind::RegisterBuffer
-            | Kind::DeregisterBuffer
-            | Kind::Nothing
-            | Kind::Handle
-            | Kind::BlockAlloc
-            | Kind::BlockFree
-            | Kind::SegmentAlloc
-            | Kind::SegmentFree
-            | Kind::Store
-            | Kind::Python => Vec::new(),
-            Kind::Kernel | Kind::Unknown => self.unjudged(&call.name),
-            Kind::Init | Kind::Shrink => {
-                let not_blocking = call.get("blocking").and_then(Value::number) == Some(0);
-                self.init(call, given("comm"), not_blocking, origin)
-            }
-            Kind::Split => self.split(call, given("comm"), origin),
-            Kind::Destroy => {
-                self.cache.clear();
-                let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
-                one(Op::Comm(CommOp::Destroy { comm: self.operand(comm) }), origin)
-            }
-            Kind::Register => {
-                let bind = match result.and_then(|result| result.get("window")) {
-                    Some(Value::None) => Bind::Unnamed,
-                    window => match window.and_then(Value::number) {
-                        Some(window) if window != 0 => Bind::Window(window),
-                        Some(_) | None => Bind::Nothing,
-                    },
-                };
-                self.register(call, bind, origin)
-            }
-            Kind::Deregister => {
-                let window = self.windows.get(&number(call, "window")).cloned();
-                match (self.comm(number(call, "comm")), window) {
-                    (Some(comm), Some(window)) => {
-                        one(Op::Window(WindowOp::Deregister { comm: self.operand(comm), window }), origin)
-                    }
-                    (None, _) | (_, None) => self.unjudged(&call.name),
-                }
-            }
-            Kind::Send => self.transfer(Way::Send, shape, call, origin),
-            Kind::Receive => self.transfer(Way::Recv, shape, call, origin),
-            Kind::Collect => self.collect(shape, call, origin),
-            Kind::Exchange => self.exchange(thread, call, origin),
-            Kind::Allocate | Kind::Map => {
-                let mapped = (kind == Kind::Map).then(|| number(call, "address"));
-                if let Some(address) = given("address").or(mapped).filter(|address| *address != 0) {
-                    self.allocated(call, address, origin);
-                }
-                Vec::new()
-            }
-            Kind::Free | Kind::Unmap => self.free(call, origin),
-            Kind::IpcExport => self.export(number(call, "address"), origin),
-            Kind::IpcOpen => match given("address") {
-                Some(address) => self.open(address, origin),
-                None => Vec::new(),
-            },
-            Kind::IpcClose => self.close(number(call, "address"), origin),
-            Kind::Query
-            | Kind::Stream
-            | Kind::EventDestroy
-            | Kind::Work
-            | Kind::BeginCapture
-            | Kind::EndCapture
-            | Kind::Instantiate
-            | Kind::GraphLaunch
-            | Kind::GraphDestroy => self.on_device(shape, call, result, origin),
+            CallKind::GroupStart
+            | CallKind::GroupEnd
+            | CallKind::RegisterBuffer
+            | CallKind::DeregisterBuffer
+            | CallKind::Nothing
+            | CallKind::Store
+            | CallKind::Process
+            | CallKind::Exit
+            | CallKind::GroupWindow
+            | CallKind::ProcessGroup
+            | CallKind::Note => Vec::new(),
+            CallKind::Unjudged => self.unjudged(&call.name),
+            CallKind::Init | CallKind::Shrink => self.init(call, given("comm"), origin),
+            CallKind::Split => self.split(call, given("comm"), origin),
+            CallKind::Destroy => self.destroy(call, origin),
+            CallKind::Register => self.register(call, result, origin),
+            CallKind::Deregister => self.deregister(call, origin),
+            CallKind::Transfer(way) => self.transfer(way, shape, call, origin),
+            CallKind::Collective(kind) => self.collect(kind, shape, call, origin),
+            CallKind::Exchange { sends, receives } => self.exchange(thread, (sends, receives), call, origin),
+            CallKind::Allocate(allocator) => self.allocated(allocator, call, given("address"), origin),
+            CallKind::Map => self.appeared(number(call, "address"), call, MemoryKind::Nccl, origin),
+            // It is the stream that frees; that order is not followed.
+            CallKind::Free(Allocator::CudaAsync) => Vec::new(),
+            CallKind::Free(Allocator::Nccl | Allocator::Cuda) | CallKind::Unmap => self.free(call, origin),
+            CallKind::IpcExport => self.export(number(call, "address"), origin),
+            CallKind::IpcOpen => self.open(given("address"), origin),
+            CallKind::IpcClose => self.close(number(call, "address"), origin),
+            CallKind::StreamCreate => self.stream_created(call, given("stream")),
+            CallKind::StreamDestroy => self.stream_destroyed(call),
+            CallKind::Synchronize(what) | CallKind::Query(what) => self.synchronize(what, call, origin),
+            CallKind::EventRecord => self.event_recorded(shape, call, origin),
+            CallKind::StreamWaitEvent => self.stream_waits(shape, call, origin),
+            CallKind::EventDestroy => self.event_destroyed(call),
+            CallKind::Copy(returns) => self.copy(returns, shape, call, origin),
+            CallKind::BeginCapture => self.capture_begins(call, origin),
+            CallKind::EndCapture => self.capture_ends(call, given("graph"), origin),
+            CallKind::Instantiate => self.instantiated(call, given("executable")),
+            CallKind::GraphLaunch => self.graph_launched(shape, call, origin),
+            CallKind::ExecutableDestroy => self.executable_destroyed(call, origin),
+            CallKind::GraphDestroy => self.graph_destroyed(call),
         }
     }
 
@@ -127,9 +99,9 @@ impl Lowering<'_> {
         comm
     }
 
-    fn init(&mut self, call: &Shape, address: Option<u64>, not_blocking: bool, origin: Origin) -> Vec<Item> {
+    fn init(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
         let comm = self.next_born(address);
-        if not_blocking {
+        if call.get("blocking").and_then(Value::number) == Some(0) {
             self.not_blocking.insert(comm);
         }
         let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
@@ -141,7 +113,7 @@ impl Lowering<'_> {
 
     fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
         let Some(parent) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
-        let color = Some(color(call)).filter(|color| *color >= 0);
+        let color = Some(signed(call, "color")).filter(|color| *color >= 0);
         let comm = self.operand(parent);
         let (name, bind) = match color {
             Some(_) => {
@@ -157,12 +129,27 @@ impl Lowering<'_> {
         vec![Item { verb: Op::Comm(CommOp::Split { comm, name, color }), origin, bind }]
     }
 
-    fn register(&mut self, call: &Shape, bind: Bind, origin: Origin) -> Vec<Item> {
+    fn destroy(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+        self.cache.clear();
+        match self.comm(number(call, "comm")) {
+            Some(comm) => one(Op::Comm(CommOp::Destroy { comm: self.operand(comm) }), origin),
+            None => self.unjudged(&call.name),
+        }
+    }
+
+    fn register(&mut self, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Item> {
+        let bind = match result.and_then(|result| result.get("window")) {
+            Some(Value::None) => Bind::Unnamed,
+            window => match window.and_then(Value::number) {
+                Some(window) if window != 0 => Bind::Window(window),
+                Some(_) | None => Bind::Nothing,
+            },
+        };
         let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
         let (address, bytes) = (number(call, "address"), number(call, "bytes"));
         if address != 0 && matches!(self.memory.find(address, bytes), Place::Unknown) {
             // Memory that nobody was seen to allocate is as long as what is registered.
-            self.appeared(address, bytes, MemoryKind::Nccl, origin);
+            self.appeared(address, call, MemoryKind::Nccl, origin);
         }
         let memory = self.buffer(address, bytes, origin);
         let flags = match number(call, "flags") {
@@ -174,6 +161,16 @@ impl Lowering<'_> {
             origin,
             bind,
         }]
+    }
+
+    fn deregister(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+        let window = self.windows.get(&number(call, "window")).cloned();
+        match (self.comm(number(call, "comm")), window) {
+            (Some(comm), Some(window)) => {
+                one(Op::Window(WindowOp::Deregister { comm: self.operand(comm), window }), origin)
+            }
+            (None, _) | (_, None) => self.unjudged(&call.name),
+        }
     }
 
     /// The model's number of a rank of a communicator; none if that rank was not recorded. A rank that the
@@ -208,38 +205,21 @@ impl Lowering<'_> {
         self.launched(shape, verb, stream, origin)
     }
 
-    fn collect(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn collect(&mut self, kind: CollectiveKind, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
         };
-        let kind = match &*call.name {
-            "ncclAllReduce" => CollectiveKind::AllReduce,
-            "ncclReduceScatter" => CollectiveKind::ReduceScatter,
-            "ncclAllGather" => CollectiveKind::AllGather,
-            rooted => {
-                // A root that was not recorded is nobody's number.
-                let root = self.position(comm, number(call, "root")).unwrap_or(u32::MAX);
-                match rooted {
-                    "ncclReduce" => CollectiveKind::Reduce { root },
-                    _ => CollectiveKind::Broadcast { root },
-                }
-            }
-        };
-        let (count, ranks) = (number(call, "count"), self.orders[comm.0 as usize].len() as u64);
+        // A root that was not recorded is nobody's number.
+        let kind = kind.with_root(self.position(comm, number(call, "root")).unwrap_or(u32::MAX));
+        let (count, members) = (number(call, "count"), &self.orders[comm.0 as usize]);
         let part = count.saturating_mul(dtype.len_bytes());
-        let all = part.saturating_mul(ranks);
-        let (needs_send, needs_recv) = match kind {
-            CollectiveKind::AllReduce | CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => {
-                (part, part)
-            }
-            CollectiveKind::AllGather => (part, all),
-            CollectiveKind::ReduceScatter => (all, part),
-        };
         let (from, to) = (number(call, "send"), number(call, "recv"));
         // What does not count on this rank is not looked at: it may be null, or no memory at all.
-        let me = self.orders[comm.0 as usize].iter().position(|rank| *rank == self.member.rank);
-        let (from, to) = match kind.counting(|root| me == Some(root as usize)) {
+        let me = members.iter().position(|rank| *rank == self.member.rank);
+        let counting = kind.counting(|root| me == Some(root as usize));
+        let (needs_send, needs_recv) = kind.needs(part, members.len(), counting);
+        let (from, to) = match counting {
             Counting::Both => (from, to),
             Counting::Send => (from, from),
             Counting::Recv => (to, to),
@@ -264,8 +244,14 @@ impl Lowering<'_> {
         self.launched(shape, verb, stream, origin)
     }
 
-    /// Gather, scatter and all-to-all are a group of sends and receives.
-    fn exchange(&mut self, thread: u32, call: &Shape, origin: Origin) -> Vec<Item> {
+    /// A collective that is a group of sends and receives.
+    fn exchange(
+        &mut self,
+        thread: u32,
+        (sends, receives): (Peers, Peers),
+        call: &Shape,
+        origin: Origin,
+    ) -> Vec<Item> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -276,18 +262,22 @@ impl Lowering<'_> {
         let root = self.position(comm, number(call, "root"));
         let at_root = root.is_some_and(|root| root as usize == me);
         let root = root.filter(|root| *root < ranks);
-        let (sends, receives): (Vec<u32>, Vec<u32>) = match &*call.name {
-            "ncclAlltoAll" => ((0..ranks).collect(), (0..ranks).collect()),
-            "ncclGather" => (root.into_iter().collect(), if at_root { (0..ranks).collect() } else { vec![] }),
-            _ => (if at_root { (0..ranks).collect() } else { vec![] }, root.into_iter().collect()),
+        let ranks_of = |peers: Peers| -> Vec<u32> {
+            match peers {
+                Peers::All => (0..ranks).collect(),
+                Peers::Root => root.into_iter().collect(),
+                Peers::AllOnRoot if at_root => (0..ranks).collect(),
+                Peers::AllOnRoot => Vec::new(),
+            }
         };
         let count = number(call, "count");
         let part = count.saturating_mul(dtype.len_bytes());
         let stream = self.device.stream(number(call, "stream"), self.names);
         let mut items = Vec::new();
-        for (way, peers, from) in
-            [(Way::Send, sends, number(call, "send")), (Way::Recv, receives, number(call, "recv"))]
-        {
+        for (way, peers, from) in [
+            (Way::Send, ranks_of(sends), number(call, "send")),
+            (Way::Recv, ranks_of(receives), number(call, "recv")),
+        ] {
             let whole = peers.len() > 1;
             for peer in peers {
                 let address = if whole { from + u64::from(peer) * part } else { from };
@@ -316,16 +306,27 @@ impl Lowering<'_> {
         one(verb, origin)
     }
 
-    /// Memory was allocated by a call.
-    fn allocated(&mut self, call: &Shape, address: u64, origin: Origin) {
-        let kind = match &*call.name {
-            "cudaMalloc" | "cudaMallocAsync" => MemoryKind::Cuda,
-            _ => MemoryKind::Nccl,
+    /// Memory was allocated, unless the call failed.
+    fn allocated(
+        &mut self,
+        allocator: Allocator,
+        call: &Shape,
+        address: Option<u64>,
+        origin: Origin,
+    ) -> Vec<Item> {
+        let kind = match allocator {
+            Allocator::Cuda | Allocator::CudaAsync => MemoryKind::Cuda,
+            Allocator::Nccl => MemoryKind::Nccl,
         };
-        self.appeared(address, number(call, "bytes"), kind, origin);
+        self.appeared(address.unwrap_or(0), call, kind, origin)
     }
 
-    fn appeared(&mut self, address: u64, bytes: u64, kind: MemoryKind, origin: Origin) {
+    /// As many bytes as a call says are memory from an address on.
+    fn appeared(&mut self, address: u64, call: &Shape, kind: MemoryKind, origin: Origin) -> Vec<Item> {
+        if address == 0 {
+            return Vec::new();
+        }
+        let bytes = number(call, "bytes");
         self.cache.clear();
         let length = rankcheck_model::machine::bytes(bytes);
         let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
@@ -336,13 +337,10 @@ impl Lowering<'_> {
         if let Some(pick) = self.memory.allocate(address, bytes, name, operand) {
             self.program.picks.insert(at, pick);
         }
+        Vec::new()
     }
 
     fn free(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
-        // On a stream it is the stream that frees; that order is not followed.
-        if &*call.name == "cudaFreeAsync" {
-            return Vec::new();
-        }
         self.cache.clear();
         match self.memory.free(number(call, "address")) {
             Some(region) => {
@@ -368,7 +366,8 @@ impl Lowering<'_> {
     }
 
     /// Memory of another process is opened at an address, all of it.
-    fn open(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+    fn open(&mut self, address: Option<u64>, origin: Origin) -> Vec<Item> {
+        let Some(address) = address else { return Vec::new() };
         let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
             return self.unjudged("handles of memory that was not recorded");
         };

@@ -12,6 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::call::{number, one};
 use super::{Bind, Item, Lowering, Origin};
 use crate::recorder::Names;
+use crate::runs::call::{Awaitable, CopyReturns};
 use crate::runs::memory::Place;
 use crate::runs::world::CommId;
 
@@ -133,71 +134,64 @@ impl Lowering<'_> {
         Implicit::Yes
     }
 
-    pub(super) fn on_device(
-        &mut self,
-        shape: ShapeId,
-        call: &Shape,
-        result: Option<&Shape>,
-        origin: Origin,
-    ) -> Vec<Item> {
-        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
-        let stream = number(call, "stream");
-        match &*call.name {
-            "cudaStreamCreate" | "cudaStreamCreateWithFlags" | "cudaStreamCreateWithPriority" => {
-                if let Some(address) = given("stream") {
-                    self.cache.clear();
-                    self.device.streams.remove(&address);
-                    let token = self.device.stream(address, self.names);
-                    if number(call, "flags") & NON_BLOCKING == 0 {
-                        self.device.blocking.push(token);
-                    }
-                }
-                Vec::new()
+    pub(super) fn stream_created(&mut self, call: &Shape, address: Option<u64>) -> Vec<Item> {
+        if let Some(address) = address {
+            self.cache.clear();
+            self.device.streams.remove(&address);
+            let token = self.device.stream(address, self.names);
+            if number(call, "flags") & NON_BLOCKING == 0 {
+                self.device.blocking.push(token);
             }
-            // Its address may come back; what it holds still runs.
-            "cudaStreamDestroy" => {
-                self.cache.clear();
-                if let Some(gone) = self.device.streams.remove(&stream) {
-                    self.device.blocking.retain(|token| *token != gone);
-                }
-                Vec::new()
-            }
-            "cudaStreamSynchronize" | "cudaStreamQuery" => {
-                let what = Operand::Stream(self.device.stream(stream, self.names));
-                one(Op::Stream(StreamOp::Synchronize { what }), origin)
-            }
-            "cudaDeviceSynchronize" => {
-                one(Op::Stream(StreamOp::Synchronize { what: Operand::Device }), origin)
-            }
-            // Its address may come back.
-            "cudaEventDestroy" => {
-                self.cache.clear();
-                self.device.events.remove(&number(call, "event"));
-                Vec::new()
-            }
-            "cudaEventSynchronize" | "cudaEventQuery" => {
-                let what = Operand::Event(self.device.event(number(call, "event"), self.names));
-                one(Op::Stream(StreamOp::Synchronize { what }), origin)
-            }
-            "cudaEventRecord" | "cudaEventRecordWithFlags" => {
-                let event = self.device.event(number(call, "event"), self.names);
-                let stream = self.device.stream(stream, self.names);
-                self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
-            }
-            "cudaStreamWaitEvent" => {
-                let event = self.device.event(number(call, "event"), self.names);
-                let stream = self.device.stream(stream, self.names);
-                self.launched(shape, Op::Stream(StreamOp::Wait { stream, event }), stream, origin)
-            }
-            "cudaMemcpy" | "cudaMemcpyAsync" | "cudaMemset" | "cudaMemsetAsync" => {
-                self.copy(shape, call, origin)
-            }
-            _ => self.graph(shape, call, result, origin),
         }
+        Vec::new()
+    }
+
+    /// The address of a stream may come back; what it holds still runs.
+    pub(super) fn stream_destroyed(&mut self, call: &Shape) -> Vec<Item> {
+        self.cache.clear();
+        if let Some(gone) = self.device.streams.remove(&number(call, "stream")) {
+            self.device.blocking.retain(|token| *token != gone);
+        }
+        Vec::new()
+    }
+
+    /// The host waits, or asked and was told that it is done.
+    pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Item> {
+        let what = match what {
+            Awaitable::Stream => Operand::Stream(self.device.stream(number(call, "stream"), self.names)),
+            Awaitable::Event => Operand::Event(self.device.event(number(call, "event"), self.names)),
+            Awaitable::Device => Operand::Device,
+        };
+        one(Op::Stream(StreamOp::Synchronize { what }), origin)
+    }
+
+    pub(super) fn event_recorded(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+        let event = self.device.event(number(call, "event"), self.names);
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
+    }
+
+    pub(super) fn stream_waits(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+        let event = self.device.event(number(call, "event"), self.names);
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        self.launched(shape, Op::Stream(StreamOp::Wait { stream, event }), stream, origin)
+    }
+
+    /// The address of an event may come back.
+    pub(super) fn event_destroyed(&mut self, call: &Shape) -> Vec<Item> {
+        self.cache.clear();
+        self.device.events.remove(&number(call, "event"));
+        Vec::new()
     }
 
     /// Copies and fills touch what is known as device memory; of the host nothing is known.
-    fn copy(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn copy(
+        &mut self,
+        returns: CopyReturns,
+        shape: ShapeId,
+        call: &Shape,
+        origin: Origin,
+    ) -> Vec<Item> {
         let bytes = number(call, "bytes");
         let stream = self.device.stream(number(call, "stream"), self.names);
         let known = |lowering: &Self, key: &str| {
@@ -210,7 +204,6 @@ impl Lowering<'_> {
         };
         let (reads, writes) = (buffers(from), buffers(to));
         let name = self.names.token(call.name.trim_start_matches("cuda").trim_end_matches("Async"));
-        let waits = !call.name.ends_with("Async");
         let mut items = Vec::new();
         if !reads.is_empty() || !writes.is_empty() {
             items = self.launched(
@@ -220,8 +213,7 @@ impl Lowering<'_> {
                 origin,
             );
         }
-        // To or from the host it returns when it is done.
-        if waits && &*call.name == "cudaMemcpy" {
+        if returns == CopyReturns::WhenDone {
             self.cache.remove(&shape);
             let what = Operand::Stream(stream);
             items.push(Item {
@@ -233,63 +225,63 @@ impl Lowering<'_> {
         items
     }
 
-    fn graph(&mut self, shape: ShapeId, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Item> {
-        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
+    pub(super) fn capture_begins(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+        self.cache.clear();
         let address = number(call, "stream");
-        match &*call.name {
-            "cudaStreamBeginCapture" => {
-                self.cache.clear();
-                let graph = self.device.captured(self.names);
-                self.device.capturing.insert(address, graph);
-                let stream = self.device.stream(address, self.names);
-                // What it forbids has failed, and is no operation; a thread that was let do it is not recorded.
-                let mode = CaptureMode::Relaxed;
-                one(Op::Graph(GraphOp::Begin { graph, stream, mode, pool: None }), origin)
-            }
-            "cudaStreamEndCapture" => {
-                self.cache.clear();
-                let Some(graph) = self.device.capturing.remove(&address) else {
-                    return self.unjudged(&call.name);
-                };
-                if let Some(made) = given("graph") {
-                    self.device.graphs.insert(made, graph);
-                }
-                let begins = |op: &&Statement| !matches!(&op.op, Op::Graph(GraphOp::Begin { graph: other, .. }) if *other == graph);
-                let inside = self.ops.iter().rev().take_while(begins);
-                let comms = inside.filter_map(|op| self.program.collects_on(op)).collect();
-                self.device.collectives.insert(graph, comms);
-                one(Op::Graph(GraphOp::End { graph }), origin)
-            }
-            "cudaGraphInstantiate" | "cudaGraphInstantiateWithFlags" => {
-                match (self.device.graphs.get(&number(call, "graph")), given("executable")) {
-                    (Some(graph), Some(made)) => {
-                        self.device.executables.insert(made, *graph);
-                        Vec::new()
-                    }
-                    (None, _) | (_, None) => self.unjudged("graphs that were not captured"),
-                }
-            }
-            "cudaGraphLaunch" => {
-                let Some(&graph) = self.device.executables.get(&number(call, "executable")) else {
-                    return self.unjudged("launches of graphs that were not captured");
-                };
-                let stream = self.device.stream(address, self.names);
-                self.launched(shape, Op::Graph(GraphOp::Replay { graph, stream }), stream, origin)
-            }
-            "cudaGraphExecDestroy" => {
-                self.cache.clear();
-                match self.device.executables.remove(&number(call, "executable")) {
-                    Some(graph) if !self.device.executables.values().any(|other| *other == graph) => {
-                        one(Op::Graph(GraphOp::Destroy { graph }), origin)
-                    }
-                    Some(_) | None => Vec::new(),
-                }
-            }
-            // The last that can be launched of it counts.
-            _ => {
-                self.device.graphs.remove(&number(call, "graph"));
+        let graph = self.device.captured(self.names);
+        self.device.capturing.insert(address, graph);
+        let stream = self.device.stream(address, self.names);
+        // What it forbids has failed, and is no operation; a thread that was let do it is not recorded.
+        let mode = CaptureMode::Relaxed;
+        one(Op::Graph(GraphOp::Begin { graph, stream, mode, pool: None }), origin)
+    }
+
+    pub(super) fn capture_ends(&mut self, call: &Shape, made: Option<u64>, origin: Origin) -> Vec<Item> {
+        self.cache.clear();
+        let Some(graph) = self.device.capturing.remove(&number(call, "stream")) else {
+            return self.unjudged(&call.name);
+        };
+        if let Some(made) = made {
+            self.device.graphs.insert(made, graph);
+        }
+        let begins = |op: &&Statement| !matches!(&op.op, Op::Graph(GraphOp::Begin { graph: other, .. }) if *other == graph);
+        let inside = self.ops.iter().rev().take_while(begins);
+        let comms = inside.filter_map(|op| self.program.collects_on(op)).collect();
+        self.device.collectives.insert(graph, comms);
+        one(Op::Graph(GraphOp::End { graph }), origin)
+    }
+
+    pub(super) fn instantiated(&mut self, call: &Shape, made: Option<u64>) -> Vec<Item> {
+        match (self.device.graphs.get(&number(call, "graph")), made) {
+            (Some(graph), Some(made)) => {
+                self.device.executables.insert(made, *graph);
                 Vec::new()
             }
+            (None, _) | (_, None) => self.unjudged("graphs that were not captured"),
         }
+    }
+
+    pub(super) fn graph_launched(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+        let Some(&graph) = self.device.executables.get(&number(call, "executable")) else {
+            return self.unjudged("launches of graphs that were not captured");
+        };
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        self.launched(shape, Op::Graph(GraphOp::Replay { graph, stream }), stream, origin)
+    }
+
+    /// The last that can be launched of a graph counts.
+    pub(super) fn executable_destroyed(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+        self.cache.clear();
+        match self.device.executables.remove(&number(call, "executable")) {
+            Some(graph) if !self.device.executables.values().any(|other| *other == graph) => {
+                one(Op::Graph(GraphOp::Destroy { graph }), origin)
+            }
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    pub(super) fn graph_destroyed(&mut self, call: &Shape) -> Vec<Item> {
+        self.device.graphs.remove(&number(call, "graph"));
+        Vec::new()
     }
 }

@@ -1,0 +1,438 @@
+//! One row a vendor call: what it is to whoever reads a recording, and what a repeat of it counts when
+//! iterations are folded.
+//!
+//! A recording spells calls as the vendor does. No other file of [`crate::runs`] knows these names: the others
+//! match on [`CallKind`] and [`FoldClass`]. A call without a row is counted as not judged, and never folded.
+//! Not here: how a call becomes operations ([`super::lower`]), and how its uses are counted ([`super::fold`]).
+
+use std::sync::LazyLock;
+
+use rankcheck_model::{CollectiveKind, Way};
+use rankcheck_recording::{Shape, Value};
+use rustc_hash::FxHashMap;
+
+/// What a call is, as far as somebody treats it differently.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CallKind {
+    /// A communicator is made with a unique id.
+    Init,
+    /// Communicators are made out of one.
+    Split,
+    /// A communicator is made of some members of one.
+    Shrink,
+    /// A communicator ends, in order or not.
+    Destroy,
+    /// A window is registered by all members.
+    Register,
+    /// A window ends.
+    Deregister,
+    /// A buffer is registered, which is the process's own affair.
+    RegisterBuffer,
+    /// The registration of a buffer ends.
+    DeregisterBuffer,
+    /// A group begins.
+    GroupStart,
+    /// A group ends.
+    GroupEnd,
+    /// One half of a point-to-point transfer.
+    Transfer(Way),
+    /// A collective of the model. The root is an argument of the call; here it is any.
+    Collective(CollectiveKind),
+    /// A collective that is a group of sends and receives.
+    Exchange {
+        /// To whom it sends.
+        sends: Peers,
+        /// From whom it receives.
+        receives: Peers,
+    },
+    /// Memory is allocated.
+    Allocate(Allocator),
+    /// Memory is freed.
+    Free(Allocator),
+    /// Memory appears at an address that was reserved.
+    Map,
+    /// Memory goes from an address that stays reserved.
+    Unmap,
+    /// A stream is made.
+    StreamCreate,
+    /// A stream is destroyed; what it holds still runs.
+    StreamDestroy,
+    /// The host waits for something.
+    Synchronize(Awaitable),
+    /// The host asks whether something is done, and does not wait.
+    Query(Awaitable),
+    /// An event is recorded on a stream.
+    EventRecord,
+    /// A stream waits for an event.
+    StreamWaitEvent,
+    /// An event is destroyed.
+    EventDestroy,
+    /// A copy or a fill.
+    Copy(CopyReturns),
+    /// A capture begins on a stream.
+    BeginCapture,
+    /// A capture ends and gives a graph.
+    EndCapture,
+    /// A graph becomes something that can be launched.
+    Instantiate,
+    /// A graph is launched.
+    GraphLaunch,
+    /// What could be launched of a graph is destroyed.
+    ExecutableDestroy,
+    /// A graph is destroyed.
+    GraphDestroy,
+    /// Memory is exported to other processes.
+    IpcExport,
+    /// Memory of another process is opened.
+    IpcOpen,
+    /// Memory of another process is closed.
+    IpcClose,
+    /// Nothing follows from it.
+    Nothing,
+    /// It is counted as not judged.
+    Unjudged,
+    /// A store is asked or told something.
+    Store,
+    /// What a process says of itself: its rank, its versions.
+    Process,
+    /// The process ends in order.
+    Exit,
+    /// The handle of a window that was registered in a group that has ended.
+    GroupWindow,
+    /// The members and the name of a process group.
+    ProcessGroup,
+    /// A frame of Python around vendor calls, or another note.
+    Note,
+}
+
+/// Which members of a communicator take part in one half of an exchange.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Peers {
+    /// All of them.
+    All,
+    /// The root.
+    Root,
+    /// On the root all of them, elsewhere nobody.
+    AllOnRoot,
+}
+
+/// Who allocates memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Allocator {
+    /// NCCL.
+    Nccl,
+    /// The CUDA runtime, at once.
+    Cuda,
+    /// The CUDA runtime, in the order of a stream.
+    CudaAsync,
+}
+
+/// What the host can wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaitable {
+    /// A stream.
+    Stream,
+    /// An event.
+    Event,
+    /// Everything.
+    Device,
+}
+
+/// When a copy or a fill returns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum CopyReturns {
+    /// Once it is on its stream.
+    AtOnce,
+    /// Once it is done.
+    WhenDone,
+}
+
+/// What one call counts when iterations are folded, as far as its row tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FoldClass {
+    /// Nothing, and it leaves everything as it was.
+    Local,
+    /// A use of its communicator (`comm`), which all members make together.
+    Meets,
+    /// A message to `peer`.
+    Sends,
+    /// A message from `peer`.
+    Receives,
+    /// A use of its communicator, which makes a window.
+    Registers,
+    /// It makes something: what it returns under this name.
+    Makes(Thing, &'static str),
+    /// It says that something was made: its own argument of this name.
+    Notes(Thing, &'static str),
+    /// It ends something: its own argument of this name.
+    Ends(Thing, &'static str),
+    /// A group begins.
+    GroupStart,
+    /// A group ends.
+    GroupEnd,
+    /// A capture begins.
+    BeginCapture,
+    /// A capture gives its `graph`.
+    EndCapture,
+    /// It makes an `executable` out of a `graph`.
+    Instantiate,
+    /// What the capture of its `executable` counted.
+    Launch,
+    /// It may concern other processes, or what comes later, in a way that is not counted: never folded.
+    Doubtful,
+}
+
+/// What is made and ended within an iteration that is folded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Thing {
+    Memory,
+    Block,
+    Segment,
+    Registration,
+    Window,
+}
+
+/// A row of the table.
+#[derive(Debug)]
+pub(super) struct VendorCall {
+    name: &'static str,
+    pub(super) kind: CallKind,
+    pub(super) folded: FoldClass,
+}
+
+const fn call(name: &'static str, kind: CallKind, folded: FoldClass) -> VendorCall {
+    VendorCall { name, kind, folded }
+}
+
+const fn collective(name: &'static str, kind: CollectiveKind) -> VendorCall {
+    call(name, CallKind::Collective(kind), FoldClass::Meets)
+}
+
+const fn exchange(name: &'static str, sends: Peers, receives: Peers) -> VendorCall {
+    call(name, CallKind::Exchange { sends, receives }, FoldClass::Meets)
+}
+
+/// Every call that is known.
+///
+/// Streams and communicators that come and go are in doubt for the fold: that one iteration is ordered before the
+/// next rests on the streams that both work on. So are exports and opens of memory, which no count of both sides
+/// brings together.
+static CALLS: &[VendorCall] = &[
+    // Communicators.
+    call("ncclGetUniqueId", CallKind::Nothing, FoldClass::Doubtful),
+    call("ncclCommInitRank", CallKind::Init, FoldClass::Doubtful),
+    call("ncclCommInitRankConfig", CallKind::Init, FoldClass::Doubtful),
+    call("ncclCommInitRankScalable", CallKind::Init, FoldClass::Doubtful),
+    call("ncclCommSplit", CallKind::Split, FoldClass::Doubtful),
+    call("ncclCommShrink", CallKind::Shrink, FoldClass::Doubtful),
+    call("ncclCommDestroy", CallKind::Destroy, FoldClass::Doubtful),
+    call("ncclCommAbort", CallKind::Destroy, FoldClass::Doubtful),
+    call("ncclCommFinalize", CallKind::Nothing, FoldClass::Doubtful),
+    // Registrations.
+    call("ncclCommWindowRegister", CallKind::Register, FoldClass::Registers),
+    call("ncclCommWindowDeregister", CallKind::Deregister, FoldClass::Ends(Thing::Window, "window")),
+    call("ncclCommRegister", CallKind::RegisterBuffer, FoldClass::Makes(Thing::Registration, "handle")),
+    call("ncclCommDeregister", CallKind::DeregisterBuffer, FoldClass::Ends(Thing::Registration, "handle")),
+    // Groups, transfers, collectives.
+    call("ncclGroupStart", CallKind::GroupStart, FoldClass::GroupStart),
+    call("ncclGroupEnd", CallKind::GroupEnd, FoldClass::GroupEnd),
+    call("ncclSend", CallKind::Transfer(Way::Send), FoldClass::Sends),
+    call("ncclRecv", CallKind::Transfer(Way::Recv), FoldClass::Receives),
+    collective("ncclAllReduce", CollectiveKind::AllReduce),
+    collective("ncclAllGather", CollectiveKind::AllGather),
+    collective("ncclReduceScatter", CollectiveKind::ReduceScatter),
+    collective("ncclBroadcast", CollectiveKind::Broadcast { root: 0 }),
+    collective("ncclReduce", CollectiveKind::Reduce { root: 0 }),
+    exchange("ncclAlltoAll", Peers::All, Peers::All),
+    exchange("ncclGather", Peers::Root, Peers::AllOnRoot),
+    exchange("ncclScatter", Peers::AllOnRoot, Peers::Root),
+    // Memory. Where memory of the driver comes from is seen by `cuMemMap`; handles and reservations touch nobody.
+    call("ncclMemAlloc", CallKind::Allocate(Allocator::Nccl), FoldClass::Makes(Thing::Memory, "address")),
+    call("ncclMemFree", CallKind::Free(Allocator::Nccl), FoldClass::Ends(Thing::Memory, "address")),
+    call("cudaMalloc", CallKind::Allocate(Allocator::Cuda), FoldClass::Makes(Thing::Memory, "address")),
+    call("cudaFree", CallKind::Free(Allocator::Cuda), FoldClass::Ends(Thing::Memory, "address")),
+    call(
+        "cudaMallocAsync",
+        CallKind::Allocate(Allocator::CudaAsync),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
+    call("cudaFreeAsync", CallKind::Free(Allocator::CudaAsync), FoldClass::Ends(Thing::Memory, "address")),
+    call("cuMemCreate", CallKind::Nothing, FoldClass::Doubtful),
+    call("cuMemRelease", CallKind::Nothing, FoldClass::Doubtful),
+    call("cuMemAddressReserve", CallKind::Nothing, FoldClass::Doubtful),
+    call("cuMemAddressFree", CallKind::Nothing, FoldClass::Doubtful),
+    call("cuMemMap", CallKind::Map, FoldClass::Doubtful),
+    call("cuMemUnmap", CallKind::Unmap, FoldClass::Doubtful),
+    call("cuMemExportToShareableHandle", CallKind::Nothing, FoldClass::Doubtful),
+    call("cuMemImportFromShareableHandle", CallKind::Unjudged, FoldClass::Doubtful),
+    call("cudaIpcGetMemHandle", CallKind::IpcExport, FoldClass::Doubtful),
+    call("cudaIpcOpenMemHandle", CallKind::IpcOpen, FoldClass::Doubtful),
+    call("cudaIpcCloseMemHandle", CallKind::IpcClose, FoldClass::Doubtful),
+    // Streams and events. What an event stands for at the end of an iteration is the same after each.
+    call("cudaSetDevice", CallKind::Nothing, FoldClass::Local),
+    call("cudaStreamCreate", CallKind::StreamCreate, FoldClass::Doubtful),
+    call("cudaStreamCreateWithFlags", CallKind::StreamCreate, FoldClass::Doubtful),
+    call("cudaStreamCreateWithPriority", CallKind::StreamCreate, FoldClass::Doubtful),
+    call("cudaStreamDestroy", CallKind::StreamDestroy, FoldClass::Doubtful),
+    call("cudaStreamSynchronize", CallKind::Synchronize(Awaitable::Stream), FoldClass::Local),
+    call("cudaStreamQuery", CallKind::Query(Awaitable::Stream), FoldClass::Local),
+    call("cudaDeviceSynchronize", CallKind::Synchronize(Awaitable::Device), FoldClass::Local),
+    // An event stands for something once it is recorded.
+    call("cudaEventCreate", CallKind::Nothing, FoldClass::Local),
+    call("cudaEventCreateWithFlags", CallKind::Nothing, FoldClass::Local),
+    call("cudaEventDestroy", CallKind::EventDestroy, FoldClass::Local),
+    call("cudaEventSynchronize", CallKind::Synchronize(Awaitable::Event), FoldClass::Local),
+    call("cudaEventQuery", CallKind::Query(Awaitable::Event), FoldClass::Local),
+    call("cudaEventRecord", CallKind::EventRecord, FoldClass::Local),
+    call("cudaEventRecordWithFlags", CallKind::EventRecord, FoldClass::Local),
+    call("cudaStreamWaitEvent", CallKind::StreamWaitEvent, FoldClass::Local),
+    call("cuStreamWriteValue32", CallKind::Unjudged, FoldClass::Doubtful),
+    call("cuStreamWaitValue32", CallKind::Unjudged, FoldClass::Doubtful),
+    call("cuStreamBatchMemOp", CallKind::Unjudged, FoldClass::Doubtful),
+    // Work on streams. To or from the host `cudaMemcpy` returns when it is done.
+    call("cudaMemcpy", CallKind::Copy(CopyReturns::WhenDone), FoldClass::Local),
+    call("cudaMemcpyAsync", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
+    call("cudaMemset", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
+    call("cudaMemsetAsync", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
+    call("cudaLaunchKernel", CallKind::Unjudged, FoldClass::Local),
+    call("cudaLaunchKernelExC", CallKind::Unjudged, FoldClass::Local),
+    call("cuLaunchKernel", CallKind::Unjudged, FoldClass::Local),
+    call("cuLaunchKernelEx", CallKind::Unjudged, FoldClass::Local),
+    call("cudaLaunchHostFunc", CallKind::Nothing, FoldClass::Local),
+    // Graphs.
+    call("cudaStreamBeginCapture", CallKind::BeginCapture, FoldClass::BeginCapture),
+    call("cudaStreamEndCapture", CallKind::EndCapture, FoldClass::EndCapture),
+    call("cudaGraphInstantiate", CallKind::Instantiate, FoldClass::Instantiate),
+    call("cudaGraphInstantiateWithFlags", CallKind::Instantiate, FoldClass::Instantiate),
+    call("cudaGraphLaunch", CallKind::GraphLaunch, FoldClass::Launch),
+    call("cudaGraphExecDestroy", CallKind::ExecutableDestroy, FoldClass::Doubtful),
+    call("cudaGraphDestroy", CallKind::GraphDestroy, FoldClass::Doubtful),
+    // What the recorder and PyTorch say.
+    call("process", CallKind::Process, FoldClass::Doubtful),
+    call("exit", CallKind::Exit, FoldClass::Doubtful),
+    call("ncclGroupEnd.window", CallKind::GroupWindow, FoldClass::Doubtful),
+    call("torch.process_group", CallKind::ProcessGroup, FoldClass::Local),
+    call("torch.block.alloc", CallKind::Note, FoldClass::Notes(Thing::Block, "address")),
+    call("torch.block.free", CallKind::Note, FoldClass::Ends(Thing::Block, "address")),
+    call("torch.segment.alloc", CallKind::Note, FoldClass::Notes(Thing::Segment, "address")),
+    call("torch.segment.free", CallKind::Note, FoldClass::Ends(Thing::Segment, "address")),
+];
+
+/// Calls that are known by how their names begin; the first that fits counts.
+static FAMILIES: [VendorCall; 2] = [
+    call("torch.distributed.Store.", CallKind::Store, FoldClass::Doubtful),
+    // Of Python only the lines in source of the calls inside count.
+    call("torch.", CallKind::Note, FoldClass::Local),
+];
+
+static UNKNOWN: VendorCall = call("", CallKind::Unjudged, FoldClass::Doubtful);
+
+/// The row of a call.
+pub(super) fn row(name: &str) -> &'static VendorCall {
+    static BY_NAME: LazyLock<FxHashMap<&'static str, &'static VendorCall>> =
+        LazyLock::new(|| CALLS.iter().map(|call| (call.name, call)).collect());
+    let family = || FAMILIES.iter().find(|family| name.starts_with(family.name));
+    BY_NAME.get(name).copied().or_else(family).unwrap_or(&UNKNOWN)
+}
+
+impl CallKind {
+    /// What a call of this name is.
+    pub(super) fn of(name: &str) -> Self {
+        row(name).kind
+    }
+
+    /// Whether it looks without waiting.
+    pub(super) fn polls(self) -> bool {
+        matches!(self, Self::Query(_))
+    }
+
+    /// Whether communicators come or go.
+    pub(super) fn of_comms(self) -> bool {
+        matches!(self, Self::Init | Self::Split | Self::Shrink | Self::Destroy)
+    }
+
+    /// Whether it waits for other ranks, so that other threads may go on meanwhile.
+    pub(super) fn meets(self) -> bool {
+        matches!(self, Self::Init | Self::Split | Self::Shrink | Self::Register)
+    }
+
+    /// Whether it waits for the end of a group that it is in.
+    pub(super) fn grouped(self) -> bool {
+        self.meets() || matches!(self, Self::Collective(_) | Self::Transfer(_) | Self::Exchange { .. })
+    }
+
+    /// Whether it is a call of the vendor's, and more than a look.
+    pub(super) fn is_call(self) -> bool {
+        !matches!(self, Self::Note | Self::ProcessGroup | Self::Store | Self::Query(_))
+    }
+
+    /// Whether a call of this kind makes a communicator for its caller.
+    pub(super) fn makes_comm(self, call: &Shape) -> bool {
+        matches!(self, Self::Init | Self::Shrink) || self == Self::Split && signed(call, "color") >= 0
+    }
+}
+
+/// An argument that may be negative; 0 if there is none. The color of a split is below 0 if its caller becomes no
+/// member (`NCCL_SPLIT_NOCOLOR` is -1).
+pub(super) fn signed(call: &Shape, key: &str) -> i64 {
+    call.get(key).map_or(0, |value| whole(value).unwrap_or(0))
+}
+
+/// The vendor's number of the error that a call returned.
+pub(super) fn failure(result: Option<&Shape>) -> Option<i64> {
+    let failed = result.filter(|result| &*result.name == "failed")?;
+    Some(failed.get("code").and_then(whole).unwrap_or(-1))
+}
+
+fn whole(value: &Value) -> Option<i64> {
+    match value {
+        Value::Signed(number) => Some(*number),
+        other => other.number().and_then(|number| i64::try_from(number).ok()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names under which the recorder's tables record calls.
+    fn recorded_names() -> Vec<&'static str> {
+        let tables = [
+            include_str!("../../../record/src/ffi/nccl.rs"),
+            include_str!("../../../record/src/ffi/runtime.rs"),
+            include_str!("../../../record/src/ffi/driver.rs"),
+        ];
+        let entry = |text: &'static str| {
+            let name =
+                text.split('(').next().filter(|name| name.starts_with("nccl") || name.starts_with("cu"))?;
+            let (definition, _) = text.split_once(';')?;
+            let other = definition.split_once(" as \"").and_then(|(_, rest)| rest.split('"').next());
+            Some(other.unwrap_or(name))
+        };
+        tables.into_iter().flat_map(|table| table.split("fn ").filter_map(entry)).collect()
+    }
+
+    #[test]
+    fn every_call_that_is_recorded_has_a_row() {
+        let names = recorded_names();
+        assert!(names.len() > 60, "{names:?}");
+        for name in names {
+            assert_eq!(row(name).name, name);
+        }
+    }
+
+    #[test]
+    fn no_call_has_two_rows() {
+        let mut names: Vec<&str> = CALLS.iter().map(|call| call.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), CALLS.len());
+    }
+
+    #[test]
+    fn families_are_known_by_how_their_names_begin() {
+        assert_eq!(CallKind::of("torch.distributed.Store.set"), CallKind::Store);
+        assert_eq!(CallKind::of("torch.nn.Module"), CallKind::Note);
+        assert_eq!(CallKind::of("ncclFuture"), CallKind::Unjudged);
+    }
+}
