@@ -7,6 +7,7 @@
 //! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
+mod address_space;
 mod call;
 pub mod conformance;
 pub mod divergence;
@@ -16,7 +17,7 @@ pub mod gaps;
 pub mod ipc;
 pub mod judge;
 pub mod lower;
-mod memory;
+
 pub mod report;
 pub mod sequence;
 pub mod timeline;

@@ -9,104 +9,27 @@
 mod call;
 mod device;
 mod group;
+mod memory;
+mod program;
+mod ranks;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    End, Entry, Freed, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Stretch, ThreadOp, Token,
+    End, Entry, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Stretch, ThreadOp,
 };
 use rankcheck_recording::{Event, Process, Shape, ShapeId, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::RunError;
+use super::address_space::AddressSpace;
 use super::call::{CallKind, failure, signed};
-use super::gaps::{Gaps, Outside};
-use super::memory::Memory;
 use super::vendor;
 use super::world::{CommId, Member, World};
 use crate::recorder::Names;
 
-/// Where an operation was called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The calls of a process are counted from 0, notes included.
-    pub number: u32,
-    /// What it is called.
-    pub name: Token,
-    /// The place in the user's source, by number; `u32::MAX` where none was recorded.
-    place: u32,
-}
-
-/// A call that returned an error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Where.
-    pub origin: Origin,
-    /// The vendor's number.
-    pub code: i64,
-}
-
-/// How the recording of a process ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// The process said that it ends.
-    Exit(i64),
-    /// It does not say: the process was killed, or the file was cut.
-    Cut {
-        /// Calls that had not returned, outermost first.
-        inside: Vec<Origin>,
-    },
-}
-
-/// The program of one rank, and what is known of it beside.
-#[derive(Debug)]
-pub struct RankProgram {
-    /// By entry.
-    pub stretches: Vec<Arc<Stretch>>,
-    /// By operation, counted over all entries in the order of their writing.
-    pub origins: Vec<Origin>,
-    /// The number of the first place of this rank.
-    pub base: u32,
-    /// Places in the user's source.
-    pub places: Vec<Place>,
-    /// What luck picked for operations of the first entry, where it had a choice.
-    pub picks: FxHashMap<u32, u32>,
-    /// Calls that returned errors.
-    pub failures: Vec<Failure>,
-    /// Calls that are not judged, and how many there were.
-    pub unjudged: BTreeMap<Arc<str>, u64>,
-    /// How it ends.
-    pub ending: Ending,
-    /// The last call, polls aside.
-    pub last: Option<Origin>,
-    /// When that was, and when the last of all: nanoseconds since the process began.
-    pub times: (u64, u64),
-    /// When the process was last seen to run, if somebody looked: nanoseconds since it began.
-    pub alive: Option<u64>,
-    /// Keys of stores that it set.
-    pub keys: FxHashSet<Arc<str>>,
-    /// Keys of the calls of stores that it was inside when its recording ended, by the number of the call.
-    pub awaited: Vec<(u32, Arc<str>)>,
-    /// Host threads whose calls were merged.
-    pub threads: usize,
-    /// Events that were not recorded.
-    pub lost: u64,
-    /// Calls that returned, polls and notes included.
-    pub calls: u64,
-    /// Streams that something was launched on.
-    pub streams: usize,
-    /// What the slots of communicators hold.
-    pub comms: FxHashMap<Slot, CommId>,
-    /// The version of NCCL that it says it ran on.
-    pub nccl: Option<String>,
-    /// Where collectives were left out: before the operation of which place, on which communicator, and how many.
-    skipped: Vec<(PlaceId, CommId, u32)>,
-    /// When memory was freed that operations opened.
-    pub freed: FxHashMap<PlaceId, Freed>,
-    /// Registrations that failed: operations of the first entry, by communicator.
-    failed: FxHashMap<CommId, Vec<usize>>,
-}
+pub use program::{Ending, Failure, Origin, RankProgram};
+pub(super) use ranks::lower_all;
 
 /// What becomes of an operation's result.
 #[derive(Debug, Clone)]
@@ -181,216 +104,11 @@ pub(super) struct Lowering<'a> {
     windows: FxHashMap<u64, Operand>,
     /// Windows of a group that ended, until their handles are noted, in order.
     unnamed: VecDeque<Operand>,
-    memory: Memory,
+    memory: AddressSpace,
     /// Memory that nobody was seen to allocate.
     unseen: Option<Operand>,
     allocations: u32,
     device: device::Device,
-}
-
-/// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
-pub(super) fn lower_all(world: &World, names: &Names, gaps: &[Gaps]) -> Result<Vec<RankProgram>, RunError> {
-    let members = members(world);
-    let orders = orders(world, &members);
-    let mut programs = Vec::with_capacity(world.ranks as usize);
-    let mut base = 0_u32;
-    let mut lower = |read: Option<(&Member, Kept)>| {
-        let program = match read {
-            Some((member, kept)) => {
-                let of = (&members[..], &orders[..]);
-                let mut lowering = Lowering::new(world, member, names, of, base);
-                let header = &kept.process.header;
-                lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
-                let mut gaps = kept.gaps.iter().peekable();
-                for (at, (number, event)) in kept.events.into_iter().enumerate() {
-                    if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
-                        lowering.skipped(&kept.process, passed_over);
-                    }
-                    lowering.event(&kept.process, number, event);
-                }
-                lowering.program.calls += kept.folded;
-                lowering.finish(&kept.process)
-            }
-            // What it did is not known.
-            None => RankProgram::empty(base),
-        };
-        let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
-        base = base.checked_add(length).ok_or(RunError::TooMany)?;
-        programs.push(program);
-        Ok::<(), RunError>(())
-    };
-    // Names are numbered as they come, so ranks become programs in order; files are read ahead of that.
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let mut files = world.members.iter().zip(gaps);
-        let mut ahead = VecDeque::new();
-        let mut next = || {
-            let (member, gaps) = files.next()?;
-            Some((member, scope.spawn(|| Kept::read(member, gaps))))
-        };
-        for rank in (0..world.ranks).map(Rank) {
-            while ahead.len() <= workers
-                && let Some(read) = next()
-            {
-                ahead.push_back(read);
-            }
-            let mine = match ahead.front() {
-                Some((member, _)) if member.rank == rank => ahead.pop_front(),
-                Some(_) | None => None,
-            };
-            let mine = mine.map(|(member, read)| {
-                let kept = read.join().expect("a reader does not panic")?;
-                Ok::<_, RunError>((member, kept))
-            });
-            lower(mine.transpose()?)?;
-        }
-        Ok::<(), RunError>(())
-    })?;
-    leave_out_failed(&orders, &mut programs, names.token("nothing"));
-    Ok(programs)
-}
-
-/// What is left of a process without what was folded away.
-struct Kept {
-    process: Process,
-    /// With their numbers.
-    events: Vec<(u64, Event)>,
-    /// Of which events others were passed over before, and how often each call.
-    gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,
-    /// How many calls and notes are missing.
-    folded: u64,
-}
-
-impl Kept {
-    fn read(member: &Member, gaps: &Gaps) -> Result<Self, RunError> {
-        let mut process = Process::open(&member.path)?;
-        let mut outside = Outside::new(gaps);
-        let (mut events, mut gaps) = (Vec::new(), Vec::new());
-        while let Some(event) = outside.next(&mut process)? {
-            let passed_over = outside.take_passed_over();
-            if !passed_over.is_empty() {
-                gaps.push((events.len(), passed_over));
-            }
-            events.push(event);
-        }
-        Ok(Self { folded: outside.folded(), process, events, gaps })
-    }
-}
-
-/// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on
-/// their rank alone: they met nobody, and are left out.
-fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankProgram], map: Token) {
-    for (comm, members) in orders.iter().enumerate() {
-        let comm = CommId(u32::try_from(comm).expect("communicators are numbered in 32 bits"));
-        let count = |rank: &Rank| programs[rank.at()].failed.get(&comm).map_or(0, Vec::len);
-        if members.iter().all(|rank| count(rank) == count(&members[0])) {
-            continue;
-        }
-        for rank in members {
-            let program = &mut programs[rank.at()];
-            let Some(failed) = program.failed.remove(&comm) else { continue };
-            let stretch = Arc::get_mut(&mut program.stretches[0]).expect("nobody runs it yet");
-            for at in failed {
-                // It produced a slot.
-                stretch.ops[at].op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
-            }
-        }
-    }
-}
-
-/// Members of each communicator by rank in it. Of a communicator that spans the world, who did not come is known
-/// too.
-fn members(world: &World) -> Vec<Vec<Option<Rank>>> {
-    let of = |comm: &super::world::Comm| {
-        let mut members = comm.members.clone();
-        if comm.parent.is_none() && members.len() == world.ranks as usize {
-            let came: FxHashSet<Rank> = members.iter().flatten().copied().collect();
-            let mut absent = world.members.iter().map(|m| m.rank).filter(|rank| !came.contains(rank));
-            if absent.clone().count() == members.len() - came.len() {
-                for member in members.iter_mut().filter(|member| member.is_none()) {
-                    *member = absent.next();
-                }
-            }
-        }
-        members
-    };
-    world.comms.iter().map(of).collect()
-}
-
-/// The same in the model's order: of an init by rank in it, of a split by rank in the parent; without those that
-/// were not recorded.
-fn orders(world: &World, members: &[Vec<Option<Rank>>]) -> Vec<Vec<Rank>> {
-    let mut orders: Vec<Vec<Rank>> = Vec::with_capacity(world.comms.len());
-    for (comm, members) in world.comms.iter().zip(members) {
-        let mut members: Vec<Rank> = members.iter().flatten().copied().collect();
-        if let (Some(parent), false) = (comm.parent, comm.shrunk) {
-            let of = &orders[parent.0 as usize];
-            members.sort_by_key(|rank| of.iter().position(|other| other == rank));
-        }
-        orders.push(members);
-    }
-    orders
-}
-
-impl RankProgram {
-    fn empty(base: u32) -> Self {
-        Self {
-            stretches: vec![Arc::new(Stretch { ops: Vec::new(), end: End::Cut })],
-            origins: Vec::new(),
-            base,
-            places: Vec::new(),
-            picks: FxHashMap::default(),
-            failures: Vec::new(),
-            unjudged: BTreeMap::new(),
-            ending: Ending::Cut { inside: Vec::new() },
-            last: None,
-            times: (0, 0),
-            alive: None,
-            keys: FxHashSet::default(),
-            awaited: Vec::new(),
-            threads: 0,
-            lost: 0,
-            calls: 0,
-            streams: 0,
-            comms: FxHashMap::default(),
-            nccl: None,
-            skipped: Vec::new(),
-            freed: FxHashMap::default(),
-            failed: FxHashMap::default(),
-        }
-    }
-
-    /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
-    #[must_use]
-    pub fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
-        let mut ops = self.stretches.iter().flat_map(|stretch| &stretch.ops);
-        let comm = ops.find(|op| op.place == of).and_then(|op| self.collects_on(op));
-        let skipped = self.skipped.iter().filter(|(at, on, _)| *at <= before && Some(*on) == comm);
-        skipped.map(|(.., times)| times).sum()
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
-    fn collects_on(&self, op: &Statement) -> Option<CommId> {
-        match &op.op {
-            Op::Collective(call) => match &call.comm {
-                Operand::Slot(slot) => self.comms.get(slot).copied(),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Where a call was made: in the user's source if that is known, else by its number.
-    #[must_use]
-    pub fn place(&self, origin: &Origin, names: &Names) -> Place {
-        match self.places.get(origin.place as usize) {
-            Some(place) => place.clone(),
-            None => {
-                let file = format!("call {} ({})", origin.number, names.text(origin.name));
-                Place { file: file.into(), line: 0, column: 0, called_at: None }
-            }
-        }
-    }
 }
 
 impl<'a> Lowering<'a> {
@@ -422,7 +140,7 @@ impl<'a> Lowering<'a> {
             under_way: Vec::new(),
             windows: FxHashMap::default(),
             unnamed: VecDeque::new(),
-            memory: Memory::default(),
+            memory: AddressSpace::default(),
             unseen: None,
             allocations: 0,
             device: device::Device::new(names),
@@ -777,21 +495,6 @@ fn key_set(call: &Shape) -> Option<&str> {
 enum Returned {
     Yes,
     Never,
-}
-
-impl RankProgram {
-    /// The place of the operation that was written last.
-    fn last_place(&self) -> PlaceId {
-        PlaceId(
-            self.base.saturating_add(u32::try_from(self.origins.len()).unwrap_or(u32::MAX)).saturating_sub(1),
-        )
-    }
-
-    fn origin(&mut self, origin: Origin) -> PlaceId {
-        let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
-        self.origins.push(origin);
-        PlaceId(self.base.saturating_add(at))
-    }
 }
 
 /// `2.28.9`, from that or from NCCL's own number for it.
