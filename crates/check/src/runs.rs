@@ -17,7 +17,6 @@ pub mod gaps;
 pub mod ipc;
 pub mod judge;
 pub mod lower;
-
 pub mod report;
 pub mod sequence;
 pub mod timeline;
