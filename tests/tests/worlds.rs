@@ -5,7 +5,7 @@
 use std::path::PathBuf;
 
 use rankcheck::runs::RunError;
-use rankcheck::runs::world::{Local, World};
+use rankcheck::runs::world::{CommListener, World};
 use rankcheck_model::Rank;
 use rankcheck_recording::{Header, Shape, Value};
 
@@ -21,14 +21,14 @@ fn shape(name: &str, fields: &[(&str, Value)]) -> Shape {
 /// A process while its calls are told.
 struct Process {
     header: Header,
-    local: Local,
+    local: CommListener,
     calls: u64,
 }
 
 impl Process {
     fn new(rank: Option<u32>, ranks: Option<u32>) -> Self {
         let header = Header { rank, ranks, run: "one".to_owned(), ..Header::default() };
-        Self { header, local: Local::default(), calls: 0 }
+        Self { header, local: CommListener::default(), calls: 0 }
     }
 
     fn call(&mut self, call: &Shape, result: Option<&Shape>) -> &mut Self {
@@ -151,7 +151,7 @@ fn without_a_launcher_the_largest_communicator_says_who_is_who() {
     let world = join(vec![process(1), process(0)]).expect("one run");
     assert_eq!(world.member(Rank(0)).expect("it is there").path, PathBuf::from("file1"));
     let mut alone = process(0);
-    alone.local = Local::default();
+    alone.local = CommListener::default();
     alone.init(2, 0, 7, 0xa0);
     let error = join(vec![process(0), alone]).expect_err("nobody knows").to_string();
     assert!(error.contains("does not say which rank it is"), "{error}");

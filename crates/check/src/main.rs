@@ -453,11 +453,11 @@ fn print_all(files: &[File], judged: &[Judged], arguments: &CheckArguments, opti
     }
     for run in judged {
         match run.verdict {
-            runs::judge::Verdict::Holds => good += 1,
-            runs::judge::Verdict::Fails | runs::judge::Verdict::Hangs => unexpected += 1,
-            runs::judge::Verdict::Unknown => unknown += 1,
+            runs::judge::RunVerdict::Holds => good += 1,
+            runs::judge::RunVerdict::Fails | runs::judge::RunVerdict::Hangs => unexpected += 1,
+            runs::judge::RunVerdict::Unknown => unknown += 1,
         }
-        let shown = !arguments.quiet || run.verdict != runs::judge::Verdict::Holds;
+        let shown = !arguments.quiet || run.verdict != runs::judge::RunVerdict::Holds;
         if matches!(arguments.format, Format::Text) && shown {
             let _ = writeln!(out, "{}\n", runs::report::text(run));
         }

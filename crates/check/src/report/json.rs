@@ -22,7 +22,7 @@ pub struct Report {
     /// One entry for each exploration.
     pub checks: Vec<Entry>,
     /// One entry for each recorded run.
-    pub recordings: Vec<runs::report::Entry>,
+    pub recordings: Vec<runs::report::RunEntry>,
 }
 
 /// One exploration of a check.

@@ -72,7 +72,7 @@ impl AddressSpace {
         Some(region.operand.clone())
     }
 
-    /// A region takes the place of all that it lies over.
+    /// A region replaces all that it lies over.
     fn cover(&mut self, address: u64, region: Region) {
         let end = address.saturating_add(region.len_bytes.max(1));
         let covered: Vec<u64> = self.overlapping(address, end).collect();

@@ -25,40 +25,40 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::address_space::AddressSpace;
 use super::call::{CallKind, failure, signed};
 use super::vendor;
-use super::world::{CommId, Member, World};
+use super::world::{RankProcess, RunCommId, World};
 use crate::recorder::Names;
 
-pub use program::{Ending, Failure, Origin, RankProgram};
+pub use program::{Failure, Origin, RankRun, RecordingEnd};
 pub(super) use ranks::lower_all;
 
 /// What becomes of an operation's result.
 #[derive(Debug, Clone)]
 enum Bind {
     Nothing,
-    Comm(CommId),
+    Comm(RunCommId),
     Window(u64),
     /// A window whose handle is noted when the group ends.
     Unnamed,
     /// A registration that failed.
-    Failed(CommId),
+    Failed(RunCommId),
 }
 
 /// An operation that is about to be written.
 #[derive(Debug, Clone)]
-struct Item {
-    verb: Op,
+struct Lowered {
+    op: Op,
     origin: Origin,
     bind: Bind,
 }
 
 /// A call that was entered.
-struct Open {
+struct OpenCall {
     shape: ShapeId,
     origin: Origin,
     time: u64,
     /// How many operations were written by then.
     mark: usize,
-    /// Whether an operation holds its place, in case that it turns out to be a thread of its own.
+    /// Whether a placeholder stands for it, in case that it turns out to be a thread of its own.
     held: bool,
     /// The place in source that it says.
     place: u32,
@@ -67,10 +67,10 @@ struct Open {
 /// A host thread of the process.
 #[derive(Default)]
 struct HostThread {
-    open: Vec<Open>,
+    open: Vec<OpenCall>,
     /// Groups that are open.
     depth: u32,
-    grouped: Vec<Item>,
+    grouped: Vec<Lowered>,
     calls: u64,
 }
 
@@ -79,7 +79,7 @@ const NO_PLACE: u32 = u32::MAX;
 /// One process, while it is read.
 pub(super) struct Lowering<'a> {
     world: &'a World,
-    member: &'a Member,
+    member: &'a RankProcess,
     names: &'a Names,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
@@ -88,19 +88,19 @@ pub(super) struct Lowering<'a> {
     ops: Vec<Statement>,
     entries: Vec<Arc<Stretch>>,
     slots: u32,
-    program: RankProgram,
+    program: RankRun,
     threads: FxHashMap<u32, HostThread>,
     by_place: FxHashMap<Box<str>, u32>,
     kinds: Vec<CallKind>,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
     cache: FxHashMap<ShapeId, Op>,
     born: u32,
-    comms: FxHashMap<u64, CommId>,
-    of_comm: FxHashMap<CommId, Operand>,
+    comms: FxHashMap<u64, RunCommId>,
+    of_comm: FxHashMap<RunCommId, Operand>,
     /// Communicators whose calls go on behind the caller's back.
-    not_blocking: FxHashSet<CommId>,
+    not_blocking: FxHashSet<RunCommId>,
     /// Threads that still make a communicator, to be joined when somebody uses it.
-    under_way: Vec<(CommId, Operand)>,
+    under_way: Vec<(RunCommId, Operand)>,
     windows: FxHashMap<u64, Operand>,
     /// Windows of a group that ended, until their handles are noted, in order.
     unnamed: VecDeque<Operand>,
@@ -108,13 +108,13 @@ pub(super) struct Lowering<'a> {
     /// Memory that nobody was seen to allocate.
     unseen: Option<Operand>,
     allocations: u32,
-    device: device::Device,
+    device: device::DeviceHandles,
 }
 
 impl<'a> Lowering<'a> {
     fn new(
         world: &'a World,
-        member: &'a Member,
+        member: &'a RankProcess,
         names: &'a Names,
         (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
         base: u32,
@@ -128,7 +128,7 @@ impl<'a> Lowering<'a> {
             ops: Vec::new(),
             entries: Vec::new(),
             slots: 0,
-            program: RankProgram::empty(base),
+            program: RankRun::empty(base),
             threads: FxHashMap::default(),
             by_place: FxHashMap::default(),
             kinds: Vec::new(),
@@ -143,7 +143,7 @@ impl<'a> Lowering<'a> {
             memory: AddressSpace::default(),
             unseen: None,
             allocations: 0,
-            device: device::Device::new(names),
+            device: device::DeviceHandles::new(names),
         }
     }
 
@@ -167,7 +167,7 @@ impl<'a> Lowering<'a> {
     /// Calls were passed over: what is numbered here is numbered as in the whole run.
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
     fn skipped(&mut self, process: &Process, passed_over: &[(ShapeId, u64)]) {
-        let mut by_comm: BTreeMap<CommId, u64> = BTreeMap::new();
+        let mut by_comm: BTreeMap<RunCommId, u64> = BTreeMap::new();
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
             match self.kind(process, shape) {
@@ -235,12 +235,12 @@ impl<'a> Lowering<'a> {
         if kind.is_call() {
             state.calls += 1;
         }
-        state.open.push(Open { shape, origin, time, mark, held, place });
+        state.open.push(OpenCall { shape, origin, time, mark, held, place });
         if held {
-            // It produces a slot, as the start of a thread does that may take its place.
+            // It produces a slot, as the start of a thread does that may replace it.
             let map = self.names.token("nothing");
-            let verb = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
-            self.write(Item { verb, origin, bind: Bind::Nothing });
+            let op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
+            self.write(Lowered { op, origin, bind: Bind::Nothing });
         }
     }
 
@@ -270,12 +270,12 @@ impl<'a> Lowering<'a> {
                     self.windows.insert(window, operand);
                 }
             }
-            CallKind::Exit => self.program.ending = Ending::Exit(signed(note, "code")),
+            CallKind::Exit => self.program.ending = RecordingEnd::Exit(signed(note, "code")),
             _ => {}
         }
     }
 
-    fn leave(&mut self, process: &Process, thread: u32, open: Open, values: Option<ShapeId>) {
+    fn leave(&mut self, process: &Process, thread: u32, open: OpenCall, values: Option<ShapeId>) {
         let call = process.shape(open.shape);
         let kind = self.kind(process, open.shape);
         let result = values.map(|values| process.shape(values));
@@ -292,15 +292,15 @@ impl<'a> Lowering<'a> {
             if let (Some(item), Some(comm)) = (items.first_mut(), self.comm(call::number(call, "comm"))) {
                 item.bind = Bind::Failed(comm);
             }
-            self.put(thread, kind, &open, items, Returned::Yes);
+            self.put(thread, kind, &open, items, Completed::Yes);
             return;
         }
         let items = self.items(thread, kind, (open.shape, call), result, open.origin);
-        self.put(thread, kind, &open, items, Returned::Yes);
+        self.put(thread, kind, &open, items, Completed::Yes);
     }
 
     /// A call that failed did nothing, as far as others can see. One that makes a communicator counts.
-    fn failed(&mut self, thread: u32, kind: CallKind, call: &rankcheck_recording::Shape, open: &Open) {
+    fn failed(&mut self, thread: u32, kind: CallKind, call: &rankcheck_recording::Shape, open: &OpenCall) {
         if kind.makes_comm(call) {
             self.born += 1;
         }
@@ -317,7 +317,14 @@ impl<'a> Lowering<'a> {
     }
 
     /// Writes the operations of a call.
-    fn put(&mut self, thread: u32, kind: CallKind, open: &Open, items: Vec<Item>, returned: Returned) {
+    fn put(
+        &mut self,
+        thread: u32,
+        kind: CallKind,
+        open: &OpenCall,
+        items: Vec<Lowered>,
+        returned: Completed,
+    ) {
         let state = self.threads.entry(thread).or_default();
         if kind == CallKind::GroupStart {
             state.depth += 1;
@@ -345,7 +352,7 @@ impl<'a> Lowering<'a> {
             Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
             Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) => None,
         });
-        if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Returned::Never) {
+        if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Completed::Never) {
             self.withdraw(open);
             for item in items {
                 self.write(item);
@@ -354,17 +361,17 @@ impl<'a> Lowering<'a> {
         }
         let thread = self.own_thread(open, items, returned);
         match (background, thread, returned) {
-            (Some(comm), Some(thread), Returned::Yes) => self.under_way.push((comm, thread)),
-            (None, Some(thread), Returned::Yes) => {
-                let verb = Op::Thread(ThreadOp::Join { thread });
-                self.write(Item { verb, origin: open.origin, bind: Bind::Nothing });
+            (Some(comm), Some(thread), Completed::Yes) => self.under_way.push((comm, thread)),
+            (None, Some(thread), Completed::Yes) => {
+                let op = Op::Thread(ThreadOp::Join { thread });
+                self.write(Lowered { op, origin: open.origin, bind: Bind::Nothing });
             }
-            (_, None, _) | (_, _, Returned::Never) => {}
+            (_, None, _) | (_, _, Completed::Never) => {}
         }
     }
 
-    /// The place that was held for a call is given up, if nothing was written since.
-    fn withdraw(&mut self, open: &Open) {
+    /// Takes a call's placeholder back, if nothing was written since.
+    fn withdraw(&mut self, open: &OpenCall) {
         if self.ops.len() == open.mark + 1 {
             self.ops.pop();
             self.program.origins.pop();
@@ -373,28 +380,28 @@ impl<'a> Lowering<'a> {
     }
 
     /// Somebody uses a communicator: what still makes it, or a child of it, has to be over.
-    fn joined(&mut self, comm: CommId, origin: Origin) {
-        let parent = |child: CommId| self.world.comm(child).parent;
-        let meant = |made: CommId| made == comm || parent(made) == Some(comm);
+    fn joined(&mut self, comm: RunCommId, origin: Origin) {
+        let parent = |child: RunCommId| self.world.comm(child).parent;
+        let meant = |made: RunCommId| made == comm || parent(made) == Some(comm);
         let (now, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.under_way).into_iter().partition(|(made, _)| meant(*made));
         self.under_way = later;
         for (_, thread) in now {
-            self.write(Item { verb: Op::Thread(ThreadOp::Join { thread }), origin, bind: Bind::Nothing });
+            self.write(Lowered { op: Op::Thread(ThreadOp::Join { thread }), origin, bind: Bind::Nothing });
         }
     }
 
-    /// The call is a thread of its own from where its place was held. Gives the thread.
-    fn own_thread(&mut self, open: &Open, items: Vec<Item>, returned: Returned) -> Option<Operand> {
+    /// The call is a thread of its own from where its placeholder stands. Returns the thread.
+    fn own_thread(&mut self, open: &OpenCall, items: Vec<Lowered>, returned: Completed) -> Option<Operand> {
         let entry = Entry(u32::try_from(self.entries.len() + 1).expect("few calls overlap"));
         let mut ops = Vec::with_capacity(items.len());
         let mut slots = 0;
         for item in items {
             self.bind(&item, Slot { entry, index: slots });
-            slots += item.verb.slots();
-            ops.push(Statement { op: item.verb, place: self.program.origin(item.origin) });
+            slots += item.op.slots();
+            ops.push(Statement { op: item.op, place: self.program.origin(item.origin) });
         }
-        let end = if returned == Returned::Yes { End::Return } else { End::Cut };
+        let end = if returned == Completed::Yes { End::Return } else { End::Cut };
         self.entries.push(Arc::new(Stretch { ops, end }));
         let held = self.ops.get_mut(open.mark)?;
         let Op::Map(MapOp::Get { .. }) = &held.op else { return None };
@@ -406,7 +413,7 @@ impl<'a> Lowering<'a> {
         self.slots - self.ops[at..].iter().map(|op| op.op.slots()).sum::<u32>()
     }
 
-    fn bind(&mut self, item: &Item, slot: Slot) {
+    fn bind(&mut self, item: &Lowered, slot: Slot) {
         match item.bind {
             Bind::Nothing => {}
             Bind::Comm(comm) => {
@@ -425,20 +432,20 @@ impl<'a> Lowering<'a> {
     }
 
     /// Writes an operation; returns what it produces.
-    fn write(&mut self, item: Item) -> Operand {
+    fn write(&mut self, item: Lowered) -> Operand {
         let slot = Slot { entry: Entry(0), index: self.slots };
         self.bind(&item, slot);
-        self.slots += item.verb.slots();
+        self.slots += item.op.slots();
         let place = self.program.origin(item.origin);
-        self.ops.push(Statement { op: item.verb, place });
+        self.ops.push(Statement { op: item.op, place });
         Operand::Slot(slot)
     }
 
     /// The calls that never returned, and the end.
-    fn finish(mut self, process: &Process) -> RankProgram {
+    fn finish(mut self, process: &Process) -> RankRun {
         self.program.threads = self.threads.values().filter(|thread| thread.calls > 0).count();
-        let exited = matches!(self.program.ending, Ending::Exit(_));
-        let mut open: Vec<(u32, Open)> = Vec::new();
+        let exited = matches!(self.program.ending, RecordingEnd::Exit(_));
+        let mut open: Vec<(u32, OpenCall)> = Vec::new();
         for (thread, state) in &mut self.threads {
             open.extend(state.open.drain(..).map(|open| (*thread, open)));
         }
@@ -460,7 +467,7 @@ impl<'a> Lowering<'a> {
                 self.program.times.0 = self.program.times.0.max(open.time);
             }
             let items = self.items(thread, kind, (open.shape, process.shape(open.shape)), None, open.origin);
-            let returned = if exited { Returned::Yes } else { Returned::Never };
+            let returned = if exited { Completed::Yes } else { Completed::Never };
             self.put(thread, kind, &open, items, returned);
             apart |= self.entries.len() > entries;
             stands |= self.ops.len() > before;
@@ -468,7 +475,7 @@ impl<'a> Lowering<'a> {
         // A process with a thread that stands apart from the others is taken to wait for it.
         let end = if exited || (apart && !stands) { End::Return } else { End::Cut };
         if !exited {
-            self.program.ending = Ending::Cut { inside };
+            self.program.ending = RecordingEnd::Cut { inside };
         }
         let mut stretches = vec![Arc::new(Stretch { ops: self.ops, end })];
         stretches.append(&mut self.entries);
@@ -477,7 +484,7 @@ impl<'a> Lowering<'a> {
         self.program
     }
 
-    fn unjudged(&mut self, name: &str) -> Vec<Item> {
+    fn unjudged(&mut self, name: &str) -> Vec<Lowered> {
         *self.program.unjudged.entry(name.into()).or_default() += 1;
         Vec::new()
     }
@@ -492,7 +499,7 @@ fn key_set(call: &Shape) -> Option<&str> {
 
 /// Whether a call came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Returned {
+enum Completed {
     Yes,
     Never,
 }

@@ -18,7 +18,7 @@ use rustc_hash::FxHashMap;
 
 use super::RunError;
 use super::gaps::Gaps;
-use super::world::{Local, World};
+use super::world::{CommListener, World};
 
 /// The number of a symbol of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,7 +152,7 @@ impl Sequence {
     /// # Errors
     ///
     /// If the file cannot be read to its end or to where it was cut.
-    pub fn read(path: &Path) -> Result<(Self, Local), ReadError> {
+    pub fn read(path: &Path) -> Result<(Self, CommListener), ReadError> {
         read::sequence(path)
     }
 

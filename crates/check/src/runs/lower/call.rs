@@ -10,11 +10,11 @@ use rankcheck_model::{
 };
 use rankcheck_recording::{Shape, ShapeId, Value};
 
-use super::{Bind, Item, Lowering, Origin};
+use super::{Bind, Lowered, Lowering, Origin};
 use crate::runs::address_space::Located;
 use crate::runs::call::{Allocator, CallKind, Peers, signed};
 use crate::runs::vendor;
-use crate::runs::world::{CommId, LocalComm};
+use crate::runs::world::{LocalComm, RunCommId};
 
 pub(super) fn number(call: &Shape, key: &str) -> u64 {
     call.get(key).and_then(Value::number).unwrap_or(0)
@@ -29,9 +29,9 @@ impl Lowering<'_> {
         (shape, call): (ShapeId, &Shape),
         result: Option<&Shape>,
         origin: Origin,
-    ) -> Vec<Item> {
-        if let Some(verb) = self.cache.get(&shape) {
-            return vec![Item { verb: verb.clone(), origin, bind: Bind::Nothing }];
+    ) -> Vec<Lowered> {
+        if let Some(op) = self.cache.get(&shape) {
+            return vec![Lowered { op: op.clone(), origin, bind: Bind::Nothing }];
         }
         let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
         match kind {
@@ -80,16 +80,16 @@ impl Lowering<'_> {
     }
 
     /// The communicator that lives, or lived last, at an address.
-    pub(super) fn comm(&self, address: u64) -> Option<CommId> {
+    pub(super) fn comm(&self, address: u64) -> Option<RunCommId> {
         self.comms.get(&address).copied()
     }
 
-    fn operand(&self, comm: CommId) -> Operand {
+    fn operand(&self, comm: RunCommId) -> Operand {
         self.of_comm.get(&comm).cloned().unwrap_or(Operand::Null)
     }
 
     /// The communicator that the next call which makes one makes.
-    fn next_born(&mut self, address: Option<u64>) -> CommId {
+    fn next_born(&mut self, address: Option<u64>) -> RunCommId {
         let comm = self.member.comm(LocalComm(self.born));
         self.born += 1;
         self.cache.clear();
@@ -99,7 +99,7 @@ impl Lowering<'_> {
         comm
     }
 
-    fn init(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
+    fn init(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let comm = self.next_born(address);
         if call.get("blocking").and_then(Value::number) == Some(0) {
             self.not_blocking.insert(comm);
@@ -107,11 +107,11 @@ impl Lowering<'_> {
         let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
         let name = self.names.token(&self.world.comm(comm).name);
         let children = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
-        let verb = Op::Comm(CommOp::Init { name, members, children });
-        vec![Item { verb, origin, bind: Bind::Comm(comm) }]
+        let op = Op::Comm(CommOp::Init { name, members, children });
+        vec![Lowered { op, origin, bind: Bind::Comm(comm) }]
     }
 
-    fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
+    fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let Some(parent) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
         let color = Some(signed(call, "color")).filter(|color| *color >= 0);
         let comm = self.operand(parent);
@@ -126,10 +126,10 @@ impl Lowering<'_> {
             }
             None => (self.names.token("no child"), Bind::Nothing),
         };
-        vec![Item { verb: Op::Comm(CommOp::Split { comm, name, color }), origin, bind }]
+        vec![Lowered { op: Op::Comm(CommOp::Split { comm, name, color }), origin, bind }]
     }
 
-    fn destroy(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn destroy(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         match self.comm(number(call, "comm")) {
             Some(comm) => one(Op::Comm(CommOp::Destroy { comm: self.operand(comm) }), origin),
@@ -137,7 +137,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn register(&mut self, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Item> {
+    fn register(&mut self, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Lowered> {
         let bind = match result.and_then(|result| result.get("window")) {
             Some(Value::None) => Bind::Unnamed,
             window => match window.and_then(Value::number) {
@@ -156,14 +156,14 @@ impl Lowering<'_> {
             0 => WindowFlags::Default,
             _ => WindowFlags::CollSymmetric,
         };
-        vec![Item {
-            verb: Op::Window(WindowOp::Register { comm: self.operand(comm), memory, flags }),
+        vec![Lowered {
+            op: Op::Window(WindowOp::Register { comm: self.operand(comm), memory, flags }),
             origin,
             bind,
         }]
     }
 
-    fn deregister(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn deregister(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let window = self.windows.get(&number(call, "window")).cloned();
         match (self.comm(number(call, "comm")), window) {
             (Some(comm), Some(window)) => {
@@ -175,7 +175,7 @@ impl Lowering<'_> {
 
     /// The model's number of a rank of a communicator; none if that rank was not recorded. A rank that the
     /// communicator does not have keeps its number, so that it is found.
-    fn position(&self, comm: CommId, rank: u64) -> Option<u32> {
+    fn position(&self, comm: RunCommId, rank: u64) -> Option<u32> {
         let members = &self.members[comm.0 as usize];
         let Ok(at) = usize::try_from(rank) else { return Some(u32::MAX) };
         let order = &self.orders[comm.0 as usize];
@@ -189,7 +189,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn transfer(&mut self, way: Way, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn transfer(&mut self, way: Way, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -201,11 +201,17 @@ impl Lowering<'_> {
         let buffer = self.buffer(number(call, "address"), count * dtype.len_bytes(), origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
         let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
-        let verb = Op::Transfer(Arc::new(transfer));
-        self.launched(shape, verb, stream, origin)
+        let op = Op::Transfer(Arc::new(transfer));
+        self.launched(shape, op, stream, origin)
     }
 
-    fn collect(&mut self, kind: CollectiveKind, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn collect(
+        &mut self,
+        kind: CollectiveKind,
+        shape: ShapeId,
+        call: &Shape,
+        origin: Origin,
+    ) -> Vec<Lowered> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -230,7 +236,7 @@ impl Lowering<'_> {
             false => self.buffer(from, needs_send, origin),
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
-        let verb = Op::Collective(Arc::new(Collective {
+        let op = Op::Collective(Arc::new(Collective {
             kind,
             comm: self.operand(comm),
             send,
@@ -241,7 +247,7 @@ impl Lowering<'_> {
             stream,
             declared: Declared::Nothing,
         }));
-        self.launched(shape, verb, stream, origin)
+        self.launched(shape, op, stream, origin)
     }
 
     /// A collective that is a group of sends and receives.
@@ -251,7 +257,7 @@ impl Lowering<'_> {
         (sends, receives): (Peers, Peers),
         call: &Shape,
         origin: Origin,
-    ) -> Vec<Item> {
+    ) -> Vec<Lowered> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -283,8 +289,8 @@ impl Lowering<'_> {
                 let address = if whole { from + u64::from(peer) * part } else { from };
                 let buffer = self.buffer(address, part, origin);
                 let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
-                let verb = Op::Transfer(Arc::new(transfer));
-                items.push(Item { verb, origin, bind: Bind::Nothing });
+                let op = Op::Transfer(Arc::new(transfer));
+                items.push(Lowered { op, origin, bind: Bind::Nothing });
             }
         }
         self.ordered(stream, origin);
@@ -296,17 +302,17 @@ impl Lowering<'_> {
     pub(super) fn launched(
         &mut self,
         shape: ShapeId,
-        verb: Op,
+        op: Op,
         stream: rankcheck_model::Token,
         origin: Origin,
-    ) -> Vec<Item> {
+    ) -> Vec<Lowered> {
         if self.ordered(stream, origin) == super::device::Implicit::No {
-            self.cache.insert(shape, verb.clone());
+            self.cache.insert(shape, op.clone());
         }
-        one(verb, origin)
+        one(op, origin)
     }
 }
 
-pub(super) fn one(verb: Op, origin: Origin) -> Vec<Item> {
-    vec![Item { verb, origin, bind: Bind::Nothing }]
+pub(super) fn one(op: Op, origin: Origin) -> Vec<Lowered> {
+    vec![Lowered { op, origin, bind: Bind::Nothing }]
 }

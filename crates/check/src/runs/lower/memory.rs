@@ -8,7 +8,7 @@ use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp};
 use rankcheck_recording::Shape;
 
 use super::call::{number, one};
-use super::{Bind, Item, Lowering, NO_PLACE, Origin};
+use super::{Bind, Lowered, Lowering, NO_PLACE, Origin};
 use crate::runs::address_space::Located;
 use crate::runs::call::Allocator;
 
@@ -23,7 +23,7 @@ impl Lowering<'_> {
         call: &Shape,
         address: Option<u64>,
         origin: Origin,
-    ) -> Vec<Item> {
+    ) -> Vec<Lowered> {
         let kind = match allocator {
             Allocator::Cuda | Allocator::CudaAsync => MemoryKind::Cuda,
             Allocator::Nccl => MemoryKind::Nccl,
@@ -38,7 +38,7 @@ impl Lowering<'_> {
         call: &Shape,
         kind: MemoryKind,
         origin: Origin,
-    ) -> Vec<Item> {
+    ) -> Vec<Lowered> {
         if address == 0 {
             return Vec::new();
         }
@@ -48,15 +48,15 @@ impl Lowering<'_> {
         let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
         self.allocations += 1;
         let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
-        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
-        let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
+        let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
+        let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
         if let Some(pick) = self.memory.allocate(address, bytes, name, operand) {
             self.program.picks.insert(at, pick);
         }
         Vec::new()
     }
 
-    pub(super) fn free(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn free(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         match self.memory.free(number(call, "address")) {
             Some(region) => {
@@ -68,7 +68,7 @@ impl Lowering<'_> {
 
     /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there
     /// before somebody opens it.
-    pub(super) fn export(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+    pub(super) fn export(&mut self, address: u64, origin: Origin) -> Vec<Lowered> {
         let Some(name) = self.member.shared.exports.get(&u64::from(origin.number)) else {
             return Vec::new();
         };
@@ -77,27 +77,29 @@ impl Lowering<'_> {
             Located::In(buffer, ..) => buffer,
             Located::Unknown => self.unseen(origin),
         };
-        let value = self.write(Item { verb: Op::Ipc(IpcOp::Export { buffer }), origin, bind: Bind::Nothing });
+        let value =
+            self.write(Lowered { op: Op::Ipc(IpcOp::Export { buffer }), origin, bind: Bind::Nothing });
         one(Op::Store(StoreOp::Set { key, value }), origin)
     }
 
     /// Memory of another process is opened at an address, all of it.
-    pub(super) fn open(&mut self, address: Option<u64>, origin: Origin) -> Vec<Item> {
+    pub(super) fn open(&mut self, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let Some(address) = address else { return Vec::new() };
         let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
             return self.unjudged("handles of memory that was not recorded");
         };
         self.cache.clear();
         let key = self.names.token(&opened.handle);
-        let handle = self.write(Item { verb: Op::Store(StoreOp::Get { key }), origin, bind: Bind::Nothing });
-        let mapping = self.write(Item { verb: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
+        let handle = self.write(Lowered { op: Op::Store(StoreOp::Get { key }), origin, bind: Bind::Nothing });
+        let mapping =
+            self.write(Lowered { op: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
         self.program.freed.insert(self.program.last_place(), opened.freed);
         self.memory.map(address, opened.len_bytes, mapping);
         Vec::new()
     }
 
     /// A mapping is closed; of one that was opened several times, one open of it.
-    pub(super) fn close(&mut self, address: u64, origin: Origin) -> Vec<Item> {
+    pub(super) fn close(&mut self, address: u64, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         match self.memory.mapping(address) {
             Some(mapping) => one(Op::Ipc(IpcOp::Close { mapping }), origin),
@@ -124,8 +126,8 @@ impl Lowering<'_> {
         }
         let name = self.names.token("memory that was not seen allocated");
         let origin = Origin { place: NO_PLACE, ..origin };
-        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
-        let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
+        let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
+        let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
         self.unseen = Some(operand.clone());
         operand
     }

@@ -9,7 +9,7 @@ use rankcheck_model::{End, Freed, Op, Operand, Place, PlaceId, Slot, Statement, 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::recorder::Names;
-use crate::runs::world::CommId;
+use crate::runs::world::RunCommId;
 
 /// Where an operation was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Failure {
 
 /// How the recording of a process ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
+pub enum RecordingEnd {
     /// The process said that it ends.
     Exit(i64),
     /// It does not say: the process was killed, or the file was cut.
@@ -45,7 +45,7 @@ pub enum Ending {
 
 /// The program of one rank, and what is known of it beside.
 #[derive(Debug)]
-pub struct RankProgram {
+pub struct RankRun {
     /// By entry.
     pub stretches: Vec<Arc<Stretch>>,
     /// By operation, counted over all entries in the order of their writing.
@@ -61,7 +61,7 @@ pub struct RankProgram {
     /// Calls that are not judged, and how many there were.
     pub unjudged: BTreeMap<Arc<str>, u64>,
     /// How it ends.
-    pub ending: Ending,
+    pub ending: RecordingEnd,
     /// The last call, polls aside.
     pub last: Option<Origin>,
     /// When that was, and when the last of all: nanoseconds since the process began.
@@ -81,18 +81,18 @@ pub struct RankProgram {
     /// Streams that something was launched on.
     pub streams: usize,
     /// What the slots of communicators hold.
-    pub comms: FxHashMap<Slot, CommId>,
+    pub comms: FxHashMap<Slot, RunCommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
     /// Where collectives were left out: before the operation of which place, on which communicator, and how many.
-    pub(super) skipped: Vec<(PlaceId, CommId, u32)>,
+    pub(super) skipped: Vec<(PlaceId, RunCommId, u32)>,
     /// When memory was freed that operations opened.
     pub freed: FxHashMap<PlaceId, Freed>,
     /// Registrations that failed: operations of the first entry, by communicator.
-    pub(super) failed: FxHashMap<CommId, Vec<usize>>,
+    pub(super) failed: FxHashMap<RunCommId, Vec<usize>>,
 }
 
-impl RankProgram {
+impl RankRun {
     pub(super) fn empty(base: u32) -> Self {
         Self {
             stretches: vec![Arc::new(Stretch { ops: Vec::new(), end: End::Cut })],
@@ -102,7 +102,7 @@ impl RankProgram {
             picks: FxHashMap::default(),
             failures: Vec::new(),
             unjudged: BTreeMap::new(),
-            ending: Ending::Cut { inside: Vec::new() },
+            ending: RecordingEnd::Cut { inside: Vec::new() },
             last: None,
             times: (0, 0),
             alive: None,
@@ -130,7 +130,7 @@ impl RankProgram {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
-    pub(super) fn collects_on(&self, op: &Statement) -> Option<CommId> {
+    pub(super) fn collects_on(&self, op: &Statement) -> Option<RunCommId> {
         match &op.op {
             Op::Collective(call) => match &call.comm {
                 Operand::Slot(slot) => self.comms.get(slot).copied(),

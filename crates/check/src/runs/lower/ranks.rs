@@ -9,23 +9,23 @@ use rankcheck_model::{MapOp, Op, Operand, Rank, Token};
 use rankcheck_recording::{Event, Process, ShapeId};
 use rustc_hash::FxHashSet;
 
-use super::{Lowering, RankProgram};
+use super::{Lowering, RankRun};
 use crate::recorder::Names;
 use crate::runs::RunError;
 use crate::runs::gaps::{Gaps, Outside};
-use crate::runs::world::{Comm, CommId, Member, World};
+use crate::runs::world::{RankProcess, RunComm, RunCommId, World};
 
 /// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
 pub(in crate::runs) fn lower_all(
     world: &World,
     names: &Names,
     gaps: &[Gaps],
-) -> Result<Vec<RankProgram>, RunError> {
+) -> Result<Vec<RankRun>, RunError> {
     let members = members(world);
     let orders = orders(world, &members);
     let mut programs = Vec::with_capacity(world.ranks as usize);
     let mut base = 0_u32;
-    let mut lower = |read: Option<(&Member, Kept)>| {
+    let mut lower = |read: Option<(&RankProcess, KeptEvents)>| {
         let program = match read {
             Some((member, kept)) => {
                 let of = (&members[..], &orders[..]);
@@ -43,7 +43,7 @@ pub(in crate::runs) fn lower_all(
                 lowering.finish(&kept.process)
             }
             // What it did is not known.
-            None => RankProgram::empty(base),
+            None => RankRun::empty(base),
         };
         let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
         base = base.checked_add(length).ok_or(RunError::TooMany)?;
@@ -57,7 +57,7 @@ pub(in crate::runs) fn lower_all(
         let mut ahead = VecDeque::new();
         let mut next = || {
             let (member, gaps) = files.next()?;
-            Some((member, scope.spawn(|| Kept::read(member, gaps))))
+            Some((member, scope.spawn(|| KeptEvents::read(member, gaps))))
         };
         for rank in (0..world.ranks).map(Rank) {
             while ahead.len() <= workers
@@ -82,7 +82,7 @@ pub(in crate::runs) fn lower_all(
 }
 
 /// What is left of a process without what was folded away.
-struct Kept {
+struct KeptEvents {
     process: Process,
     /// With their numbers.
     events: Vec<(u64, Event)>,
@@ -92,8 +92,8 @@ struct Kept {
     folded: u64,
 }
 
-impl Kept {
-    fn read(member: &Member, gaps: &Gaps) -> Result<Self, RunError> {
+impl KeptEvents {
+    fn read(member: &RankProcess, gaps: &Gaps) -> Result<Self, RunError> {
         let mut process = Process::open(&member.path)?;
         let mut outside = Outside::new(gaps);
         let (mut events, mut gaps) = (Vec::new(), Vec::new());
@@ -110,9 +110,9 @@ impl Kept {
 
 /// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on
 /// their rank alone: they met nobody, and are left out.
-fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankProgram], map: Token) {
+fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankRun], map: Token) {
     for (comm, members) in orders.iter().enumerate() {
-        let comm = CommId(u32::try_from(comm).expect("communicators are numbered in 32 bits"));
+        let comm = RunCommId(u32::try_from(comm).expect("communicators are numbered in 32 bits"));
         let count = |rank: &Rank| programs[rank.at()].failed.get(&comm).map_or(0, Vec::len);
         if members.iter().all(|rank| count(rank) == count(&members[0])) {
             continue;
@@ -132,7 +132,7 @@ fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankProgram], map: Tok
 /// Members of each communicator by rank in it. Of a communicator that spans the world, who did not come is known
 /// too.
 fn members(world: &World) -> Vec<Vec<Option<Rank>>> {
-    let of = |comm: &Comm| {
+    let of = |comm: &RunComm| {
         let mut members = comm.members.clone();
         if comm.parent.is_none() && members.len() == world.ranks as usize {
             let came: FxHashSet<Rank> = members.iter().flatten().copied().collect();

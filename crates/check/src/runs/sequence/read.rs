@@ -12,10 +12,10 @@ use super::{Sequence, Symbol, SymbolId, intern};
 use crate::runs::call::{CallKind, failure};
 use crate::runs::ipc::Span;
 use crate::runs::vendor;
-use crate::runs::world::Local;
+use crate::runs::world::CommListener;
 
 /// Reads a file, and what the process says of its communicators.
-pub(super) fn sequence(path: &Path) -> Result<(Sequence, Local), ReadError> {
+pub(super) fn sequence(path: &Path) -> Result<(Sequence, CommListener), ReadError> {
     let (mut process, mut reading) = Reading::of(path, Times::NotKept)?;
     if !reading.late.is_empty() {
         // Where things happened that were noted later is not known without the times of all others.
@@ -33,8 +33,8 @@ pub(super) fn sequence(path: &Path) -> Result<(Sequence, Local), ReadError> {
 
 /// What a call means for the reading.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Class {
-    /// [`Local`] wants to know.
+enum CallClass {
+    /// [`CommListener`] wants to know.
     Listened,
     /// Asks whether something is done, and does not wait.
     Poll,
@@ -45,21 +45,21 @@ enum Class {
     Other,
 }
 
-fn class(shape: &Shape) -> Class {
+fn class(shape: &Shape) -> CallClass {
     match CallKind::of(&shape.name) {
-        kind if Local::listens(kind) => Class::Listened,
-        kind if kind.polls() => Class::Poll,
+        kind if CommListener::listens(kind) => CallClass::Listened,
+        kind if kind.polls() => CallClass::Poll,
         _ => match shape.get("at").and_then(Value::number) {
-            Some(at) if shape.instant => Class::Late(at),
-            _ if shape.instant => Class::Instant,
-            _ => Class::Other,
+            Some(at) if shape.instant => CallClass::Late(at),
+            _ if shape.instant => CallClass::Instant,
+            _ => CallClass::Other,
         },
     }
 }
 
 /// A call that was entered.
 #[derive(Debug, Clone, Copy)]
-struct Open {
+struct EnteredCall {
     call: ShapeId,
     number: u64,
     time: u64,
@@ -71,7 +71,7 @@ struct Open {
 
 #[derive(Debug, Default)]
 struct OfThread {
-    open: Vec<Open>,
+    open: Vec<EnteredCall>,
     /// Whether it has done something else than poll.
     acts: bool,
 }
@@ -101,14 +101,14 @@ struct Reading {
     dictionary: Vec<Symbol>,
     numbers: FxHashMap<Symbol, SymbolId>,
     /// By shape.
-    classes: Vec<Class>,
+    classes: Vec<CallClass>,
     /// Few; the numbers come from the file, so they are no indices.
     threads: Vec<(u32, OfThread)>,
     /// Of the next call or note.
     number: u64,
     /// What was noted later than it happened: when, by which thread, what.
     late: Vec<(u64, u32, ShapeId)>,
-    local: Local,
+    local: CommListener,
 }
 
 impl Reading {
@@ -160,7 +160,7 @@ impl Reading {
     fn call(&mut self, thread: u32, call: ShapeId, result: Option<ShapeId>) -> SymbolId {
         let symbol = self.intern(Symbol::Call { thread, call, result });
         let at = call.0 as usize;
-        if result.is_none() && self.classes[at] == Class::Other {
+        if result.is_none() && self.classes[at] == CallClass::Other {
             if self.plain.len() <= at {
                 self.plain.resize(self.classes.len(), None);
             }
@@ -169,7 +169,7 @@ impl Reading {
         symbol
     }
 
-    fn class(&mut self, call: ShapeId, process: &Process) -> Class {
+    fn class(&mut self, call: ShapeId, process: &Process) -> CallClass {
         if self.classes.len() <= call.0 as usize {
             self.classes.extend(process.shapes()[self.classes.len()..].iter().map(class));
         }
@@ -207,13 +207,13 @@ impl Reading {
         let class = self.class(call, process);
         let number = self.number;
         self.number += 1;
-        if let Class::Late(at) = class {
+        if let CallClass::Late(at) = class {
             self.late.push((at, thread, call));
             self.push(LEFT_OUT, time);
             return;
         }
-        if class == Class::Instant || class == Class::Listened && process.shape(call).instant {
-            if class == Class::Listened {
+        if class == CallClass::Instant || class == CallClass::Listened && process.shape(call).instant {
+            if class == CallClass::Listened {
                 let at = Span { entered: time, returned: time };
                 self.local.returned(number, at, process.shape(call), None);
             }
@@ -222,12 +222,12 @@ impl Reading {
             return;
         }
         // A poll goes into the sequence if it says "done".
-        if class != Class::Poll {
+        if class != CallClass::Poll {
             self.inside(thread);
             self.thread(thread).acts = true;
         }
         let at = self.symbols.len();
-        self.thread(thread).open.push(Open { call, number, time, at, outer: false });
+        self.thread(thread).open.push(EnteredCall { call, number, time, at, outer: false });
         self.push(PENDING, time);
     }
 
@@ -249,7 +249,7 @@ impl Reading {
         };
         let call = open.call;
         match self.class(call, process) {
-            Class::Poll => {
+            CallClass::Poll => {
                 let not_yet = failure(result.map(|result| process.shape(result))) == Some(vendor::NOT_READY);
                 if not_yet || !self.thread(thread).acts {
                     self.symbols[open.at] = LEFT_OUT;
@@ -257,12 +257,12 @@ impl Reading {
                 }
                 self.inside(thread);
             }
-            Class::Listened => {
+            CallClass::Listened => {
                 let result = result.map(|result| process.shape(result));
                 let at = Span { entered: open.time, returned: time };
                 self.local.returned(open.number, at, process.shape(call), result);
             }
-            Class::Late(_) | Class::Instant | Class::Other => {}
+            CallClass::Late(_) | CallClass::Instant | CallClass::Other => {}
         }
         if open.outer {
             let symbol = self.intern(Symbol::Leave { thread, call, result });
@@ -273,15 +273,15 @@ impl Reading {
     }
 
     /// Calls that never returned.
-    fn never(&mut self, thread: u32, open: &[Open], process: &Process) {
+    fn never(&mut self, thread: u32, open: &[EnteredCall], process: &Process) {
         for open in open {
             match self.class(open.call, process) {
-                Class::Poll => {
+                CallClass::Poll => {
                     self.symbols[open.at] = LEFT_OUT;
                     continue;
                 }
-                Class::Listened => self.local.call(open.number, process.shape(open.call), None),
-                Class::Late(_) | Class::Instant | Class::Other => {}
+                CallClass::Listened => self.local.call(open.number, process.shape(open.call), None),
+                CallClass::Late(_) | CallClass::Instant | CallClass::Other => {}
             }
             if !open.outer {
                 self.symbols[open.at] = self.intern(Symbol::Never { thread, call: open.call });
