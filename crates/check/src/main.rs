@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 use rankcheck::command::record::RecordError;
-use rankcheck::device::diff::{Event, Settings, Summary, Wanted};
+use rankcheck::device::diff::{DiffEvent, Selection, Settings, Summary};
 use rankcheck::device::testbed::Served;
 use rankcheck::device::{contract, observation, observed_rules, testbed};
 use rankcheck::explore::Bounds;
@@ -666,12 +666,12 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         CommsArgument::Warm => vec![Comms::Warm],
         CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
     };
-    let wanted = Wanted { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
+    let wanted = Selection { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
     let plan = device::diff::plan(specs, &wanted);
-    let Some(most) = plan.items.iter().map(device::diff::Item::ranks).max() else {
+    let Some(most) = plan.items.iter().map(device::diff::PlannedRun::ranks).max() else {
         return Err(usage("no check fits: none has a name like that (--only), or all need more GPUs"));
     };
-    let recorded = match &arguments.record {
+    let observed = match &arguments.record {
         Some(folder) if arguments.resume && folder.join(observation::FILE_NAME).exists() => {
             observation::read(&folder.join(observation::FILE_NAME)).map_err(usage)?
         }
@@ -686,8 +686,8 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     let settings = Settings {
         runs: arguments.runs,
         budget: arguments.budget,
-        record: arguments.record.clone(),
-        recorded,
+        observe: arguments.record.clone(),
+        observed,
         machine,
         platform,
         command: command_line(),
@@ -696,11 +696,11 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
     let bar = progress(plan.items.len());
     let summary = device::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
-        Event::Begins(title) => {
+        DiffEvent::Begins(title) => {
             bar.inc(1);
             bar.set_message(title.to_owned());
         }
-        Event::Over(row) => {
+        DiffEvent::Over(row) => {
             if quiet == Quiet::No || row.disagrees() {
                 bar.suspend(|| println!("{}", row.text()));
             }
