@@ -47,7 +47,7 @@ impl Machine {
         }
     }
 
-    fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
+    pub(crate) fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
         self.value_name(&Self::value(state, rank, operand))
     }
 
@@ -60,13 +60,13 @@ impl Machine {
     /// The operation or question that a thread does next.
     #[must_use]
     pub fn next_op(&self, state: &State, rank: Rank, thread: Thread) -> OpRef {
-        self.op_ref(state, rank, thread.0)
+        self.here(state, rank, thread.0).op_ref()
     }
 
     /// The same in words.
     #[must_use]
     pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
-        let t = &state.ranks[rank.at()].threads[thread.at()];
+        let t = &state.rank(rank).threads[thread.at()];
         match t.next_in(&t.stretch) {
             Next::Op(op) => self.op_name(state, rank, &op.op),
             Next::Ask(question, _) => self.question_name(state, rank, question),
@@ -77,7 +77,7 @@ impl Machine {
     /// The operation at the head of a stream, and the same in words.
     #[must_use]
     pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {
-        let (name, stream) = state.ranks[rank.at()].streams.get(stream as usize)?;
+        let (name, stream) = state.rank(rank).streams.get(stream as usize)?;
         let head = stream.queue.front()?;
         Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name(*name))))
     }
@@ -85,7 +85,7 @@ impl Machine {
     /// The number of a stream of a rank that was used under this name.
     #[must_use]
     pub fn stream_named(&self, state: &State, rank: Rank, name: &str) -> Option<u32> {
-        let at = state.ranks[rank.at()].streams.iter().position(|(token, _)| *self.name(*token) == *name);
+        let at = state.rank(rank).streams.iter().position(|(token, _)| *self.name(*token) == *name);
         at.map(|at| u32::try_from(at).expect("few streams a rank"))
     }
 
@@ -95,7 +95,7 @@ impl Machine {
     /// If there is none of this number.
     #[must_use]
     pub fn stream_name(&self, state: &State, rank: Rank, stream: u32) -> Arc<str> {
-        self.name(state.ranks[rank.at()].streams[stream as usize].0)
+        self.name(state.rank(rank).streams[stream as usize].0)
     }
 
     /// A question in words.

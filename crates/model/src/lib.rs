@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+pub(crate) mod cx;
 pub mod describe;
 pub(crate) mod display;
 pub(crate) mod host;

@@ -6,6 +6,7 @@
 //! unreduced semantics. Both use the same operations, so they can only differ in order.
 //! Not here: who explores the choices, and what was expected.
 
+use crate::cx::Here;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -455,15 +456,6 @@ impl Machine {
         }
     }
 
-    pub(crate) fn op_ref(&self, state: &State, rank: Rank, thread: u32) -> OpRef {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        OpRef { rank, thread: Thread(thread), index: t.index, place: t.place() }
-    }
-
-    pub(crate) fn past(state: &State, rank: Rank, thread: u32) -> u64 {
-        state.ranks[rank.at()].threads[thread as usize].clock.past()
-    }
-
     pub(crate) fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Stretch>> {
         match self.source.stretch(rank, entry, answers) {
             Ok(stretch) => Some(stretch),
@@ -479,5 +471,17 @@ impl Machine {
     /// `file:line` of an operation.
     pub(crate) fn at(&self, op: &OpRef) -> String {
         self.source.place(op.place).to_string()
+    }
+}
+
+impl<'a> Here<'a> {
+    pub(crate) fn op_ref(self) -> OpRef {
+        let Here { rank, thread, .. } = self;
+        let t = self.this();
+        OpRef { rank, thread: Thread(thread), index: t.index, place: t.place() }
+    }
+
+    pub(crate) fn past(self) -> u64 {
+        self.this().clock.past()
     }
 }

@@ -3,13 +3,19 @@
 
 use std::sync::Arc;
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
+use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
+use crate::order::dependence::{Access, Object};
+use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 
 pub use crate::noun::barrier::BarrierOp;
-pub use crate::noun::collective::{Collective, CollectiveKind, Counting, Declared};
+pub use crate::noun::collective::{Collective, CollectiveKind, Connection, Counting, Declared, Root};
 pub use crate::noun::comm::{CommOp, Resources};
 pub use crate::noun::container::{ListOp, MapOp, MapOrder};
 pub use crate::noun::event::EventOp;
@@ -85,6 +91,11 @@ pub(crate) trait Verb: Describe {
     /// The operation in the spec's own names: `tp.register(x)`.
     fn display(&self, show: &Show<'_>) -> String;
 
+    /// What it is called where it returned an error.
+    fn call_name(&self, here: Here<'_>) -> String {
+        here.show(&mut |show| self.display(show))
+    }
+
     /// The stream on which it launches something, if it does.
     fn stream(&self) -> Option<Token> {
         None
@@ -94,6 +105,76 @@ pub(crate) trait Verb: Describe {
     fn buffers(&self) -> Vec<&Operand> {
         Vec::new()
     }
+
+    /// Whether other ranks can see it. A rank that dies does so before such an operation; in between nobody can
+    /// tell.
+    fn seen_by_others(&self) -> bool {
+        false
+    }
+
+    /// Whether it is a call that captures forbid to some threads (`cudaStreamCaptureMode`).
+    fn unsafe_in_capture(&self) -> bool {
+        false
+    }
+
+    /// The graph whose capture refuses it now, and the error that it returns.
+    fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
+        let _ = here;
+        None
+    }
+
+    /// Whether it meets the other ranks before a capture refuses it.
+    fn met_before(&self, here: Here<'_>) -> bool {
+        let _ = here;
+        false
+    }
+
+    /// Whether a capture records it now.
+    fn recorded(&self, here: Here<'_>) -> bool {
+        self.stream().is_some_and(|stream| here.records_on(stream))
+    }
+
+    /// The objects that it may touch, and how: at least every [`Cx::access`] of [`Verb::apply`], which asserts it.
+    /// Left out are the stream and the memory that [`Verb::stream`] and [`Verb::buffers`] name, and captures.
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        let _ = (here, each);
+    }
+
+    /// Whether it can run, has to wait, or needs a pick.
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        let _ = (here, picks);
+        Poll::RUN
+    }
+
+    /// Whether what it waits for is shared by the ranks, so that it is looked at again when that changes.
+    fn watches(&self) -> bool {
+        false
+    }
+
+    /// Whether it changes what others may watch.
+    fn wakes(&self) -> bool {
+        false
+    }
+
+    /// Whether it waits for work of the device.
+    fn waits_for_device(&self) -> bool {
+        false
+    }
+
+    /// Where it waits that is not [`Verb::ready`] and never will be: the rule, and what it is about.
+    fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
+        let _ = here;
+        (Rule::Coll1, None)
+    }
+
+    /// For whom it waits then.
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        let _ = here;
+        Awaits::Nobody
+    }
+
+    /// Runs it, as [`Verb::ready`] decided.
+    fn apply(&self, cx: &mut Cx<'_>, plan: Plan);
 }
 
 /// What names and operands are called at a moment of a run.

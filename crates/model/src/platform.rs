@@ -8,6 +8,7 @@
 //! of kernels and early completion of one-sided collectives are never relied on.
 //! Not here: rules, which hold on every platform.
 
+use crate::noun::collective::SymmetricKernel;
 use crate::op::CollectiveKind;
 use std::fmt;
 use std::str::FromStr;
@@ -192,25 +193,22 @@ impl Platform {
         let averages = call.op == ReduceOp::Avg && self == Self::V2_30_7;
         let reducible = (call.op == ReduceOp::Sum || averages)
             && matches!(call.dtype, Dtype::F16 | Dtype::Bf16 | Dtype::F32 | Dtype::Fp8);
-        let candidate = match call.kind {
-            CollectiveKind::AllReduce | CollectiveKind::ReduceScatter => reducible,
-            CollectiveKind::AllGather => true,
-            CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => false,
+        let Some(kernel) = call.kind.symmetric().filter(|_| reducible || !call.kind.reduces()) else {
+            return KernelPath::Ordinary;
         };
         let both = call.send_registered && call.recv_registered;
         let registered = match self {
             Self::V2_27_7 | Self::V2_28_9 => both,
-            Self::V2_30_7 => match call.kind {
-                CollectiveKind::AllReduce => both,
-                CollectiveKind::AllGather => call.recv_registered,
-                CollectiveKind::ReduceScatter => call.send_registered,
-                CollectiveKind::Broadcast { .. } | CollectiveKind::Reduce { .. } => false,
+            Self::V2_30_7 => match kernel {
+                SymmetricKernel::AllReduce => both,
+                SymmetricKernel::AllGather => call.recv_registered,
+                SymmetricKernel::ReduceScatter => call.send_registered,
             },
         };
-        if !candidate || !registered || call.ranks < 2 {
+        if !registered || call.ranks < 2 {
             return KernelPath::Ordinary;
         }
-        let kib = if call.kind == CollectiveKind::AllReduce { [70, 47, 35, 17] } else { [66, 46, 35, 18] };
+        let kib = if kernel == SymmetricKernel::AllReduce { [70, 47, 35, 17] } else { [66, 46, 35, 18] };
         let limit_kib = match call.ranks {
             2 => kib[0],
             3 => kib[1],

@@ -5,9 +5,10 @@
 //! Not here: how states follow one another.
 
 use crate::op::{
-    Collective, CollectiveKind, Declared, FlagAct, MemoryKind, Resources, SizeClasses, TieBreak, Way,
-    WindowFlags,
+    Collective, CollectiveKind, Connection, Declared, FlagAct, MemoryKind, Resources, SizeClasses, TieBreak,
+    Way, WindowFlags,
 };
+use crate::order::dependence::Access;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -62,30 +63,6 @@ pub enum Handshake {
     Greet,
     /// Both ends have connected everything they need.
     Confirm,
-}
-
-/// What a first use connects. Ranks that connect different things do not find each other.
-///
-/// Algorithms connect one by one (`group.cc:150-196`), and on one host only an all-reduce has another than
-/// the ring (predicted). All-reduce against broadcast, cold, was measured to leave a host in its connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Connection {
-    /// What an all-reduce takes.
-    AllReduce,
-    /// What every other collective takes.
-    Ring,
-}
-
-impl Connection {
-    pub(crate) fn of(kind: CollectiveKind) -> Self {
-        match kind {
-            CollectiveKind::AllReduce => Self::AllReduce,
-            CollectiveKind::AllGather
-            | CollectiveKind::ReduceScatter
-            | CollectiveKind::Broadcast { .. }
-            | CollectiveKind::Reduce { .. } => Self::Ring,
-        }
-    }
 }
 
 /// Where a host thread stands.
@@ -548,12 +525,6 @@ pub(crate) struct Pool {
     pub(crate) deferred: Vec<(BlockId, Token, u32)>,
     pub(crate) holder: Option<u32>,
     pub(crate) released: Clock,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Access {
-    Read,
-    Write,
 }
 
 /// A past access; a function of positions, so not part of the identity of a state.

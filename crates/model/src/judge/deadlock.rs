@@ -8,14 +8,14 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
-use crate::host::value::{Owner, Value};
+use crate::cx::Here;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::thread::Next;
-use crate::op::{CommOp, ExchangeOp, FlagOp, MemoryOp, MutexOp, Op, PoolOp, StoreOp, StreamOp, ThreadOp};
-use crate::program::{End, Operand, Statement};
+use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
+use crate::program::{End, Statement};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, Planned, State, Status, Work, find};
+use crate::state::{Meeting, Planned, Queued, State, Status, Work, find};
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +36,26 @@ struct Node {
     never: Option<Rank>,
     /// A finding has been made where it got stuck.
     explained: bool,
+}
+
+/// For whom a host thread waits whose operation cannot run.
+pub(crate) enum Awaits {
+    /// For nobody in particular.
+    Nobody,
+    /// For a thread of its rank that holds what it wants; none if nobody does any more.
+    Holder(Option<u32>),
+    /// For the other threads of its rank.
+    ThreadsOfRank,
+    /// For any other thread.
+    Anybody,
+    /// For the streams of its rank.
+    Streams,
+    /// For a stream of its rank.
+    Stream(Token),
+    /// For the stream of its rank that records this event.
+    Record(Token),
+    /// For whoever works on a flag.
+    Flag(Token),
 }
 
 /// Whom somebody waits for who is blocked.
@@ -68,7 +88,7 @@ impl Machine {
     pub fn standing(&self, state: &State) -> Vec<Standing> {
         let nodes = self.blocked(state);
         let unknown = |node: &Node| match node.who {
-            Who::Thread(rank, thread) => state.ranks[rank.at()].threads[thread as usize].cut(),
+            Who::Thread(rank, thread) => state.rank(rank).threads[thread as usize].cut(),
             Who::Stream(..) => false,
         };
         let known = (0..nodes.len()).filter(|at| !unknown(&nodes[*at]));
@@ -127,7 +147,7 @@ impl Machine {
     fn blame_parts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
         let part = |n: &usize| match nodes[*n].who {
             Who::Stream(rank, at) => {
-                let head = state.ranks[rank.at()].streams[at].1.queue.front();
+                let head = state.rank(rank).streams[at].1.queue.front();
                 matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Part)
             }
             Who::Thread(..) => false,
@@ -142,18 +162,18 @@ impl Machine {
     fn blocked(&self, state: &State) -> Vec<Node> {
         let mut nodes = Vec::new();
         for rank in (0..self.config.ranks).map(Rank) {
-            let r = &state.ranks[rank.at()];
+            let r = state.rank(rank);
             for (at, thread) in r.threads.iter().enumerate() {
                 if !thread.running() {
                     continue;
                 }
                 let t = u32::try_from(at).expect("few threads");
-                let (rule, about) = self.blocked_on(state, rank, t);
+                let (rule, about) = self.here(state, rank, t).blocked_on();
                 nodes.push(Node {
                     who: Who::Thread(rank, t),
                     rule,
                     about,
-                    op: self.blocked_op(state, rank, t),
+                    op: self.here(state, rank, t).blocked_op(),
                     past: thread.clock.past(),
                     waits_for: Vec::new(),
                     never: None,
@@ -188,85 +208,6 @@ impl Machine {
         nodes
     }
 
-    /// The operation a thread is blocked in; inside a group, the call that waits.
-    fn blocked_op(&self, state: &State, rank: Rank, thread: u32) -> OpRef {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        if let Status::Waiting(Meeting::Setup(comm, _)) = &t.status
-            && let crate::noun::comm::Setup::Register { op, .. } = self.setup_of(state, rank, thread, *comm)
-        {
-            return op;
-        }
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        if let Status::Waiting(Meeting::Link(link, _)) = &t.status {
-            let calls = Self::grouped_transfers(state, rank, thread);
-            let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
-            if let Some((_, _, call)) = call {
-                return call.op;
-            }
-        }
-        self.op_ref(state, rank, thread)
-    }
-
-    /// The rule that stands behind what a thread is blocked on, and the object.
-    fn blocked_on(&self, state: &State, rank: Rank, thread: u32) -> (Rule, Option<About>) {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        if let Status::Waiting(meeting) = &t.status {
-            return match meeting {
-                Meeting::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
-                Meeting::Setup(comm, nth) => {
-                    let register = matches!(
-                        self.setup_of(state, rank, thread, *comm),
-                        crate::noun::comm::Setup::Register { .. }
-                    );
-                    let rule = if register { Rule::Win1 } else { Rule::Comm1 };
-                    (rule, Some(About::Window(*comm, *nth)))
-                }
-                Meeting::Connect(comm, connection) => {
-                    let others = self.members(*comm);
-                    let elsewhere = |other: &Rank| {
-                        state.ranks[other.at()].threads.iter().any(|t| {
-                            matches!(&t.status, Status::Waiting(Meeting::Connect(of, other))
-                                if of == comm && other != connection)
-                        })
-                    };
-                    if others.iter().any(elsewhere) {
-                        return (Rule::Coll2, Some(About::Comm(*comm)));
-                    }
-                    let mine = self.view(state, rank, *comm).map_or(0, |view| view.launched);
-                    let apart = self.members(*comm).iter().any(|other| {
-                        self.view(state, *other, *comm).is_some_and(|view| view.launched > mine)
-                    });
-                    let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
-                    (rule, Some(About::Comm(*comm)))
-                }
-                Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
-                Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
-                Meeting::Exchange(..) => match t.next_in(&t.stretch) {
-                    Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, .. }), .. }) => {
-                        (Rule::Exchange1, Some(About::Named(*name)))
-                    }
-                    _ => unreachable!("who waits in an exchange stands at it"),
-                },
-            };
-        }
-        let Next::Op(op) = t.next_in(&t.stretch) else { return (Rule::Coll1, None) };
-        match &op.op {
-            Op::Mutex(MutexOp::Lock { mutex }) => (Rule::Mutex1, Some(About::Of(rank, *mutex))),
-            Op::Pool(PoolOp::Lock { pool })
-            | Op::Pool(PoolOp::Alloc { pool, .. })
-            | Op::Pool(PoolOp::Trim { pool, .. })
-            | Op::Pool(PoolOp::Havoc { pool, .. }) => (Rule::Mutex1, Some(About::Of(rank, *pool))),
-            Op::Memory(MemoryOp::Free { .. }) => (Rule::Mutex1, Some(About::Rank(rank))),
-            Op::Comm(CommOp::Destroy { comm }) => match Self::value(state, rank, comm) {
-                Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
-                _ => (Rule::Coll1, None),
-            },
-            Op::Store(StoreOp::Get { key }) => (Rule::Store1, Some(About::Named(*key))),
-            Op::Flag(FlagOp { flag, .. }) => (Rule::Flag1, Some(About::Named(*flag))),
-            _ => (Rule::Coll1, None),
-        }
-    }
-
     fn waits_for(&self, state: &State, nodes: &[Node], at: usize) -> (Vec<usize>, Option<Rank>) {
         match nodes[at].who {
             Who::Thread(rank, thread) => self.thread_waits_for(state, nodes, rank, thread),
@@ -286,7 +227,7 @@ impl Machine {
         holds: impl Fn(&crate::state::Stream) -> bool,
     ) -> Vec<usize> {
         let of = |node: &Node| match node.who {
-            Who::Stream(r, at) => r == rank && holds(&state.ranks[r.at()].streams[at].1),
+            Who::Stream(r, at) => r == rank && holds(&state.rank(r).streams[at].1),
             Who::Thread(..) => false,
         };
         nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
@@ -299,7 +240,7 @@ impl Machine {
         rank: Rank,
         thread: u32,
     ) -> (Vec<usize>, Option<Rank>) {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         let t = &r.threads[thread as usize];
         if let Status::Waiting(meeting) = &t.status {
             let mut targets = Vec::new();
@@ -323,54 +264,36 @@ impl Machine {
             }
             Some(_) | None => (Vec::new(), Some(rank)),
         };
-        match &op.op {
-            Op::Thread(ThreadOp::Join { thread: child }) => match Self::value(state, rank, child) {
-                Value::Thread(child) => holder(Some(child)),
-                _ => (Vec::new(), None),
-            },
-            Op::Mutex(MutexOp::Lock { mutex }) => {
-                holder(find(&r.mutexes, mutex).and_then(|at| r.mutexes[at].1.holder))
-            }
-            Op::Pool(PoolOp::Lock { pool })
-            | Op::Pool(PoolOp::Alloc { pool, .. })
-            | Op::Pool(PoolOp::Trim { pool, .. })
-            | Op::Pool(PoolOp::Havoc { pool, .. }) => {
-                holder(find(&r.pools, pool).and_then(|at| r.pools[at].1.holder))
-            }
-            Op::Memory(MemoryOp::Free { buffer, .. }) => match Self::value(state, rank, buffer) {
-                Value::Buffer(buffer) => match buffer.memory.owner {
-                    Owner::Pool(pool) => holder(find(&r.pools, &pool).and_then(|at| r.pools[at].1.holder)),
-                    Owner::Program(_) => (Self::streams_where(state, nodes, rank, |_| true), None),
-                },
-                _ => (Vec::new(), None),
-            },
-            Op::Stream(StreamOp::Synchronize { what }) => {
-                (self.synchronize_waits_for(state, nodes, rank, what), None)
-            }
-            Op::Comm(CommOp::Destroy { .. }) => {
-                let me = Who::Thread(rank, thread);
+        let me = Who::Thread(rank, thread);
+        let here = self.here(state, rank, thread);
+        match op.op.verb().waits_for(here) {
+            Awaits::Nobody => (Vec::new(), None),
+            Awaits::Holder(of) => holder(of),
+            Awaits::ThreadsOfRank => {
                 let mut others = Self::threads_of(nodes, rank);
                 others.retain(|at| nodes[*at].who != me);
-                // Any thread of the rank might destroy the graph; if nobody else runs, nobody will.
                 let never = others.is_empty().then_some(rank);
                 (others, never)
             }
-            Op::Flag(FlagOp { flag, .. }) => {
-                self.flag_waits_for(state, nodes, rank, *flag, Who::Thread(rank, thread))
-            }
-            Op::Store(StoreOp::Get { .. }) => {
-                let me = Who::Thread(rank, thread);
-                let others: Vec<usize> = nodes
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, node)| matches!(node.who, Who::Thread(..)) && node.who != me)
-                    .map(|(at, _)| at)
-                    .collect();
-                // Anybody who still runs might write; if nobody does, nobody will.
+            Awaits::Anybody => {
+                let other =
+                    |(_, node): &(usize, &Node)| matches!(node.who, Who::Thread(..)) && node.who != me;
+                let others: Vec<usize> = nodes.iter().enumerate().filter(other).map(|(at, _)| at).collect();
+                // Anybody who still runs might do it; if nobody does, nobody will.
                 let never = others.is_empty().then(|| self.other_rank(rank));
                 (others, never)
             }
-            _ => (Vec::new(), None),
+            Awaits::Streams => (Self::streams_where(state, nodes, rank, |_| true), None),
+            Awaits::Stream(stream) => {
+                let at = find(&r.streams, &stream);
+                let of = |(_, node): &(usize, &Node)| at.is_some_and(|at| node.who == Who::Stream(rank, at));
+                (nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect(), None)
+            }
+            Awaits::Record(event) => {
+                let records = |op: &Queued| matches!(op.work, Work::Record(of, _) if of == event);
+                (Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(records)), None)
+            }
+            Awaits::Flag(flag) => self.flag_waits_for(state, nodes, rank, flag, me),
         }
     }
 
@@ -385,7 +308,7 @@ impl Machine {
         me: Who,
     ) -> (Vec<usize>, Option<Rank>) {
         let queued = |node: &Node| match node.who {
-            Who::Stream(r, at) => state.ranks[r.at()].streams[at]
+            Who::Stream(r, at) => state.rank(r).streams[at]
                 .1
                 .queue
                 .iter()
@@ -399,14 +322,14 @@ impl Machine {
         let works = |op: &Statement| matches!(&op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
         let ahead = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
-                let t = &state.ranks[r.at()].threads[thread as usize];
+                let t = &state.rank(r).threads[thread as usize];
                 t.stretch.ops[t.next as usize..].iter().any(works)
             }
             Who::Stream(..) => false,
         };
         let unknown = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
-                let t = &state.ranks[r.at()].threads[thread as usize];
+                let t = &state.rank(r).threads[thread as usize];
                 let spawns = t.stretch.ops[t.next as usize..]
                     .iter()
                     .any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
@@ -426,24 +349,6 @@ impl Machine {
         (0..self.config.ranks).map(Rank).find(|other| *other != rank).unwrap_or(rank)
     }
 
-    fn synchronize_waits_for(&self, state: &State, nodes: &[Node], rank: Rank, what: &Operand) -> Vec<usize> {
-        match Self::value(state, rank, what) {
-            Value::Stream(stream) => {
-                let at = find(&state.ranks[rank.at()].streams, &stream);
-                nodes
-                    .iter()
-                    .enumerate()
-                    .filter(|(_, node)| at.is_some_and(|at| node.who == Who::Stream(rank, at)))
-                    .map(|(at, _)| at)
-                    .collect()
-            }
-            Value::Event(event) => Self::streams_where(state, nodes, rank, |stream| {
-                stream.queue.iter().any(|op| matches!(op.work, Work::Record(of, _) if of == event))
-            }),
-            _ => Self::streams_where(state, nodes, rank, |_| true),
-        }
-    }
-
     fn stream_waits_for(
         &self,
         state: &State,
@@ -451,7 +356,7 @@ impl Machine {
         rank: Rank,
         stream: usize,
     ) -> (Vec<usize>, Option<Rank>) {
-        let head = &state.ranks[rank.at()].streams[stream].1.queue.front().expect("blocked").work;
+        let head = &state.rank(rank).streams[stream].1.queue.front().expect("blocked").work;
         match head {
             Work::Collective(launch) => {
                 if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
@@ -667,13 +572,82 @@ impl Machine {
 
     /// The last operation that a rank did.
     fn last_op(&self, state: &State, rank: Rank) -> Option<OpRef> {
-        let t = state.ranks[rank.at()].threads.first()?;
+        let t = state.rank(rank).threads.first()?;
         let last = t.index.checked_sub(1)?;
         let place = match t.stretch.ops.len() {
             0 => return None,
             len => t.stretch.ops[(t.next as usize).clamp(1, len) - 1].place,
         };
         Some(OpRef { rank, thread: crate::rank::Thread(0), index: last, place })
+    }
+}
+
+impl<'a> Here<'a> {
+    /// The operation a thread is blocked in; inside a group, the call that waits.
+    fn blocked_op(self) -> OpRef {
+        let Here { rank, .. } = self;
+        let t = self.this();
+        if let Status::Waiting(Meeting::Setup(comm, _)) = &t.status
+            && let crate::noun::comm::Setup::Register { op, .. } = self.setup_of(*comm)
+        {
+            return op;
+        }
+        let t = self.this();
+        if let Status::Waiting(Meeting::Link(link, _)) = &t.status {
+            let calls = self.grouped_transfers();
+            let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
+            if let Some((_, _, call)) = call {
+                return call.op;
+            }
+        }
+        self.op_ref()
+    }
+
+    /// The rule that stands behind what a thread is blocked on, and the object.
+    fn blocked_on(self) -> (Rule, Option<About>) {
+        let Here { m, state, rank, .. } = self;
+        let t = self.this();
+        if let Status::Waiting(meeting) = &t.status {
+            return match meeting {
+                Meeting::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
+                Meeting::Setup(comm, nth) => {
+                    let register = matches!(self.setup_of(*comm), crate::noun::comm::Setup::Register { .. });
+                    let rule = if register { Rule::Win1 } else { Rule::Comm1 };
+                    (rule, Some(About::Window(*comm, *nth)))
+                }
+                Meeting::Connect(comm, connection) => {
+                    let others = m.members(*comm);
+                    let elsewhere = |other: &Rank| {
+                        state.rank(*other).threads.iter().any(|t| {
+                            matches!(&t.status, Status::Waiting(Meeting::Connect(of, other))
+                                if of == comm && other != connection)
+                        })
+                    };
+                    if others.iter().any(elsewhere) {
+                        return (Rule::Coll2, Some(About::Comm(*comm)));
+                    }
+                    let mine = m.view(state, rank, *comm).map_or(0, |view| view.launched);
+                    let apart = m
+                        .members(*comm)
+                        .iter()
+                        .any(|other| m.view(state, *other, *comm).is_some_and(|view| view.launched > mine));
+                    let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
+                    (rule, Some(About::Comm(*comm)))
+                }
+                Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
+                Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
+                Meeting::Exchange(..) => match t.next_in(&t.stretch) {
+                    Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, .. }), .. }) => {
+                        (Rule::Exchange1, Some(About::Named(*name)))
+                    }
+                    _ => unreachable!("who waits in an exchange stands at it"),
+                },
+            };
+        }
+        match t.next_in(&t.stretch) {
+            Next::Op(op) => op.op.verb().blocked_on(self),
+            Next::Ask(..) | Next::Return | Next::Unknown => (Rule::Coll1, None),
+        }
     }
 }
 

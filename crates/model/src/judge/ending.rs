@@ -3,7 +3,6 @@
 //! [`Outcome`](crate::machine::Outcome) says the same in words, for people and for telling outcomes apart.
 //! Not here: what a device did.
 
-use crate::op::{MemoryOp, Op, StreamOp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -140,7 +139,7 @@ impl Machine {
             .filter(|(t, _)| t.running())
             .map(|(t, thread)| {
                 let device = matches!(t.next_in(&t.stretch), Next::Op(op)
-                    if matches!(op.op, Op::Stream(StreamOp::Synchronize { .. }) | Op::Memory(MemoryOp::Free { .. })));
+                    if op.op.verb().waits_for_device());
                 let waits = if device && t.status == Status::Ready { Waits::Device } else { Waits::Host };
                 StuckThread { thread, index: t.index, call: self.next_name(state, rank, thread), waits }
             })

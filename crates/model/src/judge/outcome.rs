@@ -1,7 +1,8 @@
 //! Outcomes: what a complete run leaves behind, for each rank, in the data, and as findings.
 //! Not here: which outcomes a check expects.
 
-use crate::op::{MemoryOp, Op, PoolOp, StreamOp};
+use crate::cx::Here;
+use crate::op::{Op, PoolOp};
 use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
@@ -131,15 +132,15 @@ impl Machine {
     #[must_use]
     pub fn infeasible(&self, state: &State) -> bool {
         (0..self.config.ranks).map(Rank).any(|rank| {
-            (0..state.ranks[rank.at()].threads.len()).any(|at| {
+            (0..state.rank(rank).threads.len()).any(|at| {
                 let thread = u32::try_from(at).expect("few threads");
-                let t = &state.ranks[rank.at()].threads[at];
+                let t = &state.rank(rank).threads[at];
                 let polls = match t.next_in(&t.stretch) {
                     Next::Ask(Question::EventQuery { .. }, _) => true,
                     Next::Op(op) => matches!(op.op, Op::Pool(PoolOp::Alloc { .. })),
                     Next::Ask(..) | Next::Return | Next::Unknown => false,
                 };
-                polls && !t.picks.is_empty() && matches!(self.poll(state, rank, thread), Poll::Wait)
+                polls && !t.picks.is_empty() && matches!(self.here(state, rank, thread).poll(), Poll::Wait)
             })
         })
     }
@@ -154,12 +155,12 @@ impl Machine {
         }
         self.fill_behind_hangs(state);
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in 0..state.ranks[rank.at()].threads.len() {
+            for at in 0..state.rank(rank).threads.len() {
                 let thread = u32::try_from(at).expect("few threads");
-                let t = &state.ranks[rank.at()].threads[at];
+                let t = &state.rank(rank).threads[at];
                 if t.status == Status::Done && t.group.depth > 0 {
                     let past = t.clock.past();
-                    let mut op = self.op_ref(state, rank, thread);
+                    let mut op = self.here(state, rank, thread).op_ref();
                     op.index = op.index.saturating_sub(1);
                     self.find(state, Rule::Group2, About::Rank(rank), &[op], past, || {
                         format!("rank {} returns without ending its group ({})", rank.0, self.at(&op))
@@ -173,7 +174,7 @@ impl Machine {
     /// owner means it to hold, because nothing observes whether the launch or the allocation came first.
     fn fill_behind_hangs(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            let queued = state.ranks[rank.at()].streams.iter().flat_map(|(_, stream)| &stream.queue);
+            let queued = state.rank(rank).streams.iter().flat_map(|(_, stream)| &stream.queue);
             let fresh: Vec<_> = queued
                 .filter_map(|op| match &op.work {
                     Work::Fresh(buffer) => Some(Arc::clone(buffer)),
@@ -226,7 +227,7 @@ impl Machine {
     }
 
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         // By name: the order in which threads made streams is nothing that a run leaves behind.
         let shown = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
         let stuck = shown.filter(|(_, stream)| !stream.queue.is_empty());
@@ -251,15 +252,12 @@ impl Machine {
             }
             if let (Next::Op(op), Some(gpu)) = (thread.next_in(&thread.stretch), &gpu)
                 && thread.status == Status::Ready
-                && matches!(
-                    op.op,
-                    Op::Stream(StreamOp::Synchronize { .. }) | Op::Memory(MemoryOp::Free { .. })
-                )
+                && op.op.verb().waits_for_device()
             {
                 return gpu.clone();
             }
             let thread = u32::try_from(at).expect("few threads");
-            return RankOutcome::HostHang(self.verb_name(state, rank, thread).into());
+            return RankOutcome::HostHang(self.here(state, rank, thread).verb_name().into());
         }
         if let Some(gpu) = gpu {
             return gpu;
@@ -272,15 +270,6 @@ impl Machine {
             Some(Token(u32::MAX)) => RankOutcome::Dead("killed".into()),
             Some(code) => RankOutcome::Dead(self.name(code)),
             None => RankOutcome::Finishes,
-        }
-    }
-
-    /// The operation a thread stands at, in the spec's names.
-    fn verb_name(&self, state: &State, rank: Rank, thread: u32) -> String {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        match t.next_in(&t.stretch) {
-            Next::Op(op) => self.op_name(state, rank, &op.op),
-            Next::Ask(..) | Next::Return | Next::Unknown => "a question".to_owned(),
         }
     }
 
@@ -326,6 +315,18 @@ impl Machine {
             crate::machine::Owner::Pool(pool) => format!("{}.S{}", self.name(pool), memory.nth),
             crate::machine::Owner::Program(name) if memory.nth == 0 => self.name(name).to_string(),
             crate::machine::Owner::Program(name) => format!("{}.{}", self.name(name), memory.nth),
+        }
+    }
+}
+
+impl<'a> Here<'a> {
+    /// The operation a thread stands at, in the spec's names.
+    fn verb_name(self) -> String {
+        let Here { m, state, rank, .. } = self;
+        let t = self.this();
+        match t.next_in(&t.stretch) {
+            Next::Op(op) => m.op_name(state, rank, &op.op),
+            Next::Ask(..) | Next::Return | Next::Unknown => "a question".to_owned(),
         }
     }
 }

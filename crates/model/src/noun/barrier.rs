@@ -5,8 +5,11 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb};
 use crate::program::Operand;
 use std::sync::Arc;
@@ -14,7 +17,7 @@ use std::sync::Arc;
 use crate::host::value::Value;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{Meeting, State, find};
 
@@ -65,30 +68,28 @@ impl Verb for BarrierOp {
             Self::AllAgree { value, .. } => format!("all_agree({})", of(value)),
         }
     }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(Object::HOSTS, Access::Write);
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        let (Self::Enter { members } | Self::AllAgree { members, .. }) = self;
+        cx.host(members);
+    }
 }
 
 impl Machine {
-    pub(crate) fn host(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
-        self.touch(state, rank, thread, Object::HOSTS, Touch::Mutate);
-        let r = state.rank_mut(rank);
-        if r.costs.steady {
-            r.costs.barriers += 1;
-        }
-        let row = find(&r.hosts, members).unwrap_or_else(|| {
-            r.hosts.push((Arc::clone(members), 0));
-            r.hosts.len() - 1
-        });
-        r.hosts[row].1 += 1;
-        let nth = r.hosts[row].1 - 1;
-        self.arrive(state, rank, thread, Meeting::Host(Arc::clone(members), nth));
-    }
-
     /// Barriers and agreements pair by order; a barrier agrees to everything.
     pub(crate) fn host_meet(&self, state: &mut State, here: &[(Rank, u32)]) {
         let votes: Vec<Option<bool>> = here
             .iter()
             .map(|(rank, thread)| {
-                let t = &state.ranks[rank.at()].threads[*thread as usize];
+                let t = &state.rank(*rank).threads[*thread as usize];
                 let Next::Op(op) = t.next_in(&t.stretch) else { return None };
                 match &op.op {
                     Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
@@ -102,9 +103,26 @@ impl Machine {
         let agreed = votes.iter().all(|vote| vote.unwrap_or(true));
         for ((rank, thread), vote) in here.iter().zip(votes) {
             match vote {
-                Some(_) => self.done(state, *rank, *thread, &[Value::Bool(agreed)]),
-                None => self.done(state, *rank, *thread, &[]),
+                Some(_) => self.cx(state, *rank, *thread).done(&[Value::Bool(agreed)]),
+                None => self.cx(state, *rank, *thread).done(&[]),
             }
         }
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn host(&mut self, members: &Arc<[Rank]>) {
+        self.access(Object::HOSTS, Access::Write);
+        let r = self.me_mut();
+        if r.costs.steady {
+            r.costs.barriers += 1;
+        }
+        let row = find(&r.hosts, members).unwrap_or_else(|| {
+            r.hosts.push((Arc::clone(members), 0));
+            r.hosts.len() - 1
+        });
+        r.hosts[row].1 += 1;
+        let nth = r.hosts[row].1 - 1;
+        self.arrive(Meeting::Host(Arc::clone(members), nth));
     }
 }

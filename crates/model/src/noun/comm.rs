@@ -8,8 +8,11 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb, WindowFlags, WindowOp};
 use std::sync::Arc;
 
@@ -20,7 +23,7 @@ use crate::host::value::{Address, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{CommInfo, Connections, Machine};
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::{Operand, Statement};
 use crate::rank::{Rank, Token};
@@ -114,6 +117,70 @@ impl Verb for CommOp {
             Self::Destroy { comm } => format!("{}.destroy", of(comm)),
         }
     }
+
+    fn seen_by_others(&self) -> bool {
+        match self {
+            Self::Init { .. } | Self::Split { .. } => true,
+            Self::Destroy { .. } => false,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        // Reads and writes of addresses are not told apart before the operation runs.
+        each(Object::ADDRESSES, Access::Write);
+        match self {
+            Self::Init { name, .. } => each(Object::named(ObjectKind::Init, *name), Access::Write),
+            Self::Split { comm, .. } => here.comm_of(comm, Access::Write, each),
+            Self::Destroy { comm } => {
+                here.comm_of(comm, Access::Write, each);
+                let covered = here.m.covered(here.state, here.rank, comm, None);
+                covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Write));
+            }
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        let address =
+            |picks: &mut Picks<'_>| Machine::decide_comm_address(here.me(), picks).err().unwrap_or(Poll::RUN);
+        match self {
+            Self::Init { .. } => match here.m.decide_fault(here.state, FaultOf::Init, picks) {
+                Ok(true) => Poll::RUN,
+                Ok(false) => address(picks),
+                Err(poll) => poll,
+            },
+            Self::Split { .. } => address(picks),
+            Self::Destroy { comm } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => Poll::once(Machine::capturing(here.state, here.rank, comm).is_none()),
+                _ => Poll::RUN,
+            },
+        }
+    }
+
+    fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
+        match self {
+            Self::Destroy { comm } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
+                _ => (Rule::Coll1, None),
+            },
+            Self::Init { .. } | Self::Split { .. } => (Rule::Coll1, None),
+        }
+    }
+
+    fn waits_for(&self, _: Here<'_>) -> Awaits {
+        match self {
+            // Any thread of the rank might destroy the graph that captured it.
+            Self::Destroy { .. } => Awaits::ThreadsOfRank,
+            Self::Init { .. } | Self::Split { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Init { name, members, .. } => cx.comm_init(*name, members),
+            Self::Split { comm, .. } => cx.comm_split(comm),
+            Self::Destroy { comm } => cx.comm_destroy(comm),
+        }
+    }
 }
 
 /// Whether a map or list of the rank holds the address of a communicator.
@@ -144,76 +211,8 @@ impl Setup {
 }
 
 impl Machine {
-    pub(crate) fn comm_init(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        name: Token,
-        members: &Arc<[Rank]>,
-        op: OpRef,
-    ) {
-        if !members.contains(&rank) {
-            let past = Self::past(state, rank, thread);
-            self.find(state, Rule::Comm2, About::Named(name), &[op], past, || {
-                format!("rank {} inits {} without being a member ({})", rank.0, self.name(name), self.at(&op))
-            });
-            self.done(state, rank, thread, &[Value::Null]);
-            return;
-        }
-        self.touch(state, rank, thread, Object::named(ObjectKind::Init, name), Touch::Mutate);
-        let nth = {
-            let r = state.rank_mut(rank);
-            let row = find(&r.inits, &name).unwrap_or_else(|| {
-                r.inits.push((name, 0));
-                r.inits.len() - 1
-            });
-            r.inits[row].1 += 1;
-            r.inits[row].1 - 1
-        };
-        let given = self.own_picks(state, rank, thread);
-        let mut picks = Picks { given: &given };
-        if matches!(self.decide_fault(state, FaultOf::Init, &mut picks), Ok(true)) {
-            state.faults_used += 1;
-            self.fail(state, rank, thread, format!("{}.init", self.name(name)), 1);
-            self.done(state, rank, thread, &[Value::Null]);
-            return;
-        }
-        self.promise_address(state, rank, thread, &mut picks);
-        self.arrive(state, rank, thread, Meeting::Init(name, nth, Arc::clone(members)));
-    }
-
-    /// The communicator of an operand, if this rank may use it.
-    pub(crate) fn usable(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        comm: &Operand,
-        op: OpRef,
-    ) -> Option<CommId> {
-        let value = Self::value(state, rank, comm);
-        let past = Self::past(state, rank, thread);
-        let Value::Comm(comm) = value else {
-            self.find(state, Rule::Comm2, About::Rank(rank), &[op], past, || {
-                format!("rank {} uses a communicator that is null ({})", rank.0, self.at(&op))
-            });
-            return None;
-        };
-        // Whether it is there at all is read, even if the call then fails.
-        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
-        let usable = self.view(state, rank, comm).is_some_and(|view| !view.destroyed);
-        if usable {
-            return Some(comm);
-        }
-        self.find(state, Rule::Comm2, About::Comm(comm), &[op], past, || {
-            format!("rank {} uses {} after destroying it ({})", rank.0, self.comm_name(comm), self.at(&op))
-        });
-        None
-    }
-
     pub(crate) fn view<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a View> {
-        let views = &state.ranks[rank.at()].views;
+        let views = &state.rank(rank).views;
         find(views, &comm).map(|at| &views[at].1)
     }
 
@@ -223,21 +222,9 @@ impl Machine {
         &mut views[at].1
     }
 
-    pub(crate) fn comm_split(&self, state: &mut State, rank: Rank, thread: u32, comm: &Operand, op: OpRef) {
-        let Some(comm) = self.usable(state, rank, thread, comm, op) else {
-            self.fail(state, rank, thread, "split".to_owned(), 4);
-            self.done(state, rank, thread, &[Value::Null]);
-            return;
-        };
-        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
-        let given = self.own_picks(state, rank, thread);
-        self.promise_address(state, rank, thread, &mut Picks { given: &given });
-        self.arrive_setup(state, rank, thread, comm);
-    }
-
     /// The address of a communicator, by the first that was there.
     pub(crate) fn comm_address(state: &State, rank: Rank, comm: CommId) -> CommId {
-        let views = &state.ranks[rank.at()].views;
+        let views = &state.rank(rank).views;
         find(views, &comm).map_or(comm, |at| views[at].1.address)
     }
 
@@ -256,44 +243,6 @@ impl Machine {
         })
     }
 
-    fn promise_address(&self, state: &mut State, rank: Rank, thread: u32, picks: &mut Picks<'_>) {
-        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
-        let r = state.rank_mut(rank);
-        if let Ok(Some(address)) = Self::decide_comm_address(r, picks) {
-            r.free_comms.retain(|free| *free != address);
-            r.promised.push((thread, address));
-        }
-    }
-
-    pub(crate) fn comm_destroy(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        named: &Operand,
-        op: OpRef,
-    ) {
-        if let Some(comm) = self.usable(state, rank, thread, named, op) {
-            for memory in self.covered(state, rank, named, None) {
-                self.touch(state, rank, thread, Object::memory(memory), Touch::Read);
-            }
-            self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);
-            let view = self.view_mut(state, rank, comm);
-            view.destroyed = true;
-            let address = view.address;
-            state.rank_mut(rank).free_comms.push(address);
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
-    /// A call returned an error.
-    pub(crate) fn fail(&self, state: &mut State, rank: Rank, thread: u32, call: String, code: i32) {
-        let errors = &mut state.rank_mut(rank).errors;
-        // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
-        let at = errors.partition_point(|error| error.thread <= thread);
-        errors.insert(at, CallError { call: call.into(), code, thread });
-    }
-
     /// Members that connect for different collectives are wired as chance has it: they hang on the host, or one
     /// of them finishes with wrong data and the other hangs on the device (both measured).
     pub(crate) fn judge_connections(&self, state: &mut State) {
@@ -301,7 +250,7 @@ impl Machine {
         for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
             for (thread, t) in (0..).zip(&r.threads) {
                 if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status {
-                    connecting.push((comm, connection, self.op_ref(state, rank, thread)));
+                    connecting.push((comm, connection, self.here(state, rank, thread).op_ref()));
                 }
             }
         }
@@ -320,7 +269,7 @@ impl Machine {
         for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
             for (thread, t) in (0..).zip(&r.threads) {
                 if let Status::Waiting(Meeting::Link(link, _)) = t.status {
-                    linking.push((link, self.op_ref(state, rank, thread)));
+                    linking.push((link, self.here(state, rank, thread).op_ref()));
                 }
             }
         }
@@ -330,18 +279,6 @@ impl Machine {
         if let Some((_, op)) = crossed {
             Self::undefine(state, *op);
         }
-    }
-
-    pub(crate) fn arrive(&self, state: &mut State, rank: Rank, thread: u32, meeting: Meeting) {
-        state.rank_mut(rank).threads[thread as usize].status = Status::Waiting(meeting);
-    }
-
-    /// Enters the next set-up event of a communicator.
-    pub(crate) fn arrive_setup(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId) {
-        let view = self.view_mut(state, rank, comm);
-        view.setups += 1;
-        let nth = view.setups - 1;
-        self.arrive(state, rank, thread, Meeting::Setup(comm, nth));
     }
 
     /// Who has to come to a meeting.
@@ -357,7 +294,7 @@ impl Machine {
 
     /// The thread of a rank that waits at a meeting.
     pub(crate) fn waiting_at(state: &State, rank: Rank, meeting: &Meeting) -> Option<u32> {
-        let threads = &state.ranks[rank.at()].threads;
+        let threads = &state.rank(rank).threads;
         let at = threads.iter().position(|t| matches!(&t.status, Status::Waiting(m) if m == meeting))?;
         Some(u32::try_from(at).expect("few threads a rank"))
     }
@@ -379,20 +316,20 @@ impl Machine {
                 let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
                 let comm = self.comm_id(info);
                 for (rank, thread) in &here {
-                    let t = &state.ranks[rank.at()].threads[*thread as usize];
+                    let t = &state.rank(*rank).threads[*thread as usize];
                     let Next::Op(Statement { op: Op::Comm(CommOp::Init { children, .. }), .. }) =
                         t.next_in(&t.stretch)
                     else {
                         unreachable!("all enter the init")
                     };
                     let children = *children;
-                    self.enter(state, *rank, *thread, (comm, comm), children);
+                    self.cx(state, *rank, *thread).enter((comm, comm), children);
                     if self.config.connections == Connections::Made {
                         let view = self.view_mut(state, *rank, comm);
                         view.connected = true;
                         view.links = None;
                     }
-                    self.done(state, *rank, *thread, &[Value::Comm(comm)]);
+                    self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
                 }
             }
             Meeting::Setup(comm, nth) => {
@@ -431,71 +368,18 @@ impl Machine {
         }
     }
 
-    /// A thread of the rank comes out of an init or split with a communicator of this family.
-    fn enter(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (comm, family): (CommId, CommId),
-        children: Resources,
-    ) {
-        let size = self.members(comm).len();
-        let r = state.rank_mut(rank);
-        let promised = r.promised.iter().position(|(to, _)| *to == thread);
-        let address = promised.map_or(comm, |at| r.promised.remove(at).1);
-        r.views.push((comm, View::new(size, (family, children), address)));
-        if family == comm {
-            r.turns.push((comm, Turns::default()));
-        }
-        r.costs.communicators += 1;
-    }
-
     /// Each of these threads is ordered after everything that any of them did before.
     fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
-        let clocks =
-            here.iter().map(|(rank, thread)| &state.ranks[rank.at()].threads[*thread as usize].clock);
+        let clocks = here.iter().map(|(rank, thread)| &state.rank(*rank).threads[*thread as usize].clock);
         let knowledge = Clock::union(clocks);
         for (rank, thread) in here {
             state.rank_mut(*rank).threads[*thread as usize].clock.learn(&knowledge);
         }
     }
 
-    /// The set-up event that a waiting thread entered.
-    pub(crate) fn setup_of(&self, state: &State, rank: Rank, thread: u32, comm: CommId) -> Setup {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        let op_ref = self.op_ref(state, rank, thread);
-        let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
-        let leftover = self.view(state, rank, comm).and_then(|view| view.leftover.first());
-        if let Some(Leftover { memory, flags, op: queued }) = leftover
-            && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
-        {
-            return Setup::Register { memory: memory.clone(), flags: *flags, op: *queued };
-        }
-        match &op.op {
-            Op::Window(WindowOp::Register { memory, flags, .. }) => {
-                Setup::Register { memory: Self::value(state, rank, memory), flags: *flags, op: op_ref }
-            }
-            Op::Comm(CommOp::Split { name, color, .. }) => {
-                Setup::Split { name: *name, color: *color, op: op_ref }
-            }
-            _ => {
-                let first = t.group.calls.iter().find_map(|call| match call {
-                    GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
-                        Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
-                    }
-                    GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => {
-                        None
-                    }
-                });
-                first.expect("a group that waits for a set-up event holds it")
-            }
-        }
-    }
-
     fn set_up(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)]) {
         let events: Vec<Setup> =
-            here.iter().map(|(rank, thread)| self.setup_of(state, *rank, *thread, comm)).collect();
+            here.iter().map(|(rank, thread)| self.here(state, *rank, *thread).setup_of(comm)).collect();
         let splits = events.iter().filter(|event| matches!(event, Setup::Split { .. })).count();
         if splits == 0 {
             self.register_meet(state, comm, nth, here, &events);
@@ -506,7 +390,7 @@ impl Machine {
             let register = events.iter().position(|event| matches!(event, Setup::Register { .. }));
             let (split, register) = (split.expect("counted"), register.expect("counted"));
             let ops = [events[split].op(), events[register].op()];
-            let past = Self::past(state, here[0].0, here[0].1);
+            let past = self.here(state, here[0].0, here[0].1).past();
             self.find(state, Rule::Comm3, About::Window(comm, nth), &ops, past, || {
                 format!(
                     "set-up event #{nth} of {} is a split on rank {} ({}) and a registration on rank {} ({})",
@@ -532,7 +416,7 @@ impl Machine {
         for ((rank, thread), event) in here.iter().zip(events) {
             let Setup::Split { name, .. } = event else { unreachable!("all are splits") };
             let Some(mine) = color(event) else {
-                self.done(state, *rank, *thread, &[Value::Null]);
+                self.cx(state, *rank, *thread).done(&[Value::Null]);
                 continue;
             };
             let members =
@@ -543,8 +427,173 @@ impl Machine {
                 Resources::Own => child,
                 Resources::Shared => self.family(state, *rank, comm),
             };
-            self.enter(state, *rank, *thread, (child, family), children);
-            self.done(state, *rank, *thread, &[Value::Comm(child)]);
+            self.cx(state, *rank, *thread).enter((child, family), children);
+            self.cx(state, *rank, *thread).done(&[Value::Comm(child)]);
+        }
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn comm_init(&mut self, name: Token, members: &Arc<[Rank]>) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        if !members.contains(&rank) {
+            let past = self.here().past();
+            m.find(self.state, Rule::Comm2, About::Named(name), &[op], past, || {
+                format!("rank {} inits {} without being a member ({})", rank.0, m.name(name), m.at(&op))
+            });
+            self.done(&[Value::Null]);
+            return;
+        }
+        self.access(Object::named(ObjectKind::Init, name), Access::Write);
+        let nth = {
+            let r = self.me_mut();
+            let row = find(&r.inits, &name).unwrap_or_else(|| {
+                r.inits.push((name, 0));
+                r.inits.len() - 1
+            });
+            r.inits[row].1 += 1;
+            r.inits[row].1 - 1
+        };
+        let given = self.here().own_picks();
+        let mut picks = Picks { given: &given };
+        if matches!(m.decide_fault(self.state, FaultOf::Init, &mut picks), Ok(true)) {
+            self.state.faults_used += 1;
+            self.fail(format!("{}.init", m.name(name)), 1);
+            self.done(&[Value::Null]);
+            return;
+        }
+        self.promise_address(&mut picks);
+        self.arrive(Meeting::Init(name, nth, Arc::clone(members)));
+    }
+
+    /// The communicator of an operand, if this rank may use it.
+    pub(crate) fn usable(&mut self, comm: &Operand) -> Option<CommId> {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let value = Machine::value(self.state, rank, comm);
+        let past = self.here().past();
+        let Value::Comm(comm) = value else {
+            m.find(self.state, Rule::Comm2, About::Rank(rank), &[op], past, || {
+                format!("rank {} uses a communicator that is null ({})", rank.0, m.at(&op))
+            });
+            return None;
+        };
+        // Whether it is there at all is read, even if the call then fails.
+        self.access(Object::comm(comm), Access::Write);
+        let usable = m.view(self.state, rank, comm).is_some_and(|view| !view.destroyed);
+        if usable {
+            return Some(comm);
+        }
+        m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
+            format!("rank {} uses {} after destroying it ({})", rank.0, m.comm_name(comm), m.at(&op))
+        });
+        None
+    }
+
+    pub(crate) fn comm_split(&mut self, comm: &Operand) {
+        let Some(comm) = self.usable(comm) else {
+            self.fail("split".to_owned(), 4);
+            self.done(&[Value::Null]);
+            return;
+        };
+        self.access(Object::comm(comm), Access::Write);
+        let given = self.here().own_picks();
+        self.promise_address(&mut Picks { given: &given });
+        self.arrive_setup(comm);
+    }
+
+    fn promise_address(&mut self, picks: &mut Picks<'_>) {
+        let thread = self.thread;
+        self.access(Object::ADDRESSES, Access::Read);
+        let r = self.me_mut();
+        if let Ok(Some(address)) = Machine::decide_comm_address(r, picks) {
+            r.free_comms.retain(|free| *free != address);
+            r.promised.push((thread, address));
+        }
+    }
+
+    pub(crate) fn comm_destroy(&mut self, named: &Operand) {
+        let (m, rank) = (self.m, self.rank);
+        if let Some(comm) = self.usable(named) {
+            for memory in m.covered(self.state, rank, named, None) {
+                self.access(Object::memory(memory), Access::Read);
+            }
+            self.access(Object::ADDRESSES, Access::Write);
+            let view = m.view_mut(self.state, rank, comm);
+            view.destroyed = true;
+            let address = view.address;
+            self.me_mut().free_comms.push(address);
+        }
+        self.done(&[]);
+    }
+
+    /// A call returned an error.
+    pub(crate) fn fail(&mut self, call: String, code: i32) {
+        let thread = self.thread;
+        let errors = &mut self.me_mut().errors;
+        // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
+        let at = errors.partition_point(|error| error.thread <= thread);
+        errors.insert(at, CallError { call: call.into(), code, thread });
+    }
+
+    pub(crate) fn arrive(&mut self, meeting: Meeting) {
+        self.this_mut().status = Status::Waiting(meeting);
+    }
+
+    /// Enters the next set-up event of a communicator.
+    pub(crate) fn arrive_setup(&mut self, comm: CommId) {
+        let (m, rank) = (self.m, self.rank);
+        let view = m.view_mut(self.state, rank, comm);
+        view.setups += 1;
+        let nth = view.setups - 1;
+        self.arrive(Meeting::Setup(comm, nth));
+    }
+
+    /// A thread of the rank comes out of an init or split with a communicator of this family.
+    fn enter(&mut self, (comm, family): (CommId, CommId), children: Resources) {
+        let (m, thread) = (self.m, self.thread);
+        let size = m.members(comm).len();
+        let r = self.me_mut();
+        let promised = r.promised.iter().position(|(to, _)| *to == thread);
+        let address = promised.map_or(comm, |at| r.promised.remove(at).1);
+        r.views.push((comm, View::new(size, (family, children), address)));
+        if family == comm {
+            r.turns.push((comm, Turns::default()));
+        }
+        r.costs.communicators += 1;
+    }
+}
+
+impl<'a> Here<'a> {
+    /// The set-up event that a waiting thread entered.
+    pub(crate) fn setup_of(self, comm: CommId) -> Setup {
+        let Here { m, state, rank, .. } = self;
+        let t = self.this();
+        let op_ref = self.op_ref();
+        let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
+        let leftover = m.view(state, rank, comm).and_then(|view| view.leftover.first());
+        if let Some(Leftover { memory, flags, op: queued }) = leftover
+            && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
+        {
+            return Setup::Register { memory: memory.clone(), flags: *flags, op: *queued };
+        }
+        match &op.op {
+            Op::Window(WindowOp::Register { memory, flags, .. }) => {
+                Setup::Register { memory: Machine::value(state, rank, memory), flags: *flags, op: op_ref }
+            }
+            Op::Comm(CommOp::Split { name, color, .. }) => {
+                Setup::Split { name: *name, color: *color, op: op_ref }
+            }
+            _ => {
+                let first = t.group.calls.iter().find_map(|call| match call {
+                    GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
+                        Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
+                    }
+                    GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => {
+                        None
+                    }
+                });
+                first.expect("a group that waits for a set-up event holds it")
+            }
         }
     }
 }

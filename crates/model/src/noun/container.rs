@@ -5,16 +5,19 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
-use crate::op::{Op, Show, Verb};
+use crate::noun::pool::Plan;
+use crate::op::{Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::host::value::{Address, Value};
-use crate::judge::finding::{About, OpRef, Rule};
+use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
@@ -113,6 +116,29 @@ impl Verb for MapOp {
             Self::Clear { map } => format!("{}.clear", name(map)),
         }
     }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(self.object(), self.how());
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_map(self);
+    }
+}
+
+impl MapOp {
+    fn object(&self) -> Object {
+        let (Self::Put { map, .. } | Self::Pop { map, .. } | Self::Clear { map, .. } | Self::Get { map, .. }) =
+            self;
+        Object::named(ObjectKind::Map, *map)
+    }
+
+    fn how(&self) -> Access {
+        match self {
+            Self::Put { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
+            Self::Get { .. } => Access::Read,
+        }
+    }
 }
 
 /// What can be done with lists.
@@ -190,6 +216,32 @@ impl Verb for ListOp {
             Self::Clear { list } => format!("{}.clear", name(list)),
         }
     }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(self.object(), self.how());
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_list(self);
+    }
+}
+
+impl ListOp {
+    fn object(&self) -> Object {
+        let (Self::Push { list, .. }
+        | Self::Set { list, .. }
+        | Self::Pop { list, .. }
+        | Self::Clear { list, .. }
+        | Self::Get { list, .. }) = self;
+        Object::named(ObjectKind::List, *list)
+    }
+
+    fn how(&self) -> Access {
+        match self {
+            Self::Push { .. } | Self::Set { .. } | Self::Pop { .. } | Self::Clear { .. } => Access::Write,
+            Self::Get { .. } => Access::Read,
+        }
+    }
 }
 
 type Entries = Vec<(Value, Value)>;
@@ -242,7 +294,7 @@ impl Machine {
         order: MapOrder,
         picks: &mut Picks<'_>,
     ) -> Result<Walk<'a>, Poll> {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         let entries = find(&r.maps, &map).map_or_else(Vec::new, |at| r.maps[at].1.clone());
         let (addresses, hashes) = (Cow::Borrowed(&r.address_order[..]), Cow::Borrowed(&r.hash_order[..]));
         let mut walk = Walk { entries, addresses, hashes };
@@ -258,114 +310,109 @@ impl Machine {
         walk.entries.sort_by_key(|(key, _)| (position(key), offset(key)));
         Ok(walk)
     }
+}
 
-    pub(crate) fn ask_map(&self, state: &mut State, rank: Rank, thread: u32, question: &Question) {
+impl Cx<'_> {
+    pub(crate) fn ask_map(&mut self, question: &Question) {
+        let (m, rank) = (self.m, self.rank);
         match question {
             Question::MapHas { map, key } => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::Map, *map), Touch::Read);
-                let key = Self::value(state, rank, key);
-                let r = &state.ranks[rank.at()];
+                self.access(Object::named(ObjectKind::Map, *map), Access::Read);
+                let key = Machine::value(self.state, rank, key);
+                let r = self.me();
                 let has = find(&r.maps, map)
-                    .is_some_and(|at| r.maps[at].1.iter().any(|(k, _)| Self::same(k, &key)));
-                self.answer(state, rank, thread, Answer::from(has), &[]);
+                    .is_some_and(|at| r.maps[at].1.iter().any(|(k, _)| Machine::same(k, &key)));
+                self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::Map, *map), Touch::Read);
-                let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
-                let Walk { entries, addresses, hashes } = self
-                    .decide_items(state, rank, *map, *order, &mut Picks { given: &given })
+                self.access(Object::named(ObjectKind::Map, *map), Access::Read);
+                let given = self.this().picks.clone();
+                let Walk { entries, addresses, hashes } = m
+                    .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));
                 let (addresses, hashes) = (addresses.into(), hashes.into());
-                let r = state.rank_mut(rank);
+                let r = self.me_mut();
                 (r.address_order, r.hash_order) = (addresses, hashes);
                 let count = u32::try_from(entries.len()).expect("few entries");
                 let slots: Vec<Value> = entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
-                self.answer(state, rank, thread, count, &slots);
+                self.answer(count, &slots);
             }
             Question::ListLen { list } => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::List, *list), Touch::Read);
-                let r = &state.ranks[rank.at()];
+                self.access(Object::named(ObjectKind::List, *list), Access::Read);
+                let r = self.me();
                 let len = find(&r.lists, list).map_or(0, |at| r.lists[at].1.len());
                 let len = u32::try_from(len).expect("few elements");
-                self.answer(state, rank, thread, len, &[]);
+                self.answer(len, &[]);
             }
             _ => unreachable!("dispatched by question"),
         }
     }
 
-    pub(crate) fn run_map(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
-        let touched = match verb {
-            Op::Map(MapOp::Put { map, .. })
-            | Op::Map(MapOp::Pop { map, .. })
-            | Op::Map(MapOp::Clear { map }) => (Object::named(ObjectKind::Map, *map), Touch::Mutate),
-            Op::Map(MapOp::Get { map, .. }) => (Object::named(ObjectKind::Map, *map), Touch::Read),
-            Op::List(ListOp::Get { list, .. }) => (Object::named(ObjectKind::List, *list), Touch::Read),
-            Op::List(ListOp::Push { list, .. })
-            | Op::List(ListOp::Set { list, .. })
-            | Op::List(ListOp::Pop { list })
-            | Op::List(ListOp::Clear { list }) => (Object::named(ObjectKind::List, *list), Touch::Mutate),
-            _ => unreachable!("dispatched by verb"),
-        };
-        self.touch(state, rank, thread, touched.0, touched.1);
-        let value_of = |state: &State, operand: &Operand| Self::value(state, rank, operand);
+    fn run_map(&mut self, verb: &MapOp) {
+        let rank = self.rank;
+        self.access(verb.object(), verb.how());
+        let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
         let mut slots: Vec<Value> = Vec::new();
         match verb {
-            Op::Map(MapOp::Put { map, key, value }) => {
-                let (key, value) = (value_of(state, key), value_of(state, value));
-                let entries = map_mut(state.rank_mut(rank), *map);
-                match entries.iter_mut().find(|(k, _)| Self::same(k, &key)) {
+            MapOp::Put { map, key, value } => {
+                let (key, value) = (value_of(self.state, key), value_of(self.state, value));
+                let entries = map_mut(self.me_mut(), *map);
+                match entries.iter_mut().find(|(k, _)| Machine::same(k, &key)) {
                     Some(entry) => entry.1 = value,
                     None => entries.push((key, value)),
                 }
             }
-            Op::Map(MapOp::Pop { map, key }) => {
-                let key = value_of(state, key);
-                let entries = map_mut(state.rank_mut(rank), *map);
-                let at = entries.iter().position(|(k, _)| Self::same(k, &key));
+            MapOp::Pop { map, key } => {
+                let key = value_of(self.state, key);
+                let entries = map_mut(self.me_mut(), *map);
+                let at = entries.iter().position(|(k, _)| Machine::same(k, &key));
                 slots.push(at.map_or(Value::Null, |at| entries.remove(at).1));
             }
-            Op::Map(MapOp::Get { map, key, default }) => {
-                let (key, default) = (value_of(state, key), value_of(state, default));
-                let entries = map_mut(state.rank_mut(rank), *map);
-                let found = entries.iter().find(|(k, _)| Self::same(k, &key));
+            MapOp::Get { map, key, default } => {
+                let (key, default) = (value_of(self.state, key), value_of(self.state, default));
+                let entries = map_mut(self.me_mut(), *map);
+                let found = entries.iter().find(|(k, _)| Machine::same(k, &key));
                 slots.push(found.map_or(default, |(_, value)| value.clone()));
             }
-            Op::Map(MapOp::Clear { map }) => map_mut(state.rank_mut(rank), *map).clear(),
-            Op::List(ListOp::Push { list, value }) => {
-                let value = value_of(state, value);
-                list_mut(state.rank_mut(rank), *list).push(value);
+            MapOp::Clear { map } => map_mut(self.me_mut(), *map).clear(),
+        }
+        self.done(&slots);
+    }
+
+    fn run_list(&mut self, verb: &ListOp) {
+        let rank = self.rank;
+        self.access(verb.object(), verb.how());
+        let value_of = |state: &State, operand: &Operand| Machine::value(state, rank, operand);
+        let mut slots: Vec<Value> = Vec::new();
+        match verb {
+            ListOp::Push { list, value } => {
+                let value = value_of(self.state, value);
+                list_mut(self.me_mut(), *list).push(value);
             }
-            Op::List(ListOp::Get { list, index }) => {
-                let at = self.index(state, rank, thread, (*list, index), op);
-                let elements = list_mut(state.rank_mut(rank), *list);
+            ListOp::Get { list, index } => {
+                let at = self.index((*list, index));
+                let elements = list_mut(self.me_mut(), *list);
                 slots.push(at.map_or(Value::Null, |at| elements[at].clone()));
             }
-            Op::List(ListOp::Set { list, index, value }) => {
-                let value = value_of(state, value);
-                if let Some(at) = self.index(state, rank, thread, (*list, index), op) {
-                    list_mut(state.rank_mut(rank), *list)[at] = value;
+            ListOp::Set { list, index, value } => {
+                let value = value_of(self.state, value);
+                if let Some(at) = self.index((*list, index)) {
+                    list_mut(self.me_mut(), *list)[at] = value;
                 }
             }
-            Op::List(ListOp::Pop { list }) => {
-                slots.push(list_mut(state.rank_mut(rank), *list).pop().unwrap_or(Value::Null));
+            ListOp::Pop { list } => {
+                slots.push(list_mut(self.me_mut(), *list).pop().unwrap_or(Value::Null));
             }
-            Op::List(ListOp::Clear { list }) => list_mut(state.rank_mut(rank), *list).clear(),
-            _ => unreachable!("dispatched by verb"),
+            ListOp::Clear { list } => list_mut(self.me_mut(), *list).clear(),
         }
-        self.done(state, rank, thread, &slots);
+        self.done(&slots);
     }
 
     /// The index of a list operation, if it is inside; a finding if not.
-    fn index(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (list, index): (Token, &Operand),
-        op: OpRef,
-    ) -> Option<usize> {
-        let len = list_mut(state.rank_mut(rank), list).len();
-        let number = match Self::value(state, rank, index) {
+    fn index(&mut self, (list, index): (Token, &Operand)) -> Option<usize> {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let len = list_mut(self.me_mut(), list).len();
+        let number = match Machine::value(self.state, rank, index) {
             Value::Int(number) => number,
             _ => -1,
         };
@@ -374,13 +421,13 @@ impl Machine {
         {
             return Some(at);
         }
-        let past = Self::past(state, rank, thread);
-        self.find(state, Rule::List1, About::Of(rank, list), &[op], past, || {
+        let past = self.here().past();
+        m.find(self.state, Rule::List1, About::Of(rank, list), &[op], past, || {
             format!(
                 "rank {} takes element {number} of {}, which has {len} ({})",
                 rank.0,
-                self.name(list),
-                self.at(&op)
+                m.name(list),
+                m.at(&op)
             )
         });
         None

@@ -1,9 +1,12 @@
 //! Events of a rank: a point in a stream that others can wait for.
 //! Not here: waiting ([`super::stream`]).
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::rank::Token;
 
 /// `cudaEventRecord`.
@@ -39,5 +42,13 @@ impl Verb for EventOp {
         let name = |token: &Token| show.name(*token);
         let Self { event, stream } = self;
         format!("{}.record({})", name(event), name(stream))
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(Object::named(ObjectKind::Event, self.event), Access::Write);
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.event_record(self.event, self.stream);
     }
 }

@@ -3,8 +3,11 @@
 //! The n-th exchange of some ranks on one of them meets the n-th on the others, whatever it is for. What was
 //! meant is judged afterwards. Not here: handles that a program carries itself ([`crate::noun::ipc`]).
 
+use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{MemoryKind, Op, Show, Verb};
 use crate::program::Operand;
 use crate::program::Statement;
@@ -15,7 +18,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::ipc::INVALID_VALUE;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::{Rank, Token};
 use crate::state::{Meeting, State, find};
 
@@ -57,6 +60,18 @@ impl Verb for ExchangeOp {
         let Self { name: what, buffer, .. } = self;
         format!("exchange {} ({})", name(what), of(buffer))
     }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        each(Object::HOSTS, Access::Write);
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.exchange(&self.members);
+    }
 }
 
 /// What a member brings.
@@ -70,39 +85,6 @@ struct Brought {
 }
 
 impl Machine {
-    pub(crate) fn exchange(&self, state: &mut State, rank: Rank, thread: u32, members: &Arc<[Rank]>) {
-        self.touch(state, rank, thread, Object::HOSTS, Touch::Mutate);
-        let r = state.rank_mut(rank);
-        let row = find(&r.exchanges, members).unwrap_or_else(|| {
-            r.exchanges.push((Arc::clone(members), 0));
-            r.exchanges.len() - 1
-        });
-        r.exchanges[row].1 += 1;
-        let nth = r.exchanges[row].1 - 1;
-        self.arrive(state, rank, thread, Meeting::Exchange(Arc::clone(members), nth));
-    }
-
-    fn brought(&self, state: &mut State, rank: Rank, thread: u32) -> Brought {
-        let op = self.op_ref(state, rank, thread);
-        let stretch = Arc::clone(&state.ranks[rank.at()].threads[thread as usize].stretch);
-        let (name, operand) = match state.ranks[rank.at()].threads[thread as usize].next_in(&stretch) {
-            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => (*name, buffer),
-            Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
-                unreachable!("a member of an exchange stands at it")
-            }
-        };
-        let buffer = self.given(state, rank, thread, operand, op);
-        let shareable = |buffer: &Arc<Buffer>| {
-            let memory = state.ranks[rank.at()].memory.get(&buffer.memory);
-            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind == MemoryKind::Cuda)
-        };
-        let kept = buffer.clone().filter(shareable);
-        if let (Some(buffer), None) = (&buffer, &kept) {
-            self.find_unshareable(state, (rank, thread), buffer, op);
-        }
-        Brought { rank, thread, name, buffer: kept, op }
-    }
-
     pub(crate) fn exchange_meet(
         &self,
         state: &mut State,
@@ -111,12 +93,13 @@ impl Machine {
         here: &[(Rank, u32)],
     ) {
         let brought: Vec<Brought> =
-            here.iter().map(|(rank, thread)| self.brought(state, *rank, *thread)).collect();
+            here.iter().map(|(rank, thread)| self.cx(state, *rank, *thread).brought()).collect();
         let fails = brought.iter().any(|b| b.buffer.is_none()) | self.judge_exchange(state, &brought, nth);
         if fails {
             for b in &brought {
-                self.fail(state, b.rank, b.thread, format!("exchange {}", self.name(b.name)), INVALID_VALUE);
-                self.done(state, b.rank, b.thread, &vec![Value::Null; members.len()]);
+                self.cx(state, b.rank, b.thread)
+                    .fail(format!("exchange {}", self.name(b.name)), INVALID_VALUE);
+                self.cx(state, b.rank, b.thread).done(&vec![Value::Null; members.len()]);
             }
             return;
         }
@@ -125,15 +108,15 @@ impl Machine {
                 .iter()
                 .map(|peer| {
                     let buffer = peer.buffer.as_ref().expect("none is missing");
-                    let whole = &state.ranks[peer.rank.at()].memory[&buffer.memory].buffer;
+                    let whole = &state.rank(peer.rank).memory[&buffer.memory].buffer;
                     let whole = Buffer { block: None, ..Buffer::clone(whole) };
                     if peer.rank == b.rank {
                         return Value::Buffer(Arc::new(whole));
                     }
-                    self.open_mapping(state, (b.rank, b.thread), peer.rank, &whole)
+                    self.cx(state, b.rank, b.thread).open_mapping(peer.rank, &whole)
                 })
                 .collect();
-            self.done(state, b.rank, b.thread, &mapped);
+            self.cx(state, b.rank, b.thread).done(&mapped);
         }
     }
 
@@ -141,7 +124,7 @@ impl Machine {
     fn judge_exchange(&self, state: &mut State, brought: &[Brought], nth: u32) -> bool {
         let first = &brought[0];
         let differs = |state: &mut State, rule: Rule, other: &Brought, what: &dyn Fn(&Brought) -> String| {
-            let past = Self::past(state, other.rank, other.thread);
+            let past = self.here(state, other.rank, other.thread).past();
             self.find(state, rule, About::Named(first.name), &[first.op, other.op], past, || {
                 format!(
                     "exchange #{nth} is {} on rank {} ({}) and {} on rank {} ({})",
@@ -187,5 +170,41 @@ impl Machine {
             differs(state, Rule::Exchange4, other, &what);
         }
         false
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn exchange(&mut self, members: &Arc<[Rank]>) {
+        self.access(Object::HOSTS, Access::Write);
+        let r = self.me_mut();
+        let row = find(&r.exchanges, members).unwrap_or_else(|| {
+            r.exchanges.push((Arc::clone(members), 0));
+            r.exchanges.len() - 1
+        });
+        r.exchanges[row].1 += 1;
+        let nth = r.exchanges[row].1 - 1;
+        self.arrive(Meeting::Exchange(Arc::clone(members), nth));
+    }
+
+    fn brought(&mut self) -> Brought {
+        let (rank, thread) = (self.rank, self.thread);
+        let op = self.here().op_ref();
+        let stretch = Arc::clone(&self.this().stretch);
+        let (name, operand) = match self.this().next_in(&stretch) {
+            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => (*name, buffer),
+            Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
+                unreachable!("a member of an exchange stands at it")
+            }
+        };
+        let buffer = self.given(operand, op);
+        let shareable = |buffer: &Arc<Buffer>| {
+            let memory = self.me().memory.get(&buffer.memory);
+            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind == MemoryKind::Cuda)
+        };
+        let kept = buffer.clone().filter(shareable);
+        if let (Some(buffer), None) = (&buffer, &kept) {
+            self.find_unshareable(buffer, op);
+        }
+        Brought { rank, thread, name, buffer: kept, op }
     }
 }

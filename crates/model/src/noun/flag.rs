@@ -5,13 +5,19 @@
 //! Not here: the store ([`crate::noun::store`]).
 
 use crate::clock::Clock;
+use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::judge::finding::OpRef;
+use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::Written;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
+use crate::order::poll::{Picks, Poll};
 use crate::rank::{Rank, Token};
 use crate::state::{Queued, State, Work};
 
@@ -128,11 +134,45 @@ impl Verb for FlagOp {
         let Self { flag, act, .. } = self;
         format!("{}.{}", name(flag), act.words())
     }
+
+    fn seen_by_others(&self) -> bool {
+        self.wakes()
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        if self.stream.is_none() {
+            each(Object::named(ObjectKind::Flag, self.flag), touch_of(self.act));
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        Poll::once(self.stream.is_some() || Machine::flag_allows(here.state, self.flag, self.act))
+    }
+
+    fn watches(&self) -> bool {
+        self.stream.is_none()
+    }
+
+    fn wakes(&self) -> bool {
+        self.stream.is_none() && self.act.writes().is_some()
+    }
+
+    fn blocked_on(&self, _: Here<'_>) -> (Rule, Option<About>) {
+        (Rule::Flag1, Some(About::Named(self.flag)))
+    }
+
+    fn waits_for(&self, _: Here<'_>) -> Awaits {
+        Awaits::Flag(self.flag)
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_flag((self.flag, self.act), self.stream);
+    }
 }
 
 /// What an act does to the word, as far as orders matter.
-pub(crate) fn touch_of(act: FlagAct) -> Touch {
-    if act.writes().is_some() { Touch::Mutate } else { Touch::Read }
+pub(crate) fn touch_of(act: FlagAct) -> Access {
+    if act.writes().is_some() { Access::Write } else { Access::Read }
 }
 
 impl Machine {
@@ -157,41 +197,16 @@ impl Machine {
                 clock.join(after);
             }
         }
-        self.touch_shared(state, object, touch_of(act), clock);
+        self.access_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
             let write = Written { value, by: clock.clone(), op };
             state.shared_mut().flags.entry(flag).or_default().writes.push(write);
         }
     }
 
-    /// A host thread works on a flag, or has a stream do it.
-    pub(crate) fn run_flag(
-        &self,
-        state: &mut State,
-        (rank, thread): (Rank, u32),
-        (flag, act): (Token, FlagAct),
-        stream: Option<Token>,
-        op: OpRef,
-    ) {
-        let mut clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        if let Some(stream) = stream {
-            self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-            self.enqueue(
-                state,
-                rank,
-                stream,
-                Queued { work: Work::Flag(flag, act), issue: clock, op, replay: None },
-            );
-        } else {
-            self.act(state, (flag, act), &mut clock, op);
-            state.rank_mut(rank).threads[thread as usize].clock = clock;
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
     /// The flag at the head of a stream.
     pub(crate) fn flag_at_head(state: &State, rank: Rank, stream: usize) -> Option<(Token, FlagAct)> {
-        match state.ranks[rank.at()].streams[stream].1.queue.front().map(|op| &op.work) {
+        match state.rank(rank).streams[stream].1.queue.front().map(|op| &op.work) {
             Some(Work::Flag(flag, act)) => Some((*flag, *act)),
             _ => None,
         }
@@ -204,5 +219,26 @@ impl Machine {
             && Self::flag_at_head(state, rank, stream).is_some_and(|(flag, _)| {
                 self.config.contended.contains(&Object::named(ObjectKind::Flag, flag))
             })
+    }
+}
+
+impl Cx<'_> {
+    /// A host thread works on a flag, or has a stream do it.
+    pub(crate) fn run_flag(&mut self, (flag, act): (Token, FlagAct), stream: Option<Token>) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let mut clock = self.this().clock.clone();
+        if let Some(stream) = stream {
+            self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+            m.enqueue(
+                self.state,
+                rank,
+                stream,
+                Queued { work: Work::Flag(flag, act), issue: clock, op, replay: None },
+            );
+        } else {
+            m.act(self.state, (flag, act), &mut clock, op);
+            self.this_mut().clock = clock;
+        }
+        self.done(&[]);
     }
 }

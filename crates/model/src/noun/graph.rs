@@ -9,19 +9,22 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
-use crate::op::{EventOp, FlagOp, GroupOp, MemoryKind, MemoryOp, Op, PoolOp, Show, StreamOp, Verb, WindowOp};
+use crate::noun::pool::Plan;
+use crate::op::{Show, Verb};
+use crate::program::Operand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{GroupCall, Launch, Queued, RankState, State, Transfers, Use, Work, find};
+use crate::state::{Launch, Queued, RankState, State, Transfers, Use, Work, find};
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -111,10 +114,19 @@ impl Verb for GraphOp {
             Self::Destroy { graph } => format!("{}.destroy", name(graph)),
         }
     }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        let objects = here.m.graph_objects(here.state, here.rank, self);
+        objects.into_iter().for_each(|(object, how)| each(object, how));
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_graph(self);
+    }
 }
 
 /// `ncclUnhandledCudaError`.
-const UNHANDLED: i32 = 1;
+pub(crate) const UNHANDLED: i32 = 1;
 /// `cudaErrorInvalidValue`: there is no such graph.
 const INVALID_VALUE: i32 = 1;
 /// `cudaErrorStreamCaptureUnsupported`: operation not permitted when stream is capturing.
@@ -240,158 +252,9 @@ fn recording(rank: &RankState, stream: Token) -> Option<usize> {
 }
 
 impl Machine {
-    // -- what a capture forbids
-
-    /// The graph whose capture forbids a call, and the code that the call returns.
-    pub(crate) fn forbidden(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        verb: &Op,
-    ) -> Option<(usize, i32)> {
-        let r = &state.ranks[rank.at()];
-        let position = |wanted: &dyn Fn(&Graph) -> bool| r.graphs.iter().position(|(_, graph)| wanted(graph));
-        let by_mode = |code| Some((position(&|graph| graph.forbids(thread))?, code));
-        if r.graphs.is_empty() {
-            return None;
-        }
-        match verb {
-            Op::Window(WindowOp::Register { .. }) => {
-                self.registers_in_capture(state, rank, thread).map(|graph| (graph, UNHANDLED))
-            }
-            Op::Memory(MemoryOp::Alloc { memory: MemoryKind::Cuda, .. }) => by_mode(UNSUPPORTED),
-            Op::Memory(MemoryOp::Free { buffer, .. }) => match Self::value(state, rank, buffer) {
-                Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
-                    let kind = r.memory.get(&buffer.memory)?.kind;
-                    (kind == MemoryKind::Cuda).then(|| by_mode(UNSUPPORTED)).flatten()
-                }
-                _ => None,
-            },
-            Op::Stream(StreamOp::Synchronize { what }) => match Self::value(state, rank, what) {
-                Value::Stream(stream) => Some((recording(r, stream)?, UNSUPPORTED)),
-                Value::Event(event) => Some((
-                    position(&|graph| graph.records() && graph.records.contains_key(&event))?,
-                    UNSUPPORTED,
-                )),
-                _ => Some((position(&Graph::records)?, UNSUPPORTED)),
-            },
-            _ => None,
-        }
-    }
-
-    /// The graph whose capture makes a registration of this thread fail.
-    pub(crate) fn registers_in_capture(&self, state: &State, rank: Rank, thread: u32) -> Option<usize> {
-        match self.config.platform.registration_in_capture() {
-            RegistrationInCapture::Refused => self.forbidden_query(state, rank, thread),
-            RegistrationInCapture::Done => None,
-        }
-    }
-
-    /// The same for a poll of an event.
-    pub(crate) fn forbidden_query(&self, state: &State, rank: Rank, thread: u32) -> Option<usize> {
-        state.ranks[rank.at()].graphs.iter().position(|(_, graph)| graph.forbids(thread))
-    }
-
     /// Whether some stream of the rank records: a caching allocator polls no events then.
     pub(crate) fn captures(&self, state: &State, rank: Rank) -> bool {
-        state.ranks[rank.at()].graphs.iter().any(|(_, graph)| graph.records())
-    }
-
-    /// A forbidden call returns its error and takes the recording with it.
-    pub(crate) fn refuse_in_capture(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (at, call): (usize, &str),
-        op: OpRef,
-    ) {
-        self.judge_in_capture(state, rank, thread, (at, call), op);
-        Self::invalidate(state, rank, thread, at);
-    }
-
-    /// A capture is lost, and so is every other that forbids the call.
-    pub(crate) fn invalidate(state: &mut State, rank: Rank, thread: u32, at: usize) {
-        let begin = state.ranks[rank.at()].graphs[at].1.begin;
-        for (_, graph) in &mut state.rank_mut(rank).graphs {
-            if graph.stage == Stage::Recording && (graph.forbids(thread) || graph.begin == begin) {
-                graph.stage = Stage::Invalid;
-            }
-        }
-    }
-
-    /// A call that the capture of a graph forbids.
-    fn judge_in_capture(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (at, call): (usize, &str),
-        op: OpRef,
-    ) {
-        let past = Self::past(state, rank, thread);
-        let r = &state.ranks[rank.at()];
-        let (name, begin, origin) = (r.graphs[at].0, r.graphs[at].1.begin, r.graphs[at].1.origin);
-        self.find(state, Rule::Graph1, About::Of(rank, name), &[op, begin], past, || {
-            format!(
-                "rank {} calls {call} ({}) while stream {} records {} (begun at {}): the call fails and the \
-                 capture is lost",
-                rank.0,
-                self.at(&op),
-                self.name(origin),
-                self.name(name),
-                self.at(&begin),
-            )
-        });
-    }
-
-    /// Runs a verb that a capture forbids, if one does.
-    pub(crate) fn refused(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) -> bool {
-        let forbidden = self.forbidden(state, rank, thread, verb);
-        if Self::unsafe_call(verb) {
-            self.touch(state, rank, thread, Object::CAPTURE, Touch::Read);
-        }
-        let Some((at, code)) = forbidden else { return false };
-        let call = self.op_name(state, rank, verb);
-        if let Op::Window(WindowOp::Register { comm, .. }) = verb
-            && let Value::Comm(comm) = Self::value(state, rank, comm)
-            && self.view(state, rank, comm).is_some_and(|view| !view.windows.is_empty())
-        {
-            // The first registration of a communicator fails while it sets up memory of NCCL's own; later ones meet
-            // the other ranks before they ask the driver (both measured).
-            self.judge_in_capture(state, rank, thread, (at, &call), op);
-            return false;
-        }
-        self.refuse_in_capture(state, rank, thread, (at, &call), op);
-        self.fail(state, rank, thread, self.call_of(state, rank, verb), code);
-        let nulls = vec![Value::Null; verb.slots() as usize];
-        self.done(state, rank, thread, &nulls);
-        true
-    }
-
-    /// Whether a capture of some mode forbids a call of this kind.
-    pub(crate) fn unsafe_call(verb: &Op) -> bool {
-        matches!(
-            verb,
-            Op::Window(WindowOp::Register { .. })
-                | Op::Memory(MemoryOp::Alloc { memory: MemoryKind::Cuda, .. })
-                | Op::Memory(MemoryOp::Free { .. })
-                | Op::Stream(StreamOp::Synchronize { .. })
-                | Op::Pool(PoolOp::Alloc { .. })
-        )
-    }
-
-    /// What a failed call is called: as reports of errors name it.
-    fn call_of(&self, state: &State, rank: Rank, verb: &Op) -> String {
-        match verb {
-            Op::Window(WindowOp::Register { comm, .. }) => match Self::value(state, rank, comm) {
-                Value::Comm(comm) => format!("{}.register", self.comm_name(comm)),
-                _ => "register".to_owned(),
-            },
-            Op::Memory(MemoryOp::Alloc { .. }) => "mem_alloc".to_owned(),
-            _ => self.op_name(state, rank, verb),
-        }
+        state.rank(rank).graphs.iter().any(|(_, graph)| graph.records())
     }
 
     // -- recording
@@ -404,9 +267,9 @@ impl Machine {
         stream: Token,
         op: Queued,
     ) -> Option<Queued> {
-        let at = recording(&state.ranks[rank.at()], stream);
+        let at = recording(state.rank(rank), stream);
         let Some(at) = at else { return Some(op) };
-        self.touch(state, rank, op.issuer().thread.0, Object::CAPTURE, Touch::Mutate);
+        self.cx(state, rank, op.issuer().thread.0).access(Object::CAPTURE, Access::Write);
         let graph = &mut state.rank_mut(rank).graphs[at].1;
         if graph.stage == Stage::Recording {
             graph.push(stream, op.work, op.op);
@@ -416,23 +279,23 @@ impl Machine {
         match &op.work {
             Work::Kernel(kernel) => {
                 let call = format!("kernel {}", self.name(kernel.name));
-                self.fail(state, rank, thread, call, code);
+                self.cx(state, rank, thread).fail(call, code);
             }
             Work::Collective(launch) => {
                 let call = format!("{}.{}", self.comm_name(launch.comm), launch.call.kind.name());
-                self.fail(state, rank, thread, call, UNHANDLED);
+                self.cx(state, rank, thread).fail(call, UNHANDLED);
                 // NCCL has numbered what it could not launch.
                 Self::undefine(state, op.op);
             }
             Work::Transfers(launch) => {
                 // It has no turn yet, so nothing of it can be over.
                 let call = self.transfer_name(launch.comm, &launch.transfers[0]);
-                self.fail(state, rank, thread, call, UNHANDLED);
+                self.cx(state, rank, thread).fail(call, UNHANDLED);
                 Self::undefine(state, op.op);
             }
-            Work::Copy { .. } => self.fail(state, rank, thread, "copy".to_owned(), code),
+            Work::Copy { .. } => self.cx(state, rank, thread).fail("copy".to_owned(), code),
             Work::Flag(flag, act) => {
-                self.fail(state, rank, thread, format!("{}.{}", self.name(*flag), act.words()), code);
+                self.cx(state, rank, thread).fail(format!("{}.{}", self.name(*flag), act.words()), code);
             }
             // An expectation is no call.
             Work::Expect(_) | Work::Fresh(_) | Work::Record(..) | Work::Wait(..) => {}
@@ -440,40 +303,15 @@ impl Machine {
         None
     }
 
-    /// Whether an operation adds to a recording, which an unsafe call may take away.
-    pub(crate) fn recorded_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op) -> bool {
-        let r = &state.ranks[rank.at()];
-        if !self.captures(state, rank) {
-            return false;
-        }
-        match verb {
-            Op::Stream(StreamOp::Kernel { stream, .. })
-            | Op::Memory(MemoryOp::Copy { stream, .. })
-            | Op::Memory(MemoryOp::Expect { stream, .. })
-            | Op::Flag(FlagOp { stream: Some(stream), .. })
-            | Op::Event(EventOp { stream, .. })
-            | Op::Pool(PoolOp::Alloc { stream, .. }) => recording(r, *stream).is_some(),
-            Op::Stream(StreamOp::Wait { .. }) => true,
-            Op::Collective(call) => recording(r, call.stream).is_some(),
-            Op::Transfer(call) => recording(r, call.stream).is_some(),
-            Op::Group(GroupOp::End) => r.threads[thread as usize].group.calls.iter().any(|call| match call {
-                GroupCall::Launch { launch, .. } => recording(r, launch.call.stream).is_some(),
-                GroupCall::Transfer { stream, .. } => recording(r, *stream).is_some(),
-                _ => false,
-            }),
-            _ => false,
-        }
-    }
-
     /// The graph into which launches on a stream are recorded.
     pub(crate) fn records(&self, state: &State, rank: Rank, stream: Token) -> Option<Token> {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         recording(r, stream).map(|at| r.graphs[at].0)
     }
 
     /// The place of a launch among those of its communicator: in the recording, or in the rank's run.
     pub(crate) fn place_of_launch(&self, state: &State, rank: Rank, comm: CommId, stream: Token) -> u32 {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         match recording(r, stream) {
             Some(at) => u32::try_from(r.graphs[at].1.launches(comm).count()).expect("few launches"),
             None => self.launched(state, rank, comm),
@@ -488,20 +326,20 @@ impl Machine {
         (event, stream): (Token, Token),
         op: OpRef,
     ) -> bool {
-        let Some(at) = recording(&state.ranks[rank.at()], stream) else {
+        let Some(at) = recording(state.rank(rank), stream) else {
             // Recorded anew outside, the event has left every recording.
-            if !state.ranks[rank.at()].graphs.is_empty() {
+            if !state.rank(rank).graphs.is_empty() {
                 for (_, graph) in &mut state.rank_mut(rank).graphs {
                     graph.records.remove(&event);
                 }
             }
             return false;
         };
-        self.touch(state, rank, op.thread.0, Object::CAPTURE, Touch::Mutate);
+        self.cx(state, rank, op.thread.0).access(Object::CAPTURE, Access::Write);
         let graph = &mut state.rank_mut(rank).graphs[at].1;
         if graph.stage == Stage::Invalid {
             let call = format!("{}.record({})", self.name(event), self.name(stream));
-            self.fail(state, rank, op.thread.0, call, INVALIDATED);
+            self.cx(state, rank, op.thread.0).fail(call, INVALIDATED);
             return true;
         }
         let nth = graph.records.get(&event).map_or(0, |(nth, _)| *nth) + 1;
@@ -509,73 +347,6 @@ impl Machine {
         let reach = graph.streams[&stream].clone();
         graph.records.insert(event, (nth, reach));
         true
-    }
-
-    /// A wait of a stream that records, or for a record of one, which pulls the stream in. Returns whether it is
-    /// one of these.
-    pub(crate) fn wait_captured(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (stream, event): (Token, Token),
-        op: OpRef,
-    ) -> bool {
-        let r = &state.ranks[rank.at()];
-        let into = recording(r, stream);
-        let of = r.graphs.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
-        let call = || format!("{}.wait({})", self.name(stream), self.name(event));
-        if into.or(of).is_some() {
-            self.touch(state, rank, thread, Object::CAPTURE, Touch::Mutate);
-        }
-        let r = &state.ranks[rank.at()];
-        let at = match (into, of) {
-            (None, None) => return false,
-            (None, Some(of)) => of,
-            (Some(into), Some(of)) if into == of => of,
-            // Before its first record an event holds nobody up.
-            (Some(_), None) if find(&r.events, &event).is_none_or(|at| r.events[at].1.recorded == 0) => {
-                return true;
-            }
-            (Some(into), _) => {
-                self.malformed(state, rank, thread, (into, &call()), op, "waits for what it does not record");
-                state.rank_mut(rank).graphs[into].1.stage = Stage::Invalid;
-                self.fail(state, rank, thread, call(), ISOLATION);
-                return true;
-            }
-        };
-        let graph = &mut state.rank_mut(rank).graphs[at].1;
-        if graph.stage == Stage::Invalid {
-            self.fail(state, rank, thread, call(), INVALIDATED);
-            return true;
-        }
-        let (nth, reach) = graph.records[&event].clone();
-        merge(graph.streams.entry(stream).or_default(), &reach);
-        graph.push(stream, Work::Wait(event, nth), op);
-        true
-    }
-
-    fn malformed(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (at, call): (usize, &str),
-        op: OpRef,
-        why: &str,
-    ) {
-        let past = Self::past(state, rank, thread);
-        let (name, graph) = &state.ranks[rank.at()].graphs[at];
-        let (name, begin) = (*name, graph.begin);
-        self.find(state, Rule::Graph6, About::Of(rank, name), &[op, begin], past, || {
-            format!(
-                "rank {} calls {call} ({}), and {} (begun at {}) {why}",
-                rank.0,
-                self.at(&op),
-                self.name(name),
-                self.at(&begin)
-            )
-        });
     }
 
     /// A block was handed out while graphs record.
@@ -595,372 +366,58 @@ impl Machine {
         rank.graphs.iter().any(|(_, graph)| graph.lives() && graph.pool == Some(pool))
     }
 
-    // -- the verbs
-
-    pub(crate) fn run_graph(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
-        let objects = self.graph_objects(state, rank, verb);
-        for (object, how) in objects {
-            self.touch(state, rank, thread, object, how);
-        }
-        match verb {
-            Op::Graph(GraphOp::Begin { .. }) => self.graph_begin(state, rank, thread, verb, op),
-            Op::Graph(GraphOp::End { graph }) => self.graph_end(state, rank, thread, *graph, op),
-            Op::Graph(GraphOp::Replay { graph, stream }) => {
-                self.graph_replay(state, rank, thread, (*graph, *stream), op);
-            }
-            Op::Graph(GraphOp::Destroy { graph }) => {
-                let at = self.made(state, rank, thread, (*graph, "destroys"), op);
-                if let Some(at) = at {
-                    let row = &mut state.rank_mut(rank).graphs[at].1;
-                    row.stage = Stage::Gone;
-                    row.nodes = Arc::default();
-                }
-                self.done(state, rank, thread, &[]);
-            }
-            _ => unreachable!("dispatched by verb"),
-        }
-    }
-
-    /// The objects that an operation touches because of graphs.
-    pub(crate) fn objects_of_graphs(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        verb: &Op,
-        each: &mut dyn FnMut(Object),
-    ) {
-        if Self::unsafe_call(verb) || self.recorded_op(state, rank, thread, verb) {
-            each(Object::CAPTURE);
-        }
-        self.graph_objects(state, rank, verb).into_iter().for_each(|(object, _)| each(object));
-    }
-
     /// What a verb of a graph touches.
-    fn graph_objects(&self, state: &State, rank: Rank, verb: &Op) -> Vec<(Object, Touch)> {
-        let (Op::Graph(GraphOp::Begin { graph: name, .. })
-        | Op::Graph(GraphOp::End { graph: name })
-        | Op::Graph(GraphOp::Replay { graph: name, .. })
-        | Op::Graph(GraphOp::Destroy { graph: name })) = verb
-        else {
-            return Vec::new();
-        };
-        let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Touch::Mutate)];
-        let r = &state.ranks[rank.at()];
+    fn graph_objects(&self, state: &State, rank: Rank, verb: &GraphOp) -> Vec<(Object, Access)> {
+        let (GraphOp::Begin { graph: name, .. }
+        | GraphOp::End { graph: name }
+        | GraphOp::Replay { graph: name, .. }
+        | GraphOp::Destroy { graph: name }) = verb;
+        let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Access::Write)];
+        let r = state.rank(rank);
         let graph = find(&r.graphs, name).map(|at| &r.graphs[at].1);
         match verb {
-            Op::Graph(GraphOp::Begin { stream, .. }) => {
-                objects.push((Object::CAPTURE, Touch::Mutate));
-                objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+            GraphOp::Begin { stream, .. } => {
+                objects.push((Object::CAPTURE, Access::Write));
+                objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
             }
-            Op::Graph(GraphOp::End { .. }) => {
-                objects.push((Object::CAPTURE, Touch::Mutate));
+            GraphOp::End { .. } => {
+                objects.push((Object::CAPTURE, Access::Write));
                 for stream in graph.iter().flat_map(|graph| graph.streams.keys()) {
-                    objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
+                    objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
                 }
             }
-            Op::Graph(GraphOp::Replay { stream, .. }) => {
-                objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
-                objects.push((Object::DEVICE, Touch::Read));
+            GraphOp::Replay { stream, .. } => {
+                objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
+                objects.push((Object::DEVICE, Access::Read));
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
                     if let Work::Collective(launch) = &node.work {
-                        objects.push((Object::comm(launch.comm), Touch::Mutate));
+                        objects.push((Object::comm(launch.comm), Access::Write));
                     }
                     let buffers = match &node.work {
                         Work::Fresh(buffer) => vec![&**buffer],
                         work => work.buffers(),
                     };
                     for buffer in buffers {
-                        objects.push((Object::memory(buffer.memory), Touch::Read));
+                        objects.push((Object::memory(buffer.memory), Access::Read));
                     }
                 }
                 if let Some(pool) = graph.and_then(|graph| graph.pool) {
-                    objects.push((Object::named(ObjectKind::Pool, pool), Touch::Read));
+                    objects.push((Object::named(ObjectKind::Pool, pool), Access::Read));
                 }
             }
-            _ => {
+            GraphOp::Destroy { .. } => {
                 // A pool is trimmed and a communicator destroyed only once no graph keeps it.
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
                     if let Some((comm, _)) = node.work.turn() {
-                        objects.push((Object::comm(comm), Touch::Mutate));
+                        objects.push((Object::comm(comm), Access::Write));
                     }
                 }
                 if let Some(pool) = graph.and_then(|graph| graph.pool) {
-                    objects.push((Object::named(ObjectKind::Pool, pool), Touch::Mutate));
+                    objects.push((Object::named(ObjectKind::Pool, pool), Access::Write));
                 }
             }
         }
         objects
-    }
-
-    fn graph_begin(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
-        let Op::Graph(GraphOp::Begin { graph: name, stream, mode, pool }) = verb else {
-            unreachable!("a begin")
-        };
-        let r = state.rank_mut(rank);
-        let existing = find(&r.graphs, name).filter(|at| r.graphs[*at].1.lives());
-        let clash = existing.map(|at| (at, "was captured already"));
-        let clash = clash.or_else(|| Some((recording(r, *stream)?, "records on this stream already")));
-        if let Some((at, why)) = clash {
-            let call = self.op_name(state, rank, verb);
-            self.malformed(state, rank, thread, (at, &call), op, why);
-            self.fail(state, rank, thread, call, ILLEGAL_STATE);
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        r.graphs.retain(|(of, _)| of != name);
-        let graph = Graph {
-            stage: Stage::Recording,
-            mode: *mode,
-            thread,
-            begin: op,
-            origin: *stream,
-            pool: *pool,
-            nodes: Arc::default(),
-            blocks: BTreeSet::new(),
-            streams: BTreeMap::from([(*stream, Reach::new())]),
-            records: BTreeMap::new(),
-        };
-        r.graphs.push((*name, graph));
-        self.done(state, rank, thread, &[]);
-    }
-
-    fn graph_end(&self, state: &mut State, rank: Rank, thread: u32, name: Token, op: OpRef) {
-        let r = state.rank_mut(rank);
-        let call = format!("{}.end", self.name(name));
-        let Some(at) = find(&r.graphs, &name).filter(|at| r.graphs[*at].1.records()) else {
-            let past = Self::past(state, rank, thread);
-            self.find(state, Rule::Graph6, About::Of(rank, name), &[op], past, || {
-                format!(
-                    "rank {} ends the capture of {} that it did not begin ({})",
-                    rank.0,
-                    self.name(name),
-                    self.at(&op)
-                )
-            });
-            self.fail(state, rank, thread, call, ILLEGAL_STATE);
-            self.done(state, rank, thread, &[Value::Null]);
-            return;
-        };
-        let graph = &mut r.graphs[at].1;
-        let code = match graph.stage {
-            Stage::Recording if graph.joined() => None,
-            Stage::Recording => Some(UNJOINED),
-            Stage::Invalid | Stage::Made | Stage::Gone => Some(INVALIDATED),
-        };
-        graph.stage = if code.is_some() { Stage::Gone } else { Stage::Made };
-        graph.streams.clear();
-        graph.records.clear();
-        let Some(code) = code else {
-            self.done(state, rank, thread, &[Value::Token(name)]);
-            return;
-        };
-        graph.nodes = Arc::default();
-        if code == UNJOINED {
-            self.malformed(state, rank, thread, (at, &call), op, "does not wait for all its streams");
-        }
-        self.fail(state, rank, thread, call, code);
-        self.done(state, rank, thread, &[Value::Null]);
-    }
-
-    /// The graph that a call names, if it can be replayed.
-    fn made(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (name, does): (Token, &str),
-        op: OpRef,
-    ) -> Option<usize> {
-        let r = &state.ranks[rank.at()];
-        let at = find(&r.graphs, &name);
-        if let Some(at) = at
-            && r.graphs[at].1.stage == Stage::Made
-        {
-            return Some(at);
-        }
-        let past = Self::past(state, rank, thread);
-        let mut ops = vec![op];
-        ops.extend(at.map(|at| r.graphs[at].1.begin));
-        let verb = if does == "replays" { "replay" } else { "destroy" };
-        self.find(state, Rule::Graph6, About::Of(rank, name), &ops, past, || {
-            let why = match ops.get(1) {
-                Some(begin) => {
-                    format!("whose capture (begun at {}) gave no graph, or is destroyed", self.at(begin))
-                }
-                None => "which was never captured".to_owned(),
-            };
-            format!("rank {} {does} {} ({}), {why}", rank.0, self.name(name), self.at(&op))
-        });
-        self.fail(state, rank, thread, format!("{}.{verb}", self.name(name)), INVALID_VALUE);
-        None
-    }
-
-    // -- replay
-
-    fn graph_replay(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (name, stream): (Token, Token),
-        op: OpRef,
-    ) {
-        let Some(at) = self.made(state, rank, thread, (name, "replays"), op) else {
-            self.done(state, rank, thread, &[]);
-            return;
-        };
-        if let Some(into) = recording(&state.ranks[rank.at()], stream) {
-            self.malformed(
-                state,
-                rank,
-                thread,
-                (into, &format!("{}.replay", self.name(name))),
-                op,
-                "takes no graph",
-            );
-            Self::undefine(state, op);
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        let graph = state.ranks[rank.at()].graphs[at].1.clone();
-        self.judge_replay(state, rank, thread, (name, &graph), op);
-        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let replay = op;
-        let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
-            let op = Queued { work, issue: issue.clone(), op, replay: Some(replay) };
-            self.enqueue(state, rank, stream, op);
-        };
-        // A replay waits for the one before it, whichever stream that was on.
-        let over = self.inner(name, name);
-        let before = self.recorded(state, rank, over);
-        enqueue(state, stream, Work::Wait(over, before), op);
-        let mut records: BTreeMap<Token, u32> = BTreeMap::new();
-        let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
-        let mut launches: Vec<(&Arc<Transfers>, Arc<Transfers>)> = Vec::new();
-        let runs_on = |of: Token| if of == graph.origin { stream } else { self.inner(name, of) };
-        for node in graph.nodes.iter() {
-            let on = runs_on(node.stream);
-            let mut instance = |state: &State, event: Token, nth: u32| {
-                let event = self.inner(name, event);
-                let base = *records.entry(event).or_insert_with(|| self.recorded(state, rank, event));
-                (event, base + nth)
-            };
-            match &node.work {
-                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Flag(..) | Work::Fresh(_) => {
-                    enqueue(state, on, node.work.clone(), node.op)
-                }
-                Work::Collective(captured) => {
-                    let comm = captured.comm;
-                    let before = *launched.entry(comm).or_insert_with(|| self.launched(state, rank, comm));
-                    let launch = Launch { written: before + captured.written, ..Launch::clone(captured) };
-                    self.issue_launch(state, rank, thread, (launch, on), Some(op));
-                }
-                // It was recorded on each of its streams, and is one launch.
-                Work::Transfers(captured) => {
-                    let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
-                    let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
-                        let (turn, issue) = self.take_turn(state, rank, captured.comm);
-                        let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
-                        let issued = Transfers { turn, issue, streams, ..Transfers::clone(captured) };
-                        launches.push((captured, Arc::new(issued)));
-                        Arc::clone(&launches[launches.len() - 1].1)
-                    });
-                    enqueue(state, on, Work::Transfers(issued), node.op);
-                }
-                Work::Record(event, nth) => {
-                    let (event, nth) = instance(state, *event, *nth);
-                    enqueue(state, on, Work::Record(event, nth), node.op);
-                }
-                Work::Wait(event, nth) => {
-                    let (event, nth) = instance(state, *event, *nth);
-                    enqueue(state, on, Work::Wait(event, nth), node.op);
-                }
-            }
-        }
-        for node in graph.nodes.iter() {
-            if let Work::Record(event, nth) = node.work {
-                let event = self.inner(name, event);
-                self.note_record(state, rank, event, records[&event] + nth);
-            }
-        }
-        enqueue(state, stream, Work::Record(over, before + 1), op);
-        self.note_record(state, rank, over, before + 1);
-        self.done(state, rank, thread, &[]);
-    }
-
-    /// Judges whether what a graph captured is still there.
-    fn judge_replay(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (name, graph): (Token, &Graph),
-        op: OpRef,
-    ) {
-        // A block's first contents say less than what uses it.
-        let fresh = |node: &&Node| matches!(node.work, Work::Fresh(_));
-        let uses = graph.nodes.iter().filter(|node| !fresh(node));
-        for node in uses.chain(graph.nodes.iter().filter(fresh)) {
-            for buffer in node.work.buffers() {
-                self.judge_captured(state, rank, thread, (name, graph, buffer), [op, node.op]);
-            }
-            if let Work::Collective(launch) = &node.work {
-                self.judge_captured_windows(state, rank, thread, (name, launch), op);
-            }
-        }
-    }
-
-    fn judge_captured(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (name, graph, buffer): (Token, &Graph, &Buffer),
-        ops: [OpRef; 2],
-    ) {
-        if buffer.through.is_some() {
-            let past = Self::past(state, rank, thread);
-            self.judge_closed(state, rank, buffer, ops[0], past);
-            return;
-        }
-        let r = &state.ranks[rank.at()];
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
-        let held = buffer.block.is_none_or(|block| r.live.contains(&block));
-        if !gone && held {
-            return;
-        }
-        let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
-        let heir = if gone { None } else { Self::heir(r, buffer) };
-        let captured = |block: &BlockId| r.graphs.iter().any(|(_, graph)| graph.blocks.contains(block));
-        if !gone && reserved && heir.as_ref().is_none_or(captured) {
-            return;
-        }
-        let past = Self::past(state, rank, thread);
-        self.find(state, Rule::Graph2, About::Memory(rank, buffer.memory), &ops, past, || {
-            let now = match (gone, heir) {
-                (true, _) => "its memory went back to the driver",
-                (false, Some(_)) => "another buffer lies there now",
-                (false, None) => "the next allocation may get it",
-            };
-            let whole = match buffer.memory.owner {
-                Owner::Pool(_) => format!(" of {}", self.memory_name(buffer.memory)),
-                Owner::Program(_) => String::new(),
-            };
-            format!(
-                "rank {} replays {} ({}), which captured {}{whole} ({}) that is freed since: {now}",
-                rank.0,
-                self.name(name),
-                self.at(&ops[0]),
-                self.buffer_name(buffer),
-                self.at(&ops[1]),
-            )
-        });
-        if gone {
-            Self::undefine(state, ops[0]);
-        } else if heir.is_some() {
-            state.rank_mut(rank).corrupt = true;
-        }
     }
 
     /// The allocation that lies where a buffer was.
@@ -981,43 +438,11 @@ impl Machine {
         })
     }
 
-    fn judge_captured_windows(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (name, launch): (Token, &Launch),
-        op: OpRef,
-    ) {
-        let past = Self::past(state, rank, thread);
-        let comm = launch.comm;
-        for (nth, _) in [launch.send_window, launch.recv_window].into_iter().flatten() {
-            let window = self.view(state, rank, comm).and_then(|view| view.window(nth));
-            if window.is_some_and(|window| window.live) {
-                continue;
-            }
-            self.find(state, Rule::Graph3, About::Window(comm, nth), &[op, launch.op], past, || {
-                format!(
-                    "rank {} replays {} ({}), which captured {} through window #{nth} of {} ({}), after the \
-                     window was deregistered",
-                    rank.0,
-                    self.name(name),
-                    self.at(&op),
-                    self.call_name(launch),
-                    self.comm_name(comm),
-                    self.at(&launch.op),
-                )
-            });
-            // The kernel's arguments name an address that is unmapped, or another window (`allocator.cc:330-447`).
-            Self::undefine(state, op);
-        }
-    }
-
     // -- communicators
 
     /// A living graph that captured a launch of a communicator, and where.
     pub(crate) fn capturing(state: &State, rank: Rank, comm: CommId) -> Option<(Token, OpRef)> {
-        let graphs = &state.ranks[rank.at()].graphs;
+        let graphs = &state.rank(rank).graphs;
         graphs.iter().find_map(|(name, graph)| {
             let of = |node: &&Node| node.work.turn().is_some_and(|(of, _)| of == comm);
             let launch = graph.nodes.iter().find(of).filter(|_| graph.lives())?;
@@ -1047,6 +472,454 @@ impl Machine {
     /// Whether a stream belongs to a graph: the program cannot name it, and a device does not show it.
     pub(crate) fn hidden(stream: Token) -> bool {
         stream.0 >= INNER
+    }
+}
+
+impl Cx<'_> {
+    /// A forbidden call returns its error and takes the recording with it.
+    pub(crate) fn refuse_in_capture(&mut self, (at, call): (usize, &str), op: OpRef) {
+        self.judge_in_capture((at, call), op);
+        self.invalidate(at);
+    }
+
+    /// A capture is lost, and so is every other that forbids the call.
+    pub(crate) fn invalidate(&mut self, at: usize) {
+        let thread = self.thread;
+        let begin = self.me().graphs[at].1.begin;
+        for (_, graph) in &mut self.me_mut().graphs {
+            if graph.stage == Stage::Recording && (graph.forbids(thread) || graph.begin == begin) {
+                graph.stage = Stage::Invalid;
+            }
+        }
+    }
+
+    /// A call that the capture of a graph forbids.
+    fn judge_in_capture(&mut self, (at, call): (usize, &str), op: OpRef) {
+        let (m, rank) = (self.m, self.rank);
+        let past = self.here().past();
+        let r = self.me();
+        let (name, begin, origin) = (r.graphs[at].0, r.graphs[at].1.begin, r.graphs[at].1.origin);
+        m.find(self.state, Rule::Graph1, About::Of(rank, name), &[op, begin], past, || {
+            format!(
+                "rank {} calls {call} ({}) while stream {} records {} (begun at {}): the call fails and the \
+                 capture is lost",
+                rank.0,
+                m.at(&op),
+                m.name(origin),
+                m.name(name),
+                m.at(&begin),
+            )
+        });
+    }
+
+    /// Runs a verb that a capture forbids, if one does.
+    pub(crate) fn refused(&mut self, verb: &dyn Verb) -> bool {
+        let op = self.op;
+        let forbidden = verb.refused_by(self.here());
+        if verb.unsafe_in_capture() {
+            self.access(Object::CAPTURE, Access::Read);
+        }
+        let Some((at, code)) = forbidden else { return false };
+        let call = self.here().show(&mut |show| verb.display(show));
+        if verb.met_before(self.here()) {
+            self.judge_in_capture((at, &call), op);
+            return false;
+        }
+        self.refuse_in_capture((at, &call), op);
+        let called = verb.call_name(self.here());
+        self.fail(called, code);
+        let nulls = vec![Value::Null; verb.slots() as usize];
+        self.done(&nulls);
+        true
+    }
+
+    /// A wait of a stream that records, or for a record of one, which pulls the stream in. Returns whether it is
+    /// one of these.
+    pub(crate) fn wait_captured(&mut self, (stream, event): (Token, Token)) -> bool {
+        let (m, op) = (self.m, self.op);
+        let r = self.me();
+        let into = recording(r, stream);
+        let of = r.graphs.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
+        let call = || format!("{}.wait({})", m.name(stream), m.name(event));
+        if into.or(of).is_some() {
+            self.access(Object::CAPTURE, Access::Write);
+        }
+        let r = self.me();
+        let at = match (into, of) {
+            (None, None) => return false,
+            (None, Some(of)) => of,
+            (Some(into), Some(of)) if into == of => of,
+            // Before its first record an event holds nobody up.
+            (Some(_), None) if find(&r.events, &event).is_none_or(|at| r.events[at].1.recorded == 0) => {
+                return true;
+            }
+            (Some(into), _) => {
+                self.malformed((into, &call()), op, "waits for what it does not record");
+                self.me_mut().graphs[into].1.stage = Stage::Invalid;
+                self.fail(call(), ISOLATION);
+                return true;
+            }
+        };
+        let graph = &mut self.me_mut().graphs[at].1;
+        if graph.stage == Stage::Invalid {
+            self.fail(call(), INVALIDATED);
+            return true;
+        }
+        let (nth, reach) = graph.records[&event].clone();
+        merge(graph.streams.entry(stream).or_default(), &reach);
+        graph.push(stream, Work::Wait(event, nth), op);
+        true
+    }
+
+    fn malformed(&mut self, (at, call): (usize, &str), op: OpRef, why: &str) {
+        let (m, rank) = (self.m, self.rank);
+        let past = self.here().past();
+        let (name, graph) = &self.me().graphs[at];
+        let (name, begin) = (*name, graph.begin);
+        m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op, begin], past, || {
+            format!(
+                "rank {} calls {call} ({}), and {} (begun at {}) {why}",
+                rank.0,
+                m.at(&op),
+                m.name(name),
+                m.at(&begin)
+            )
+        });
+    }
+
+    // -- the verbs
+
+    pub(crate) fn run_graph(&mut self, verb: &GraphOp) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let objects = m.graph_objects(self.state, rank, verb);
+        for (object, how) in objects {
+            self.access(object, how);
+        }
+        match verb {
+            GraphOp::Begin { .. } => self.graph_begin(verb),
+            GraphOp::End { graph } => self.graph_end(*graph),
+            GraphOp::Replay { graph, stream } => {
+                self.graph_replay((*graph, *stream));
+            }
+            GraphOp::Destroy { graph } => {
+                let at = self.made((*graph, "destroys"), op);
+                if let Some(at) = at {
+                    let row = &mut self.me_mut().graphs[at].1;
+                    row.stage = Stage::Gone;
+                    row.nodes = Arc::default();
+                }
+                self.done(&[]);
+            }
+        }
+    }
+
+    fn graph_begin(&mut self, verb: &GraphOp) {
+        let (thread, op) = (self.thread, self.op);
+        let GraphOp::Begin { graph: name, stream, mode, pool } = verb else { unreachable!("a begin") };
+        let r = self.me_mut();
+        let existing = find(&r.graphs, name).filter(|at| r.graphs[*at].1.lives());
+        let clash = existing.map(|at| (at, "was captured already"));
+        let clash = clash.or_else(|| Some((recording(r, *stream)?, "records on this stream already")));
+        if let Some((at, why)) = clash {
+            let call = self.here().show(&mut |show| verb.display(show));
+            self.malformed((at, &call), op, why);
+            self.fail(call, ILLEGAL_STATE);
+            self.done(&[]);
+            return;
+        }
+        r.graphs.retain(|(of, _)| of != name);
+        let graph = Graph {
+            stage: Stage::Recording,
+            mode: *mode,
+            thread,
+            begin: op,
+            origin: *stream,
+            pool: *pool,
+            nodes: Arc::default(),
+            blocks: BTreeSet::new(),
+            streams: BTreeMap::from([(*stream, Reach::new())]),
+            records: BTreeMap::new(),
+        };
+        r.graphs.push((*name, graph));
+        self.done(&[]);
+    }
+
+    fn graph_end(&mut self, name: Token) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let r = self.me_mut();
+        let call = format!("{}.end", m.name(name));
+        let Some(at) = find(&r.graphs, &name).filter(|at| r.graphs[*at].1.records()) else {
+            let past = self.here().past();
+            m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op], past, || {
+                format!(
+                    "rank {} ends the capture of {} that it did not begin ({})",
+                    rank.0,
+                    m.name(name),
+                    m.at(&op)
+                )
+            });
+            self.fail(call, ILLEGAL_STATE);
+            self.done(&[Value::Null]);
+            return;
+        };
+        let graph = &mut r.graphs[at].1;
+        let code = match graph.stage {
+            Stage::Recording if graph.joined() => None,
+            Stage::Recording => Some(UNJOINED),
+            Stage::Invalid | Stage::Made | Stage::Gone => Some(INVALIDATED),
+        };
+        graph.stage = if code.is_some() { Stage::Gone } else { Stage::Made };
+        graph.streams.clear();
+        graph.records.clear();
+        let Some(code) = code else {
+            self.done(&[Value::Token(name)]);
+            return;
+        };
+        graph.nodes = Arc::default();
+        if code == UNJOINED {
+            self.malformed((at, &call), op, "does not wait for all its streams");
+        }
+        self.fail(call, code);
+        self.done(&[Value::Null]);
+    }
+
+    /// The graph that a call names, if it can be replayed.
+    fn made(&mut self, (name, does): (Token, &str), op: OpRef) -> Option<usize> {
+        let (m, rank) = (self.m, self.rank);
+        let r = self.me();
+        let at = find(&r.graphs, &name);
+        if let Some(at) = at
+            && r.graphs[at].1.stage == Stage::Made
+        {
+            return Some(at);
+        }
+        let past = self.here().past();
+        let mut ops = vec![op];
+        ops.extend(at.map(|at| r.graphs[at].1.begin));
+        let verb = if does == "replays" { "replay" } else { "destroy" };
+        m.find(self.state, Rule::Graph6, About::Of(rank, name), &ops, past, || {
+            let why = match ops.get(1) {
+                Some(begin) => {
+                    format!("whose capture (begun at {}) gave no graph, or is destroyed", m.at(begin))
+                }
+                None => "which was never captured".to_owned(),
+            };
+            format!("rank {} {does} {} ({}), {why}", rank.0, m.name(name), m.at(&op))
+        });
+        self.fail(format!("{}.{verb}", m.name(name)), INVALID_VALUE);
+        None
+    }
+
+    // -- replay
+
+    fn graph_replay(&mut self, (name, stream): (Token, Token)) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Some(at) = self.made((name, "replays"), op) else {
+            self.done(&[]);
+            return;
+        };
+        if let Some(into) = recording(self.me(), stream) {
+            self.malformed((into, &format!("{}.replay", m.name(name))), op, "takes no graph");
+            Machine::undefine(self.state, op);
+            self.done(&[]);
+            return;
+        }
+        let graph = self.me().graphs[at].1.clone();
+        self.judge_replay((name, &graph), op);
+        let issue = self.this().clock.clone();
+        let replay = op;
+        let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
+            let op = Queued { work, issue: issue.clone(), op, replay: Some(replay) };
+            m.enqueue(state, rank, stream, op);
+        };
+        // A replay waits for the one before it, whichever stream that was on.
+        let over = m.inner(name, name);
+        let before = m.recorded(self.state, rank, over);
+        enqueue(self.state, stream, Work::Wait(over, before), op);
+        let mut records: BTreeMap<Token, u32> = BTreeMap::new();
+        let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
+        let mut launches: Vec<(&Arc<Transfers>, Arc<Transfers>)> = Vec::new();
+        let runs_on = |of: Token| if of == graph.origin { stream } else { m.inner(name, of) };
+        for node in graph.nodes.iter() {
+            let on = runs_on(node.stream);
+            let mut instance = |state: &State, event: Token, nth: u32| {
+                let event = m.inner(name, event);
+                let base = *records.entry(event).or_insert_with(|| m.recorded(state, rank, event));
+                (event, base + nth)
+            };
+            match &node.work {
+                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Flag(..) | Work::Fresh(_) => {
+                    enqueue(self.state, on, node.work.clone(), node.op)
+                }
+                Work::Collective(captured) => {
+                    let comm = captured.comm;
+                    let before = *launched.entry(comm).or_insert_with(|| m.launched(self.state, rank, comm));
+                    let launch = Launch { written: before + captured.written, ..Launch::clone(captured) };
+                    self.issue_launch((launch, on), Some(op));
+                }
+                // It was recorded on each of its streams, and is one launch.
+                Work::Transfers(captured) => {
+                    let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
+                    let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
+                        let (turn, issue) = m.take_turn(self.state, rank, captured.comm);
+                        let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
+                        let issued = Transfers { turn, issue, streams, ..Transfers::clone(captured) };
+                        launches.push((captured, Arc::new(issued)));
+                        Arc::clone(&launches[launches.len() - 1].1)
+                    });
+                    enqueue(self.state, on, Work::Transfers(issued), node.op);
+                }
+                Work::Record(event, nth) => {
+                    let (event, nth) = instance(self.state, *event, *nth);
+                    enqueue(self.state, on, Work::Record(event, nth), node.op);
+                }
+                Work::Wait(event, nth) => {
+                    let (event, nth) = instance(self.state, *event, *nth);
+                    enqueue(self.state, on, Work::Wait(event, nth), node.op);
+                }
+            }
+        }
+        for node in graph.nodes.iter() {
+            if let Work::Record(event, nth) = node.work {
+                let event = m.inner(name, event);
+                m.note_record(self.state, rank, event, records[&event] + nth);
+            }
+        }
+        enqueue(self.state, stream, Work::Record(over, before + 1), op);
+        m.note_record(self.state, rank, over, before + 1);
+        self.done(&[]);
+    }
+
+    /// Judges whether what a graph captured is still there.
+    fn judge_replay(&mut self, (name, graph): (Token, &Graph), op: OpRef) {
+        // A block's first contents say less than what uses it.
+        let fresh = |node: &&Node| matches!(node.work, Work::Fresh(_));
+        let uses = graph.nodes.iter().filter(|node| !fresh(node));
+        for node in uses.chain(graph.nodes.iter().filter(fresh)) {
+            for buffer in node.work.buffers() {
+                self.judge_captured((name, graph, buffer), [op, node.op]);
+            }
+            if let Work::Collective(launch) = &node.work {
+                self.judge_captured_windows((name, launch), op);
+            }
+        }
+    }
+
+    fn judge_captured(&mut self, (name, graph, buffer): (Token, &Graph, &Buffer), ops: [OpRef; 2]) {
+        let (m, rank) = (self.m, self.rank);
+        if buffer.through.is_some() {
+            let past = self.here().past();
+            m.judge_closed(self.state, rank, buffer, ops[0], past);
+            return;
+        }
+        let r = self.me();
+        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
+        let held = buffer.block.is_none_or(|block| r.live.contains(&block));
+        if !gone && held {
+            return;
+        }
+        let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
+        let heir = if gone { None } else { Machine::heir(r, buffer) };
+        let captured = |block: &BlockId| r.graphs.iter().any(|(_, graph)| graph.blocks.contains(block));
+        if !gone && reserved && heir.as_ref().is_none_or(captured) {
+            return;
+        }
+        let past = self.here().past();
+        m.find(self.state, Rule::Graph2, About::Memory(rank, buffer.memory), &ops, past, || {
+            let now = match (gone, heir) {
+                (true, _) => "its memory went back to the driver",
+                (false, Some(_)) => "another buffer lies there now",
+                (false, None) => "the next allocation may get it",
+            };
+            let whole = match buffer.memory.owner {
+                Owner::Pool(_) => format!(" of {}", m.memory_name(buffer.memory)),
+                Owner::Program(_) => String::new(),
+            };
+            format!(
+                "rank {} replays {} ({}), which captured {}{whole} ({}) that is freed since: {now}",
+                rank.0,
+                m.name(name),
+                m.at(&ops[0]),
+                m.buffer_name(buffer),
+                m.at(&ops[1]),
+            )
+        });
+        if gone {
+            Machine::undefine(self.state, ops[0]);
+        } else if heir.is_some() {
+            self.me_mut().corrupt = true;
+        }
+    }
+
+    fn judge_captured_windows(&mut self, (name, launch): (Token, &Launch), op: OpRef) {
+        let (m, rank) = (self.m, self.rank);
+        let past = self.here().past();
+        let comm = launch.comm;
+        for (nth, _) in [launch.send_window, launch.recv_window].into_iter().flatten() {
+            let window = m.view(self.state, rank, comm).and_then(|view| view.window(nth));
+            if window.is_some_and(|window| window.live) {
+                continue;
+            }
+            m.find(self.state, Rule::Graph3, About::Window(comm, nth), &[op, launch.op], past, || {
+                format!(
+                    "rank {} replays {} ({}), which captured {} through window #{nth} of {} ({}), after the \
+                     window was deregistered",
+                    rank.0,
+                    m.name(name),
+                    m.at(&op),
+                    m.call_name(launch),
+                    m.comm_name(comm),
+                    m.at(&launch.op),
+                )
+            });
+            // The kernel's arguments name an address that is unmapped, or another window (`allocator.cc:330-447`).
+            Machine::undefine(self.state, op);
+        }
+    }
+}
+
+impl<'a> Here<'a> {
+    // -- what a capture forbids
+
+    /// The capture that refuses what `cudaStreamCaptureMode` forbids to this thread.
+    pub(crate) fn refused_by_mode(self) -> Option<(usize, i32)> {
+        Some((self.forbidden_query()?, UNSUPPORTED))
+    }
+
+    /// The capture that refuses a wait for a stream, an event or the device, because that records.
+    pub(crate) fn refuses_wait(self, what: &Operand) -> Option<(usize, i32)> {
+        let r = self.me();
+        let position = |wanted: &dyn Fn(&Graph) -> bool| r.graphs.iter().position(|(_, graph)| wanted(graph));
+        if r.graphs.is_empty() {
+            return None;
+        }
+        match Machine::value(self.state, self.rank, what) {
+            Value::Stream(stream) => Some((recording(r, stream)?, UNSUPPORTED)),
+            Value::Event(event) => {
+                Some((position(&|graph| graph.records() && graph.records.contains_key(&event))?, UNSUPPORTED))
+            }
+            _ => Some((position(&Graph::records)?, UNSUPPORTED)),
+        }
+    }
+
+    /// Whether what is launched on a stream now is recorded.
+    pub(crate) fn records_on(self, stream: Token) -> bool {
+        recording(self.me(), stream).is_some()
+    }
+
+    /// The graph whose capture makes a registration of this thread fail.
+    pub(crate) fn registers_in_capture(self) -> Option<usize> {
+        let Here { m, .. } = self;
+        match m.config.platform.registration_in_capture() {
+            RegistrationInCapture::Refused => self.forbidden_query(),
+            RegistrationInCapture::Done => None,
+        }
+    }
+
+    /// The same for a poll of an event.
+    pub(crate) fn forbidden_query(self) -> Option<usize> {
+        let Here { thread, .. } = self;
+        self.me().graphs.iter().position(|(_, graph)| graph.forbids(thread))
     }
 }
 

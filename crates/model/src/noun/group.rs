@@ -3,8 +3,10 @@
 //!
 //! Source: `group.cc:598-760`, `include/group.h:104-121`. Not here: what the calls do.
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -13,11 +15,11 @@ use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::p2p::Called;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{Connection, Group, GroupCall, Launch, Leftover, Meeting, State};
+use crate::state::{Group, GroupCall, Launch, Leftover, Meeting, State};
 
 /// What can be done with groups.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -52,6 +54,38 @@ impl Verb for GroupOp {
             Self::End => "group_end".to_owned(),
         }
     }
+
+    fn recorded(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Start => false,
+            Self::End => here.this().group.calls.iter().any(|call| match call {
+                GroupCall::Launch { launch, .. } => here.records_on(launch.call.stream),
+                GroupCall::Transfer { stream, .. } => here.records_on(*stream),
+                GroupCall::Register { .. } => false,
+            }),
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Start => {}
+            Self::End => here.group_objects().into_iter().for_each(|(object, how)| each(object, how)),
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Start => Poll::RUN,
+            Self::End => here.decide_group(picks).err().unwrap_or(Poll::RUN),
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Start => cx.group_start(),
+            Self::End => cx.group_end(),
+        }
+    }
 }
 
 /// What luck decides when a group ends.
@@ -66,187 +100,6 @@ pub(crate) struct Decided {
 }
 
 impl Machine {
-    pub(crate) fn group_start(&self, state: &mut State, rank: Rank, thread: u32) {
-        state.rank_mut(rank).threads[thread as usize].group.depth += 1;
-        self.done(state, rank, thread, &[]);
-    }
-
-    /// A call inside a group failed: the whole group will be discarded, and its end returns `code`.
-    pub(crate) fn discard_group(&self, state: &mut State, rank: Rank, thread: u32, (op, code): (OpRef, i32)) {
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
-        if t.group.depth == 0 {
-            return;
-        }
-        t.group.failed.get_or_insert(code);
-        let past = t.clock.past();
-        self.find(state, Rule::Group1, About::Rank(rank), &[op], past, || {
-            format!(
-                "rank {} makes an invalid call in a group ({}), which discards every call of the group",
-                rank.0,
-                self.at(&op)
-            )
-        });
-    }
-
-    /// The objects that the end of a thread's group touches.
-    pub(crate) fn group_objects(&self, state: &State, rank: Rank, thread: u32) -> Vec<(Object, Touch)> {
-        let mut objects = Vec::new();
-        for call in &state.ranks[rank.at()].threads[thread as usize].group.calls {
-            match call {
-                GroupCall::Register { comm, memory, .. } => {
-                    objects.push((Object::comm(*comm), Touch::Mutate));
-                    if let Value::Buffer(buffer) = memory {
-                        objects.push((Object::memory(buffer.memory), Touch::Read));
-                    }
-                }
-                GroupCall::Transfer { comm, stream, transfer } => {
-                    let comms = self.comm_objects(state, rank, *comm);
-                    objects.extend(comms.map(|object| (object, Touch::Mutate)));
-                    objects.push((Object::memory(transfer.buffer.memory), Touch::Read));
-                    objects.push((Object::named(ObjectKind::Stream, *stream), Touch::Mutate));
-                    objects.push((Object::DEVICE, Touch::Read));
-                }
-                GroupCall::Launch { comm, launch } => {
-                    let comms = self.comm_objects(state, rank, *comm);
-                    objects.extend(comms.map(|object| (object, Touch::Mutate)));
-                    objects.push((Object::memory(launch.send.memory), Touch::Read));
-                    objects.push((Object::memory(launch.recv.memory), Touch::Read));
-                    objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Touch::Mutate));
-                    objects.push((Object::DEVICE, Touch::Read));
-                }
-            }
-        }
-        objects
-    }
-
-    /// The transfers of a thread's group, in the order of the calls.
-    pub(crate) fn grouped_transfers(state: &State, rank: Rank, thread: u32) -> Vec<Called> {
-        let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
-        let transfers = calls.iter().filter_map(|call| match call {
-            GroupCall::Transfer { comm, stream, transfer } => Some((*comm, *stream, Arc::clone(transfer))),
-            GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
-        });
-        transfers.collect()
-    }
-
-    /// The order of the communicators that register in this group, as a prefix of the hash order; what sends leave
-    /// in flight; and whether transfers take turns.
-    pub(crate) fn decide_group(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        picks: &mut Picks<'_>,
-    ) -> Result<Decided, Poll> {
-        let mut order = state.shared.comm_order.clone();
-        let mut comms: Vec<CommId> = Vec::new();
-        for call in &state.ranks[rank.at()].threads[thread as usize].group.calls {
-            if let GroupCall::Register { comm, .. } = call
-                && !comms.contains(comm)
-            {
-                comms.push(*comm);
-            }
-        }
-        if comms.len() > 1 {
-            for comm in comms {
-                if !order.contains(&comm) {
-                    let places = u32::try_from(order.len()).expect("few communicators");
-                    let at = picks.take(|| PickOf::CommOrder, 0..=places)?;
-                    order.insert(at as usize, comm);
-                }
-            }
-        }
-        let transfers = Self::grouped_transfers(state, rank, thread);
-        let in_flight_bytes = self.decide_in_flight(state, rank, &transfers, picks)?;
-        let in_turn = self.decide_in_turn(state, rank, &transfers, picks)?;
-        Ok(Decided { order, in_flight_bytes, in_turn })
-    }
-
-    pub(crate) fn group_end(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        if t.group.depth != 1 {
-            self.group_unwind(state, rank, thread, op);
-            return;
-        }
-        if let Some(code) = t.group.failed {
-            let group = std::mem::take(&mut state.rank_mut(rank).threads[thread as usize].group);
-            for call in group.calls {
-                // Cleaning up forgets the launches only (`group.cc:395-467`).
-                if let GroupCall::Register { comm, memory, flags, op, .. } = call {
-                    self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
-                    self.view_mut(state, rank, comm).leftover.push(Leftover { memory, flags, op });
-                }
-            }
-            self.fail(state, rank, thread, "group_end".to_owned(), code);
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        let given = t.picks.clone();
-        let Decided { order, in_flight_bytes, in_turn } = self
-            .decide_group(state, rank, thread, &mut Picks { given: &given })
-            .expect("polled before it runs");
-        if order != state.shared.comm_order {
-            state.shared_mut().comm_order.clone_from(&order);
-        }
-        if in_flight_bytes.is_some() {
-            state.shared_mut().in_flight_bytes = in_flight_bytes;
-        }
-        if in_turn.is_some() {
-            state.shared_mut().in_turn = in_turn;
-        }
-        if !given.is_empty() {
-            // Decided for good: the end may have to meet other ranks, and then comes here again.
-            state.rank_mut(rank).threads[thread as usize].picks.clear();
-        }
-        for (object, touch) in self.group_objects(state, rank, thread) {
-            self.touch(state, rank, thread, object, touch);
-        }
-        let transfers = Self::grouped_transfers(state, rank, thread);
-        if self.alone_with_itself(state, rank, thread, &transfers) {
-            state.rank_mut(rank).threads[thread as usize].group = Group::default();
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        if let Some((link, handshake)) = self.cold_link(state, rank, &transfers) {
-            self.arrive(state, rank, thread, Meeting::Link(link, handshake));
-            return;
-        }
-        if let Some(comm) = Self::next_registration(state, rank, thread, &order) {
-            self.arrive_setup(state, rank, thread, comm);
-            return;
-        }
-        let launches: Vec<(CommId, Arc<Launch>)> = state.ranks[rank.at()].threads[thread as usize]
-            .group
-            .calls
-            .iter()
-            .filter_map(|call| match call {
-                GroupCall::Launch { comm, launch } => Some((*comm, Arc::clone(launch))),
-                GroupCall::Register { .. } | GroupCall::Transfer { .. } => None,
-            })
-            .collect();
-        let launches = self.sorted(state, rank, &launches);
-        let cold = |launch: &&Launch| {
-            launch.path == KernelPath::Ordinary
-                && self.view(state, rank, launch.comm).is_some_and(|view| !view.connected)
-        };
-        if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
-            // What a group needs is connected in one order, whatever the program says.
-            let needed = launches.iter().filter(cold).filter(|launch| launch.comm == first);
-            let connection = needed.map(|launch| Connection::of(launch.call.kind)).min();
-            let meeting = Meeting::Connect(first, connection.expect("one is cold"));
-            self.arrive(state, rank, thread, meeting);
-            return;
-        }
-        let companions = launches.len() > 1;
-        for launch in launches {
-            let launch = Launch { companions, ..launch };
-            self.enqueue_launch(state, rank, thread, launch);
-        }
-        self.launch_transfers(state, rank, thread, &transfers);
-        state.rank_mut(rank).threads[thread as usize].group = Group::default();
-        self.done(state, rank, thread, &[]);
-    }
-
     /// The launches of a group in the order in which they are made: of each communicator first the symmetric
     /// ones, then large before small, then the last first (`enqueue.cc:392-416`, `1583-1636`).
     fn sorted(&self, state: &State, rank: Rank, calls: &[(CommId, Arc<Launch>)]) -> Vec<Launch> {
@@ -272,23 +125,207 @@ impl Machine {
         }
         sorted
     }
+}
 
-    fn group_unwind(&self, state: &mut State, rank: Rank, thread: u32, op: OpRef) {
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
+impl Cx<'_> {
+    pub(crate) fn group_start(&mut self) {
+        self.this_mut().group.depth += 1;
+        self.done(&[]);
+    }
+
+    /// A call inside a group failed: the whole group will be discarded, and its end returns `code`.
+    pub(crate) fn discard_group(&mut self, (op, code): (OpRef, i32)) {
+        let (m, rank) = (self.m, self.rank);
+        let t = self.this_mut();
+        if t.group.depth == 0 {
+            return;
+        }
+        t.group.failed.get_or_insert(code);
+        let past = t.clock.past();
+        m.find(self.state, Rule::Group1, About::Rank(rank), &[op], past, || {
+            format!(
+                "rank {} makes an invalid call in a group ({}), which discards every call of the group",
+                rank.0,
+                m.at(&op)
+            )
+        });
+    }
+
+    pub(crate) fn group_end(&mut self) {
+        let (m, rank) = (self.m, self.rank);
+        let t = self.this();
+        if t.group.depth != 1 {
+            self.group_unwind();
+            return;
+        }
+        if let Some(code) = t.group.failed {
+            let group = std::mem::take(&mut self.this_mut().group);
+            for call in group.calls {
+                // Cleaning up forgets the launches only (`group.cc:395-467`).
+                if let GroupCall::Register { comm, memory, flags, op, .. } = call {
+                    self.access(Object::comm(comm), Access::Write);
+                    m.view_mut(self.state, rank, comm).leftover.push(Leftover { memory, flags, op });
+                }
+            }
+            self.fail("group_end".to_owned(), code);
+            self.done(&[]);
+            return;
+        }
+        let given = t.picks.clone();
+        let Decided { order, in_flight_bytes, in_turn } =
+            self.here().decide_group(&mut Picks { given: &given }).expect("polled before it runs");
+        if order != self.state.shared.comm_order {
+            self.state.shared_mut().comm_order.clone_from(&order);
+        }
+        if in_flight_bytes.is_some() {
+            self.state.shared_mut().in_flight_bytes = in_flight_bytes;
+        }
+        if in_turn.is_some() {
+            self.state.shared_mut().in_turn = in_turn;
+        }
+        if !given.is_empty() {
+            // Decided for good: the end may have to meet other ranks, and then comes here again.
+            self.this_mut().picks.clear();
+        }
+        for (object, touch) in self.here().group_objects() {
+            self.access(object, touch);
+        }
+        let transfers = self.here().grouped_transfers();
+        if self.alone_with_itself(&transfers) {
+            self.this_mut().group = Group::default();
+            self.done(&[]);
+            return;
+        }
+        if let Some((link, handshake)) = m.cold_link(self.state, rank, &transfers) {
+            self.arrive(Meeting::Link(link, handshake));
+            return;
+        }
+        if let Some(comm) = self.here().next_registration(&order) {
+            self.arrive_setup(comm);
+            return;
+        }
+        let launches: Vec<(CommId, Arc<Launch>)> = self
+            .this()
+            .group
+            .calls
+            .iter()
+            .filter_map(|call| match call {
+                GroupCall::Launch { comm, launch } => Some((*comm, Arc::clone(launch))),
+                GroupCall::Register { .. } | GroupCall::Transfer { .. } => None,
+            })
+            .collect();
+        let launches = m.sorted(self.state, rank, &launches);
+        let cold = |launch: &&Launch| {
+            launch.path == KernelPath::Ordinary
+                && m.view(self.state, rank, launch.comm).is_some_and(|view| !view.connected)
+        };
+        if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
+            // What a group needs is connected in one order, whatever the program says.
+            let needed = launches.iter().filter(cold).filter(|launch| launch.comm == first);
+            let connection = needed.map(|launch| launch.call.kind.connection()).min();
+            let meeting = Meeting::Connect(first, connection.expect("one is cold"));
+            self.arrive(meeting);
+            return;
+        }
+        let companions = launches.len() > 1;
+        for launch in launches {
+            let launch = Launch { companions, ..launch };
+            self.enqueue_launch(launch);
+        }
+        self.launch_transfers(&transfers);
+        self.this_mut().group = Group::default();
+        self.done(&[]);
+    }
+
+    fn group_unwind(&mut self) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let t = self.this_mut();
         let past = t.clock.past();
         if t.group.depth > 0 {
             t.group.depth -= 1;
         } else {
-            self.find(state, Rule::Group2, About::Rank(rank), &[op], past, || {
-                format!("rank {} ends a group that it did not start ({})", rank.0, self.at(&op))
+            m.find(self.state, Rule::Group2, About::Rank(rank), &[op], past, || {
+                format!("rank {} ends a group that it did not start ({})", rank.0, m.at(&op))
             });
-            self.fail(state, rank, thread, "group_end".to_owned(), 5);
+            self.fail("group_end".to_owned(), 5);
         }
-        self.done(state, rank, thread, &[]);
+        self.done(&[]);
+    }
+}
+
+impl<'a> Here<'a> {
+    /// The objects that the end of a thread's group touches.
+    pub(crate) fn group_objects(self) -> Vec<(Object, Access)> {
+        let Here { m, state, rank, .. } = self;
+        let mut objects = Vec::new();
+        for call in &self.this().group.calls {
+            match call {
+                GroupCall::Register { comm, memory, .. } => {
+                    objects.push((Object::comm(*comm), Access::Write));
+                    if let Value::Buffer(buffer) = memory {
+                        objects.push((Object::memory(buffer.memory), Access::Read));
+                    }
+                }
+                GroupCall::Transfer { comm, stream, transfer } => {
+                    let comms = m.comm_objects(state, rank, *comm);
+                    objects.extend(comms.map(|object| (object, Access::Write)));
+                    objects.push((Object::memory(transfer.buffer.memory), Access::Read));
+                    objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
+                    objects.push((Object::DEVICE, Access::Read));
+                }
+                GroupCall::Launch { comm, launch } => {
+                    let comms = m.comm_objects(state, rank, *comm);
+                    objects.extend(comms.map(|object| (object, Access::Write)));
+                    objects.push((Object::memory(launch.send.memory), Access::Read));
+                    objects.push((Object::memory(launch.recv.memory), Access::Read));
+                    objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Access::Write));
+                    objects.push((Object::DEVICE, Access::Read));
+                }
+            }
+        }
+        objects
     }
 
-    fn next_registration(state: &State, rank: Rank, thread: u32, order: &[CommId]) -> Option<CommId> {
-        let calls = &state.ranks[rank.at()].threads[thread as usize].group.calls;
+    /// The transfers of a thread's group, in the order of the calls.
+    pub(crate) fn grouped_transfers(self) -> Vec<Called> {
+        let calls = &self.this().group.calls;
+        let transfers = calls.iter().filter_map(|call| match call {
+            GroupCall::Transfer { comm, stream, transfer } => Some((*comm, *stream, Arc::clone(transfer))),
+            GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
+        });
+        transfers.collect()
+    }
+
+    /// The order of the communicators that register in this group, as a prefix of the hash order; what sends leave
+    /// in flight; and whether transfers take turns.
+    pub(crate) fn decide_group(self, picks: &mut Picks<'_>) -> Result<Decided, Poll> {
+        let Here { m, state, rank, .. } = self;
+        let mut order = state.shared.comm_order.clone();
+        let mut comms: Vec<CommId> = Vec::new();
+        for call in &self.this().group.calls {
+            if let GroupCall::Register { comm, .. } = call
+                && !comms.contains(comm)
+            {
+                comms.push(*comm);
+            }
+        }
+        if comms.len() > 1 {
+            for comm in comms {
+                if !order.contains(&comm) {
+                    let places = u32::try_from(order.len()).expect("few communicators");
+                    let at = picks.take(|| PickOf::CommOrder, 0..=places)?;
+                    order.insert(at as usize, comm);
+                }
+            }
+        }
+        let transfers = self.grouped_transfers();
+        let in_flight_bytes = m.decide_in_flight(state, rank, &transfers, picks)?;
+        let in_turn = m.decide_in_turn(state, rank, &transfers, picks)?;
+        Ok(Decided { order, in_flight_bytes, in_turn })
+    }
+
+    fn next_registration(self, order: &[CommId]) -> Option<CommId> {
+        let calls = &self.this().group.calls;
         let comms = calls.iter().filter_map(|call| match call {
             GroupCall::Register { comm, .. } => Some(*comm),
             GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,

@@ -5,12 +5,13 @@
 //! rely on follows from this order, so it blocks and orders no memory.
 //! Not here: what is launched.
 
+use crate::cx::Cx;
 use std::sync::Arc;
 
 use crate::host::value::CommId;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{Executed, Queued, Ran, State, ThreadState, Turns, Work, find};
 
@@ -44,7 +45,7 @@ impl Machine {
 
     pub(crate) fn turns<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a Turns> {
         let family = self.family(state, rank, comm);
-        let turns = &state.ranks[rank.at()].turns;
+        let turns = &state.rank(rank).turns;
         find(turns, &family).map(|at| &turns[at].1)
     }
 
@@ -76,13 +77,6 @@ impl Machine {
             self.family(state, rank, of) == self.family(state, rank, comm)
                 && self.has_turn(state, rank, of, turn)
         })
-    }
-
-    /// Touches a communicator, and the one whose launch order it shares.
-    pub(crate) fn touch_comm(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId) {
-        for object in self.comm_objects(state, rank, comm) {
-            self.touch(state, rank, thread, object, Touch::Mutate);
-        }
     }
 
     pub(crate) fn comm_objects(
@@ -191,7 +185,7 @@ impl Machine {
     /// Whether it is launched before everything of its rank that is still to run, `sent` included: nothing can be
     /// launched the other way round any more.
     fn launched_before_all(state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
-        let r = &state.ranks[ran.rank.at()];
+        let r = state.rank(ran.rank);
         let queued = |op: &Queued| {
             op.work.launched().is_none_or(|(.., issue)| ran.launched_before_call(&op.issue, issue))
         };
@@ -199,5 +193,15 @@ impl Machine {
         r.threads.iter().filter(running).all(|thread| ran.launched_before_call(&thread.clock, r.issued))
             && r.streams.iter().all(|(_, stream)| stream.queue.iter().all(queued))
             && sent.iter().all(|sent| ran.launched_before(sent))
+    }
+}
+
+impl Cx<'_> {
+    /// Touches a communicator, and the one whose launch order it shares.
+    pub(crate) fn access_comm(&mut self, comm: CommId) {
+        let (m, rank) = (self.m, self.rank);
+        for object in m.comm_objects(self.state, rank, comm) {
+            self.access(object, Access::Write);
+        }
     }
 }

@@ -3,9 +3,16 @@
 //! A race is judged by clocks alone: two accesses to the same bytes, one a write, that happens-before does
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
+use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::host::value::{Owner, Value};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
+use crate::order::dependence::ObjectKind;
+use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 use std::sync::Arc;
@@ -15,9 +22,9 @@ use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Access, Accessed, Expectation, Memory, State, whole};
+use crate::state::{Accessed, Expectation, Memory, State, whole};
 use crate::term::{Content, Term, TermNode};
 
 /// Where ordinary memory comes from.
@@ -148,6 +155,120 @@ impl Verb for MemoryOp {
             Self::Alloc { name: buffer, .. } => format!("{} = mem_alloc", name(buffer)),
         }
     }
+
+    fn call_name(&self, here: Here<'_>) -> String {
+        match self {
+            Self::Alloc { .. } => "mem_alloc".to_owned(),
+            Self::Free { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
+                here.show(&mut |show| self.display(show))
+            }
+        }
+    }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Alloc { memory: MemoryKind::Cuda, .. } | Self::Free { .. } => true,
+            Self::Alloc { memory: MemoryKind::Nccl, .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => false,
+        }
+    }
+
+    fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
+        match self {
+            Self::Alloc { memory: MemoryKind::Cuda, .. } => here.refused_by_mode(),
+            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
+                Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
+                    let kind = here.me().memory.get(&buffer.memory)?.kind;
+                    (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
+                }
+                _ => None,
+            },
+            Self::Alloc { memory: MemoryKind::Nccl, .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => None,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Alloc { .. } => each(Object::ADDRESSES, Access::Read),
+            Self::Free { buffer, .. } => {
+                if let Value::Buffer(held) = Machine::value(here.state, here.rank, buffer)
+                    && let Owner::Pool(pool) = held.memory.owner
+                {
+                    each(Object::named(ObjectKind::Pool, pool), Access::Write);
+                }
+                here.memory_of(buffer, Access::Write, each);
+                each(Object::ADDRESSES, Access::Write);
+                each(Object::DEVICE, Access::Write);
+            }
+            Self::Release { segment } => {
+                here.memory_of(segment, Access::Write, each);
+                each(Object::ADDRESSES, Access::Write);
+            }
+            Self::Copy { .. } | Self::Expect { .. } => {}
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Alloc { name, len_bytes, .. } => {
+                Poll::decided(here.m.decide_mem_alloc(here.state, here.rank, (*name, *len_bytes), picks))
+            }
+            Self::Free { buffer, .. } => Poll::once(here.can_free(buffer)),
+            Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => Poll::RUN,
+        }
+    }
+
+    fn waits_for_device(&self) -> bool {
+        match self {
+            Self::Free { .. } => true,
+            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => false,
+        }
+    }
+
+    fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
+        match self {
+            Self::Free { .. } => (Rule::Mutex1, Some(About::Rank(here.rank))),
+            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
+                (Rule::Coll1, None)
+            }
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
+                Value::Buffer(buffer) => match buffer.memory.owner {
+                    Owner::Pool(pool) => Awaits::Holder(here.holder_of_pool(pool)),
+                    Owner::Program(_) => Awaits::Streams,
+                },
+                _ => Awaits::Nobody,
+            },
+            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
+                Awaits::Nobody
+            }
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, plan: Plan) {
+        match self {
+            Self::Alloc { name, len_bytes, memory } => cx.mem_alloc((*name, *len_bytes, *memory), plan),
+            Self::Free { buffer, after } => cx.free(buffer, *after),
+            Self::Release { segment } => {
+                if let Value::Buffer(segment) = Machine::value(cx.state, cx.rank, segment) {
+                    cx.access(Object::memory(segment.memory), Access::Write);
+                    cx.release(segment.memory);
+                }
+                cx.done(&[]);
+            }
+            Self::Copy { to, from, stream } => cx.copy((to, from), *stream),
+            Self::Expect { buffer, kernel, by, stream } => cx.expect((buffer, *kernel, *by), *stream),
+        }
+    }
 }
 
 /// A range of physical memory of a rank.
@@ -203,7 +324,7 @@ impl Machine {
     /// A buffer that was handed out behind other work may be used by now. What was written to it and is not
     /// ordered before stays: nobody observes when the buffer was first its owner's.
     pub(crate) fn fresh_behind(&self, state: &mut State, rank: Rank, buffer: &Buffer, now: &Clock) {
-        let Some(memory) = state.ranks[rank.at()].memory.get(&buffer.memory) else { return };
+        let Some(memory) = state.rank(rank).memory.get(&buffer.memory) else { return };
         let all = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
         let mut free = vec![all];
         for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
@@ -230,7 +351,7 @@ impl Machine {
     /// What a range holds.
     pub(crate) fn read(&self, state: &State, rank: Rank, range: &Range) -> Content {
         let nothing = || TermNode::Row(Vec::new());
-        let Some(memory) = state.ranks[rank.at()].memory.get(&range.memory) else {
+        let Some(memory) = state.rank(rank).memory.get(&range.memory) else {
             return Content::Whole(locked(&self.terms).intern(nothing()));
         };
         let (start, len) = (range.offset_bytes, range.len_bytes);
@@ -315,7 +436,7 @@ impl Machine {
     }
 
     /// A stream of the rank accesses a buffer now.
-    pub(crate) fn access(
+    pub(crate) fn access_memory(
         &self,
         state: &mut State,
         rank: Rank,
@@ -324,7 +445,7 @@ impl Machine {
         access: Access,
         op: OpRef,
     ) {
-        let clock = state.ranks[rank.at()].streams[stream].1.clock.clone();
+        let clock = state.rank(rank).streams[stream].1.clock.clone();
         let home = buffer.home(rank);
         self.judge_closed(state, rank, buffer, op, clock.past());
         if let Some(through) = buffer.through {
@@ -423,7 +544,7 @@ impl Machine {
         }
         let home = buffer.home(rank);
         let range = (buffer.offset_bytes, buffer.len_bytes);
-        let accesses = state.ranks[home.at()].memory.get(&buffer.memory).map(|memory| &memory.accesses);
+        let accesses = state.rank(home).memory.get(&buffer.memory).map(|memory| &memory.accesses);
         let writes =
             |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
         let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
@@ -447,55 +568,59 @@ impl Machine {
             )
         });
     }
+}
 
+impl Cx<'_> {
     /// Physical memory goes back to the driver.
-    pub(crate) fn release(&self, state: &mut State, rank: Rank, thread: u32, id: MemoryId, op: OpRef) {
-        let past = Self::past(state, rank, thread);
-        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let Some(memory) = state.ranks[rank.at()].memory.get(&id) else { return };
+    pub(crate) fn release(&mut self, id: MemoryId) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let past = self.here().past();
+        let clock = self.this().clock.clone();
+        let Some(memory) = self.me().memory.get(&id) else { return };
         if memory.released.is_some() {
-            self.find(state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
-                format!("rank {} frees {} twice ({})", rank.0, self.memory_name(id), self.at(&op))
+            m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
+                format!("rank {} frees {} twice ({})", rank.0, m.memory_name(id), m.at(&op))
             });
             return;
         }
         let buffer = Arc::clone(&memory.buffer);
-        let mine = |actor| self.rank_of(actor) == rank;
+        let mine = |actor| m.rank_of(actor) == rank;
         let running = memory.accesses.iter().find(|a| mine(a.actor) && !clock.after(a.actor, a.epoch));
         let running = running.map(|a| a.op);
-        let queued = state.ranks[rank.at()]
+        let queued = self
+            .me()
             .streams
             .iter()
             .flat_map(|(_, stream)| &stream.queue)
             .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
             .map(|queued| queued.op);
         if let Some(user) = running.or(queued) {
-            self.find(state, Rule::Mem1, About::Memory(rank, id), &[op, user], past, || {
+            m.find(self.state, Rule::Mem1, About::Memory(rank, id), &[op, user], past, || {
                 format!(
                     "rank {} frees {} ({}) without waiting for the operation at {} that uses it",
                     rank.0,
-                    self.memory_name(id),
-                    self.at(&op),
-                    self.at(&user)
+                    m.memory_name(id),
+                    m.at(&op),
+                    m.at(&user)
                 )
             });
-            Self::undefine(state, user);
+            Machine::undefine(self.state, user);
         }
-        self.judge_mapped(state, rank, thread, id, op);
-        let frees = || format!("rank {} frees {} ({})", rank.0, self.memory_name(id), self.at(&op));
-        if let Some((comm, nth, registered)) = Self::covering(state, rank, id) {
-            self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
-                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+        self.judge_mapped(id);
+        let frees = || format!("rank {} frees {} ({})", rank.0, m.memory_name(id), m.at(&op));
+        if let Some((comm, nth, registered)) = Machine::covering(self.state, rank, id) {
+            m.find(self.state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+                let (comm, at) = (m.comm_name(comm), m.at(&registered));
                 format!("{} while it is window #{nth} of {comm} (registered at {at})", frees())
             });
-        } else if let Some((comm, registered)) = self.under_way(state, rank, id) {
-            self.find(state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
-                let (comm, at) = (self.comm_name(comm), self.at(&registered));
+        } else if let Some((comm, registered)) = m.under_way(self.state, rank, id) {
+            m.find(self.state, Rule::Win11, About::Memory(rank, id), &[op, registered], past, || {
+                let (comm, at) = (m.comm_name(comm), m.at(&registered));
                 format!("{} while its registration with {comm} ({at}) is under way", frees())
             });
         }
-        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Mutate);
-        let r = state.rank_mut(rank);
+        self.access(Object::ADDRESSES, Access::Write);
+        let r = self.me_mut();
         r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
         r.free_addresses.sort_unstable();
         r.costs.reserved_bytes -= buffer.memory_len_bytes;

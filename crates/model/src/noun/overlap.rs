@@ -4,11 +4,13 @@
 //! does any chain of them. A verdict does not ask whether a device has room for both.
 //! Not here: how long anything takes.
 
+use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::host::value::CommId;
-use crate::judge::finding::{About, OpRef, Rule};
+use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::Operation;
 use crate::rank::{Rank, Thread};
@@ -43,27 +45,18 @@ impl Verb for OverlapOp {
         let Self { .. } = self;
         "overlap".to_owned()
     }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.overlap([self.one, self.other]);
+    }
 }
 
 impl Machine {
-    pub(crate) fn overlap(&self, state: &mut State, rank: Rank, thread: u32, of: [Operation; 2], op: OpRef) {
-        let r = state.rank_mut(rank);
-        let named = of.map(|operation| {
-            let thread = r.threads.iter().position(|t| t.entry == operation.entry);
-            thread.map(|at| (Thread(u32::try_from(at).expect("few threads a rank")), operation.index))
-        });
-        if let [Some(one), Some(other)] = named {
-            r.overlaps.push(Declaration { of: [one, other], op });
-        }
-        self.judge_overlaps(state);
-        self.done(state, rank, thread, &[]);
-    }
-
     /// Judges the declarations of which both launches have run.
     pub(crate) fn judge_overlaps(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in (0..state.ranks[rank.at()].overlaps.len()).rev() {
-                let declared = &state.ranks[rank.at()].overlaps[at];
+            for at in (0..state.rank(rank).overlaps.len()).rev() {
+                let declared = &state.rank(rank).overlaps[at];
                 let [one, other] = declared.of.map(|of| Self::run_of(state, rank, of));
                 let (Some(one), Some(other)) = (one, other) else { continue };
                 state.rank_mut(rank).overlaps.remove(at);
@@ -138,5 +131,21 @@ impl Machine {
             next += 1;
         }
         false
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn overlap(&mut self, of: [Operation; 2]) {
+        let (m, op) = (self.m, self.op);
+        let r = self.me_mut();
+        let named = of.map(|operation| {
+            let thread = r.threads.iter().position(|t| t.entry == operation.entry);
+            thread.map(|at| (Thread(u32::try_from(at).expect("few threads a rank")), operation.index))
+        });
+        if let [Some(one), Some(other)] = named {
+            r.overlaps.push(Declaration { of: [one, other], op });
+        }
+        m.judge_overlaps(self.state);
+        self.done(&[]);
     }
 }

@@ -4,8 +4,10 @@
 //! transfers of a launch progress together, and it is over when each of them is. Source:
 //! `specs/rules/p2p.md`. Not here: which launch has its turn ([`crate::noun::launch_order`]).
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::{Dtype, Operand};
 use std::sync::Arc;
@@ -16,12 +18,12 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
 use crate::noun::memory::overlap;
 use crate::noun::window::INVALID_ARGUMENT;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::rank::{Rank, Token};
 use crate::state::{
-    Access, GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State,
-    Transfers, Work, find,
+    GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State, Transfers,
+    Work, find,
 };
 
 /// Which way the data of a transfer go, seen from the rank that calls.
@@ -113,6 +115,22 @@ impl Verb for Transfer {
     fn buffers(&self) -> Vec<&Operand> {
         vec![&self.buffer]
     }
+
+    fn seen_by_others(&self) -> bool {
+        true
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        here.comm_of(&self.comm, Access::Write, each);
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        here.poll_transfer(self, picks)
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.transfer(self);
+    }
 }
 
 /// A transfer that was called: on which communicator, in which stream.
@@ -122,7 +140,7 @@ pub(crate) type Called = (CommId, Token, Arc<Half>);
 const INVALID_USAGE: i32 = 5;
 
 /// How NCCL plans the pairs of a group on one communicator.
-struct Plan {
+struct GroupPlan {
     /// The pairs, in the order in which they are taken.
     order: Vec<(usize, u32)>,
     /// So many of them certainly progress together.
@@ -177,107 +195,6 @@ impl Link {
 }
 
 impl Machine {
-    pub(crate) fn transfer(&self, state: &mut State, rank: Rank, thread: u32, call: &Transfer, op: OpRef) {
-        let Some((comm, transfer)) = self.given_transfer(state, rank, thread, call, op) else {
-            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
-            self.done(state, rank, thread, &[]);
-            return;
-        };
-        let (stream, transfer) = (call.stream, Arc::new(transfer));
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
-        if t.group.depth > 0 {
-            t.group.calls.push(GroupCall::Transfer { comm, stream, transfer });
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        self.touch_comm(state, rank, thread, comm);
-        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-        let calls = [(comm, stream, transfer)];
-        if self.alone_with_itself(state, rank, thread, &calls) {
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        self.settle_in_flight(state, rank, thread, &calls);
-        if let Some((link, handshake)) = self.cold_link(state, rank, &calls) {
-            self.arrive(state, rank, thread, Meeting::Link(link, handshake));
-            return;
-        }
-        self.launch_transfers(state, rank, thread, &calls);
-        self.done(state, rank, thread, &[]);
-    }
-
-    /// What a call transfers; none, with a finding and an error, if it cannot be made.
-    fn given_transfer(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        call: &Transfer,
-        op: OpRef,
-    ) -> Option<(CommId, Half)> {
-        let way = call.way.name();
-        let Some(comm) = self.usable(state, rank, thread, &call.comm, op) else {
-            self.fail(state, rank, thread, way.to_owned(), INVALID_ARGUMENT);
-            return None;
-        };
-        let called = || format!("{}.{way}", self.comm_name(comm));
-        let members = self.members(comm);
-        let Some(peer) = members.get(call.peer as usize).copied() else {
-            let past = Self::past(state, rank, thread);
-            self.find(state, Rule::P2p1, About::Comm(comm), &[op], past, || {
-                format!(
-                    "rank {} calls {} with rank {} of {}, which has ranks 0 to {} ({})",
-                    rank.0,
-                    called(),
-                    call.peer,
-                    self.comm_name(comm),
-                    members.len() - 1,
-                    self.at(&op)
-                )
-            });
-            self.fail(state, rank, thread, called(), INVALID_ARGUMENT);
-            return None;
-        };
-        let Some(buffer) = self.given(state, rank, thread, &call.buffer, op) else {
-            self.fail(state, rank, thread, called(), INVALID_ARGUMENT);
-            return None;
-        };
-        let (count, dtype) = (call.count, call.dtype);
-        let buffer = self.long_enough(state, rank, thread, (buffer, count * dtype.len_bytes()), op);
-        Some((comm, Half { way: call.way, peer, buffer, count, dtype, window: None, op }))
-    }
-
-    /// A rank that sends to itself receives in the same group; else the call or the group returns an error
-    /// (`enqueue.cc:1158-1167`).
-    pub(crate) fn alone_with_itself(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        calls: &[Called],
-    ) -> bool {
-        let own = |way: Way| calls.iter().filter(move |(_, _, t)| t.peer == rank && t.way == way);
-        let of = |comm: CommId, way: Way| own(way).filter(|(other, ..)| *other == comm).count();
-        let odd = own(Way::Send)
-            .chain(own(Way::Recv))
-            .find(|(comm, ..)| of(*comm, Way::Send) != of(*comm, Way::Recv));
-        let Some((comm, _, transfer)) = odd else { return false };
-        let (comm, op) = (*comm, transfer.op);
-        let past = Self::past(state, rank, thread);
-        let name = format!("{}.{}", self.comm_name(comm), transfer.way.name());
-        self.find(state, Rule::P2p1, About::Comm(comm), &[op], past, || {
-            format!(
-                "rank {} calls {name} with itself and the other half is not in the same group ({})",
-                rank.0,
-                self.at(&op)
-            )
-        });
-        let grouped = state.ranks[rank.at()].threads[thread as usize].group.depth > 0;
-        let call = if grouped { "group_end".to_owned() } else { name };
-        self.fail(state, rank, thread, call, INVALID_USAGE);
-        true
-    }
-
     /// The next handshake that these transfers need. A call goes over its links twice, nearest first, and
     /// returns from none before both ends are there (`transport.cc:123-350`).
     pub(crate) fn cold_link(&self, state: &State, rank: Rank, calls: &[Called]) -> Option<(Link, Handshake)> {
@@ -358,42 +275,6 @@ impl Machine {
         Ok(Some(if pick == 0 { fits } else { never - 1 }))
     }
 
-    /// Whether a transfer can be called: a single one may need luck's decision, one of a group waits for the end.
-    pub(crate) fn poll_transfer(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        call: &Transfer,
-        picks: &mut Picks<'_>,
-    ) -> Poll {
-        if self.config.in_flight == InFlight::Nothing
-            || state.ranks[rank.at()].threads[thread as usize].group.depth > 0
-        {
-            return Poll::RUN;
-        }
-        let (Value::Comm(comm), Value::Buffer(buffer)) =
-            (Self::value(state, rank, &call.comm), Self::value(state, rank, &call.buffer))
-        else {
-            return Poll::RUN;
-        };
-        let Some(peer) = self.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
-        let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref(state, rank, thread));
-        let transfer = Half { way, peer, buffer, count, dtype, window: None, op };
-        let calls = [(comm, call.stream, Arc::new(transfer))];
-        self.decide_in_flight(state, rank, &calls, picks).err().unwrap_or(Poll::RUN)
-    }
-
-    /// The same, while the call runs that was polled so.
-    fn settle_in_flight(&self, state: &mut State, rank: Rank, thread: u32, calls: &[Called]) {
-        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
-        let decided = self.decide_in_flight(state, rank, calls, &mut Picks { given: &given });
-        if let Some(bytes) = decided.expect("polled before it runs") {
-            state.shared_mut().in_flight_bytes = Some(bytes);
-            state.rank_mut(rank).threads[thread as usize].picks.clear();
-        }
-    }
-
     /// For each transfer of a group on one communicator the pair of a send and a receive in which NCCL plans it: the
     /// how-manieth of its link, and the distance between sender and receiver. Pairs are taken in this order
     /// (`enqueue.cc:1129-1236`), which is the same on both ends of a link.
@@ -406,7 +287,7 @@ impl Machine {
     }
 
     /// Which pairs of a group progress together.
-    fn plan(&self, pairs: &[(usize, u32)]) -> Plan {
+    fn plan(&self, pairs: &[(usize, u32)]) -> GroupPlan {
         let mut order = pairs.to_vec();
         order.sort_unstable();
         order.dedup();
@@ -415,7 +296,7 @@ impl Machine {
         let together = firsts.min(most as usize);
         // Those of one distance use the same channels, one after the other.
         let luck = order.len() > together && order.iter().any(|(_, distance)| *distance != order[0].1);
-        Plan { order, together, luck }
+        GroupPlan { order, together, luck }
     }
 
     /// Whether transfers that need not progress together take turns, where the group is the first to ask. It is
@@ -443,43 +324,6 @@ impl Machine {
         Ok(Some(picks.take(|| PickOf::InTurn, 0..=1)? == 1))
     }
 
-    /// Launches transfers: for each communicator, in one order on all ranks, those of a group part by part.
-    pub(crate) fn launch_transfers(&self, state: &mut State, rank: Rank, thread: u32, calls: &[Called]) {
-        let small = self.config.platform.small_transfer_bytes();
-        if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
-            self.sends.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
-        for comm in comms_of(calls) {
-            let mut streams: Vec<Token> = Vec::new();
-            let mut transfers: Vec<Half> = Vec::new();
-            for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
-                if !streams.contains(stream) {
-                    streams.push(*stream);
-                }
-                let found = Self::lookup(&state.ranks[rank.at()], comm, &transfer.buffer);
-                let window = found.map(|found| found.window.nth).filter(|_| transfer.len_bytes() > small);
-                transfers.push(Half { window, ..Half::clone(transfer) });
-                if self.config.in_flight == InFlight::OfPlatform && transfer.way == Way::Send {
-                    let link = transfer.link(comm, rank);
-                    let sent = &mut self.view_mut(state, rank, comm).sent_bytes;
-                    match find(sent, &link) {
-                        Some(at) => sent[at].1 += transfer.len_bytes(),
-                        None => sent.push((link, transfer.len_bytes())),
-                    }
-                }
-            }
-            self.judge_collisions(state, rank, thread, &transfers);
-            let op = transfers[0].op;
-            let parts = self.parted(state, comm, rank, transfers);
-            let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
-            for transfers in parts {
-                let launch =
-                    Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
-                self.launch_part(state, rank, thread, (launch, op));
-            }
-        }
-    }
-
     /// The transfers of a group on one communicator in parts: each begins once the one before it is over.
     fn parted(&self, state: &State, comm: CommId, rank: Rank, transfers: Vec<Half>) -> Vec<Vec<Half>> {
         let pairs = self.pairs(comm, rank, &transfers);
@@ -495,49 +339,9 @@ impl Machine {
         parts
     }
 
-    /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
-    fn launch_part(&self, state: &mut State, rank: Rank, thread: u32, (mut launch, op): (Transfers, OpRef)) {
-        // What is only recorded has no place in the order of launches.
-        if !launch.streams.iter().any(|stream| self.records(state, rank, *stream).is_some()) {
-            (launch.turn, launch.issue) = self.take_turn(state, rank, launch.comm);
-        }
-        let launch = Arc::new(launch);
-        let called = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        for stream in &launch.streams {
-            let work = Work::Transfers(Arc::clone(&launch));
-            let op = Queued { work, issue: called.clone(), op, replay: None };
-            self.enqueue(state, rank, *stream, op);
-        }
-    }
-
-    /// Transfers of one launch run at the same time: what one of them receives into, no other may use.
-    fn judge_collisions(&self, state: &mut State, rank: Rank, thread: u32, transfers: &[Half]) {
-        let range = |transfer: &Half| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
-        for (at, one) in transfers.iter().enumerate() {
-            let collides = |other: &&Half| {
-                (one.way == Way::Recv || other.way == Way::Recv)
-                    && one.buffer.memory == other.buffer.memory
-                    && overlap(range(one), range(other))
-            };
-            let Some(other) = transfers[..at].iter().find(collides) else { continue };
-            let past = Self::past(state, rank, thread);
-            let about = About::Memory(rank, one.buffer.memory);
-            self.find(state, Rule::Mem2, about, &[one.op, other.op], past, || {
-                format!(
-                    "on rank {} nothing orders the accesses to {} at {} and at {}: a group runs them together",
-                    rank.0,
-                    self.buffer_name(&one.buffer),
-                    self.at(&other.op),
-                    self.at(&one.op)
-                )
-            });
-            Self::undefine(state, one.op);
-        }
-    }
-
     /// The launch of a communicator that a rank is in, with the first of its streams.
     fn running(&self, state: &State, rank: Rank, comm: CommId) -> Option<(usize, Arc<Transfers>)> {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         let head = |stream: Token| {
             let at = find(&r.streams, &stream)?;
             let stream = &r.streams[at].1;
@@ -571,7 +375,7 @@ impl Machine {
 
     /// The links on which a stream's head waits for something.
     pub(crate) fn open_links(&self, state: &State, rank: Rank, stream: usize) -> Vec<Link> {
-        let head = state.ranks[rank.at()].streams[stream].1.queue.front();
+        let head = state.rank(rank).streams[stream].1.queue.front();
         let Some(Work::Transfers(launch)) = head.map(|op| &op.work) else { return Vec::new() };
         let mut links: Vec<Link> = launch.transfers.iter().map(|t| t.link(launch.comm, rank)).collect();
         links.sort_unstable();
@@ -643,7 +447,7 @@ impl Machine {
     fn give(&self, state: &mut State, link: Link, sent: &Half) -> crate::term::Content {
         let (stream, _) = self.running(state, link.from, link.comm).expect("it has begun");
         self.use_window(state, link.from, (stream, link.comm), sent);
-        self.access(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
+        self.access_memory(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
         self.read(state, link.from, &crate::noun::memory::Range::of(&sent.buffer))
     }
 
@@ -659,7 +463,7 @@ impl Machine {
         let halves = self.judge_halves(state, link, sent, received);
         let (stream, _) = self.running(state, link.to, link.comm).expect("it has begun");
         self.use_window(state, link.to, (stream, link.comm), received);
-        self.access(state, link.to, stream, &received.buffer, Access::Write, received.op);
+        self.access_memory(state, link.to, stream, &received.buffer, Access::Write, received.op);
         match halves {
             Halves::Together => {
                 self.write(state, link.to, &crate::noun::memory::Range::of(&received.buffer), content);
@@ -672,7 +476,7 @@ impl Machine {
 
     fn use_window(&self, state: &mut State, rank: Rank, (stream, comm): (usize, CommId), half: &Half) {
         let Some(nth) = half.window else { return };
-        let clock = &state.ranks[rank.at()].streams[stream].1.clock;
+        let clock = &state.rank(rank).streams[stream].1.clock;
         let used = (clock.actor(), clock.epoch());
         let windows = &mut self.view_mut(state, rank, comm).windows;
         if let Some(window) = windows.iter_mut().find(|window| window.nth == nth) {
@@ -684,7 +488,7 @@ impl Machine {
     /// Judges whether the halves of a transfer are halves of one.
     fn judge_halves(&self, state: &mut State, link: Link, sent: &Half, received: &Half) -> Halves {
         let ops = [sent.op, received.op];
-        let past = state.ranks[link.to.at()].threads[received.op.thread.at()].clock.past();
+        let past = state.rank(link.to).threads[received.op.thread.at()].clock.past();
         if (sent.count, sent.dtype) != (received.count, received.dtype) {
             self.find(state, Rule::P2p4, link.about(), &ops, past, || {
                 format!(
@@ -723,7 +527,7 @@ impl Machine {
     /// A half that runs now, with the launch that it belongs to.
     fn ran_half(&self, state: &State, rank: Rank, comm: CommId, half: &Half) -> Ran {
         let (stream, launch) = self.running(state, rank, comm).expect("it has begun");
-        let stream = &state.ranks[rank.at()].streams[stream].1;
+        let stream = &state.rank(rank).streams[stream].1;
         let called = stream.queue.front().expect("it stands there").issue.clone();
         Ran { rank, issue: launch.issue, called, began: stream.clock.clone(), op: half.op }
     }
@@ -833,5 +637,233 @@ impl Machine {
         let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();
         let (comm, buffer) = (self.comm_name(comm), self.buffer_name(&half.buffer));
         format!("{comm}.{}({buffer}, {peer})", half.way.name())
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn transfer(&mut self, call: &Transfer) {
+        let (_m, _rank, op) = (self.m, self.rank, self.op);
+        let Some((comm, transfer)) = self.given_transfer(call) else {
+            self.discard_group((op, INVALID_ARGUMENT));
+            self.done(&[]);
+            return;
+        };
+        self.transfer_together((comm, call.stream), vec![transfer]);
+    }
+
+    /// Launches transfers of one call, which progress together: at once, or with the group that is open.
+    pub(crate) fn transfer_together(&mut self, (comm, stream): (CommId, Token), halves: Vec<Half>) {
+        let (m, rank) = (self.m, self.rank);
+        let calls: Vec<Called> = halves.into_iter().map(|half| (comm, stream, Arc::new(half))).collect();
+        let t = self.this_mut();
+        if t.group.depth > 0 {
+            let grouped = calls.into_iter();
+            t.group.calls.extend(grouped.map(|(comm, stream, transfer)| GroupCall::Transfer {
+                comm,
+                stream,
+                transfer,
+            }));
+            self.done(&[]);
+            return;
+        }
+        self.access_comm(comm);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        if self.alone_with_itself(&calls) {
+            self.done(&[]);
+            return;
+        }
+        self.settle(&calls);
+        if let Some((link, handshake)) = m.cold_link(self.state, rank, &calls) {
+            self.arrive(Meeting::Link(link, handshake));
+            return;
+        }
+        self.launch_transfers(&calls);
+        self.done(&[]);
+    }
+
+    fn given_transfer(&mut self, call: &Transfer) -> Option<(CommId, Half)> {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let way = call.way.name();
+        let Some(comm) = self.usable(&call.comm) else {
+            self.fail(way.to_owned(), INVALID_ARGUMENT);
+            return None;
+        };
+        let called = || format!("{}.{way}", m.comm_name(comm));
+        let members = m.members(comm);
+        let Some(peer) = members.get(call.peer as usize).copied() else {
+            let past = self.here().past();
+            m.find(self.state, Rule::P2p1, About::Comm(comm), &[op], past, || {
+                format!(
+                    "rank {} calls {} with rank {} of {}, which has ranks 0 to {} ({})",
+                    rank.0,
+                    called(),
+                    call.peer,
+                    m.comm_name(comm),
+                    members.len() - 1,
+                    m.at(&op)
+                )
+            });
+            self.fail(called(), INVALID_ARGUMENT);
+            return None;
+        };
+        let Some(buffer) = self.given(&call.buffer, op) else {
+            self.fail(called(), INVALID_ARGUMENT);
+            return None;
+        };
+        let (count, dtype) = (call.count, call.dtype);
+        let buffer = self.long_enough((buffer, count * dtype.len_bytes()));
+        Some((comm, Half { way: call.way, peer, buffer, count, dtype, window: None, op }))
+    }
+
+    /// A rank that sends to itself receives in the same group; else the call or the group returns an error
+    /// (`enqueue.cc:1158-1167`).
+    pub(crate) fn alone_with_itself(&mut self, calls: &[Called]) -> bool {
+        let (m, rank) = (self.m, self.rank);
+        let own = |way: Way| calls.iter().filter(move |(_, _, t)| t.peer == rank && t.way == way);
+        let of = |comm: CommId, way: Way| own(way).filter(|(other, ..)| *other == comm).count();
+        let odd = own(Way::Send)
+            .chain(own(Way::Recv))
+            .find(|(comm, ..)| of(*comm, Way::Send) != of(*comm, Way::Recv));
+        let Some((comm, _, transfer)) = odd else { return false };
+        let (comm, op) = (*comm, transfer.op);
+        let past = self.here().past();
+        let name = format!("{}.{}", m.comm_name(comm), transfer.way.name());
+        m.find(self.state, Rule::P2p1, About::Comm(comm), &[op], past, || {
+            format!(
+                "rank {} calls {name} with itself and the other half is not in the same group ({})",
+                rank.0,
+                m.at(&op)
+            )
+        });
+        let grouped = self.this().group.depth > 0;
+        let call = if grouped { "group_end".to_owned() } else { name };
+        self.fail(call, INVALID_USAGE);
+        true
+    }
+
+    /// Takes what luck has decided about transfers that are launched.
+    fn settle(&mut self, calls: &[Called]) {
+        let (m, rank) = (self.m, self.rank);
+        let given = self.this().picks.clone();
+        let mut picks = Picks { given: &given };
+        let bytes = m.decide_in_flight(self.state, rank, calls, &mut picks).expect("polled before it runs");
+        let in_turn = m.decide_in_turn(self.state, rank, calls, &mut picks).expect("polled before it runs");
+        if bytes.is_some() {
+            self.state.shared_mut().in_flight_bytes = bytes;
+        }
+        if in_turn.is_some() {
+            self.state.shared_mut().in_turn = in_turn;
+        }
+        if !given.is_empty() {
+            // Decided for good: the launch may have to meet other ranks, and then comes here again.
+            self.this_mut().picks.clear();
+        }
+    }
+
+    pub(crate) fn launch_transfers(&mut self, calls: &[Called]) {
+        let (m, rank) = (self.m, self.rank);
+        let small = m.config.platform.small_transfer_bytes();
+        if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
+            m.sends.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+        for comm in comms_of(calls) {
+            let mut streams: Vec<Token> = Vec::new();
+            let mut transfers: Vec<Half> = Vec::new();
+            for (_, stream, transfer) in calls.iter().filter(|(of, ..)| *of == comm) {
+                if !streams.contains(stream) {
+                    streams.push(*stream);
+                }
+                let found = Machine::lookup(self.me(), comm, &transfer.buffer);
+                let window = found.map(|found| found.window.nth).filter(|_| transfer.len_bytes() > small);
+                transfers.push(Half { window, ..Half::clone(transfer) });
+                if m.config.in_flight == InFlight::OfPlatform && transfer.way == Way::Send {
+                    let link = transfer.link(comm, rank);
+                    let sent = &mut m.view_mut(self.state, rank, comm).sent_bytes;
+                    match find(sent, &link) {
+                        Some(at) => sent[at].1 += transfer.len_bytes(),
+                        None => sent.push((link, transfer.len_bytes())),
+                    }
+                }
+            }
+            self.judge_collisions(&transfers);
+            let op = transfers[0].op;
+            let parts = m.parted(self.state, comm, rank, transfers);
+            let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
+            for transfers in parts {
+                let launch =
+                    Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
+                self.launch_part((launch, op));
+            }
+        }
+    }
+
+    /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
+    fn launch_part(&mut self, (mut launch, op): (Transfers, OpRef)) {
+        let (m, rank) = (self.m, self.rank);
+        // What is only recorded has no place in the order of launches.
+        if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
+            (launch.turn, launch.issue) = m.take_turn(self.state, rank, launch.comm);
+        }
+        let launch = Arc::new(launch);
+        let called = self.this().clock.clone();
+        for stream in &launch.streams {
+            let work = Work::Transfers(Arc::clone(&launch));
+            let op = Queued { work, issue: called.clone(), op, replay: None };
+            m.enqueue(self.state, rank, *stream, op);
+        }
+    }
+
+    /// Transfers of one launch run at the same time: what one of them receives into, no other may use.
+    fn judge_collisions(&mut self, transfers: &[Half]) {
+        let (m, rank) = (self.m, self.rank);
+        let range = |transfer: &Half| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
+        for (at, one) in transfers.iter().enumerate() {
+            let collides = |other: &&Half| {
+                (one.way == Way::Recv || other.way == Way::Recv)
+                    && one.buffer.memory == other.buffer.memory
+                    && overlap(range(one), range(other))
+            };
+            let Some(other) = transfers[..at].iter().find(collides) else { continue };
+            let past = self.here().past();
+            let about = About::Memory(rank, one.buffer.memory);
+            m.find(self.state, Rule::Mem2, about, &[one.op, other.op], past, || {
+                format!(
+                    "on rank {} nothing orders the accesses to {} at {} and at {}: a group runs them together",
+                    rank.0,
+                    m.buffer_name(&one.buffer),
+                    m.at(&other.op),
+                    m.at(&one.op)
+                )
+            });
+            Machine::undefine(self.state, one.op);
+        }
+    }
+}
+
+impl<'a> Here<'a> {
+    /// Whether a transfer can be called: a single one may need luck's decision, one of a group waits for the end.
+    /// Whether transfers that are launched together can be, or need a pick.
+    pub(crate) fn poll_together(self, calls: &[Called], picks: &mut Picks<'_>) -> Poll {
+        let Here { m, state, rank, .. } = self;
+        let decided = m
+            .decide_in_flight(state, rank, calls, picks)
+            .and_then(|_| m.decide_in_turn(state, rank, calls, picks));
+        decided.err().unwrap_or(Poll::RUN)
+    }
+
+    pub(crate) fn poll_transfer(self, call: &Transfer, picks: &mut Picks<'_>) -> Poll {
+        let Here { m, state, rank, .. } = self;
+        if m.config.in_flight == InFlight::Nothing || self.this().group.depth > 0 {
+            return Poll::RUN;
+        }
+        let (Value::Comm(comm), Value::Buffer(buffer)) =
+            (Machine::value(state, rank, &call.comm), Machine::value(state, rank, &call.buffer))
+        else {
+            return Poll::RUN;
+        };
+        let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
+        let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref());
+        let transfer = Half { way, peer, buffer, count, dtype, window: None, op };
+        self.poll_together(&[(comm, call.stream, Arc::new(transfer))], picks)
     }
 }

@@ -9,9 +9,11 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
-use crate::op::{MemoryKind, MemoryOp, Op, Show, Verb};
+use crate::op::{MemoryKind, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -19,11 +21,11 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::clock::Clock;
 use crate::host::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
-use crate::judge::finding::{About, OpRef, Rule};
+use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::noun::container::place;
 use crate::noun::window::GRANULARITY_BYTES;
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
@@ -185,6 +187,79 @@ impl Verb for PoolOp {
             Self::Havoc { pool, .. } => format!("{}.havoc", name(pool)),
         }
     }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Alloc { .. } => true,
+            Self::Declare { .. }
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::Trim { .. }
+            | Self::Havoc { .. } => false,
+        }
+    }
+
+    fn recorded(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Alloc { stream, .. } => here.records_on(*stream),
+            Self::Declare { .. }
+            | Self::Lock { .. }
+            | Self::Unlock { .. }
+            | Self::Trim { .. }
+            | Self::Havoc { .. } => false,
+        }
+    }
+
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Declare { .. } => {}
+            Self::Lock { pool } | Self::Unlock { pool } => {
+                each(Object::named(ObjectKind::Pool, *pool), Access::Write);
+            }
+            Self::Alloc { pool, .. } | Self::Trim { pool, .. } | Self::Havoc { pool, .. } => {
+                each(Object::named(ObjectKind::Pool, *pool), Access::Write);
+                each(Object::named(ObjectKind::Memory, *pool), Access::Write);
+                each(Object::ADDRESSES, Access::Write);
+            }
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Declare { .. } | Self::Unlock { .. } => Poll::RUN,
+            Self::Lock { pool } => Poll::once(here.holder_of_pool(*pool).is_none()),
+            Self::Alloc { pool, .. } | Self::Trim { pool, .. } | Self::Havoc { pool, .. } => {
+                if here.m.pool_held(here.me(), *pool, here.thread) {
+                    return Poll::Wait;
+                }
+                Poll::decided(here.decide_pool(self, picks))
+            }
+        }
+    }
+
+    fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
+        match self {
+            Self::Lock { pool }
+            | Self::Alloc { pool, .. }
+            | Self::Trim { pool, .. }
+            | Self::Havoc { pool, .. } => (Rule::Mutex1, Some(About::Of(here.rank, *pool))),
+            Self::Declare { .. } | Self::Unlock { .. } => (Rule::Coll1, None),
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Lock { pool }
+            | Self::Alloc { pool, .. }
+            | Self::Trim { pool, .. }
+            | Self::Havoc { pool, .. } => Awaits::Holder(here.holder_of_pool(*pool)),
+            Self::Declare { .. } | Self::Unlock { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, plan: Plan) {
+        cx.run_pool(self, plan);
+    }
 }
 
 const BLOCK_BYTES: u64 = 512;
@@ -310,7 +385,7 @@ impl Machine {
     }
 
     fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
-        let fresh = pool_of(&state.ranks[rank.at()], pool).is_none().then(|| self.declared());
+        let fresh = pool_of(state.rank(rank), pool).is_none().then(|| self.declared());
         let pools = &mut state.rank_mut(rank).pools;
         if let Some(fresh) = fresh {
             pools.push((pool, fresh));
@@ -322,87 +397,6 @@ impl Machine {
     /// Whether another thread holds the allocator's lock.
     pub(crate) fn pool_held(&self, rank: &RankState, pool: Token, thread: u32) -> bool {
         pool_of(rank, pool).is_some_and(|pool| pool.holder.is_some_and(|holder| holder != thread))
-    }
-
-    pub(crate) fn decide_pool(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        verb: &Op,
-        picks: &mut Picks<'_>,
-    ) -> Result<Plan, Poll> {
-        match verb {
-            Op::Pool(PoolOp::Alloc { pool, len_bytes, stream, .. }) => {
-                if self.decide_fault(state, FaultOf::Alloc, picks)? {
-                    return Ok(Plan::Fail);
-                }
-                self.decide_alloc(state, rank, thread, (*pool, *len_bytes, *stream), picks)
-            }
-            Op::Pool(PoolOp::Havoc { pool, max, sizes_bytes }) => {
-                let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
-                let mut left = Vec::new();
-                while u32::try_from(left.len()).expect("few") < *max {
-                    match picks.take(|| PickOf::Havoc(*pool), 0..=count)? {
-                        0 => break,
-                        nth => left.push(sizes_bytes[nth as usize - 1]),
-                    }
-                }
-                Ok(Plan::Havoc(left))
-            }
-            _ => Ok(Plan::Nothing),
-        }
-    }
-
-    fn decide_alloc(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        (name, len_bytes, stream): (Token, u64, Token),
-        picks: &mut Picks<'_>,
-    ) -> Result<Plan, Poll> {
-        let r = &state.ranks[rank.at()];
-        let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(self.declared()), Cow::Borrowed);
-        let mut returned = Vec::new();
-        // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
-        let deferred = if self.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
-        for (id, event, nth) in deferred {
-            let of = || PickOf::Deferred(event);
-            if let Some(done) = self.seen(state, rank, thread, event, nth, picks, of)? {
-                returned.push((id, done));
-                give_back(pool.to_mut(), id);
-            }
-        }
-        let fits = best_fits(&pool, len_bytes, stream);
-        let mut address_order = None;
-        let found = match fits[..] {
-            [] => {
-                let (.., segment_bytes) = classed(pool.classes, len_bytes);
-                let owner = (Owner::Pool(name), pool.segments_made);
-                Found::Grown(self.decide_address(r, owner, segment_bytes, picks)?)
-            }
-            [_, _, ..] if pool.tie == TieBreak::Address => {
-                let mut order = Cow::Borrowed(&r.address_order[..]);
-                let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
-                for fit in &fits {
-                    if !order.iter().any(|placed| is_start(placed, address(fit))) {
-                        let start = Value::Address(Address::Memory(address(fit), 0));
-                        place(&mut order, &start, picks, || PickOf::AddressOrder)?;
-                    }
-                }
-                // Fits come in the order of segments and blocks, so the first one at an address is the lowest.
-                let lowest =
-                    order.iter().find_map(|placed| fits.iter().find(|fit| is_start(placed, address(fit))));
-                let (segment, block) = *lowest.expect("several blocks fit, and each has its place");
-                if let Cow::Owned(order) = order {
-                    address_order = Some(order);
-                }
-                Found::Free(segment, block)
-            }
-            [(segment, block), ..] => Found::Free(segment, block),
-        };
-        Ok(Plan::Block(Placement { returned, found, address_order }))
     }
 
     /// A fresh address, or one that was freed and comes back.
@@ -427,97 +421,81 @@ impl Machine {
         &self,
         state: &State,
         rank: Rank,
-        verb: &Op,
+        (name, len_bytes): (Token, u64),
         picks: &mut Picks<'_>,
     ) -> Result<Plan, Poll> {
-        let Op::Memory(MemoryOp::Alloc { name, len_bytes, .. }) = verb else { unreachable!("an allocation") };
         if self.decide_fault(state, FaultOf::Alloc, picks)? {
             return Ok(Plan::Fail);
         }
-        let r = &state.ranks[rank.at()];
-        let nth = find(&r.made, name).map_or(0, |at| r.made[at].1);
+        let r = state.rank(rank);
+        let nth = find(&r.made, &name).map_or(0, |at| r.made[at].1);
         let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        self.decide_address(r, (Owner::Program(*name), nth), len, picks).map(Plan::Memory)
+        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
     }
+}
 
-    pub(crate) fn run_memory(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        verb: &Op,
-        op: OpRef,
-        plan: Plan,
-    ) {
-        let touch_pool = |state: &mut State, pool: Token| {
-            self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
-        };
+impl Cx<'_> {
+    pub(crate) fn run_pool(&mut self, verb: &PoolOp, plan: Plan) {
+        let (m, rank, thread) = (self.m, self.rank, self.thread);
         match verb {
-            Op::Pool(PoolOp::Declare { pool, classes, tie, memory }) => {
-                if pool_of(&state.ranks[rank.at()], *pool).is_none() {
-                    let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..self.declared() };
-                    state.rank_mut(rank).pools.push((*pool, fresh));
+            PoolOp::Declare { pool, classes, tie, memory } => {
+                if pool_of(self.me(), *pool).is_none() {
+                    let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..m.declared() };
+                    self.me_mut().pools.push((*pool, fresh));
                 }
-                self.done(state, rank, thread, &[]);
+                self.done(&[]);
             }
-            Op::Pool(PoolOp::Lock { pool }) => {
-                touch_pool(state, *pool);
-                let row = self.pool_mut(state, rank, *pool);
+            PoolOp::Lock { pool } => {
+                self.access_pool(*pool);
+                let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = Some(thread);
                 let released = row.released.clone();
-                state.rank_mut(rank).threads[thread as usize].clock.join(&released);
-                self.done(state, rank, thread, &[]);
+                self.this_mut().clock.join(&released);
+                self.done(&[]);
             }
-            Op::Pool(PoolOp::Unlock { pool }) => {
-                touch_pool(state, *pool);
-                let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-                let row = self.pool_mut(state, rank, *pool);
+            PoolOp::Unlock { pool } => {
+                self.access_pool(*pool);
+                let clock = self.this().clock.clone();
+                let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = None;
                 row.released = clock;
-                self.done(state, rank, thread, &[]);
+                self.done(&[]);
             }
-            Op::Pool(PoolOp::Alloc { pool, .. }) => {
-                touch_pool(state, *pool);
-                self.alloc(state, rank, thread, verb, plan);
+            PoolOp::Alloc { pool, .. } => {
+                self.access_pool(*pool);
+                self.alloc(verb, plan);
             }
-            Op::Pool(PoolOp::Trim { pool, release }) => {
-                touch_pool(state, *pool);
-                self.trim(state, rank, thread, (*pool, *release), op);
+            PoolOp::Trim { pool, release } => {
+                self.access_pool(*pool);
+                self.trim((*pool, *release));
             }
-            Op::Memory(MemoryOp::Release { segment }) => {
-                if let Value::Buffer(segment) = Self::value(state, rank, segment) {
-                    self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
-                    self.release(state, rank, thread, segment.memory, op);
-                }
-                self.done(state, rank, thread, &[]);
+            PoolOp::Havoc { pool, .. } => {
+                self.access_pool(*pool);
+                self.havoc(*pool, plan);
             }
-            Op::Pool(PoolOp::Havoc { pool, .. }) => {
-                touch_pool(state, *pool);
-                self.havoc(state, rank, thread, *pool, plan);
-            }
-            Op::Memory(MemoryOp::Free { buffer, after }) => {
-                self.free(state, rank, thread, buffer, *after, op)
-            }
-            Op::Memory(MemoryOp::Alloc { .. }) => self.mem_alloc(state, rank, thread, verb, plan),
-            _ => unreachable!("dispatched by verb"),
         }
     }
 
-    fn alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, plan: Plan) {
-        let Op::Pool(PoolOp::Alloc { pool: token, name, len_bytes, stream }) = verb else {
+    fn access_pool(&mut self, pool: Token) {
+        self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
+    }
+
+    fn alloc(&mut self, verb: &PoolOp, plan: Plan) {
+        let (m, rank) = (self.m, self.rank);
+        let PoolOp::Alloc { pool: token, name, len_bytes, stream } = verb else {
             unreachable!("an allocation")
         };
         let Plan::Block(Placement { returned, found, address_order }) = plan else {
-            state.faults_used += 1;
-            self.fail(state, rank, thread, format!("{}.alloc", self.name(*token)), 2);
-            self.done(state, rank, thread, &[Value::Null]);
+            self.state.faults_used += 1;
+            self.fail(format!("{}.alloc", m.name(*token)), 2);
+            self.done(&[Value::Null]);
             return;
         };
         for (_, clock) in &returned {
-            state.rank_mut(rank).threads[thread as usize].clock.join(clock);
+            self.this_mut().clock.join(clock);
         }
         // An undeclared pool exists from its first use.
-        let pool = self.pool_mut(state, rank, *token);
+        let pool = m.pool_mut(self.state, rank, *token);
         for (id, _) in returned {
             pool.deferred.retain(|(deferred, ..)| *deferred != id);
             give_back(pool, id);
@@ -534,9 +512,9 @@ impl Machine {
         let grew = match found {
             Found::Free(..) => false,
             Found::Grown(address) => {
-                self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
-                self.create(state, rank, kind, &whole);
-                state.rank_mut(rank).free_addresses.retain(|free| *free != (address, segment_bytes));
+                self.access(Object::ADDRESSES, Access::Read);
+                m.create(self.state, rank, kind, &whole);
+                self.me_mut().free_addresses.retain(|free| *free != (address, segment_bytes));
                 true
             }
         };
@@ -551,21 +529,21 @@ impl Machine {
             through: None,
             grew,
         };
-        let r = state.rank_mut(rank);
+        let r = self.me_mut();
         if let Some(order) = address_order {
             r.address_order = order.into();
         }
         Arc::make_mut(&mut r.live).insert(id);
-        self.block_captured(state, rank, (*token, id));
+        m.block_captured(self.state, rank, (*token, id));
         let buffer = Arc::new(buffer);
-        let op = self.op_ref(state, rank, thread);
-        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
+        let op = self.here().op_ref();
+        let issue = self.this().clock.clone();
         let fresh = Queued { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
-        let Some(fresh) = self.record_or(state, rank, *stream, fresh) else {
-            self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+        let Some(fresh) = m.record_or(self.state, rank, *stream, fresh) else {
+            self.done(&[Value::Buffer(buffer)]);
             return;
         };
-        let r = state.rank_mut(rank);
+        let r = self.me_mut();
         match find(&r.streams, stream) {
             Some(at) if !r.streams[at].1.queue.is_empty() => r.streams[at].1.queue.push_back(fresh),
             of => {
@@ -573,29 +551,27 @@ impl Machine {
                 if let Some(at) = of {
                     now.join(&r.streams[at].1.clock);
                 }
-                self.fresh_behind(state, rank, &buffer, &now);
+                m.fresh_behind(self.state, rank, &buffer, &now);
             }
         }
-        self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+        self.done(&[Value::Buffer(buffer)]);
     }
 
-    fn mem_alloc(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, plan: Plan) {
-        let Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }) = verb else {
-            unreachable!("an allocation")
-        };
+    pub(crate) fn mem_alloc(&mut self, (name, len_bytes, memory): (Token, u64, MemoryKind), plan: Plan) {
+        let (m, rank) = (self.m, self.rank);
         let Plan::Memory(address) = plan else {
-            state.faults_used += 1;
-            self.fail(state, rank, thread, "mem_alloc".to_owned(), 2);
-            self.done(state, rank, thread, &[Value::Null]);
+            self.state.faults_used += 1;
+            self.fail("mem_alloc".to_owned(), 2);
+            self.done(&[Value::Null]);
             return;
         };
-        self.touch(state, rank, thread, Object::ADDRESSES, Touch::Read);
-        let r = state.rank_mut(rank);
-        let row = find(&r.made, name).unwrap_or_else(|| {
-            r.made.push((*name, 0));
+        self.access(Object::ADDRESSES, Access::Read);
+        let r = self.me_mut();
+        let row = find(&r.made, &name).unwrap_or_else(|| {
+            r.made.push((name, 0));
             r.made.len() - 1
         });
-        let id = MemoryId { owner: Owner::Program(*name), nth: r.made[row].1 };
+        let id = MemoryId { owner: Owner::Program(name), nth: r.made[row].1 };
         r.made[row].1 += 1;
         let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
         r.free_addresses.retain(|free| *free != (address, whole_len));
@@ -605,117 +581,193 @@ impl Machine {
             memory: id,
             address,
             offset_bytes: 0,
-            len_bytes: *len_bytes,
+            len_bytes: len_bytes,
             memory_len_bytes: whole_len,
-            name: *name,
+            name: name,
             through: None,
             grew: true,
         });
-        self.create(state, rank, *memory, &buffer);
-        self.fresh_contents(state, rank, &buffer);
-        self.done(state, rank, thread, &[Value::Buffer(buffer)]);
+        m.create(self.state, rank, memory, &buffer);
+        m.fresh_contents(self.state, rank, &buffer);
+        self.done(&[Value::Buffer(buffer)]);
     }
 
-    /// `cudaFree` waits for the device; everything else frees at once.
-    pub(crate) fn can_free(&self, state: &State, rank: Rank, thread: u32, buffer: &Operand) -> bool {
-        let Value::Buffer(buffer) = Self::value(state, rank, buffer) else { return true };
-        let r = &state.ranks[rank.at()];
-        if let Owner::Pool(pool) = buffer.memory.owner {
-            return !self.pool_held(r, pool, thread);
-        }
-        let cuda = r.memory.get(&buffer.memory).is_some_and(|m| m.kind == MemoryKind::Cuda);
-        !cuda || self.drained(state, rank, &Operand::Device)
-    }
-
-    fn free(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        buffer: &Operand,
-        after: Option<Token>,
-        op: OpRef,
-    ) {
-        let Value::Buffer(buffer) = Self::value(state, rank, buffer) else {
-            self.done(state, rank, thread, &[]);
+    pub(crate) fn free(&mut self, buffer: &Operand, after: Option<Token>) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Value::Buffer(buffer) = Machine::value(self.state, rank, buffer) else {
+            self.done(&[]);
             return;
         };
-        self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Mutate);
-        let past = Self::past(state, rank, thread);
-        let owned = buffer.block.filter(|block| state.ranks[rank.at()].live.contains(block));
+        self.access(Object::memory(buffer.memory), Access::Write);
+        let past = self.here().past();
+        let owned = buffer.block.filter(|block| self.me().live.contains(block));
         let Some(block) = owned else {
-            self.find(state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
+            m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
                     "rank {} frees {} of {}, which it does not hold any more ({})",
                     rank.0,
-                    self.buffer_name(&buffer),
-                    self.memory_name(buffer.memory),
-                    self.at(&op)
+                    m.buffer_name(&buffer),
+                    m.memory_name(buffer.memory),
+                    m.at(&op)
                 )
             });
-            self.done(state, rank, thread, &[]);
+            self.done(&[]);
             return;
         };
-        Arc::make_mut(&mut state.rank_mut(rank).live).remove(&block);
+        Arc::make_mut(&mut self.me_mut().live).remove(&block);
         match buffer.memory.owner {
             Owner::Pool(pool) => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::Pool, pool), Touch::Mutate);
+                self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
                 let recorded = after.map(|event| {
-                    let events = &state.ranks[rank.at()].events;
+                    let events = &self.me().events;
                     (event, find(events, &event).map_or(0, |at| events[at].1.recorded))
                 });
-                let row = self.pool_mut(state, rank, pool);
+                let row = m.pool_mut(self.state, rank, pool);
                 match recorded {
                     Some((event, nth)) => row.deferred.push((block, event, nth)),
                     None => give_back(row, block),
                 }
             }
             Owner::Program(_) => {
-                let cuda = state.ranks[rank.at()].memory.get(&buffer.memory).map(|m| m.kind)
-                    == Some(MemoryKind::Cuda);
+                let cuda = self.me().memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
                 if cuda {
-                    self.touch(state, rank, thread, Object::DEVICE, Touch::Mutate);
-                    let clocks: Vec<Clock> =
-                        state.ranks[rank.at()].streams.iter().map(|(_, s)| s.clock.clone()).collect();
+                    self.access(Object::DEVICE, Access::Write);
+                    let clocks: Vec<Clock> = self.me().streams.iter().map(|(_, s)| s.clock.clone()).collect();
                     for clock in clocks {
-                        state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
+                        self.this_mut().clock.join(&clock);
                     }
                 }
-                self.release(state, rank, thread, buffer.memory, op);
+                self.release(buffer.memory);
             }
         }
-        self.done(state, rank, thread, &[]);
+        self.done(&[]);
     }
 
-    fn trim(&self, state: &mut State, rank: Rank, thread: u32, (pool, release): (Token, Release), op: OpRef) {
-        let reserved = Self::reserved(&state.ranks[rank.at()], pool);
-        let row = self.pool_mut(state, rank, pool);
+    fn trim(&mut self, (pool, release): (Token, Release)) {
+        let (m, rank) = (self.m, self.rank);
+        let reserved = Machine::reserved(self.me(), pool);
+        let row = m.pool_mut(self.state, rank, pool);
         let idle =
             |segment: &Segment| !reserved && segment.blocks.iter().all(|block| block.held == Use::Free);
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
         for segment in &released {
-            self.touch(state, rank, thread, Object::memory(segment.memory), Touch::Mutate);
+            self.access(Object::memory(segment.memory), Access::Write);
             if release == Release::Now {
-                self.release(state, rank, thread, segment.memory, op);
+                self.release(segment.memory);
             }
         }
-        self.done(state, rank, thread, &[Value::Trimmed(released.into())]);
+        self.done(&[Value::Trimmed(released.into())]);
     }
 
-    fn havoc(&self, state: &mut State, rank: Rank, thread: u32, pool: Token, plan: Plan) {
+    fn havoc(&mut self, pool: Token, plan: Plan) {
+        let (m, rank) = (self.m, self.rank);
         let Plan::Havoc(sizes) = plan else { unreachable!("havoc is decided as havoc") };
         for len in sizes {
-            let stream = self.source.default_stream();
-            let row = self.pool_mut(state, rank, pool);
+            let stream = m.source.default_stream();
+            let row = m.pool_mut(self.state, rank, pool);
             let (_, small, segment_bytes) = classed(row.classes, len);
             let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth: row.segments_made });
             let at = add_segment(row, pool, address, (segment_bytes, small), stream);
             let (kind, buffer) = (row.memory, Arc::clone(&row.segments[at].buffer));
-            self.create(state, rank, kind, &buffer);
+            m.create(self.state, rank, kind, &buffer);
         }
-        self.done(state, rank, thread, &[]);
+        self.done(&[]);
+    }
+}
+
+impl<'a> Here<'a> {
+    /// The thread that holds the allocator's lock of a pool.
+    pub(crate) fn holder_of_pool(self, pool: Token) -> Option<u32> {
+        pool_of(self.me(), pool).and_then(|pool| pool.holder)
+    }
+
+    pub(crate) fn decide_pool(self, verb: &PoolOp, picks: &mut Picks<'_>) -> Result<Plan, Poll> {
+        let Here { m, state, .. } = self;
+        match verb {
+            PoolOp::Alloc { pool, len_bytes, stream, .. } => {
+                if m.decide_fault(state, FaultOf::Alloc, picks)? {
+                    return Ok(Plan::Fail);
+                }
+                self.decide_alloc((*pool, *len_bytes, *stream), picks)
+            }
+            PoolOp::Havoc { pool, max, sizes_bytes } => {
+                let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
+                let mut left = Vec::new();
+                while u32::try_from(left.len()).expect("few") < *max {
+                    match picks.take(|| PickOf::Havoc(*pool), 0..=count)? {
+                        0 => break,
+                        nth => left.push(sizes_bytes[nth as usize - 1]),
+                    }
+                }
+                Ok(Plan::Havoc(left))
+            }
+            PoolOp::Declare { .. } | PoolOp::Lock { .. } | PoolOp::Unlock { .. } | PoolOp::Trim { .. } => {
+                Ok(Plan::Nothing)
+            }
+        }
+    }
+
+    fn decide_alloc(
+        self,
+        (name, len_bytes, stream): (Token, u64, Token),
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        let Here { m, state, rank, .. } = self;
+        let r = self.me();
+        let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(m.declared()), Cow::Borrowed);
+        let mut returned = Vec::new();
+        // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
+        let deferred = if m.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
+        for (id, event, nth) in deferred {
+            let of = || PickOf::Deferred(event);
+            if let Some(done) = self.seen(event, nth, picks, of)? {
+                returned.push((id, done));
+                give_back(pool.to_mut(), id);
+            }
+        }
+        let fits = best_fits(&pool, len_bytes, stream);
+        let mut address_order = None;
+        let found = match fits[..] {
+            [] => {
+                let (.., segment_bytes) = classed(pool.classes, len_bytes);
+                let owner = (Owner::Pool(name), pool.segments_made);
+                Found::Grown(m.decide_address(r, owner, segment_bytes, picks)?)
+            }
+            [_, _, ..] if pool.tie == TieBreak::Address => {
+                let mut order = Cow::Borrowed(&r.address_order[..]);
+                let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
+                for fit in &fits {
+                    if !order.iter().any(|placed| is_start(placed, address(fit))) {
+                        let start = Value::Address(Address::Memory(address(fit), 0));
+                        place(&mut order, &start, picks, || PickOf::AddressOrder)?;
+                    }
+                }
+                // Fits come in the order of segments and blocks, so the first one at an address is the lowest.
+                let lowest =
+                    order.iter().find_map(|placed| fits.iter().find(|fit| is_start(placed, address(fit))));
+                let (segment, block) = *lowest.expect("several blocks fit, and each has its place");
+                if let Cow::Owned(order) = order {
+                    address_order = Some(order);
+                }
+                Found::Free(segment, block)
+            }
+            [(segment, block), ..] => Found::Free(segment, block),
+        };
+        Ok(Plan::Block(Placement { returned, found, address_order }))
+    }
+
+    /// `cudaFree` waits for the device; everything else frees at once.
+    pub(crate) fn can_free(self, buffer: &Operand) -> bool {
+        let Here { m, state, rank, thread } = self;
+        let Value::Buffer(buffer) = Machine::value(state, rank, buffer) else { return true };
+        let r = self.me();
+        if let Owner::Pool(pool) = buffer.memory.owner {
+            return !m.pool_held(r, pool, thread);
+        }
+        let cuda = r.memory.get(&buffer.memory).is_some_and(|m| m.kind == MemoryKind::Cuda);
+        !cuda || m.drained(state, rank, &Operand::Device)
     }
 }
 

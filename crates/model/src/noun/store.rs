@@ -7,15 +7,20 @@
 )]
 
 use crate::clock::Clock;
+use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
-use crate::judge::finding::{About, OpRef, Rule};
+use crate::judge::deadlock::Awaits;
+use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
 use crate::noun::cell::Written;
-use crate::op::{Op, Show, Verb};
-use crate::order::dependence::{Object, ObjectKind, Touch, touch};
+use crate::noun::pool::Plan;
+use crate::op::{Show, Verb};
+use crate::order::dependence::{Access, Object, ObjectKind, touch};
+use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
-use crate::rank::{Rank, Token};
+use crate::rank::Token;
 use crate::state::State;
 
 /// What can be done with stores.
@@ -71,52 +76,55 @@ impl Verb for StoreOp {
             Self::Delete { key } => format!("store.delete({})", name(key)),
         }
     }
-}
 
-impl Machine {
-    pub(crate) fn run_store(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef) {
-        let costs = &mut state.rank_mut(rank).costs;
-        if costs.steady {
-            costs.store_calls += 1;
-        }
-        let clock = |state: &State| state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        match verb {
-            Op::Store(StoreOp::Set { key, value }) => {
-                let value = Self::value(state, rank, value);
-                self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
-                let clock = clock(state);
-                let write = Written { value: Some(value), by: clock, op };
-                state.shared_mut().keys.entry(*key).or_default().writes.push(write);
-                self.done(state, rank, thread, &[]);
-            }
-            Op::Store(StoreOp::Delete { key }) => {
-                self.touch_key(state, rank, thread, *key, Touch::Mutate, op);
-                let clock = clock(state);
-                let write = Written { value: None, by: clock, op };
-                state.shared_mut().keys.entry(*key).or_default().writes.push(write);
-                self.done(state, rank, thread, &[]);
-            }
-            Op::Store(StoreOp::Get { key }) => {
-                let row = &state.shared.keys[key];
-                let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
-                    unreachable!("polled before it runs")
-                };
-                let value = value.clone();
-                let after = if self.orders_by_sight(Object::named(ObjectKind::StoreKey, *key)) {
-                    Some(set.clone())
-                } else {
-                    row.enabling(&clock(state), Option::is_some).cloned()
-                };
-                if let Some(after) = after {
-                    state.rank_mut(rank).threads[thread as usize].clock.join(&after);
-                }
-                self.touch_key(state, rank, thread, *key, Touch::Read, op);
-                self.done(state, rank, thread, &[value]);
-            }
-            _ => unreachable!("dispatched by verb"),
+    fn seen_by_others(&self) -> bool {
+        match self {
+            Self::Set { .. } | Self::Delete { .. } => true,
+            Self::Get { .. } => false,
         }
     }
 
+    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        let (key, how) = match self {
+            Self::Set { key, .. } | Self::Delete { key } => (key, Access::Write),
+            Self::Get { key } => (key, Access::Read),
+        };
+        each(Object::named(ObjectKind::StoreKey, *key), how);
+    }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Get { key } => Poll::once(Machine::key_is_set(here.state, *key)),
+            Self::Set { .. } | Self::Delete { .. } => Poll::RUN,
+        }
+    }
+
+    fn watches(&self) -> bool {
+        match self {
+            Self::Get { .. } => true,
+            Self::Set { .. } | Self::Delete { .. } => false,
+        }
+    }
+
+    fn wakes(&self) -> bool {
+        !self.watches()
+    }
+
+    fn blocked_on(&self, _: Here<'_>) -> (Rule, Option<About>) {
+        let (Self::Get { key } | Self::Set { key, .. } | Self::Delete { key }) = self;
+        (Rule::Store1, Some(About::Named(*key)))
+    }
+
+    fn waits_for(&self, _: Here<'_>) -> Awaits {
+        Awaits::Anybody
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        cx.run_store(self);
+    }
+}
+
+impl Machine {
     /// Whether the key is there.
     pub(crate) fn key_is_set(state: &State, key: Token) -> bool {
         state.shared.keys.get(&key).and_then(|key| key.last()).is_some_and(|write| write.value.is_some())
@@ -129,34 +137,80 @@ impl Machine {
     }
 
     /// Whoever has this clock touches what all ranks share.
-    pub(crate) fn touch_shared(&self, state: &mut State, object: Object, how: Touch, clock: &Clock) {
+    pub(crate) fn access_shared(&self, state: &mut State, object: Object, how: Access, clock: &Clock) {
         if touch(&mut state.shared_mut().touches, object, how, clock) {
             self.contend(object);
         }
     }
+}
+
+impl Cx<'_> {
+    pub(crate) fn run_store(&mut self, verb: &StoreOp) {
+        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
+        let costs = &mut self.me_mut().costs;
+        if costs.steady {
+            costs.store_calls += 1;
+        }
+        let clock = |state: &State| state.rank(rank).threads[thread as usize].clock.clone();
+        match verb {
+            StoreOp::Set { key, value } => {
+                let value = Machine::value(self.state, rank, value);
+                self.access_key(*key, Access::Write);
+                let clock = clock(self.state);
+                let write = Written { value: Some(value), by: clock, op };
+                self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                self.done(&[]);
+            }
+            StoreOp::Delete { key } => {
+                self.access_key(*key, Access::Write);
+                let clock = clock(self.state);
+                let write = Written { value: None, by: clock, op };
+                self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                self.done(&[]);
+            }
+            StoreOp::Get { key } => {
+                let row = &self.state.shared.keys[key];
+                let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
+                    unreachable!("polled before it runs")
+                };
+                let value = value.clone();
+                let after = if m.orders_by_sight(Object::named(ObjectKind::StoreKey, *key)) {
+                    Some(set.clone())
+                } else {
+                    row.enabling(&clock(self.state), Option::is_some).cloned()
+                };
+                if let Some(after) = after {
+                    self.this_mut().clock.join(&after);
+                }
+                self.access_key(*key, Access::Read);
+                self.done(&[value]);
+            }
+        }
+    }
 
     /// A key that is read while a set or delete of it is unordered with the read: luck decides the value.
-    fn touch_key(&self, state: &mut State, rank: Rank, thread: u32, key: Token, how: Touch, op: OpRef) {
+    fn access_key(&mut self, key: Token, how: Access) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
         let object = Object::named(ObjectKind::StoreKey, key);
-        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let reads = state.shared.touches.get(&object).is_some_and(|rows| {
+        let clock = self.this().clock.clone();
+        let reads = self.state.shared.touches.get(&object).is_some_and(|rows| {
             rows.iter().any(|row| {
                 let epoch = match how {
-                    Touch::Read => row.mutation,
-                    Touch::Mutate => row.read,
+                    Access::Read => row.mutation,
+                    Access::Write => row.read,
                 };
                 row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
             })
         });
-        self.touch_shared(state, object, how, &clock);
+        m.access_shared(self.state, object, how, &clock);
         if reads {
-            self.find(state, Rule::Store2, About::Named(key), &[op], clock.past(), || {
+            m.find(self.state, Rule::Store2, About::Named(key), &[op], clock.past(), || {
                 format!(
                     "nothing orders the reads of key {} with the set or delete of it on another rank \
                      (rank {}, {})",
-                    self.name(key),
+                    m.name(key),
                     rank.0,
-                    self.at(&op)
+                    m.at(&op)
                 )
             });
         }

@@ -5,20 +5,22 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
+use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::sync::Arc;
 
 use crate::clock::Clock;
 use crate::host::value::{Buffer, Value};
-use crate::judge::finding::OpRef;
 use crate::machine::{Machine, Mode, locked};
-use crate::order::dependence::{Object, ObjectKind, Touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand};
 use crate::rank::{Rank, Token};
-use crate::state::{Access, Event, Expectation, Kernel, Queued, RankState, State, Stream, Work, find, whole};
+use crate::state::{Event, Expectation, Kernel, Queued, RankState, State, Stream, Work, find, whole};
 use crate::term::{Content, TermNode};
 
 /// What can be done with streams.
@@ -93,6 +95,75 @@ impl Verb for StreamOp {
             Self::Synchronize { what } => format!("{}.synchronize", of(what)),
         }
     }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Synchronize { .. } => true,
+            Self::Kernel { .. } | Self::Wait { .. } => false,
+        }
+    }
+
+    fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
+        match self {
+            Self::Synchronize { what } => here.refuses_wait(what),
+            Self::Kernel { .. } | Self::Wait { .. } => None,
+        }
+    }
+
+    fn recorded(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Kernel { stream, .. } => here.records_on(*stream),
+            // The event may pull its stream into a capture.
+            Self::Wait { .. } => true,
+            Self::Synchronize { .. } => false,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Kernel { .. } => {}
+            Self::Wait { event, .. } => each(Object::named(ObjectKind::Event, *event), Access::Read),
+            Self::Synchronize { what } => match Machine::value(here.state, here.rank, what) {
+                Value::Stream(stream) => each(Object::named(ObjectKind::Stream, stream), Access::Read),
+                Value::Event(event) => each(Object::named(ObjectKind::Event, event), Access::Read),
+                Value::Device => each(Object::DEVICE, Access::Write),
+                _ => {}
+            },
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Synchronize { what } => Poll::once(here.m.drained(here.state, here.rank, what)),
+            Self::Kernel { .. } | Self::Wait { .. } => Poll::RUN,
+        }
+    }
+
+    fn waits_for_device(&self) -> bool {
+        match self {
+            Self::Synchronize { .. } => true,
+            Self::Kernel { .. } | Self::Wait { .. } => false,
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Synchronize { what } => match Machine::value(here.state, here.rank, what) {
+                Value::Stream(stream) => Awaits::Stream(stream),
+                Value::Event(event) => Awaits::Record(event),
+                _ => Awaits::Streams,
+            },
+            Self::Kernel { .. } | Self::Wait { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Kernel { name, reads, writes, stream } => cx.kernel(*name, (reads, writes), *stream),
+            Self::Wait { stream, event } => cx.stream_wait(*stream, *event),
+            Self::Synchronize { what } => cx.synchronize(what),
+        }
+    }
 }
 
 impl Work {
@@ -126,7 +197,7 @@ fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
 impl Machine {
     /// How often an event was recorded.
     pub(crate) fn recorded(&self, state: &State, rank: Rank, event: Token) -> u32 {
-        event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded)
+        event_of(state.rank(rank), event).map_or(0, |event| event.recorded)
     }
 
     /// An event has so many records now, made or to come.
@@ -136,9 +207,9 @@ impl Machine {
     }
 
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: Queued) {
-        self.touch(state, rank, op.issuer().thread.0, Object::DEVICE, Touch::Read);
+        self.cx(state, rank, op.issuer().thread.0).access(Object::DEVICE, Access::Read);
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         let at = find(&r.streams, &stream);
         if let Some(at) = at {
             state.rank_mut(rank).streams[at].1.queue.push_back(op);
@@ -153,123 +224,9 @@ impl Machine {
         state.rank_mut(rank).streams.push((stream, Stream { queue, hung: false, clock }));
     }
 
-    #[expect(clippy::too_many_arguments, reason = "the operands of a launch")]
-    pub(crate) fn kernel(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        name: Token,
-        (reads, writes): (&[Operand], &[Operand]),
-        stream: Token,
-        op: OpRef,
-    ) {
-        let mut buffers = |operands: &[Operand]| -> Option<Vec<Arc<Buffer>>> {
-            operands.iter().map(|operand| self.given(state, rank, thread, operand, op)).collect()
-        };
-        if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
-            self.launch(
-                state,
-                (rank, thread),
-                stream,
-                Work::Kernel(Arc::new(Kernel { name, reads, writes })),
-                op,
-            );
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
-    pub(crate) fn copy(
-        &self,
-        state: &mut State,
-        (rank, thread): (Rank, u32),
-        (to, from): (&Operand, &Operand),
-        stream: Token,
-        op: OpRef,
-    ) {
-        let given = (self.given(state, rank, thread, to, op), self.given(state, rank, thread, from, op));
-        if let (Some(to), Some(from)) = given {
-            let to = self.long_enough(state, rank, thread, (to, from.len_bytes), op);
-            self.launch(state, (rank, thread), stream, Work::Copy { to, from }, op);
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
-    pub(crate) fn expect(
-        &self,
-        state: &mut State,
-        (rank, thread): (Rank, u32),
-        (buffer, kernel, by): (&Operand, Token, Rank),
-        stream: Token,
-        op: OpRef,
-    ) {
-        if let Some(buffer) = self.given(state, rank, thread, buffer, op) {
-            let work = Work::Expect(Arc::new(Expectation { buffer, kernel, by }));
-            self.launch(state, (rank, thread), stream, work, op);
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
-    fn launch(&self, state: &mut State, (rank, thread): (Rank, u32), stream: Token, work: Work, op: OpRef) {
-        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, Queued { work, issue, op, replay: None });
-    }
-
-    pub(crate) fn event_record(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        event: Token,
-        stream: Token,
-        op: OpRef,
-    ) {
-        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Mutate);
-        if self.record_captured(state, rank, (event, stream), op) {
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        let r = state.rank_mut(rank);
-        let record = event_mut(r, event);
-        record.recorded += 1;
-        let work = Work::Record(event, record.recorded);
-        let issue = r.threads[thread as usize].clock.clone();
-        self.enqueue(state, rank, stream, Queued { work, issue, op, replay: None });
-        self.done(state, rank, thread, &[]);
-    }
-
-    pub(crate) fn stream_wait(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        stream: Token,
-        event: Token,
-        op: OpRef,
-    ) {
-        self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Mutate);
-        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
-        if self.wait_captured(state, rank, thread, (stream, event), op) {
-            self.done(state, rank, thread, &[]);
-            return;
-        }
-        // The most recent record at the time of the call; before any, the wait does nothing.
-        let recorded = event_of(&state.ranks[rank.at()], event).map_or(0, |event| event.recorded);
-        let issue = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        self.enqueue(
-            state,
-            rank,
-            stream,
-            Queued { work: Work::Wait(event, recorded), issue, op, replay: None },
-        );
-        self.done(state, rank, thread, &[]);
-    }
-
     /// Whether what a synchronize waits for is over.
     pub(crate) fn drained(&self, state: &State, rank: Rank, what: &Operand) -> bool {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         match Self::value(state, rank, what) {
             Value::Stream(stream) => {
                 find(&r.streams, &stream).is_none_or(|at| r.streams[at].1.queue.is_empty())
@@ -280,94 +237,9 @@ impl Machine {
         }
     }
 
-    pub(crate) fn synchronize(&self, state: &mut State, rank: Rank, thread: u32, what: &Operand) {
-        let value = Self::value(state, rank, what);
-        let clocks: Vec<Clock> = {
-            let r = &state.ranks[rank.at()];
-            match value {
-                Value::Stream(stream) => {
-                    find(&r.streams, &stream).map(|at| r.streams[at].1.clock.clone()).into_iter().collect()
-                }
-                Value::Event(event) => event_of(r, event)
-                    .and_then(|event| event.complete.get(&event.recorded).cloned())
-                    .into_iter()
-                    .collect(),
-                _ => r.streams.iter().map(|(_, stream)| stream.clock.clone()).collect(),
-            }
-        };
-        match value {
-            Value::Stream(stream) => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::Stream, stream), Touch::Read);
-            }
-            Value::Event(event) => {
-                self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
-            }
-            _ => self.touch(state, rank, thread, Object::DEVICE, Touch::Mutate),
-        }
-        for clock in clocks {
-            state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
-    /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
-    /// semantics waits for it. Returns what was seen and, if complete, since when.
-    #[expect(clippy::too_many_arguments, reason = "shared by queries and deferred frees")]
-    pub(crate) fn seen(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        event: Token,
-        nth: u32,
-        picks: &mut Picks<'_>,
-        of: impl FnOnce() -> PickOf,
-    ) -> Result<Option<Clock>, Poll> {
-        let r = &state.ranks[rank.at()];
-        let clock = &r.threads[thread as usize].clock;
-        let Some(event) = event_of(r, event) else { return Ok(Some(clock.clone())) };
-        let nth = nth.min(event.recorded);
-        if nth == 0 {
-            return Ok(Some(clock.clone()));
-        }
-        let complete = event.complete.get(&nth);
-        let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
-        let options = match (ordered, complete.is_some(), self.config.mode) {
-            (true, ..) => 1..=1,
-            (false, false, Mode::Naive) => 0..=0,
-            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
-        };
-        match (picks.take(of, options)?, complete) {
-            (0, _) => Ok(None),
-            (_, Some(done)) => Ok(Some(done.clone())),
-            (_, None) => Err(Poll::Wait),
-        }
-    }
-
-    pub(crate) fn event_query(&self, state: &mut State, rank: Rank, thread: u32, event: Token) {
-        self.touch(state, rank, thread, Object::named(ObjectKind::Event, event), Touch::Read);
-        self.touch(state, rank, thread, Object::CAPTURE, Touch::Read);
-        if let Some(graph) = self.forbidden_query(state, rank, thread) {
-            let call = format!("{}.query", self.name(event));
-            let op = self.op_ref(state, rank, thread);
-            self.refuse_in_capture(state, rank, thread, (graph, &call), op);
-            self.fail(state, rank, thread, call, crate::noun::graph::UNSUPPORTED);
-            self.answer(state, rank, thread, 0, &[]);
-            return;
-        }
-        let given = state.ranks[rank.at()].threads[thread as usize].picks.clone();
-        let seen = self
-            .seen(state, rank, thread, event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
-            .expect("polled before it runs");
-        if let Some(done) = &seen {
-            state.rank_mut(rank).threads[thread as usize].clock.join(done);
-        }
-        self.answer(state, rank, thread, Answer::from(seen.is_some()), &[]);
-    }
-
     /// Whether the head of a stream can run; collectives of several ranks are looked at elsewhere.
     pub(crate) fn head_ready(&self, state: &State, rank: Rank, stream: usize) -> bool {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         match r.streams[stream].1.queue.front().map(|op| &op.work) {
             None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
             Some(
@@ -397,13 +269,13 @@ impl Machine {
         match head.work {
             // A graph may run on a stream that nothing orders after earlier users of the block.
             Work::Fresh(buffer) => {
-                self.access(state, rank, stream, &buffer, Access::Write, head.op);
+                self.access_memory(state, rank, stream, &buffer, Access::Write, head.op);
                 self.fresh_contents(state, rank, &buffer);
             }
             Work::Kernel(kernel) => {
                 let Kernel { name, reads, writes } = &*kernel;
                 for buffer in reads {
-                    self.access(state, rank, stream, buffer, Access::Read, head.op);
+                    self.access_memory(state, rank, stream, buffer, Access::Read, head.op);
                 }
                 let inputs: Vec<Content> =
                     reads.iter().map(|buffer| self.held_in(state, rank, buffer)).collect();
@@ -414,17 +286,17 @@ impl Machine {
                 };
                 for buffer in writes {
                     self.fill(state, rank, buffer, Content::Whole(term));
-                    self.access(state, rank, stream, buffer, Access::Write, head.op);
+                    self.access_memory(state, rank, stream, buffer, Access::Write, head.op);
                 }
             }
             Work::Copy { to, from } => {
-                self.access(state, rank, stream, &from, Access::Read, head.op);
+                self.access_memory(state, rank, stream, &from, Access::Read, head.op);
                 let content = self.held_in(state, rank, &from);
                 self.fill(state, rank, &to, content);
-                self.access(state, rank, stream, &to, Access::Write, head.op);
+                self.access_memory(state, rank, stream, &to, Access::Write, head.op);
             }
             Work::Expect(expectation) => {
-                self.access(state, rank, stream, &expectation.buffer, Access::Read, head.op);
+                self.access_memory(state, rank, stream, &expectation.buffer, Access::Read, head.op);
                 self.judge_expectation(state, rank, &expectation, (head.op, head.issue.past()));
             }
             Work::Flag(flag, act) => {
@@ -444,6 +316,171 @@ impl Machine {
             Work::Collective(_) | Work::Transfers(_) => {
                 unreachable!("what communicates runs on several ranks")
             }
+        }
+    }
+}
+
+impl Cx<'_> {
+    #[expect(clippy::too_many_arguments, reason = "the operands of a launch")]
+    pub(crate) fn kernel(&mut self, name: Token, (reads, writes): (&[Operand], &[Operand]), stream: Token) {
+        let op = self.op;
+        let mut buffers = |operands: &[Operand]| -> Option<Vec<Arc<Buffer>>> {
+            operands.iter().map(|operand| self.given(operand, op)).collect()
+        };
+        if let (Some(reads), Some(writes)) = (buffers(reads), buffers(writes)) {
+            self.launch(stream, Work::Kernel(Arc::new(Kernel { name, reads, writes })));
+        }
+        self.done(&[]);
+    }
+
+    pub(crate) fn copy(&mut self, (to, from): (&Operand, &Operand), stream: Token) {
+        let op = self.op;
+        let given = (self.given(to, op), self.given(from, op));
+        if let (Some(to), Some(from)) = given {
+            let to = self.long_enough((to, from.len_bytes));
+            self.launch(stream, Work::Copy { to, from });
+        }
+        self.done(&[]);
+    }
+
+    pub(crate) fn expect(&mut self, (buffer, kernel, by): (&Operand, Token, Rank), stream: Token) {
+        let op = self.op;
+        if let Some(buffer) = self.given(buffer, op) {
+            let work = Work::Expect(Arc::new(Expectation { buffer, kernel, by }));
+            self.launch(stream, work);
+        }
+        self.done(&[]);
+    }
+
+    fn launch(&mut self, stream: Token, work: Work) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        let issue = self.this().clock.clone();
+        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
+    }
+
+    pub(crate) fn event_record(&mut self, event: Token, stream: Token) {
+        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        self.access(Object::named(ObjectKind::Event, event), Access::Write);
+        if m.record_captured(self.state, rank, (event, stream), op) {
+            self.done(&[]);
+            return;
+        }
+        let r = self.me_mut();
+        let record = event_mut(r, event);
+        record.recorded += 1;
+        let work = Work::Record(event, record.recorded);
+        let issue = r.threads[thread as usize].clock.clone();
+        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
+        self.done(&[]);
+    }
+
+    pub(crate) fn stream_wait(&mut self, stream: Token, event: Token) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        self.access(Object::named(ObjectKind::Event, event), Access::Read);
+        if self.wait_captured((stream, event)) {
+            self.done(&[]);
+            return;
+        }
+        // The most recent record at the time of the call; before any, the wait does nothing.
+        let recorded = event_of(self.me(), event).map_or(0, |event| event.recorded);
+        let issue = self.this().clock.clone();
+        m.enqueue(
+            self.state,
+            rank,
+            stream,
+            Queued { work: Work::Wait(event, recorded), issue, op, replay: None },
+        );
+        self.done(&[]);
+    }
+
+    pub(crate) fn synchronize(&mut self, what: &Operand) {
+        let rank = self.rank;
+        let value = Machine::value(self.state, rank, what);
+        let clocks: Vec<Clock> = {
+            let r = self.me();
+            match value {
+                Value::Stream(stream) => {
+                    find(&r.streams, &stream).map(|at| r.streams[at].1.clock.clone()).into_iter().collect()
+                }
+                Value::Event(event) => event_of(r, event)
+                    .and_then(|event| event.complete.get(&event.recorded).cloned())
+                    .into_iter()
+                    .collect(),
+                _ => r.streams.iter().map(|(_, stream)| stream.clock.clone()).collect(),
+            }
+        };
+        match value {
+            Value::Stream(stream) => {
+                self.access(Object::named(ObjectKind::Stream, stream), Access::Read);
+            }
+            Value::Event(event) => {
+                self.access(Object::named(ObjectKind::Event, event), Access::Read);
+            }
+            _ => self.access(Object::DEVICE, Access::Write),
+        }
+        for clock in clocks {
+            self.this_mut().clock.join(&clock);
+        }
+        self.done(&[]);
+    }
+
+    pub(crate) fn event_query(&mut self, event: Token) {
+        let m = self.m;
+        self.access(Object::named(ObjectKind::Event, event), Access::Read);
+        self.access(Object::CAPTURE, Access::Read);
+        if let Some(graph) = self.here().forbidden_query() {
+            let call = format!("{}.query", m.name(event));
+            let op = self.here().op_ref();
+            self.refuse_in_capture((graph, &call), op);
+            self.fail(call, crate::noun::graph::UNSUPPORTED);
+            self.answer(0, &[]);
+            return;
+        }
+        let given = self.this().picks.clone();
+        let seen = self
+            .here()
+            .seen(event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
+            .expect("polled before it runs");
+        if let Some(done) = &seen {
+            self.this_mut().clock.join(done);
+        }
+        self.answer(Answer::from(seen.is_some()), &[]);
+    }
+}
+
+impl<'a> Here<'a> {
+    /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
+    /// semantics waits for it. Returns what was seen and, if complete, since when.
+    #[expect(clippy::too_many_arguments, reason = "shared by queries and deferred frees")]
+    pub(crate) fn seen(
+        self,
+        event: Token,
+        nth: u32,
+        picks: &mut Picks<'_>,
+        of: impl FnOnce() -> PickOf,
+    ) -> Result<Option<Clock>, Poll> {
+        let Here { m, thread, .. } = self;
+        let r = self.me();
+        let clock = &r.threads[thread as usize].clock;
+        let Some(event) = event_of(r, event) else { return Ok(Some(clock.clone())) };
+        let nth = nth.min(event.recorded);
+        if nth == 0 {
+            return Ok(Some(clock.clone()));
+        }
+        let complete = event.complete.get(&nth);
+        let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
+        let options = match (ordered, complete.is_some(), m.config.mode) {
+            (true, ..) => 1..=1,
+            (false, false, Mode::Naive) => 0..=0,
+            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
+        };
+        match (picks.take(of, options)?, complete) {
+            (0, _) => Ok(None),
+            (_, Some(done)) => Ok(Some(done.clone())),
+            (_, None) => Err(Poll::Wait),
         }
     }
 }

@@ -5,11 +5,11 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
-use crate::op::{
-    BarrierOp, CommOp, EventOp, ExchangeOp, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp, MemoryOp,
-    MutexOp, Op, OverlapOp, PoolOp, Show, StoreOp, StreamOp, Verb, WindowOp,
-};
+use crate::judge::deadlock::Awaits;
+use crate::op::{Show, Verb};
+use crate::order::poll::{Picks, Poll};
 use crate::rank::Token;
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::host::value::{Address, Buffer, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
 use crate::noun::pool::Plan;
-use crate::order::dependence::{Object, Touch, touch};
+use crate::order::dependence::{Access, Object, touch};
 use crate::program::{Answer, End, Operand, Question, Statement, Stretch};
 use crate::rank::{Entry, PlaceId, Rank};
 use crate::state::{Group, Slots, State, Status, ThreadState};
@@ -114,6 +114,66 @@ impl Verb for ThreadOp {
             Self::Measure { name: what, .. } => format!("measure({})", name(what)),
         }
     }
+
+    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Join { thread } => match Machine::value(here.state, here.rank, thread) {
+                Value::Thread(child) => Poll::once(!here.me().threads[child as usize].running()),
+                _ => Poll::RUN,
+            },
+            Self::Step { .. }
+            | Self::Spawn { .. }
+            | Self::Exit { .. }
+            | Self::Reach { .. }
+            | Self::Steady
+            | Self::Measure { .. } => Poll::RUN,
+        }
+    }
+
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
+        match self {
+            Self::Join { thread } => match Machine::value(here.state, here.rank, thread) {
+                Value::Thread(child) => Awaits::Holder(Some(child)),
+                _ => Awaits::Nobody,
+            },
+            Self::Step { .. }
+            | Self::Spawn { .. }
+            | Self::Exit { .. }
+            | Self::Reach { .. }
+            | Self::Steady
+            | Self::Measure { .. } => Awaits::Nobody,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Step { .. } => cx.done(&[]),
+            Self::Spawn { entry } => cx.spawn(*entry),
+            Self::Join { thread } => cx.join(thread),
+            Self::Exit { code } => {
+                let t = cx.this_mut();
+                t.index += 1;
+                t.next += 1;
+                t.status = Status::Exited(*code);
+            }
+            Self::Reach { label } => {
+                locked(&cx.m.reached).insert(*label);
+                cx.done(&[]);
+            }
+            Self::Steady => {
+                cx.me_mut().costs.steady = true;
+                cx.done(&[]);
+            }
+            Self::Measure { name, value } => {
+                if let Value::Int(number) = Machine::value(cx.state, cx.rank, value) {
+                    let mut measured = locked(&cx.m.measured);
+                    let entry = measured.entry(*name).or_insert(number);
+                    *entry = (*entry).max(number);
+                }
+                cx.done(&[]);
+            }
+        }
+    }
 }
 
 /// What a thread does next.
@@ -200,34 +260,6 @@ impl Machine {
         thread
     }
 
-    /// The operation is done: its results go into slots and the thread moves on.
-    pub(crate) fn done(&self, state: &mut State, rank: Rank, thread: u32, slots: &[Value]) {
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
-        t.slots.add(slots);
-        t.next += 1;
-        t.index += 1;
-        t.picks.clear();
-        t.status = Status::Ready;
-        t.settle();
-    }
-
-    /// The question is answered: the thread goes on with the next stretch.
-    pub(crate) fn answer(&self, state: &mut State, rank: Rank, thread: u32, answer: Answer, slots: &[Value]) {
-        let original = state.original[rank.at()];
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
-        t.slots.add(slots);
-        Arc::make_mut(&mut t.answers).push(answer);
-        t.index += 1;
-        t.picks.clear();
-        if let Some(stretch) = self.stretch(original, t.entry, &t.answers) {
-            t.stretch = stretch;
-            t.next = 0;
-            t.settle();
-        } else {
-            t.status = Status::Stuck;
-        }
-    }
-
     /// What an operand is now.
     pub(crate) fn value(state: &State, rank: Rank, operand: &Operand) -> Value {
         match operand {
@@ -237,7 +269,7 @@ impl Machine {
             Operand::Bool(truth) => Value::Bool(*truth),
             Operand::Slot(slot) => {
                 // A slot names the entry that its thread started from: each entry is started once.
-                let threads = &state.ranks[rank.at()].threads;
+                let threads = &state.rank(rank).threads;
                 let thread = threads.iter().find(|t| t.entry == slot.entry);
                 thread.and_then(|t| t.slots.get(slot.index)).cloned().unwrap_or(Value::Null)
             }
@@ -289,18 +321,6 @@ impl Machine {
         }
     }
 
-    /// Records that a thread touches an object of its rank; unordered conflicts ask for a restart.
-    pub(crate) fn touch(&self, state: &mut State, rank: Rank, thread: u32, object: Object, how: Touch) {
-        if state.ranks[rank.at()].threads.len() < 2 {
-            return;
-        }
-        let clock = state.ranks[rank.at()].threads[thread as usize].clock.clone();
-        let conflict = touch(&mut state.rank_mut(rank).touches, object, how, &clock);
-        if conflict {
-            self.contend(object);
-        }
-    }
-
     /// An object turned out to be contended.
     pub(crate) fn contend(&self, object: Object) {
         if self.config.mode == crate::machine::Mode::Reduced
@@ -313,258 +333,17 @@ impl Machine {
         }
     }
 
-    /// Runs the next operation of a thread that [`Machine::poll`] said can run, as it was decided there.
-    pub(crate) fn run_thread(&self, state: &mut State, rank: Rank, thread: u32, plan: Plan) {
-        state.steps += 1;
-        let op_ref = self.op_ref(state, rank, thread);
-        if self.config.explain == crate::machine::Explain::Yes {
-            self.log_next(state, rank, thread, op_ref);
-        }
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
-        t.clock.tick();
-        let stretch = Arc::clone(&t.stretch);
-        match t.next_in(&stretch) {
-            Next::Return | Next::Unknown => {}
-            Next::Ask(question, _) => self.ask(state, rank, thread, question),
-            Next::Op(op) => {
-                if self.left_out(state, rank, thread) {
-                    let nulls = vec![Value::Null; op.op.slots() as usize];
-                    self.done(state, rank, thread, &nulls);
-                    return;
-                }
-                self.run_op(state, rank, thread, &op.op, op_ref, plan);
-            }
-        }
-    }
-
-    fn log_next(&self, state: &State, rank: Rank, thread: u32, op: OpRef) {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        let (text, asks, kind) = match t.next_in(&t.stretch) {
-            Next::Op(op) => (self.op_name(state, rank, &op.op), false, op.op.verb().kind()),
-            Next::Ask(question, _) => (self.question_name(state, rank, question), true, Kind::Bookkeeping),
-            Next::Return | Next::Unknown => return,
-        };
-        let mut log = locked(&self.log);
-        // An operation that waits runs in parts, and other threads in between.
-        let before = log.iter().rfind(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
-        if before.is_none_or(|before| before.op != op) {
-            log.push(crate::machine::Logged { op, text, asks, kind });
-        }
-    }
-
     /// Adds the operations that threads are blocked before to the log: they did not run, but matter.
     pub fn log_blocked(&self, state: &State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, t) in state.ranks[rank.at()].threads.iter().enumerate() {
+            for (at, t) in state.rank(rank).threads.iter().enumerate() {
                 let thread = u32::try_from(at).expect("few threads a rank");
-                let op = self.op_ref(state, rank, thread);
+                let op = self.here(state, rank, thread).op_ref();
                 let logged = locked(&self.log).iter().any(|logged| logged.op == op);
                 if t.running() && !logged {
-                    self.log_next(state, rank, thread, op);
+                    self.here(state, rank, thread).log_next(op);
                 }
             }
-        }
-    }
-
-    fn run_op(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op, op: OpRef, plan: Plan) {
-        if self.dies(state, rank, thread, verb) || self.refused(state, rank, thread, verb, op) {
-            return;
-        }
-        match verb {
-            Op::Thread(ThreadOp::Step { .. }) => self.done(state, rank, thread, &[]),
-            Op::Thread(ThreadOp::Spawn { entry }) => self.spawn(state, rank, thread, *entry),
-            Op::Thread(ThreadOp::Join { thread: child }) => self.join(state, rank, thread, child),
-            Op::Thread(ThreadOp::Exit { code }) => {
-                let t = &mut state.rank_mut(rank).threads[thread as usize];
-                t.index += 1;
-                t.next += 1;
-                t.status = Status::Exited(*code);
-            }
-            Op::Thread(ThreadOp::Reach { label }) => {
-                locked(&self.reached).insert(*label);
-                self.done(state, rank, thread, &[]);
-            }
-            Op::Thread(ThreadOp::Steady) => {
-                state.rank_mut(rank).costs.steady = true;
-                self.done(state, rank, thread, &[]);
-            }
-            Op::Thread(ThreadOp::Measure { name, value }) => {
-                if let Value::Int(number) = Self::value(state, rank, value) {
-                    let mut measured = locked(&self.measured);
-                    let entry = measured.entry(*name).or_insert(number);
-                    *entry = (*entry).max(number);
-                }
-                self.done(state, rank, thread, &[]);
-            }
-            Op::Comm(CommOp::Init { name, members, .. }) => {
-                self.comm_init(state, rank, thread, *name, members, op)
-            }
-            Op::Comm(CommOp::Split { comm, .. }) => self.comm_split(state, rank, thread, comm, op),
-            Op::Comm(CommOp::Destroy { comm }) => self.comm_destroy(state, rank, thread, comm, op),
-            Op::Window(WindowOp::Register { comm, memory, flags }) => {
-                self.register(state, rank, thread, (comm, memory, *flags), op);
-            }
-            Op::Window(WindowOp::Deregister { comm, window }) => {
-                self.deregister(state, rank, thread, comm, window, op)
-            }
-            Op::Group(GroupOp::Start) => self.group_start(state, rank, thread),
-            Op::Group(GroupOp::End) => self.group_end(state, rank, thread, op),
-            Op::Collective(call) => self.collect(state, rank, thread, call, op),
-            Op::Transfer(call) => self.transfer(state, rank, thread, call, op),
-            Op::Overlap(OverlapOp { one, other }) => self.overlap(state, rank, thread, [*one, *other], op),
-            Op::Stream(StreamOp::Kernel { name, reads, writes, stream }) => {
-                self.kernel(state, rank, thread, *name, (reads, writes), *stream, op);
-            }
-            Op::Memory(MemoryOp::Copy { to, from, stream }) => {
-                self.copy(state, (rank, thread), (to, from), *stream, op);
-            }
-            Op::Memory(MemoryOp::Expect { buffer, kernel, by, stream }) => {
-                self.expect(state, (rank, thread), (buffer, *kernel, *by), *stream, op);
-            }
-            Op::Event(EventOp { event, stream }) => {
-                self.event_record(state, rank, thread, *event, *stream, op);
-            }
-            Op::Stream(StreamOp::Wait { stream, event }) => {
-                self.stream_wait(state, rank, thread, *stream, *event, op)
-            }
-            Op::Stream(StreamOp::Synchronize { what }) => self.synchronize(state, rank, thread, what),
-            Op::Graph(GraphOp::Begin { .. })
-            | Op::Graph(GraphOp::End { .. })
-            | Op::Graph(GraphOp::Replay { .. })
-            | Op::Graph(GraphOp::Destroy { .. }) => self.run_graph(state, rank, thread, verb, op),
-            Op::Pool(PoolOp::Declare { .. })
-            | Op::Pool(PoolOp::Lock { .. })
-            | Op::Pool(PoolOp::Unlock { .. })
-            | Op::Pool(PoolOp::Alloc { .. })
-            | Op::Memory(MemoryOp::Free { .. })
-            | Op::Pool(PoolOp::Trim { .. })
-            | Op::Memory(MemoryOp::Release { .. })
-            | Op::Pool(PoolOp::Havoc { .. })
-            | Op::Memory(MemoryOp::Alloc { .. }) => self.run_memory(state, rank, thread, verb, op, plan),
-            Op::Barrier(BarrierOp::Enter { members }) | Op::Barrier(BarrierOp::AllAgree { members, .. }) => {
-                self.host(state, rank, thread, members);
-            }
-            Op::Mutex(MutexOp::Lock { mutex }) => self.lock(state, rank, thread, *mutex),
-            Op::Mutex(MutexOp::Unlock { mutex }) => self.unlock(state, rank, thread, *mutex, op),
-            Op::Store(StoreOp::Set { .. })
-            | Op::Store(StoreOp::Get { .. })
-            | Op::Store(StoreOp::Delete { .. }) => self.run_store(state, rank, thread, verb, op),
-            Op::Flag(FlagOp { flag, act, stream }) => {
-                self.run_flag(state, (rank, thread), (*flag, *act), *stream, op);
-            }
-            Op::Ipc(IpcOp::Export { .. }) | Op::Ipc(IpcOp::Open { .. }) | Op::Ipc(IpcOp::Close { .. }) => {
-                self.run_ipc(state, rank, thread, verb, op);
-            }
-            Op::Exchange(ExchangeOp { members, .. }) => self.exchange(state, rank, thread, members),
-            Op::Map(MapOp::Put { .. })
-            | Op::Map(MapOp::Pop { .. })
-            | Op::Map(MapOp::Get { .. })
-            | Op::Map(MapOp::Clear { .. })
-            | Op::List(ListOp::Push { .. })
-            | Op::List(ListOp::Get { .. })
-            | Op::List(ListOp::Set { .. })
-            | Op::List(ListOp::Pop { .. })
-            | Op::List(ListOp::Clear { .. }) => self.run_map(state, rank, thread, verb, op),
-        }
-    }
-
-    fn spawn(&self, state: &mut State, rank: Rank, thread: u32, entry: Entry) {
-        let index = state.ranks[rank.at()].threads.len();
-        let streams = state.ranks[rank.at()].streams.len();
-        if !self.fits(index + 1, streams) {
-            state.rank_mut(rank).threads[thread as usize].status = Status::Stuck;
-            return;
-        }
-        let child = u32::try_from(index).expect("few threads a rank");
-        let parent = &state.ranks[rank.at()].threads[thread as usize];
-        let clock = parent.clock.child(self.thread_actor(rank, child));
-        let empty = Arc::clone(&parent.stretch);
-        let spawned = self.thread(state.original[rank.at()], entry, clock, empty);
-        state.rank_mut(rank).threads.push(spawned);
-        self.done(state, rank, thread, &[Value::Thread(child)]);
-    }
-
-    fn join(&self, state: &mut State, rank: Rank, thread: u32, child: &Operand) {
-        if let Value::Thread(child) = Self::value(state, rank, child) {
-            let clock = state.ranks[rank.at()].threads[child as usize].clock.clone();
-            state.rank_mut(rank).threads[thread as usize].clock.join(&clock);
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
-    /// A rank that luck kills at this operation.
-    fn dies(&self, state: &mut State, rank: Rank, thread: u32, verb: &Op) -> bool {
-        if !self.may_die(state, rank, thread, verb) {
-            return false;
-        }
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
-        if t.picks.first() != Some(&1) {
-            return false;
-        }
-        t.status = Status::Exited(crate::rank::Token(u32::MAX));
-        t.picks.clear();
-        state.faults_used += 1;
-        true
-    }
-
-    fn ask(&self, state: &mut State, rank: Rank, thread: u32, question: &Question) {
-        let is = |truth: bool| Answer::from(truth);
-        match question {
-            Question::Choose { .. } => {
-                let pick = state.ranks[rank.at()].threads[thread as usize].picks[0];
-                self.answer(state, rank, thread, pick, &[]);
-            }
-            Question::Grew(of) => {
-                let grew = matches!(Self::value(state, rank, of), Value::Buffer(buffer) if buffer.grew);
-                self.answer(state, rank, thread, is(grew), &[]);
-            }
-            Question::Failed(of) => {
-                let failed = Self::value(state, rank, of) == Value::Null;
-                self.answer(state, rank, thread, is(failed), &[]);
-            }
-            Question::Equal(a, b) => {
-                let equal = Self::same(&Self::value(state, rank, a), &Self::value(state, rank, b));
-                self.answer(state, rank, thread, is(equal), &[]);
-            }
-            Question::Truth(of) => {
-                let truth = match Self::value(state, rank, of) {
-                    Value::Bool(truth) => truth,
-                    Value::Int(number) => number != 0,
-                    Value::Null => false,
-                    _ => true,
-                };
-                self.answer(state, rank, thread, is(truth), &[]);
-            }
-            Question::Number(of) => {
-                let number = match Self::value(state, rank, of) {
-                    Value::Int(number) => number.clamp(0, i64::from(crate::program::MAX_NUMBER)),
-                    _ => 0,
-                };
-                self.answer(state, rank, thread, u32::try_from(number).expect("clamped"), &[]);
-            }
-            Question::MapHas { .. } | Question::MapItems { .. } | Question::ListLen { .. } => {
-                self.ask_map(state, rank, thread, question);
-            }
-            Question::Trimmed(of) => {
-                let segments = match Self::value(state, rank, of) {
-                    Value::Trimmed(segments) => segments,
-                    _ => Arc::from([]),
-                };
-                let slots: Vec<Value> = segments.iter().map(|s| Value::Buffer(Arc::clone(s))).collect();
-                let count = u32::try_from(slots.len()).expect("few segments");
-                self.answer(state, rank, thread, count, &slots);
-            }
-            Question::HasWindow { comm, buffer } => {
-                let found = match (Self::value(state, rank, comm), Self::value(state, rank, buffer)) {
-                    (Value::Comm(comm), Value::Buffer(buffer)) => {
-                        self.touch(state, rank, thread, Object::comm(comm), Touch::Read);
-                        Self::lookup(&state.ranks[rank.at()], comm, &buffer).is_some()
-                    }
-                    _ => false,
-                };
-                self.answer(state, rank, thread, is(found), &[]);
-            }
-            Question::EventQuery { event } => self.event_query(state, rank, thread, *event),
         }
     }
 
@@ -576,6 +355,209 @@ impl Machine {
                     == (b.memory, b.offset_bytes, b.block, b.through)
             }
             (a, b) => a == b,
+        }
+    }
+}
+
+impl Cx<'_> {
+    /// The operation is done: its results go into slots and the thread moves on.
+    pub(crate) fn done(&mut self, slots: &[Value]) {
+        let t = self.this_mut();
+        t.slots.add(slots);
+        t.next += 1;
+        t.index += 1;
+        t.picks.clear();
+        t.status = Status::Ready;
+        t.settle();
+    }
+
+    /// The question is answered: the thread goes on with the next stretch.
+    pub(crate) fn answer(&mut self, answer: Answer, slots: &[Value]) {
+        let (m, rank) = (self.m, self.rank);
+        let original = self.state.original[rank.at()];
+        let t = self.this_mut();
+        t.slots.add(slots);
+        Arc::make_mut(&mut t.answers).push(answer);
+        t.index += 1;
+        t.picks.clear();
+        if let Some(stretch) = m.stretch(original, t.entry, &t.answers) {
+            t.stretch = stretch;
+            t.next = 0;
+            t.settle();
+        } else {
+            t.status = Status::Stuck;
+        }
+    }
+
+    /// Records that the thread touches an object of its rank; unordered conflicts ask for a restart. What is not in
+    /// the footprint of the operation must not be touched: the reduction would not know of it.
+    pub(crate) fn access(&mut self, object: Object, how: Access) {
+        let m = self.m;
+        if self.me().threads.len() < 2 {
+            return;
+        }
+        self.assert_in_footprint(object, how);
+        let clock = self.this().clock.clone();
+        let conflict = touch(&mut self.me_mut().touches, object, how, &clock);
+        if conflict {
+            m.contend(object);
+        }
+    }
+
+    /// Runs the next operation of a thread that [`Machine::poll`] said can run, as it was decided there.
+    pub(crate) fn run_thread(&mut self, plan: Plan) {
+        let m = self.m;
+        self.state.steps += 1;
+        let op_ref = self.here().op_ref();
+        if m.config.explain == crate::machine::Explain::Yes {
+            self.here().log_next(op_ref);
+        }
+        let t = self.this_mut();
+        t.clock.tick();
+        let stretch = Arc::clone(&t.stretch);
+        match t.next_in(&stretch) {
+            Next::Return | Next::Unknown => {}
+            Next::Ask(question, _) => self.ask(question),
+            Next::Op(op) => {
+                if self.here().left_out() {
+                    let nulls = vec![Value::Null; op.op.slots() as usize];
+                    self.done(&nulls);
+                    return;
+                }
+                self.run_op(op.op.verb(), plan);
+            }
+        }
+    }
+
+    fn run_op(&mut self, verb: &dyn Verb, plan: Plan) {
+        if !self.dies(verb) && !self.refused(verb) {
+            verb.apply(self, plan);
+        }
+    }
+
+    fn spawn(&mut self, entry: Entry) {
+        let (m, rank) = (self.m, self.rank);
+        let index = self.me().threads.len();
+        let streams = self.me().streams.len();
+        if !m.fits(index + 1, streams) {
+            self.this_mut().status = Status::Stuck;
+            return;
+        }
+        let child = u32::try_from(index).expect("few threads a rank");
+        let parent = self.this();
+        let clock = parent.clock.child(m.thread_actor(rank, child));
+        let empty = Arc::clone(&parent.stretch);
+        let spawned = m.thread(self.state.original[rank.at()], entry, clock, empty);
+        self.me_mut().threads.push(spawned);
+        self.done(&[Value::Thread(child)]);
+    }
+
+    fn join(&mut self, child: &Operand) {
+        let rank = self.rank;
+        if let Value::Thread(child) = Machine::value(self.state, rank, child) {
+            let clock = self.me().threads[child as usize].clock.clone();
+            self.this_mut().clock.join(&clock);
+        }
+        self.done(&[]);
+    }
+
+    /// A rank that luck kills at this operation.
+    fn dies(&mut self, verb: &dyn Verb) -> bool {
+        if !self.here().may_die(verb) {
+            return false;
+        }
+        let t = self.this_mut();
+        if t.picks.first() != Some(&1) {
+            return false;
+        }
+        t.status = Status::Exited(crate::rank::Token(u32::MAX));
+        t.picks.clear();
+        self.state.faults_used += 1;
+        true
+    }
+
+    fn ask(&mut self, question: &Question) {
+        let rank = self.rank;
+        let is = |truth: bool| Answer::from(truth);
+        match question {
+            Question::Choose { .. } => {
+                let pick = self.this().picks[0];
+                self.answer(pick, &[]);
+            }
+            Question::Grew(of) => {
+                let grew =
+                    matches!(Machine::value(self.state, rank, of), Value::Buffer(buffer) if buffer.grew);
+                self.answer(is(grew), &[]);
+            }
+            Question::Failed(of) => {
+                let failed = Machine::value(self.state, rank, of) == Value::Null;
+                self.answer(is(failed), &[]);
+            }
+            Question::Equal(a, b) => {
+                let equal =
+                    Machine::same(&Machine::value(self.state, rank, a), &Machine::value(self.state, rank, b));
+                self.answer(is(equal), &[]);
+            }
+            Question::Truth(of) => {
+                let truth = match Machine::value(self.state, rank, of) {
+                    Value::Bool(truth) => truth,
+                    Value::Int(number) => number != 0,
+                    Value::Null => false,
+                    _ => true,
+                };
+                self.answer(is(truth), &[]);
+            }
+            Question::Number(of) => {
+                let number = match Machine::value(self.state, rank, of) {
+                    Value::Int(number) => number.clamp(0, i64::from(crate::program::MAX_NUMBER)),
+                    _ => 0,
+                };
+                self.answer(u32::try_from(number).expect("clamped"), &[]);
+            }
+            Question::MapHas { .. } | Question::MapItems { .. } | Question::ListLen { .. } => {
+                self.ask_map(question);
+            }
+            Question::Trimmed(of) => {
+                let segments = match Machine::value(self.state, rank, of) {
+                    Value::Trimmed(segments) => segments,
+                    _ => Arc::from([]),
+                };
+                let slots: Vec<Value> = segments.iter().map(|s| Value::Buffer(Arc::clone(s))).collect();
+                let count = u32::try_from(slots.len()).expect("few segments");
+                self.answer(count, &slots);
+            }
+            Question::HasWindow { comm, buffer } => {
+                let found = match (
+                    Machine::value(self.state, rank, comm),
+                    Machine::value(self.state, rank, buffer),
+                ) {
+                    (Value::Comm(comm), Value::Buffer(buffer)) => {
+                        self.access(Object::comm(comm), Access::Read);
+                        Machine::lookup(self.me(), comm, &buffer).is_some()
+                    }
+                    _ => false,
+                };
+                self.answer(is(found), &[]);
+            }
+            Question::EventQuery { event } => self.event_query(*event),
+        }
+    }
+}
+
+impl<'a> Here<'a> {
+    fn log_next(self, op: OpRef) {
+        let Here { m, state, rank, .. } = self;
+        let t = self.this();
+        let (text, asks, kind) = match t.next_in(&t.stretch) {
+            Next::Op(op) => (m.op_name(state, rank, &op.op), false, op.op.verb().kind()),
+            Next::Ask(question, _) => (m.question_name(state, rank, question), true, Kind::Bookkeeping),
+            Next::Return | Next::Unknown => return,
+        };
+        let mut log = locked(&m.log);
+        // An operation that waits runs in parts, and other threads in between.
+        let before = log.iter().rfind(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
+        if before.is_none_or(|before| before.op != op) {
+            log.push(crate::machine::Logged { op, text, asks, kind });
         }
     }
 }

@@ -7,9 +7,14 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::cx::Cx;
+use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
+use crate::noun::graph::UNHANDLED;
+use crate::noun::pool::Plan;
 use crate::op::{MemoryKind, Op, Show, Verb};
+use crate::order::poll::Poll;
 use std::sync::Arc;
 
 use crate::host::value::{Buffer, CommId, MemoryId, Value};
@@ -17,7 +22,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::comm::Setup;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, Touch};
+use crate::order::dependence::{Access, Object};
 use crate::order::poll::{FaultOf, Picks};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
 use crate::program::{Operand, Statement};
@@ -100,6 +105,79 @@ impl Verb for WindowOp {
             Self::Deregister { comm, window } => format!("{}.deregister({})", of(comm), of(window)),
         }
     }
+
+    fn call_name(&self, here: Here<'_>) -> String {
+        match self {
+            Self::Register { comm, .. } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => format!("{}.register", here.m.comm_name(comm)),
+                _ => "register".to_owned(),
+            },
+            Self::Deregister { .. } => here.show(&mut |show| self.display(show)),
+        }
+    }
+
+    fn seen_by_others(&self) -> bool {
+        match self {
+            Self::Register { .. } => true,
+            Self::Deregister { .. } => false,
+        }
+    }
+
+    fn unsafe_in_capture(&self) -> bool {
+        match self {
+            Self::Register { .. } => true,
+            Self::Deregister { .. } => false,
+        }
+    }
+
+    fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
+        match self {
+            Self::Register { .. } => here.registers_in_capture().map(|graph| (graph, UNHANDLED)),
+            Self::Deregister { .. } => None,
+        }
+    }
+
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+        match self {
+            Self::Register { comm, .. } => here.comm_of(comm, Access::Write, each),
+            Self::Deregister { comm, window } => {
+                here.comm_of(comm, Access::Write, each);
+                let covered = here.m.covered(here.state, here.rank, comm, Some(window));
+                covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Read));
+            }
+        }
+    }
+
+    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        match self {
+            Self::Register { .. } => {
+                here.m.decide_fault(here.state, FaultOf::Register, picks).err().unwrap_or(Poll::RUN)
+            }
+            Self::Deregister { .. } => Poll::RUN,
+        }
+    }
+
+    fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
+        match self {
+            Self::Register { comm, memory, flags } => cx.register((comm, memory, *flags)),
+            Self::Deregister { comm, window } => cx.deregister(comm, window),
+        }
+    }
+
+    /// The first registration of a communicator fails while it sets up memory of NCCL's own; later ones meet the
+    /// other ranks before they ask the driver (both measured).
+    fn met_before(&self, here: Here<'_>) -> bool {
+        match self {
+            Self::Register { comm, .. } => match Machine::value(here.state, here.rank, comm) {
+                Value::Comm(comm) => {
+                    let view = here.m.view(here.state, here.rank, comm);
+                    view.is_some_and(|view| !view.windows.is_empty())
+                }
+                _ => false,
+            },
+            Self::Deregister { .. } => false,
+        }
+    }
 }
 
 /// Physical memory comes in pieces of this size.
@@ -122,53 +200,6 @@ pub(crate) struct Found<'a> {
 }
 
 impl Machine {
-    pub(crate) fn register(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (comm, memory, flags): (&Operand, &Operand, WindowFlags),
-        op: OpRef,
-    ) {
-        let Some(comm) = self.usable(state, rank, thread, comm, op) else {
-            self.fail(state, rank, thread, "register".to_owned(), 4);
-            self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
-            self.done(state, rank, thread, &[Value::Null]);
-            return;
-        };
-        self.touch(state, rank, thread, Object::comm(comm), Touch::Mutate);
-        let costs = &mut state.rank_mut(rank).costs;
-        if costs.steady {
-            costs.registrations += 1;
-        } else {
-            costs.registrations_warm_up += 1;
-        }
-        let given = self.own_picks(state, rank, thread);
-        if matches!(self.decide_fault(state, FaultOf::Register, &mut Picks { given: &given }), Ok(true)) {
-            state.faults_used += 1;
-            self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), 1);
-            self.done(state, rank, thread, &[Value::Null]);
-            return;
-        }
-        let value = Self::value(state, rank, memory);
-        if let Value::Buffer(buffer) = &value {
-            self.touch(state, rank, thread, Object::memory(buffer.memory), Touch::Read);
-            self.judge_freed(state, rank, thread, buffer, op);
-        }
-        if let Some((reason, code)) = self.unregistrable(state, rank, &value) {
-            self.refuse(state, rank, thread, comm, (reason, code), op);
-            return;
-        }
-        if state.ranks[rank.at()].threads[thread as usize].group.depth > 0 {
-            let t = &mut state.rank_mut(rank).threads[thread as usize];
-            let slot = t.slots.len();
-            t.group.calls.push(GroupCall::Register { comm, memory: value, flags, slot, op });
-            self.done(state, rank, thread, &[Value::Null]);
-            return;
-        }
-        self.arrive_setup(state, rank, thread, comm);
-    }
-
     /// Why memory cannot be registered, and the code that says so.
     fn unregistrable(&self, state: &State, rank: Rank, value: &Value) -> Option<(&'static str, i32)> {
         let null = match self.config.platform.null_registration() {
@@ -179,7 +210,7 @@ impl Machine {
         if buffer.len_bytes == 0 {
             return Some((EMPTY, null));
         }
-        let kind = state.ranks[rank.at()].memory.get(&buffer.memory).map(|memory| memory.kind);
+        let kind = state.rank(rank).memory.get(&buffer.memory).map(|memory| memory.kind);
         if kind == Some(MemoryKind::Cuda) {
             return Some(("cudaMalloc memory", UNSHAREABLE));
         }
@@ -187,71 +218,6 @@ impl Machine {
             return Some(("not at a multiple of 4096 bytes", INVALID_ARGUMENT));
         }
         None
-    }
-
-    fn refuse(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        comm: CommId,
-        (reason, code): (&'static str, i32),
-        op: OpRef,
-    ) {
-        let past = Self::past(state, rank, thread);
-        self.find(state, Rule::Win5, About::Comm(comm), &[op], past, || {
-            format!(
-                "rank {} registers memory with {} that is {reason} ({})",
-                rank.0,
-                self.comm_name(comm),
-                self.at(&op)
-            )
-        });
-        let grouped = state.ranks[rank.at()].threads[thread as usize].group.depth > 0;
-        if grouped && code == UNSHAREABLE {
-            // Nobody looks at the memory before the group's registrations run, at its end (measured).
-            if state.ranks[rank.at()].threads[thread as usize].group.registers() {
-                Self::undefine(state, op);
-            }
-            self.discard_group(state, rank, thread, (op, code));
-        } else {
-            if code != 0 {
-                self.fail(state, rank, thread, format!("{}.register", self.comm_name(comm)), code);
-            }
-            // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
-            if ![NULL, EMPTY].contains(&reason) {
-                self.discard_group(state, rank, thread, (op, INVALID_ARGUMENT));
-            }
-        }
-        self.done(state, rank, thread, &[Value::Null]);
-    }
-
-    /// A set-up event is over for one thread.
-    fn set_up_done(&self, state: &mut State, rank: Rank, thread: u32, comm: CommId, value: Value) {
-        let view = self.view_mut(state, rank, comm);
-        let leftover = !view.leftover.is_empty();
-        if leftover {
-            view.leftover.remove(0);
-        }
-        let t = &mut state.rank_mut(rank).threads[thread as usize];
-        let grouped = t
-            .group
-            .calls
-            .iter()
-            .position(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm));
-        match grouped {
-            // The window of a leftover goes to nobody, and the thread's own registration is still to come.
-            None if leftover => self.arrive_setup(state, rank, thread, comm),
-            Some(_) if leftover => t.status = Status::Ready,
-            None => self.done(state, rank, thread, &[value]),
-            Some(at) => {
-                let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
-                    unreachable!("found above")
-                };
-                t.slots.fill(slot, value);
-                t.status = Status::Ready;
-            }
-        }
     }
 
     pub(crate) fn register_meet(
@@ -283,8 +249,8 @@ impl Machine {
         let failed = self.judge_sizes(state, comm, nth, here, &entered);
         for ((rank, thread), (buffer, flags, op)) in here.iter().zip(&entered) {
             if failed {
-                self.fail(state, *rank, *thread, format!("{}.register", self.comm_name(comm)), 1);
-                self.set_up_done(state, *rank, *thread, comm, Value::Null);
+                self.cx(state, *rank, *thread).fail(format!("{}.register", self.comm_name(comm)), 1);
+                self.cx(state, *rank, *thread).set_up_done(comm, Value::Null);
                 continue;
             }
             let window = Window {
@@ -297,7 +263,7 @@ impl Machine {
                 uses: Vec::new(),
             };
             self.view_mut(state, *rank, comm).windows.push(window);
-            self.set_up_done(state, *rank, *thread, comm, Value::Window(comm, nth));
+            self.cx(state, *rank, *thread).set_up_done(comm, Value::Window(comm, nth));
         }
     }
 
@@ -327,7 +293,7 @@ impl Machine {
             return false;
         };
         let ops = [entered[repeats].2, entered[new].2];
-        let past = Self::past(state, here[0].0, here[0].1);
+        let past = self.here(state, here[0].0, here[0].1).past();
         self.find(state, Rule::Win2, About::Window(comm, nth), &ops, past, || {
             format!(
                 "registration #{nth} of {} repeats {} on rank {} ({}), which skips the exchange, \
@@ -355,7 +321,8 @@ impl Machine {
         here: &[(Rank, u32)],
         entered: &[(Arc<Buffer>, WindowFlags, OpRef)],
     ) -> bool {
-        let capturing = |(rank, thread): &(Rank, u32)| self.registers_in_capture(state, *rank, *thread);
+        let capturing =
+            |(rank, thread): &(Rank, u32)| self.here(state, *rank, *thread).registers_in_capture();
         let capturing: Vec<Option<usize>> = here.iter().map(capturing).collect();
         if capturing.iter().all(Option::is_none) {
             return false;
@@ -366,10 +333,10 @@ impl Machine {
         }
         for ((rank, thread), graph) in here.iter().zip(capturing) {
             if let Some(graph) = graph {
-                Self::invalidate(state, *rank, *thread, graph);
+                self.cx(state, *rank, *thread).invalidate(graph);
             }
-            self.fail(state, *rank, *thread, format!("{}.register", self.comm_name(comm)), 1);
-            self.set_up_done(state, *rank, *thread, comm, Value::Null);
+            self.cx(state, *rank, *thread).fail(format!("{}.register", self.comm_name(comm)), 1);
+            self.cx(state, *rank, *thread).set_up_done(comm, Value::Null);
         }
         true
     }
@@ -384,7 +351,7 @@ impl Machine {
     ) {
         let Some(other) = entered.iter().position(|e| e.1 != entered[0].1) else { return };
         let ops = [entered[0].2, entered[other].2];
-        let past = Self::past(state, here[0].0, here[0].1);
+        let past = self.here(state, here[0].0, here[0].1).past();
         self.find(state, Rule::Win6, About::Window(comm, nth), &ops, past, || {
             let flags = |f| match f {
                 WindowFlags::Default => "default",
@@ -421,7 +388,7 @@ impl Machine {
             return false;
         };
         let ops = [entered[0].2, entered[other].2];
-        let past = Self::past(state, here[0].0, here[0].1);
+        let past = self.here(state, here[0].0, here[0].1).past();
         self.find(state, Rule::Win3, About::Window(comm, nth), &ops, past, || {
             format!(
                 "registration #{nth} of {} is {} of {} on rank {} ({}) and {} of {} on rank {} ({})",
@@ -457,101 +424,6 @@ impl Machine {
         let window = best?;
         let offset_bytes = buffer.offset_bytes - window.buffer.offset_bytes;
         (offset_bytes < window.buffer.len_bytes).then_some(Found { window, offset_bytes })
-    }
-
-    pub(crate) fn deregister(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        named: &Operand,
-        window: &Operand,
-        op: OpRef,
-    ) {
-        if let Some(comm) = self.usable(state, rank, thread, named, op) {
-            for memory in self.covered(state, rank, named, Some(window)) {
-                self.touch(state, rank, thread, Object::memory(memory), Touch::Read);
-            }
-            match Self::value(state, rank, window) {
-                Value::Null => {}
-                Value::Window(of, nth) if of == comm => {
-                    self.deregister_window(state, rank, thread, (comm, nth), op);
-                }
-                _ => {
-                    let past = Self::past(state, rank, thread);
-                    self.find(state, Rule::Win9, About::Comm(comm), &[op], past, || {
-                        format!(
-                            "rank {} deregisters from {} what is no window of it ({})",
-                            rank.0,
-                            self.comm_name(comm),
-                            self.at(&op)
-                        )
-                    });
-                    // 2.28.9 looks for it in a table of the communicator and then uses it anyway: a crash (measured).
-                    Self::undefine(state, op);
-                }
-            }
-        }
-        self.done(state, rank, thread, &[]);
-    }
-
-    fn deregister_window(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        thread: u32,
-        (comm, nth): (CommId, u32),
-        op: OpRef,
-    ) {
-        let past = Self::past(state, rank, thread);
-        let r = &state.ranks[rank.at()];
-        let clock = &r.threads[thread as usize].clock;
-        let view = &r.views[find(&r.views, &comm).expect("usable")].1;
-        let window = view.windows.iter().find(|w| w.nth == nth && w.live);
-        let Some(window) = window else {
-            self.find(state, Rule::Win9, About::Window(comm, nth), &[op], past, || {
-                format!(
-                    "rank {} deregisters window #{nth} of {} twice ({})",
-                    rank.0,
-                    self.comm_name(comm),
-                    self.at(&op)
-                )
-            });
-            self.fail(state, rank, thread, format!("{}.deregister", self.comm_name(comm)), 3);
-            return;
-        };
-        let done = window.uses.iter().all(|(actor, epoch)| clock.after(*actor, *epoch));
-        let queued = r.streams.iter().flat_map(|(_, s)| &s.queue).find_map(|queued| match &queued.work {
-            Work::Collective(launch) if launch.comm == comm => {
-                let uses = [launch.send_window, launch.recv_window];
-                uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
-            }
-            Work::Transfers(launch) if launch.comm == comm => {
-                launch.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
-            }
-            Work::Kernel(_)
-            | Work::Collective(_)
-            | Work::Transfers(_)
-            | Work::Record(..)
-            | Work::Wait(..)
-            | Work::Copy { .. }
-            | Work::Expect(_)
-            | Work::Flag(..)
-            | Work::Fresh(_) => None,
-        });
-        if !done || queued.is_some() {
-            let ops = [op, queued.unwrap_or(window.op)];
-            self.find(state, Rule::Win9, About::Window(comm, nth), &ops, past, || {
-                format!(
-                    "rank {} deregisters window #{nth} of {} ({}) while a launch may still use it",
-                    rank.0,
-                    self.comm_name(comm),
-                    self.at(&op)
-                )
-            });
-            Self::undefine(state, op);
-        }
-        self.forget_window(state, rank, (comm, nth), op, past);
     }
 
     /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant
@@ -606,7 +478,7 @@ impl Machine {
 
     /// Windows of any communicator of a rank that cover memory about to go.
     pub(crate) fn covering(state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, u32, OpRef)> {
-        state.ranks[rank.at()].views.iter().find_map(|(comm, view)| {
+        state.rank(rank).views.iter().find_map(|(comm, view)| {
             let window = view.windows.iter().find(|w| w.live && w.buffer.memory == memory)?;
             (!view.destroyed).then_some((*comm, window.nth, window.op))
         })
@@ -616,7 +488,7 @@ impl Machine {
     /// over from a group that was discarded.
     pub(crate) fn under_way(&self, state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, OpRef)> {
         let names = |value: &Value| matches!(value, Value::Buffer(buffer) if buffer.memory == memory);
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         for (at, t) in r.threads.iter().enumerate() {
             let grouped = t.group.calls.iter().find_map(|call| match call {
                 GroupCall::Register { comm, memory, op, .. } if names(memory) => Some((*comm, *op)),
@@ -633,7 +505,7 @@ impl Machine {
                 && names(&Self::value(state, rank, memory))
             {
                 let thread = u32::try_from(at).expect("few threads a rank");
-                return Some((comm, self.op_ref(state, rank, thread)));
+                return Some((comm, self.here(state, rank, thread).op_ref()));
             }
         }
         r.views.iter().find_map(|(comm, view)| {
@@ -665,6 +537,190 @@ impl Machine {
                 out
             }
         }
+    }
+}
+
+impl Cx<'_> {
+    pub(crate) fn register(&mut self, (comm, memory, flags): (&Operand, &Operand, WindowFlags)) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Some(comm) = self.usable(comm) else {
+            self.fail("register".to_owned(), 4);
+            self.discard_group((op, INVALID_ARGUMENT));
+            self.done(&[Value::Null]);
+            return;
+        };
+        self.access(Object::comm(comm), Access::Write);
+        let costs = &mut self.me_mut().costs;
+        if costs.steady {
+            costs.registrations += 1;
+        } else {
+            costs.registrations_warm_up += 1;
+        }
+        let given = self.here().own_picks();
+        if matches!(m.decide_fault(self.state, FaultOf::Register, &mut Picks { given: &given }), Ok(true)) {
+            self.state.faults_used += 1;
+            self.fail(format!("{}.register", m.comm_name(comm)), 1);
+            self.done(&[Value::Null]);
+            return;
+        }
+        let value = Machine::value(self.state, rank, memory);
+        if let Value::Buffer(buffer) = &value {
+            self.access(Object::memory(buffer.memory), Access::Read);
+            self.judge_freed(buffer, op);
+        }
+        if let Some((reason, code)) = m.unregistrable(self.state, rank, &value) {
+            self.refuse(comm, (reason, code));
+            return;
+        }
+        if self.this().group.depth > 0 {
+            let t = self.this_mut();
+            let slot = t.slots.len();
+            t.group.calls.push(GroupCall::Register { comm, memory: value, flags, slot, op });
+            self.done(&[Value::Null]);
+            return;
+        }
+        self.arrive_setup(comm);
+    }
+
+    fn refuse(&mut self, comm: CommId, (reason, code): (&'static str, i32)) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let past = self.here().past();
+        m.find(self.state, Rule::Win5, About::Comm(comm), &[op], past, || {
+            format!(
+                "rank {} registers memory with {} that is {reason} ({})",
+                rank.0,
+                m.comm_name(comm),
+                m.at(&op)
+            )
+        });
+        let grouped = self.this().group.depth > 0;
+        if grouped && code == UNSHAREABLE {
+            // Nobody looks at the memory before the group's registrations run, at its end (measured).
+            if self.this().group.registers() {
+                Machine::undefine(self.state, op);
+            }
+            self.discard_group((op, code));
+        } else {
+            if code != 0 {
+                self.fail(format!("{}.register", m.comm_name(comm)), code);
+            }
+            // Null and empty ranges are refused before the group is entered (`dev_runtime.cc:1337-1340`).
+            if ![NULL, EMPTY].contains(&reason) {
+                self.discard_group((op, INVALID_ARGUMENT));
+            }
+        }
+        self.done(&[Value::Null]);
+    }
+
+    /// A set-up event is over for one thread.
+    fn set_up_done(&mut self, comm: CommId, value: Value) {
+        let (m, rank) = (self.m, self.rank);
+        let view = m.view_mut(self.state, rank, comm);
+        let leftover = !view.leftover.is_empty();
+        if leftover {
+            view.leftover.remove(0);
+        }
+        let t = self.this_mut();
+        let grouped = t
+            .group
+            .calls
+            .iter()
+            .position(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm));
+        match grouped {
+            // The window of a leftover goes to nobody, and the thread's own registration is still to come.
+            None if leftover => self.arrive_setup(comm),
+            Some(_) if leftover => t.status = Status::Ready,
+            None => self.done(&[value]),
+            Some(at) => {
+                let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
+                    unreachable!("found above")
+                };
+                t.slots.fill(slot, value);
+                t.status = Status::Ready;
+            }
+        }
+    }
+
+    pub(crate) fn deregister(&mut self, named: &Operand, window: &Operand) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        if let Some(comm) = self.usable(named) {
+            for memory in m.covered(self.state, rank, named, Some(window)) {
+                self.access(Object::memory(memory), Access::Read);
+            }
+            match Machine::value(self.state, rank, window) {
+                Value::Null => {}
+                Value::Window(of, nth) if of == comm => {
+                    self.deregister_window((comm, nth));
+                }
+                _ => {
+                    let past = self.here().past();
+                    m.find(self.state, Rule::Win9, About::Comm(comm), &[op], past, || {
+                        format!(
+                            "rank {} deregisters from {} what is no window of it ({})",
+                            rank.0,
+                            m.comm_name(comm),
+                            m.at(&op)
+                        )
+                    });
+                    // 2.28.9 looks for it in a table of the communicator and then uses it anyway: a crash (measured).
+                    Machine::undefine(self.state, op);
+                }
+            }
+        }
+        self.done(&[]);
+    }
+
+    fn deregister_window(&mut self, (comm, nth): (CommId, u32)) {
+        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
+        let past = self.here().past();
+        let r = self.me();
+        let clock = &r.threads[thread as usize].clock;
+        let view = &r.views[find(&r.views, &comm).expect("usable")].1;
+        let window = view.windows.iter().find(|w| w.nth == nth && w.live);
+        let Some(window) = window else {
+            m.find(self.state, Rule::Win9, About::Window(comm, nth), &[op], past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} twice ({})",
+                    rank.0,
+                    m.comm_name(comm),
+                    m.at(&op)
+                )
+            });
+            self.fail(format!("{}.deregister", m.comm_name(comm)), 3);
+            return;
+        };
+        let done = window.uses.iter().all(|(actor, epoch)| clock.after(*actor, *epoch));
+        let queued = r.streams.iter().flat_map(|(_, s)| &s.queue).find_map(|queued| match &queued.work {
+            Work::Collective(launch) if launch.comm == comm => {
+                let uses = [launch.send_window, launch.recv_window];
+                uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)
+            }
+            Work::Transfers(launch) if launch.comm == comm => {
+                launch.transfers.iter().find(|half| half.window == Some(nth)).map(|half| half.op)
+            }
+            Work::Kernel(_)
+            | Work::Collective(_)
+            | Work::Transfers(_)
+            | Work::Record(..)
+            | Work::Wait(..)
+            | Work::Copy { .. }
+            | Work::Expect(_)
+            | Work::Flag(..)
+            | Work::Fresh(_) => None,
+        });
+        if !done || queued.is_some() {
+            let ops = [op, queued.unwrap_or(window.op)];
+            m.find(self.state, Rule::Win9, About::Window(comm, nth), &ops, past, || {
+                format!(
+                    "rank {} deregisters window #{nth} of {} ({}) while a launch may still use it",
+                    rank.0,
+                    m.comm_name(comm),
+                    m.at(&op)
+                )
+            });
+            Machine::undefine(self.state, op);
+        }
+        m.forget_window(self.state, rank, (comm, nth), op, past);
     }
 }
 

@@ -4,7 +4,7 @@
 //! contended objects never run inside it, even when nothing else is enabled.
 //! Not here: what the operations do.
 
-use crate::op::{FlagOp, Op, StoreOp};
+use crate::cx::{Cx, Here};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,9 +15,8 @@ use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Machine, Mode};
 use crate::noun::flag::touch_of;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, ObjectKind, Touch, clashes};
+use crate::order::dependence::{Object, ObjectKind, clashes};
 use crate::order::poll::Poll;
-use crate::program::Statement;
 use crate::rank::{Rank, Thread};
 use crate::state::{Link, Meeting, Path, State, Status, Work};
 
@@ -90,7 +89,7 @@ impl Worklist {
     }
 
     fn push_streams(&mut self, state: &State, rank: Rank) {
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         for stream in 0..r.streams.len() {
             if !r.streams[stream].1.queue.is_empty() {
                 self.push(Actor::Stream(rank, index(stream)));
@@ -106,7 +105,7 @@ impl Worklist {
 
     fn push_rank(&mut self, state: &State, rank: Rank) {
         self.push_streams(state, rank);
-        let r = &state.ranks[rank.at()];
+        let r = state.rank(rank);
         for thread in 0..r.threads.len() {
             if r.threads[thread].status == Status::Ready {
                 self.push(Actor::Thread(rank, index(thread)));
@@ -146,8 +145,8 @@ impl Machine {
                 // Members of a collective are counted as they are looked at.
                 work.push_streams(state, rank);
             }
-            for (at, t) in state.ranks[rank.at()].threads.iter().enumerate() {
-                if !woken && t.status == Status::Ready && self.watches(state, rank, index(at)) {
+            for (at, t) in state.rank(rank).threads.iter().enumerate() {
+                if !woken && t.status == Status::Ready && self.here(state, rank, index(at)).watches() {
                     work.watching.push(Actor::Thread(rank, index(at)));
                 }
                 if let Status::Waiting(meeting) = &t.status
@@ -184,26 +183,26 @@ impl Machine {
         let mut progressed = false;
         let mut meeting = None;
         for _ in 0..TURN {
-            if self.interrupted() || self.contended(state, rank, thread) {
+            if self.interrupted() || self.here(state, rank, thread).contended() {
                 break;
             }
-            let plan = match self.poll(state, rank, thread) {
+            let plan = match self.here(state, rank, thread).poll() {
                 Poll::Run(plan) => plan,
                 Poll::Pick(..) => break,
                 Poll::Wait => {
-                    if self.watches(state, rank, thread) {
+                    if self.here(state, rank, thread).watches() {
                         work.watching.push(Actor::Thread(rank, thread));
                     }
                     break;
                 }
             };
-            let shared = self.mutates_shared(state, rank, thread);
-            self.run_thread(state, rank, thread, plan);
+            let shared = self.here(state, rank, thread).wakes();
+            self.cx(state, rank, thread).run_thread(plan);
             progressed = true;
             if shared {
                 work.wake_watchers();
             }
-            if let Status::Waiting(m) = &state.ranks[rank.at()].threads[thread as usize].status {
+            if let Status::Waiting(m) = &state.rank(rank).threads[thread as usize].status {
                 meeting = Some(m.clone());
                 break;
             }
@@ -218,7 +217,7 @@ impl Machine {
 
     fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, meeting: &Meeting) {
         // Two threads of a rank may wait for one connection; the rank counts once.
-        let threads = &state.ranks[rank.at()].threads;
+        let threads = &state.rank(rank).threads;
         if threads.iter().filter(|t| matches!(&t.status, Status::Waiting(m) if m == meeting)).count() > 1 {
             return;
         }
@@ -242,7 +241,7 @@ impl Machine {
             work.push_rank(state, *rank);
             // A registration whose place a leftover took goes on to the next meeting.
             let thread = thread.expect("a meeting is complete");
-            if let Status::Waiting(next) = &state.ranks[rank.at()].threads[thread as usize].status {
+            if let Status::Waiting(next) = &state.rank(*rank).threads[thread as usize].status {
                 let next = next.clone();
                 self.count_arrival(state, work, *rank, &next);
             }
@@ -256,7 +255,7 @@ impl Machine {
         !self.config.contended.is_empty()
             && self.invited(meeting).iter().any(|rank| {
                 Self::waiting_at(state, *rank, meeting)
-                    .is_some_and(|thread| self.contended(state, *rank, thread))
+                    .is_some_and(|thread| self.here(state, *rank, thread).contended())
             })
     }
 
@@ -285,7 +284,7 @@ impl Machine {
     /// The meeting that a thread is in.
     #[must_use]
     pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Meeting> {
-        match &state.ranks[rank.at()].threads[thread.at()].status {
+        match &state.rank(rank).threads[thread.at()].status {
             Status::Waiting(meeting) => Some(meeting.clone()),
             Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) => None,
         }
@@ -298,7 +297,7 @@ impl Machine {
     fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
         let at = stream as usize;
         let mut progressed = false;
-        while !state.ranks[rank.at()].streams[at].1.hung
+        while !state.rank(rank).streams[at].1.hung
             && !self.head_is_turn(state, rank, at)
             && self.head_ready(state, rank, at)
         {
@@ -316,7 +315,7 @@ impl Machine {
             work.push_rank(state, rank);
         }
         self.advance_transfers(state, work, rank, at);
-        let s = &state.ranks[rank.at()].streams[at].1;
+        let s = &state.rank(rank).streams[at].1;
         let Some(Work::Collective(launch)) = s.queue.front().map(|op| &op.work) else { return };
         let comm = launch.comm;
         if s.hung || self.ready_stream(state, rank, comm) != Some(at) {
@@ -349,21 +348,6 @@ impl Machine {
         }
     }
 
-    fn watches(&self, state: &State, rank: Rank, thread: u32) -> bool {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        matches!(t.next_in(&t.stretch),
-            Next::Op(op) if matches!(op.op, Op::Store(StoreOp::Get { .. }) | Op::Flag(FlagOp { stream: None, .. })))
-    }
-
-    fn mutates_shared(&self, state: &State, rank: Rank, thread: u32) -> bool {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        let Next::Op(op) = t.next_in(&t.stretch) else { return false };
-        if let Op::Flag(FlagOp { act, stream: None, .. }) = op.op {
-            return act.writes().is_some();
-        }
-        matches!(op.op, Op::Store(StoreOp::Set { .. }) | Op::Store(StoreOp::Delete { .. }))
-    }
-
     /// The choices at quiescence: luck's picks of one thread, alone; if there are none, every enabled
     /// operation on a contended object.
     ///
@@ -373,14 +357,14 @@ impl Machine {
     pub fn choices(&self, state: &State) -> Vec<Choice> {
         let mut threads = self.threads(state);
         threads.sort_by_key(|(rank, thread)| {
-            std::cmp::Reverse(state.ranks[rank.at()].threads[*thread as usize].index)
+            std::cmp::Reverse(state.rank(*rank).threads[*thread as usize].index)
         });
         let mut turns = Vec::new();
         for (rank, thread) in threads {
-            let contended = self.contended(state, rank, thread);
-            match self.poll(state, rank, thread) {
-                Poll::Pick(..) if !contended => return self.picks(state, rank, thread).collect(),
-                Poll::Pick(..) => turns.extend(self.picks(state, rank, thread)),
+            let contended = self.here(state, rank, thread).contended();
+            match self.here(state, rank, thread).poll() {
+                Poll::Pick(..) if !contended => return self.here(state, rank, thread).picks().collect(),
+                Poll::Pick(..) => turns.extend(self.here(state, rank, thread).picks()),
                 Poll::Run(_) if contended => turns.push(Choice::Thread(rank, Thread(thread))),
                 Poll::Run(_) | Poll::Wait => {}
             }
@@ -389,7 +373,7 @@ impl Machine {
             return turns;
         }
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in 0..state.ranks[rank.at()].streams.len() {
+            for at in 0..state.rank(rank).streams.len() {
                 if self.turn_of_stream(state, rank, at) {
                     turns.push(Choice::Stream(rank, index(at)));
                 }
@@ -407,25 +391,20 @@ impl Machine {
     /// Whether the thread's next operation is on a contended object, so that its place in the order is a choice.
     #[must_use]
     pub fn is_turn(&self, state: &State, rank: Rank, thread: Thread) -> bool {
-        self.contended(state, rank, thread.0)
+        self.here(state, rank, thread.0).contended()
     }
 
     /// Whether the head of a stream can run, and its place in the order is a choice.
     fn turn_of_stream(&self, state: &State, rank: Rank, stream: usize) -> bool {
-        !state.ranks[rank.at()].streams[stream].1.hung
+        !state.rank(rank).streams[stream].1.hung
             && self.head_is_turn(state, rank, stream)
             && self.head_ready(state, rank, stream)
-    }
-
-    fn picks(&self, state: &State, rank: Rank, thread: u32) -> impl Iterator<Item = Choice> + use<> {
-        let picks = self.expand(state, rank, thread);
-        picks.into_iter().map(move |picks| Choice::Pick(rank, Thread(thread), picks))
     }
 
     fn threads(&self, state: &State) -> Vec<(Rank, u32)> {
         (0..self.config.ranks)
             .map(Rank)
-            .flat_map(|rank| (0..index(state.ranks[rank.at()].threads.len())).map(move |t| (rank, t)))
+            .flat_map(|rank| (0..index(state.rank(rank).threads.len())).map(move |t| (rank, t)))
             .collect()
     }
 
@@ -435,16 +414,16 @@ impl Machine {
         assert_eq!(self.config.mode, Mode::Naive, "single steps belong to the naive semantics");
         let mut steps = Vec::new();
         for (rank, thread) in self.threads(state) {
-            match self.poll(state, rank, thread) {
+            match self.here(state, rank, thread).poll() {
                 Poll::Wait => {}
                 Poll::Run(_) => steps.push(Choice::Thread(rank, Thread(thread))),
-                Poll::Pick(..) => steps.extend(self.picks(state, rank, thread)),
+                Poll::Pick(..) => steps.extend(self.here(state, rank, thread).picks()),
             }
         }
         steps.extend(self.complete_meetings(state).into_iter().map(Choice::Meet));
         steps.extend(self.transferable_links(state).into_iter().map(Choice::Transfer));
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
+            for (at, (_, stream)) in state.rank(rank).streams.iter().enumerate() {
                 if stream.hung {
                     continue;
                 }
@@ -467,8 +446,8 @@ impl Machine {
 
     fn transferable_links(&self, state: &State) -> BTreeSet<Link> {
         let ranks = (0..self.config.ranks).map(Rank);
-        let streams = ranks
-            .flat_map(|rank| (0..state.ranks[rank.at()].streams.len()).map(move |stream| (rank, stream)));
+        let streams =
+            ranks.flat_map(|rank| (0..state.rank(rank).streams.len()).map(move |stream| (rank, stream)));
         let links = streams.flat_map(|(rank, stream)| self.open_links(state, rank, stream));
         links.filter(|link| self.transferable(state, *link)).collect()
     }
@@ -479,24 +458,17 @@ impl Machine {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
                 Some(meeting) => self.everybody_at(state, &meeting),
-                None => matches!(self.poll(state, *rank, thread.0), Poll::Run(_)),
+                None => matches!(self.here(state, *rank, thread.0).poll(), Poll::Run(_)),
             },
             Choice::Pick(rank, thread, picks) => {
-                matches!(self.poll(state, *rank, thread.0), Poll::Pick(..))
-                    && self.expand(state, *rank, thread.0).contains(picks)
+                matches!(self.here(state, *rank, thread.0).poll(), Poll::Pick(..))
+                    && self.here(state, *rank, thread.0).expand().contains(picks)
             }
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
-                at < state.ranks[rank.at()].streams.len() && self.turn_of_stream(state, *rank, at)
+                at < state.rank(*rank).streams.len() && self.turn_of_stream(state, *rank, at)
             }
             Choice::Transfer(_) | Choice::Meet(_) => false,
-        }
-    }
-
-    /// Runs the next operation of a thread if nothing is open and it need not wait.
-    fn run_polled(&self, state: &mut State, rank: Rank, thread: u32) {
-        if let Poll::Run(plan) = self.poll(state, rank, thread) {
-            self.run_thread(state, rank, thread, plan);
         }
     }
 
@@ -505,17 +477,17 @@ impl Machine {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
                 Some(meeting) => self.meet(state, &meeting),
-                None => self.run_polled(state, *rank, thread.0),
+                None => self.cx(state, *rank, thread.0).run_polled(),
             },
             Choice::Pick(rank, thread, picks) => {
                 state.rank_mut(*rank).threads[thread.at()].picks.clone_from(picks);
-                self.run_polled(state, *rank, thread.0);
+                self.cx(state, *rank, thread.0).run_polled();
             }
             Choice::Meet(meeting) => self.meet(state, meeting),
             Choice::Transfer(link) => self.run_transfer(state, *link),
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
-                match &state.ranks[rank.at()].streams[at].1.queue.front().expect("enabled").work {
+                match &state.rank(*rank).streams[at].1.queue.front().expect("enabled").work {
                     Work::Collective(launch) => {
                         let comm = launch.comm;
                         self.run_collective(state, comm);
@@ -549,42 +521,34 @@ impl Machine {
     /// Operations still blocked at the end take part in the search for contention.
     pub fn contend_blocked(&self, state: &State) {
         for (rank, thread) in self.threads(state) {
-            let t = &state.ranks[rank.at()].threads[thread as usize];
-            if t.status != Status::Ready || !matches!(self.poll(state, rank, thread), Poll::Wait) {
+            let t = &state.rank(rank).threads[thread as usize];
+            if t.status != Status::Ready || !matches!(self.here(state, rank, thread).poll(), Poll::Wait) {
                 continue;
             }
-            let mut blocked_touch = Touch::Read;
-            if let Next::Op(Statement { op: Op::Flag(FlagOp { act, .. }), .. }) = t.next_in(&t.stretch) {
-                blocked_touch = touch_of(*act);
-            }
-            self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
-                let (touches, touch) = match object.kind {
-                    ObjectKind::Stream if object == Object::DEVICE => {
-                        (&state.ranks[rank.at()].touches, Touch::Mutate)
-                    }
-                    ObjectKind::StoreKey => (&state.shared.touches, Touch::Read),
-                    ObjectKind::Flag => (&state.shared.touches, blocked_touch),
+            self.here(state, rank, thread).footprint(&mut |object, access| {
+                let touches = match object.kind {
+                    ObjectKind::StoreKey | ObjectKind::Flag => &state.shared.touches,
                     ObjectKind::Stream
                     | ObjectKind::Event
                     | ObjectKind::Map
                     | ObjectKind::List
-                    | ObjectKind::Capture => (&state.ranks[rank.at()].touches, Touch::Read),
-                    ObjectKind::Comm
+                    | ObjectKind::Capture
+                    | ObjectKind::Comm
                     | ObjectKind::Mutex
                     | ObjectKind::Pool
                     | ObjectKind::Addresses
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
                     | ObjectKind::Init
-                    | ObjectKind::Graph => (&state.ranks[rank.at()].touches, Touch::Mutate),
+                    | ObjectKind::Graph => &state.rank(rank).touches,
                 };
-                if touches.get(&object).is_some_and(|rows| clashes(rows, touch, &t.clock)) {
+                if touches.get(&object).is_some_and(|rows| clashes(rows, access, &t.clock)) {
                     self.contend(object);
                 }
             });
         }
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, (_, stream)) in state.ranks[rank.at()].streams.iter().enumerate() {
+            for (at, (_, stream)) in state.rank(rank).streams.iter().enumerate() {
                 let Some((flag, act)) = Self::flag_at_head(state, rank, at) else { continue };
                 let object = Object::named(ObjectKind::Flag, flag);
                 let mut clock = stream.clock.clone();
@@ -595,5 +559,33 @@ impl Machine {
                 }
             }
         }
+    }
+}
+
+impl Cx<'_> {
+    /// Runs the next operation of a thread if nothing is open and it need not wait.
+    fn run_polled(&mut self) {
+        if let Poll::Run(plan) = self.here().poll() {
+            self.run_thread(plan);
+        }
+    }
+}
+
+impl<'a> Here<'a> {
+    fn watches(self) -> bool {
+        let t = self.this();
+        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().watches())
+    }
+
+    /// Whether what the thread does next may change what others watch.
+    fn wakes(self) -> bool {
+        let t = self.this();
+        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().wakes())
+    }
+
+    fn picks(self) -> impl Iterator<Item = Choice> + use<> {
+        let Here { rank, thread, .. } = self;
+        let picks = self.expand();
+        picks.into_iter().map(move |picks| Choice::Pick(rank, Thread(thread), picks))
     }
 }

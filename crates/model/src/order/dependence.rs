@@ -93,11 +93,11 @@ impl Object {
     pub(crate) const ADDRESSES: Self = Self { kind: ObjectKind::Addresses, id: 0 };
 }
 
-/// What an operation does to an object.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Touch {
+/// What an operation does to an object or to memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Access {
     Read,
-    Mutate,
+    Write,
 }
 
 /// The last touches of one actor: epochs from 1, 0 for never.
@@ -112,9 +112,9 @@ pub(crate) struct Last {
 pub(crate) type Touches = BTreeMap<Object, Vec<Last>>;
 
 /// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
-pub(crate) fn touch(touches: &mut Touches, object: Object, touch: Touch, clock: &Clock) -> bool {
+pub(crate) fn touch(touches: &mut Touches, object: Object, access: Access, clock: &Clock) -> bool {
     let rows = touches.entry(object).or_default();
-    let conflict = clashes(rows, touch, clock);
+    let conflict = clashes(rows, access, clock);
     let epoch = clock.epoch();
     let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
         Some(row) => row,
@@ -123,19 +123,19 @@ pub(crate) fn touch(touches: &mut Touches, object: Object, touch: Touch, clock: 
             rows.last_mut().expect("just pushed")
         }
     };
-    match touch {
-        Touch::Read => row.read = epoch,
-        Touch::Mutate => row.mutation = epoch,
+    match access {
+        Access::Read => row.read = epoch,
+        Access::Write => row.mutation = epoch,
     }
     conflict
 }
 
 /// Whether a touch would conflict with an earlier one that is not ordered before it.
-pub(crate) fn clashes(rows: &[Last], touch: Touch, clock: &Clock) -> bool {
+pub(crate) fn clashes(rows: &[Last], access: Access, clock: &Clock) -> bool {
     rows.iter().any(|row| {
-        let epoch = match touch {
-            Touch::Mutate => row.read.max(row.mutation),
-            Touch::Read => row.mutation,
+        let epoch = match access {
+            Access::Write => row.read.max(row.mutation),
+            Access::Read => row.mutation,
         };
         row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
     })

@@ -7,22 +7,21 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
-use crate::op::{
-    BarrierOp, CommOp, EventOp, ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp,
-    MemoryOp, MutexOp, Op, OverlapOp, PoolOp, StoreOp, StreamOp, ThreadOp, WindowOp,
-};
+use crate::cx::Here;
+use crate::op::Verb;
+use crate::order::dependence::ObjectKind;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::host::value::Value;
-use crate::machine::{Expectations, Machine, Mode, ObjectKind};
+use crate::machine::{Expectations, Kind, Machine, Mode};
 use crate::noun::pool::Plan;
 use crate::noun::thread::Next;
-use crate::order::dependence::Object;
+use crate::order::dependence::{Access, Object};
 use crate::program::{Operand, Question};
 use crate::rank::{PlaceId, Rank, Thread, Token};
-use crate::state::{State, Status, find};
+use crate::state::{State, Status};
 
 /// Which calls may fail, and how often in one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -83,6 +82,16 @@ pub(crate) enum Poll {
 }
 
 impl Poll {
+    /// It can run once this is so.
+    pub(crate) fn once(ready: bool) -> Self {
+        if ready { Self::RUN } else { Self::Wait }
+    }
+
+    /// It runs as decided, or needs a pick.
+    pub(crate) fn decided(plan: Result<Plan, Self>) -> Self {
+        plan.map_or_else(|poll| poll, Self::Run)
+    }
+
     /// It can run, and nothing was open.
     pub(crate) const RUN: Self = Self::Run(Plan::Nothing);
 }
@@ -112,222 +121,16 @@ impl Picks<'_> {
 }
 
 impl Machine {
-    /// Whether the thread's next operation can run.
-    pub(crate) fn poll(&self, state: &State, rank: Rank, thread: u32) -> Poll {
-        self.poll_given(state, rank, thread, &state.ranks[rank.at()].threads[thread as usize].picks)
-    }
-
-    /// Whether the thread's next operation could run if luck picked so.
-    pub(crate) fn poll_given(&self, state: &State, rank: Rank, thread: u32, given: &[u32]) -> Poll {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        if t.status != Status::Ready {
-            return Poll::Wait;
-        }
-        match t.next_in(&t.stretch) {
-            Next::Return | Next::Unknown => Poll::Wait,
-            Next::Op(_) if self.left_out(state, rank, thread) => Poll::RUN,
-            Next::Ask(question, _) => self.poll_ask(state, rank, thread, question, given),
-            Next::Op(op) => self.poll_op(state, rank, thread, &op.op, given),
-        }
-    }
-
-    /// Whether the thread's next operation is left out of the program.
-    pub(crate) fn left_out(&self, state: &State, rank: Rank, thread: u32) -> bool {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        let listed = !self.config.left_out.is_empty()
-            && self.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
-        let stated = |without: Option<PlaceId>| match t.next_in(&t.stretch) {
-            Next::Op(op) => {
-                matches!(op.op, Op::Memory(MemoryOp::Expect { .. }))
-                    && without.is_none_or(|place| place == op.place)
-            }
-            Next::Ask(..) | Next::Return | Next::Unknown => false,
-        };
-        listed
-            || match self.config.expectations {
-                Expectations::Judged => false,
-                Expectations::LeftOutAt(place) => stated(Some(place)),
-                Expectations::LeftOut => stated(None),
-            }
-    }
-
-    /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks
-    /// at once: between two of them nothing may change what they mean.
-    pub(crate) fn expand(&self, state: &State, rank: Rank, thread: u32) -> Vec<Vec<u32>> {
-        let mut open = vec![state.ranks[rank.at()].threads[thread as usize].picks.clone()];
-        let mut complete = Vec::new();
-        while let Some(picks) = open.pop() {
-            match self.poll_given(state, rank, thread, &picks) {
-                Poll::Run(_) | Poll::Wait => complete.push(picks),
-                Poll::Pick(_, options) => {
-                    for option in options.rev() {
-                        let mut longer = picks.clone();
-                        longer.push(option);
-                        open.push(longer);
-                    }
-                }
-            }
-        }
-        complete
-    }
-
     /// What each pick of a sequence is about.
     #[must_use]
     pub fn picks_of(&self, state: &State, rank: Rank, thread: Thread, picks: &[u32]) -> Vec<(PickOf, u32)> {
-        let already = state.ranks[rank.at()].threads[thread.at()].picks.len();
+        let already = state.rank(rank).threads[thread.at()].picks.len();
         (already..picks.len())
-            .filter_map(|at| match self.poll_given(state, rank, thread.0, &picks[..at]) {
+            .filter_map(|at| match self.here(state, rank, thread.0).poll_given(&picks[..at]) {
                 Poll::Pick(of, _) => Some((of, picks[at])),
                 Poll::Run(_) | Poll::Wait => None,
             })
             .collect()
-    }
-
-    fn poll_ask(&self, state: &State, rank: Rank, thread: u32, question: &Question, given: &[u32]) -> Poll {
-        let mut picks = Picks { given };
-        let decided = match question {
-            Question::Choose { name, options } => {
-                let last = u32::try_from(options.len() - 1).expect("few options, and a choose has one");
-                if given.is_empty() {
-                    Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), 0..=last))
-                } else {
-                    Ok(())
-                }
-            }
-            Question::EventQuery { .. } if self.forbidden_query(state, rank, thread).is_some() => Ok(()),
-            Question::EventQuery { event } => self
-                .seen(state, rank, thread, *event, u32::MAX, &mut picks, || PickOf::Poll(*event))
-                .map(|_| ()),
-            Question::MapItems { map, order } => {
-                self.decide_items(state, rank, *map, *order, &mut picks).map(|_| ())
-            }
-            Question::Grew(_)
-            | Question::Failed(_)
-            | Question::Equal(..)
-            | Question::Truth(_)
-            | Question::Number(_)
-            | Question::MapHas { .. }
-            | Question::ListLen { .. }
-            | Question::Trimmed(_)
-            | Question::HasWindow { .. } => Ok(()),
-        };
-        decided.err().unwrap_or(Poll::RUN)
-    }
-
-    fn poll_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op, given: &[u32]) -> Poll {
-        let r = &state.ranks[rank.at()];
-        let when = |ready: bool| if ready { Poll::RUN } else { Poll::Wait };
-        let mut picks = Picks { given };
-        if self.may_die(state, rank, thread, verb) {
-            match picks.take(|| PickOf::Fault(FaultOf::Death), 0..=1) {
-                Ok(1) => return Poll::RUN,
-                Ok(_) => {}
-                Err(poll) => return poll,
-            }
-        }
-        if self.forbidden(state, rank, thread, verb).is_some() {
-            return Poll::RUN;
-        }
-        match verb {
-            Op::Thread(ThreadOp::Join { thread: child }) => match Self::value(state, rank, child) {
-                Value::Thread(child) => when(!r.threads[child as usize].running()),
-                _ => Poll::RUN,
-            },
-            Op::Mutex(MutexOp::Lock { mutex }) => {
-                when(find(&r.mutexes, mutex).is_none_or(|at| r.mutexes[at].1.holder.is_none()))
-            }
-            Op::Pool(PoolOp::Lock { pool }) => {
-                when(find(&r.pools, pool).is_none_or(|at| r.pools[at].1.holder.is_none()))
-            }
-            Op::Pool(PoolOp::Alloc { pool, .. })
-            | Op::Pool(PoolOp::Trim { pool, .. })
-            | Op::Pool(PoolOp::Havoc { pool, .. }) => {
-                if self.pool_held(r, *pool, thread) {
-                    return Poll::Wait;
-                }
-                self.decide_pool(state, rank, thread, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
-            }
-            Op::Memory(MemoryOp::Alloc { .. }) => {
-                self.decide_mem_alloc(state, rank, verb, &mut picks).map_or_else(|poll| poll, Poll::Run)
-            }
-            Op::Memory(MemoryOp::Free { buffer, .. }) => when(self.can_free(state, rank, thread, buffer)),
-            Op::Window(WindowOp::Register { .. }) => {
-                self.decide_fault(state, FaultOf::Register, &mut picks).err().unwrap_or(Poll::RUN)
-            }
-            Op::Comm(CommOp::Init { .. }) => match self.decide_fault(state, FaultOf::Init, &mut picks) {
-                Ok(true) => Poll::RUN,
-                Ok(false) => Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN),
-                Err(poll) => poll,
-            },
-            Op::Comm(CommOp::Split { .. }) => {
-                Self::decide_comm_address(r, &mut picks).err().unwrap_or(Poll::RUN)
-            }
-            Op::Group(GroupOp::End) => {
-                self.decide_group(state, rank, thread, &mut picks).err().unwrap_or(Poll::RUN)
-            }
-            Op::Transfer(call) => self.poll_transfer(state, rank, thread, call, &mut picks),
-            Op::Stream(StreamOp::Synchronize { what }) => when(self.drained(state, rank, what)),
-            Op::Comm(CommOp::Destroy { comm }) => match Self::value(state, rank, comm) {
-                Value::Comm(comm) => when(Self::capturing(state, rank, comm).is_none()),
-                _ => Poll::RUN,
-            },
-            Op::Store(StoreOp::Get { key }) => when(Self::key_is_set(state, *key)),
-            Op::Flag(FlagOp { flag, act, stream: None }) => when(Self::flag_allows(state, *flag, *act)),
-            Op::Thread(ThreadOp::Step { .. })
-            | Op::Thread(ThreadOp::Spawn { .. })
-            | Op::Thread(ThreadOp::Exit { .. })
-            | Op::Thread(ThreadOp::Reach { .. })
-            | Op::Thread(ThreadOp::Steady)
-            | Op::Thread(ThreadOp::Measure { .. })
-            | Op::Window(WindowOp::Deregister { .. })
-            | Op::Group(GroupOp::Start)
-            | Op::Collective(_)
-            | Op::Overlap(OverlapOp { .. })
-            | Op::Stream(StreamOp::Kernel { .. })
-            | Op::Event(EventOp { .. })
-            | Op::Stream(StreamOp::Wait { .. })
-            | Op::Graph(GraphOp::Begin { .. })
-            | Op::Graph(GraphOp::End { .. })
-            | Op::Graph(GraphOp::Replay { .. })
-            | Op::Graph(GraphOp::Destroy { .. })
-            | Op::Pool(PoolOp::Declare { .. })
-            | Op::Pool(PoolOp::Unlock { .. })
-            | Op::Memory(MemoryOp::Release { .. })
-            | Op::Barrier(BarrierOp::Enter { .. })
-            | Op::Barrier(BarrierOp::AllAgree { .. })
-            | Op::Mutex(MutexOp::Unlock { .. })
-            | Op::Store(StoreOp::Set { .. })
-            | Op::Store(StoreOp::Delete { .. })
-            | Op::Flag(FlagOp { .. })
-            | Op::Memory(MemoryOp::Copy { .. })
-            | Op::Memory(MemoryOp::Expect { .. })
-            | Op::Ipc(IpcOp::Export { .. })
-            | Op::Ipc(IpcOp::Open { .. })
-            | Op::Ipc(IpcOp::Close { .. })
-            | Op::Exchange(ExchangeOp { .. })
-            | Op::Map(MapOp::Put { .. })
-            | Op::Map(MapOp::Pop { .. })
-            | Op::Map(MapOp::Get { .. })
-            | Op::Map(MapOp::Clear { .. })
-            | Op::List(ListOp::Push { .. })
-            | Op::List(ListOp::Get { .. })
-            | Op::List(ListOp::Set { .. })
-            | Op::List(ListOp::Pop { .. })
-            | Op::List(ListOp::Clear { .. }) => Poll::RUN,
-        }
-    }
-
-    /// The picks of the thread's next operation, without the one that let the rank live.
-    pub(crate) fn own_picks(&self, state: &State, rank: Rank, thread: u32) -> Vec<u32> {
-        let t = &state.ranks[rank.at()].threads[thread as usize];
-        let mut picks = t.picks.clone();
-        if let Next::Op(op) = t.next_in(&t.stretch)
-            && self.may_die(state, rank, thread, &op.op)
-            && !picks.is_empty()
-        {
-            picks.remove(0);
-        }
-        picks
     }
 
     /// Whether another fault is allowed in this run.
@@ -346,201 +149,208 @@ impl Machine {
         }
         Ok(picks.take(|| PickOf::Fault(of), 0..=1)? == 1)
     }
+}
 
-    /// A rank may die before an operation that others can see; in between nobody can tell.
-    pub(crate) fn may_die(&self, state: &State, rank: Rank, thread: u32, verb: &Op) -> bool {
-        self.faults_left(state, FaultOf::Death)
-            && state.ranks[rank.at()].threads[thread as usize].group.calls.is_empty()
-            && matches!(
-                verb,
-                Op::Comm(CommOp::Init { .. })
-                    | Op::Comm(CommOp::Split { .. })
-                    | Op::Window(WindowOp::Register { .. })
-                    | Op::Collective(_)
-                    | Op::Transfer(_)
-                    | Op::Barrier(BarrierOp::Enter { .. })
-                    | Op::Barrier(BarrierOp::AllAgree { .. })
-                    | Op::Store(StoreOp::Set { .. })
-                    | Op::Store(StoreOp::Delete { .. })
-                    | Op::Exchange(ExchangeOp { .. })
-                    | Op::Flag(FlagOp { act: FlagAct::Write(_) | FlagAct::Swap { .. }, stream: None, .. })
-            )
+impl<'a> Here<'a> {
+    /// Whether the thread's next operation can run.
+    pub(crate) fn poll(self) -> Poll {
+        self.poll_given(&self.this().picks)
+    }
+
+    /// Whether the thread's next operation could run if luck picked so.
+    pub(crate) fn poll_given(self, given: &[u32]) -> Poll {
+        let t = self.this();
+        if t.status != Status::Ready {
+            return Poll::Wait;
+        }
+        match t.next_in(&t.stretch) {
+            Next::Return | Next::Unknown => Poll::Wait,
+            Next::Op(_) if self.left_out() => Poll::RUN,
+            Next::Ask(question, _) => self.poll_ask(question, given),
+            Next::Op(op) => self.poll_op(op.op.verb(), given),
+        }
+    }
+
+    /// Whether the thread's next operation is left out of the program.
+    pub(crate) fn left_out(self) -> bool {
+        let Here { m, state, rank, thread } = self;
+        let t = self.this();
+        let listed = !m.config.left_out.is_empty()
+            && m.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
+        let stated = |without: Option<PlaceId>| match t.next_in(&t.stretch) {
+            Next::Op(op) => {
+                op.op.verb().kind() == Kind::Expectation && without.is_none_or(|place| place == op.place)
+            }
+            Next::Ask(..) | Next::Return | Next::Unknown => false,
+        };
+        listed
+            || match m.config.expectations {
+                Expectations::Judged => false,
+                Expectations::LeftOutAt(place) => stated(Some(place)),
+                Expectations::LeftOut => stated(None),
+            }
+    }
+
+    /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks
+    /// at once: between two of them nothing may change what they mean.
+    pub(crate) fn expand(self) -> Vec<Vec<u32>> {
+        let mut open = vec![self.this().picks.clone()];
+        let mut complete = Vec::new();
+        while let Some(picks) = open.pop() {
+            match self.poll_given(&picks) {
+                Poll::Run(_) | Poll::Wait => complete.push(picks),
+                Poll::Pick(_, options) => {
+                    for option in options.rev() {
+                        let mut longer = picks.clone();
+                        longer.push(option);
+                        open.push(longer);
+                    }
+                }
+            }
+        }
+        complete
+    }
+
+    fn poll_ask(self, question: &Question, given: &[u32]) -> Poll {
+        let Here { m, state, rank, .. } = self;
+        let mut picks = Picks { given };
+        let decided = match question {
+            Question::Choose { name, options } => {
+                let last = u32::try_from(options.len() - 1).expect("few options, and a choose has one");
+                if given.is_empty() {
+                    Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), 0..=last))
+                } else {
+                    Ok(())
+                }
+            }
+            Question::EventQuery { .. } if self.forbidden_query().is_some() => Ok(()),
+            Question::EventQuery { event } => {
+                self.seen(*event, u32::MAX, &mut picks, || PickOf::Poll(*event)).map(|_| ())
+            }
+            Question::MapItems { map, order } => {
+                m.decide_items(state, rank, *map, *order, &mut picks).map(|_| ())
+            }
+            Question::Grew(_)
+            | Question::Failed(_)
+            | Question::Equal(..)
+            | Question::Truth(_)
+            | Question::Number(_)
+            | Question::MapHas { .. }
+            | Question::ListLen { .. }
+            | Question::Trimmed(_)
+            | Question::HasWindow { .. } => Ok(()),
+        };
+        decided.err().unwrap_or(Poll::RUN)
+    }
+
+    fn poll_op(self, verb: &dyn Verb, given: &[u32]) -> Poll {
+        let mut picks = Picks { given };
+        if self.may_die(verb) {
+            match picks.take(|| PickOf::Fault(FaultOf::Death), 0..=1) {
+                Ok(1) => return Poll::RUN,
+                Ok(_) => {}
+                Err(poll) => return poll,
+            }
+        }
+        if verb.refused_by(self).is_some() {
+            return Poll::RUN;
+        }
+        verb.ready(self, &mut picks)
+    }
+
+    /// The picks of the thread's next operation, without the one that let the rank live.
+    pub(crate) fn own_picks(self) -> Vec<u32> {
+        let t = self.this();
+        let mut picks = t.picks.clone();
+        if let Next::Op(op) = t.next_in(&t.stretch)
+            && self.may_die(op.op.verb())
+            && !picks.is_empty()
+        {
+            picks.remove(0);
+        }
+        picks
+    }
+
+    /// Whether luck may kill the rank before this operation.
+    pub(crate) fn may_die(self, verb: &dyn Verb) -> bool {
+        self.m.faults_left(self.state, FaultOf::Death)
+            && self.this().group.calls.is_empty()
+            && verb.seen_by_others()
     }
 
     /// Whether the thread's next operation is on a contended object, so that its turn is a choice.
-    pub(crate) fn contended(&self, state: &State, rank: Rank, thread: u32) -> bool {
-        if self.config.contended.is_empty() || self.config.mode == Mode::Naive {
+    pub(crate) fn contended(self) -> bool {
+        let Here { m, .. } = self;
+        if m.config.contended.is_empty() || m.config.mode == Mode::Naive {
             return false;
         }
-        let t = &state.ranks[rank.at()].threads[thread as usize];
+        let _t = self.this();
         let mut contended = false;
-        self.objects(state, rank, thread, t.next_in(&t.stretch), &mut |object| {
-            contended |= self.config.contended.contains(&object);
+        self.footprint(&mut |object, _| {
+            contended |= m.config.contended.contains(&object);
         });
         contended
     }
 
-    /// The objects that an operation touches, as far as threads can contend for them.
-    pub(crate) fn objects(
-        &self,
-        state: &State,
-        rank: Rank,
-        thread: u32,
-        next: Next<'_>,
-        each: &mut dyn FnMut(Object),
-    ) {
-        match next {
+    /// The objects that the thread touches next, as far as threads can contend for them, and how.
+    pub(crate) fn footprint(self, each: &mut dyn FnMut(Object, Access)) {
+        let t = self.this();
+        match t.next_in(&t.stretch) {
             Next::Return | Next::Unknown => {}
-            Next::Ask(question, _) => match question {
-                Question::MapHas { map, .. } | Question::MapItems { map, .. } => {
-                    each(Object::named(ObjectKind::Map, *map));
-                }
-                Question::ListLen { list } => each(Object::named(ObjectKind::List, *list)),
-                Question::HasWindow { comm, .. } => self.comm_object(state, rank, comm, each),
-                Question::EventQuery { event } => {
-                    each(Object::named(ObjectKind::Event, *event));
-                    each(Object::CAPTURE);
-                }
-                Question::Choose { .. }
-                | Question::Grew(_)
-                | Question::Failed(_)
-                | Question::Equal(..)
-                | Question::Truth(_)
-                | Question::Number(_)
-                | Question::Trimmed(_) => {}
-            },
+            Next::Ask(question, _) => self.footprint_of_question(question, each),
             Next::Op(op) => {
-                self.objects_of_graphs(state, rank, thread, &op.op, each);
-                if let Op::Comm(CommOp::Init { .. })
-                | Op::Comm(CommOp::Split { .. })
-                | Op::Comm(CommOp::Destroy { .. }) = op.op
-                {
-                    each(Object::ADDRESSES);
+                let verb = op.op.verb();
+                if verb.unsafe_in_capture() {
+                    each(Object::CAPTURE, Access::Read);
                 }
-                self.objects_of_op(state, rank, thread, &op.op, each);
+                if self.m.captures(self.state, self.rank) && verb.recorded(self) {
+                    each(Object::CAPTURE, Access::Write);
+                }
+                if let Some(stream) = verb.stream() {
+                    each(Object::named(ObjectKind::Stream, stream), Access::Write);
+                    each(Object::DEVICE, Access::Read);
+                }
+                for buffer in verb.buffers() {
+                    self.memory_of(buffer, Access::Read, each);
+                }
+                verb.footprint(self, each);
             }
         }
     }
 
-    fn comm_object(&self, state: &State, rank: Rank, comm: &Operand, each: &mut dyn FnMut(Object)) {
-        if let Value::Comm(comm) = Self::value(state, rank, comm) {
-            self.comm_objects(state, rank, comm).for_each(each);
+    fn footprint_of_question(self, question: &Question, each: &mut dyn FnMut(Object, Access)) {
+        match question {
+            Question::MapHas { map, .. } | Question::MapItems { map, .. } => {
+                each(Object::named(ObjectKind::Map, *map), Access::Read);
+            }
+            Question::ListLen { list } => each(Object::named(ObjectKind::List, *list), Access::Read),
+            Question::HasWindow { comm, .. } => self.comm_of(comm, Access::Read, each),
+            Question::EventQuery { event } => {
+                each(Object::named(ObjectKind::Event, *event), Access::Read);
+                each(Object::CAPTURE, Access::Read);
+            }
+            Question::Choose { .. }
+            | Question::Grew(_)
+            | Question::Failed(_)
+            | Question::Equal(..)
+            | Question::Truth(_)
+            | Question::Number(_)
+            | Question::Trimmed(_) => {}
         }
     }
 
-    fn memory_object(&self, state: &State, rank: Rank, memory: &Operand, each: &mut dyn FnMut(Object)) {
-        if let Value::Buffer(buffer) = Self::value(state, rank, memory) {
-            each(Object::memory(buffer.memory));
+    /// The communicator that an operand is now, and its family.
+    pub(crate) fn comm_of(self, comm: &Operand, how: Access, each: &mut dyn FnMut(Object, Access)) {
+        let Here { m, state, rank, .. } = self;
+        if let Value::Comm(comm) = Machine::value(state, rank, comm) {
+            m.comm_objects(state, rank, comm).for_each(|object| each(object, how));
         }
     }
 
-    fn objects_of_op(&self, state: &State, rank: Rank, thread: u32, verb: &Op, each: &mut dyn FnMut(Object)) {
-        use ObjectKind as Kind;
-        if let Some(stream) = verb.stream() {
-            each(Object::named(Kind::Stream, stream));
-            each(Object::DEVICE);
-        }
-        for buffer in verb.buffers() {
-            self.memory_object(state, rank, buffer, each);
-        }
-        match verb {
-            Op::Comm(CommOp::Split { comm, .. }) => self.comm_object(state, rank, comm, each),
-            Op::Comm(CommOp::Destroy { comm }) => {
-                self.comm_object(state, rank, comm, each);
-                self.covered(state, rank, comm, None).into_iter().for_each(|m| each(Object::memory(m)));
-            }
-            Op::Window(WindowOp::Deregister { comm, window }) => {
-                self.comm_object(state, rank, comm, each);
-                self.covered(state, rank, comm, Some(window))
-                    .into_iter()
-                    .for_each(|m| each(Object::memory(m)));
-            }
-            Op::Window(WindowOp::Register { comm, .. }) => self.comm_object(state, rank, comm, each),
-            Op::Collective(call) => self.comm_object(state, rank, &call.comm, each),
-            Op::Transfer(call) => self.comm_object(state, rank, &call.comm, each),
-            Op::Group(GroupOp::End) => {
-                for (object, _) in self.group_objects(state, rank, thread) {
-                    each(object);
-                }
-            }
-            Op::Event(EventOp { event, .. }) | Op::Stream(StreamOp::Wait { event, .. }) => {
-                each(Object::named(Kind::Event, *event));
-            }
-            Op::Stream(StreamOp::Synchronize { what }) => match Self::value(state, rank, what) {
-                Value::Stream(stream) => each(Object::named(Kind::Stream, stream)),
-                Value::Event(event) => each(Object::named(Kind::Event, event)),
-                Value::Device => each(Object::DEVICE),
-                _ => {}
-            },
-            Op::Pool(PoolOp::Lock { pool }) | Op::Pool(PoolOp::Unlock { pool }) => {
-                each(Object::named(Kind::Pool, *pool))
-            }
-            Op::Pool(PoolOp::Alloc { pool, .. })
-            | Op::Pool(PoolOp::Trim { pool, .. })
-            | Op::Pool(PoolOp::Havoc { pool, .. }) => {
-                each(Object::named(Kind::Pool, *pool));
-                each(Object::named(Kind::Memory, *pool));
-                each(Object::ADDRESSES);
-            }
-            Op::Memory(MemoryOp::Free { buffer, .. }) => {
-                if let Value::Buffer(held) = Self::value(state, rank, buffer)
-                    && let crate::machine::Owner::Pool(pool) = held.memory.owner
-                {
-                    each(Object::named(Kind::Pool, pool));
-                }
-                each(Object::ADDRESSES);
-                each(Object::DEVICE);
-            }
-            Op::Comm(CommOp::Init { name, .. }) => each(Object::named(Kind::Init, *name)),
-            Op::Barrier(BarrierOp::Enter { .. })
-            | Op::Barrier(BarrierOp::AllAgree { .. })
-            | Op::Exchange(ExchangeOp { .. }) => each(Object::HOSTS),
-            Op::Memory(MemoryOp::Alloc { .. }) | Op::Memory(MemoryOp::Release { .. }) => {
-                each(Object::ADDRESSES)
-            }
-            Op::Mutex(MutexOp::Lock { mutex }) | Op::Mutex(MutexOp::Unlock { mutex }) => {
-                each(Object::named(Kind::Mutex, *mutex))
-            }
-            Op::Store(StoreOp::Set { key, .. })
-            | Op::Store(StoreOp::Get { key })
-            | Op::Store(StoreOp::Delete { key }) => {
-                each(Object::named(Kind::StoreKey, *key));
-            }
-            Op::Flag(FlagOp { flag, stream: None, .. }) => each(Object::named(Kind::Flag, *flag)),
-            Op::Ipc(IpcOp::Open { handle }) => {
-                if let Value::Handle(_, whole) = Self::value(state, rank, handle) {
-                    each(Object::memory(whole.memory));
-                }
-            }
-            Op::Map(MapOp::Put { map, .. })
-            | Op::Map(MapOp::Pop { map, .. })
-            | Op::Map(MapOp::Get { map, .. })
-            | Op::Map(MapOp::Clear { map }) => each(Object::named(Kind::Map, *map)),
-            Op::List(ListOp::Push { list, .. })
-            | Op::List(ListOp::Get { list, .. })
-            | Op::List(ListOp::Set { list, .. })
-            | Op::List(ListOp::Pop { list })
-            | Op::List(ListOp::Clear { list }) => each(Object::named(Kind::List, *list)),
-            Op::Thread(ThreadOp::Step { .. })
-            | Op::Thread(ThreadOp::Spawn { .. })
-            | Op::Thread(ThreadOp::Join { .. })
-            | Op::Thread(ThreadOp::Exit { .. })
-            | Op::Thread(ThreadOp::Reach { .. })
-            | Op::Thread(ThreadOp::Steady)
-            | Op::Thread(ThreadOp::Measure { .. })
-            | Op::Group(GroupOp::Start)
-            | Op::Overlap(OverlapOp { .. })
-            | Op::Graph(GraphOp::Begin { .. })
-            | Op::Graph(GraphOp::End { .. })
-            | Op::Graph(GraphOp::Replay { .. })
-            | Op::Graph(GraphOp::Destroy { .. })
-            | Op::Flag(FlagOp { .. })
-            | Op::Stream(StreamOp::Kernel { .. })
-            | Op::Memory(MemoryOp::Copy { .. })
-            | Op::Memory(MemoryOp::Expect { .. })
-            | Op::Ipc(IpcOp::Export { .. })
-            | Op::Ipc(IpcOp::Close { .. })
-            | Op::Pool(PoolOp::Declare { .. }) => {}
+    /// The memory in which an operand lies now.
+    pub(crate) fn memory_of(self, memory: &Operand, how: Access, each: &mut dyn FnMut(Object, Access)) {
+        if let Value::Buffer(buffer) = Machine::value(self.state, self.rank, memory) {
+            each(Object::memory(buffer.memory), how);
         }
     }
 }

@@ -218,14 +218,14 @@ impl Lowering<'_> {
         };
         // A root that was not recorded is nobody's number.
         let kind = kind.with_root(self.position(comm, number(call, "root")).unwrap_or(u32::MAX));
-        let (count, ranks) = (number(call, "count"), self.orders[comm.0 as usize].len() as u64);
+        let (count, members) = (number(call, "count"), &self.orders[comm.0 as usize]);
         let part = count.saturating_mul(dtype.len_bytes());
-        let (send_parts, recv_parts) = kind.buffer_parts(ranks);
-        let (needs_send, needs_recv) = (part.saturating_mul(send_parts), part.saturating_mul(recv_parts));
         let (from, to) = (number(call, "send"), number(call, "recv"));
         // What does not count on this rank is not looked at: it may be null, or no memory at all.
-        let me = self.orders[comm.0 as usize].iter().position(|rank| *rank == self.member.rank);
-        let (from, to) = match kind.counting(|root| me == Some(root as usize)) {
+        let me = members.iter().position(|rank| *rank == self.member.rank);
+        let counting = kind.counting(|root| me == Some(root as usize));
+        let (needs_send, needs_recv) = kind.needs(part, members.len(), counting);
+        let (from, to) = match counting {
             Counting::Both => (from, to),
             Counting::Send => (from, from),
             Counting::Recv => (to, to),

@@ -1,0 +1,479 @@
+//! The joint run of all members of a collective: what meets, what is judged, and who learns what.
+//! Not here: what data results ([`super::data`]).
+
+use crate::clock::{Clock, Gathered, Knowledge};
+use crate::host::value::CommId;
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::{Explain, Machine};
+use crate::noun::memory::Range;
+use crate::order::dependence::Access;
+use crate::platform::KernelPath;
+use crate::rank::Rank;
+use crate::state::{Launch, Queued, Ran, Recorded, State, Work, find};
+use std::sync::Arc;
+
+use super::Declared;
+use super::kind::{CollectiveKind, Counting, Root};
+
+/// A member of a running collective, with what stood at the head of its stream.
+pub(super) struct Member {
+    pub(super) rank: Rank,
+    pub(super) stream: usize,
+    pub(super) launch: Arc<Launch>,
+    pub(super) issue: Clock,
+    pub(super) op: OpRef,
+    pub(super) replay: Option<OpRef>,
+}
+
+/// What members know of each other after a collective.
+enum Order {
+    AllToAll(Knowledge),
+    FromRoot(Clock),
+    /// The root learns what all know, and the others nothing.
+    ToRoot(Option<Rank>, Knowledge),
+}
+
+/// How the kernels of a collective's members fit together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kernels {
+    /// The same kernel, on the same parameters.
+    Together,
+    /// The same kernel on different parameters: it may end, and nobody specifies with what.
+    Undefined,
+    /// Different kernels: none of them ends.
+    Apart,
+}
+
+impl Machine {
+    /// The stream at whose head a member stands ready to run the next collective of a communicator.
+    pub(crate) fn ready_stream(&self, state: &State, rank: Rank, comm: CommId) -> Option<usize> {
+        state.rank(rank).streams.iter().position(|(_, stream)| {
+            !stream.hung
+                && matches!(stream.queue.front().map(|op| &op.work),
+                    Some(Work::Collective(launch))
+                        if launch.comm == comm && self.has_turn(state, rank, comm, launch.turn))
+        })
+    }
+
+    /// Runs the next collective of a communicator on all members.
+    pub(crate) fn run_collective(&self, state: &mut State, comm: CommId) {
+        state.steps += 1;
+        let ranks = self.members(comm);
+        // A large job does not fit a cache, so each member is looked at as seldom as possible.
+        let mut members: Vec<Member> = Vec::with_capacity(ranks.len());
+        let mut together = Gathered::default();
+        for rank in ranks.iter() {
+            let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
+            let s = &mut state.rank_mut(*rank).streams[stream].1;
+            s.clock.tick();
+            let Queued { work, issue, op, replay } = s.queue.pop_front().expect("ready");
+            together.add(&s.clock);
+            together.add(&issue);
+            let Work::Collective(launch) = work else { unreachable!("ready") };
+            members.push(Member { rank: *rank, stream, launch, issue, op, replay });
+        }
+        let kernels = self.judge_kernels(state, comm, &members);
+        if kernels == Kernels::Apart {
+            for Member { rank, stream, launch, issue, op, replay } in members {
+                let s = &mut state.rank_mut(rank).streams[stream].1;
+                s.queue.push_front(Queued { work: Work::Collective(launch), issue, op, replay });
+                s.hung = true;
+            }
+            return;
+        }
+        let order = Self::order(state, &members, together);
+        let part = members[0].launch.part_bytes();
+        let mut inputs = Vec::with_capacity(members.len());
+        for member in &members {
+            self.run_member(state, member, &order);
+            let send = &member.launch.send;
+            inputs.push(self.read(state, send.home(member.rank), &Range::of(send).sub(0, part)));
+        }
+        if self.keeps_runs(state) {
+            let ran = members.iter().map(|m| {
+                let began = state.rank(m.rank).streams[m.stream].1.clock.clone();
+                Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
+            });
+            self.ran(state, comm, ran.collect());
+        }
+        // Whose parameters would count where they differ? No member is the first among equals.
+        if kernels == Kernels::Together {
+            self.judge_windows(state, comm, &members);
+            self.move_data(state, &members, &inputs);
+        }
+    }
+
+    /// Whether all members run the same kernel on the same parameters.
+    fn judge_kernels(&self, state: &mut State, comm: CommId, members: &[Member]) -> Kernels {
+        let first = &members[0].launch;
+        let nth = first.nth;
+        let about = About::Comm(comm);
+        let differs = |f: &dyn Fn(&Launch) -> bool| members.iter().position(|m| f(&m.launch));
+        let past = members[0].issue.past();
+        let kind = |c: CollectiveKind| std::mem::discriminant(&c);
+        let parameters = |l: &Launch| {
+            (l.call.kind, l.call.count, l.call.dtype, l.call.kind.reduces().then_some(l.call.op))
+        };
+        let registered = Launch::registered;
+        // The usual case in one pass, because a job has many ranks.
+        let recorded = |l: &Launch| l.recorded != Recorded::No;
+        let whole =
+            |l: &Launch| (parameters(l), registered(l), recorded(l), l.path, l.written, l.call.declared);
+        let expected = (
+            parameters(first),
+            registered(first),
+            recorded(first),
+            first.path,
+            first.written,
+            Declared::Nothing,
+        );
+        if members.iter().all(|m| whole(&m.launch) == expected) {
+            return Kernels::Together;
+        }
+        if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
+            let ops = [first.op, members[other].launch.op];
+            self.find(state, Rule::Coll2, about, &ops, past, || {
+                self.differ(nth, members, other, &|m| self.call_name(&m.launch))
+            });
+            // Ordinary kernels exchange what they find in each other's slots: one rank may finish with wrong
+            // data while another hangs (measured).
+            if members.iter().any(|m| m.launch.path == KernelPath::Ordinary) {
+                Self::undefine(state, first.op);
+            }
+            return Kernels::Apart;
+        }
+        if let Some(other) = differs(&|l| parameters(l) != parameters(first)) {
+            let ops = [first.op, members[other].launch.op];
+            self.find(state, Rule::Coll3, about, &ops, past, || {
+                self.differ(nth, members, other, &|m| {
+                    let call = &m.launch.call;
+                    format!(
+                        "{} of {} {} ({}){}",
+                        self.call_name(&m.launch),
+                        call.count,
+                        call.dtype.name(),
+                        call.op.name(),
+                        call.kind.way()
+                    )
+                })
+            });
+            if differs(&|l| l.path != first.path).is_some() {
+                return Kernels::Apart;
+            }
+            Self::undefine(state, first.op);
+            return Kernels::Undefined;
+        }
+        self.judge_written(state, members);
+        self.judge_recorded(state, members);
+        if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
+            let ops = [first.op, members[other].launch.op];
+            self.find(state, Rule::Win7, about, &ops, past, || {
+                self.differ(nth, members, other, &|m| {
+                    let on = match registered(&m.launch) {
+                        (false, false) => "on unregistered memory",
+                        (true, true) => "on registered memory",
+                        (true, false) | (false, true) => "with one buffer registered",
+                    };
+                    format!("{} {on}", self.call_name(&m.launch))
+                })
+            });
+            return match differs(&|l| l.path != first.path) {
+                Some(_) => Kernels::Apart,
+                None => Kernels::Together,
+            };
+        }
+        self.judge_declared(state, members);
+        Kernels::Together
+    }
+
+    /// Whether a collective that its author declared symmetric is.
+    fn judge_declared(&self, state: &mut State, members: &[Member]) {
+        let declared = members.iter().position(|m| m.launch.call.declared == Declared::Symmetric);
+        if let Some(declared) = declared
+            && members[0].launch.path == KernelPath::Ordinary
+        {
+            let launch = &members[declared].launch;
+            let (comm, past) = (launch.comm, members[0].issue.past());
+            let (rank, other) = (members[declared].rank, &members[usize::from(declared == 0)]);
+            let ops = [launch.op, other.launch.op];
+            self.find(state, Rule::Win8, About::Comm(comm), &ops, past, || {
+                let why = match (launch.send_window, launch.recv_window) {
+                    (Some(_), Some(_)) => format!(
+                        "no symmetric kernel does a {} of {} ({})",
+                        launch.call.kind.name(),
+                        launch.call.dtype.name(),
+                        launch.call.op.name()
+                    ),
+                    (Some(_), None) | (None, _) => format!(
+                        "no rank's {} is registered with {}",
+                        self.buffer_name(&launch.send),
+                        self.comm_name(comm)
+                    ),
+                };
+                format!(
+                    "rank {} declares {} symmetric ({}), but {why}: like rank {} ({}) it falls back to the \
+                     ordinary kernel",
+                    rank.0,
+                    self.call_name(launch),
+                    self.at(&ops[0]),
+                    other.rank.0,
+                    self.at(&ops[1]),
+                )
+            });
+        }
+    }
+
+    /// Whether the collectives that meet stand at one place in the programs of all members: a group launches in
+    /// an order of its own.
+    fn judge_written(&self, state: &mut State, members: &[Member]) {
+        let (a, comm) = (&members[0], members[0].launch.comm);
+        let Some(b) = members.iter().find(|m| m.launch.written != a.launch.written) else { return };
+        let ops = [a.launch.op, b.launch.op];
+        let skipped = self.skipped(a);
+        self.find(state, Rule::Coll3, About::Comm(comm), &ops, a.issue.past(), || {
+            format!(
+                "{} is collective #{} of {} in the program of rank {} ({}) and {} is #{} on rank {} ({}); \
+                 they meet because groups launch large operations first",
+                self.call_name(&a.launch),
+                a.launch.written + skipped,
+                self.comm_name(comm),
+                a.rank.0,
+                self.at(&a.launch.op),
+                self.call_name(&b.launch),
+                b.launch.written + skipped,
+                b.rank.0,
+                self.at(&b.launch.op),
+            )
+        });
+        // A group's work is divided among blocks in the rank's own order, so parts may not meet (2.28.3 left some
+        // unreduced, 2.28.9 none; both measured).
+        Self::undefine(state, a.launch.op);
+    }
+
+    /// Whether all members replay a collective or none does (`usage/cudagraph.rst:18`).
+    fn judge_recorded(&self, state: &mut State, members: &[Member]) {
+        let graph = |m: &Member| match m.launch.recorded {
+            Recorded::No => None,
+            Recorded::By(graph) => Some(graph),
+        };
+        let first = &members[0];
+        let differs = members.iter().position(|m| graph(m).is_some() != graph(first).is_some());
+        let Some(other) = differs else { return };
+        let (ops, comm) = ([first.launch.op, members[other].launch.op], first.launch.comm);
+        self.find(state, Rule::Graph5, About::Comm(comm), &ops, first.issue.past(), || {
+            self.differ(first.launch.nth, members, other, &|m| match graph(m) {
+                Some(graph) => format!("{} replayed from {}", self.call_name(&m.launch), self.name(graph)),
+                None => format!("{} launched as such", self.call_name(&m.launch)),
+            })
+        });
+        // Buffers of recorded collectives are registered on the way (`transport/p2p.cc:1273-1319`), so ordinary
+        // kernels may be given different ways to the data. Symmetric ones are given windows in either case.
+        if members.iter().any(|m| m.launch.path == KernelPath::Ordinary) {
+            Self::undefine(state, first.launch.op);
+        }
+    }
+
+    /// Collectives before this one that are not in the program. All members left out as many.
+    fn skipped(&self, member: &Member) -> u32 {
+        self.source.skipped(member.op.place, member.replay.unwrap_or(member.op).place)
+    }
+
+    fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
+        let (a, b) = (&members[0], &members[other]);
+        let nth = nth + self.skipped(a);
+        format!(
+            "collective #{nth} of {} is {} on rank {} ({}) and {} on rank {} ({})",
+            self.comm_name(a.launch.comm),
+            what(a),
+            a.rank.0,
+            self.at(&a.launch.op),
+            what(b),
+            b.rank.0,
+            self.at(&b.launch.op),
+        )
+    }
+
+    /// Happens-before: all to all where every rank needs every other; else from the root only, or to it.
+    fn order(state: &State, members: &[Member], together: Gathered) -> Order {
+        match members[0].launch.call.kind.root() {
+            Root::None => Order::AllToAll(together.knowledge()),
+            Root::From(root) => {
+                let root = &members[(root as usize).min(members.len() - 1)];
+                let mut source = state.rank(root.rank).streams[root.stream].1.clock.clone();
+                source.join(&root.issue);
+                Order::FromRoot(source)
+            }
+            Root::To(root) => {
+                Order::ToRoot(members.get(root as usize).map(|root| root.rank), together.knowledge())
+            }
+        }
+    }
+
+    /// The collective is over on this member.
+    fn run_member(&self, state: &mut State, member: &Member, order: &Order) {
+        let r = state.rank_mut(member.rank);
+        let clock = &mut r.streams[member.stream].1.clock;
+        match order {
+            Order::AllToAll(knowledge) => clock.learn(knowledge),
+            Order::FromRoot(source) => {
+                clock.join(&member.issue);
+                clock.join(source);
+            }
+            Order::ToRoot(root, knowledge) if *root == Some(member.rank) => clock.learn(knowledge),
+            Order::ToRoot(..) => clock.join(&member.issue),
+        }
+        let used = (clock.actor(), clock.epoch());
+        let at = find(&r.views, &member.launch.comm).expect("a launch has a view");
+        let view = &mut r.views[at].1;
+        let turns = find(&r.turns, &view.family).expect("a family has turns since its first communicator");
+        r.turns[turns].1.over += 1;
+        for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
+            if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth) {
+                window.uses.retain(|(actor, _)| *actor != used.0);
+                window.uses.push(used);
+            }
+        }
+        self.access_buffers(state, member);
+    }
+
+    fn access_buffers(&self, state: &mut State, member: &Member) {
+        let launch = &member.launch;
+        let counting = self.counting(member.rank, launch.comm, launch.call.kind);
+        let in_place = Arc::ptr_eq(&launch.send, &launch.recv) || launch.send == launch.recv;
+        if counting == Counting::Send || !in_place {
+            self.access_memory(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
+        }
+        if counting != Counting::Send {
+            self.access_memory(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
+        }
+    }
+
+    /// Judges whether the windows of all members are the same one, at the same offset.
+    fn judge_windows(&self, state: &mut State, comm: CommId, members: &[Member]) {
+        let first = &members[0].launch;
+        if first.path == KernelPath::Ordinary {
+            return;
+        }
+        type Look = fn(&Launch) -> Option<(u32, u64)>;
+        // Which offsets a kernel adds to a peer's base: section 3.3 of the semantics.
+        let (send_matters, recv_matters) = match first.call.kind {
+            CollectiveKind::AllReduce => (true, true),
+            CollectiveKind::AllGather | CollectiveKind::Broadcast { .. } => (false, true),
+            CollectiveKind::ReduceScatter | CollectiveKind::Reduce { .. } => (true, false),
+        };
+        let looks: [(bool, Look); 2] = [(send_matters, |l| l.send_window), (recv_matters, |l| l.recv_window)];
+        for (_, look) in looks.iter().filter(|(matters, _)| *matters) {
+            let found: Vec<(&Member, u32, u64)> = members
+                .iter()
+                .filter_map(|m| look(&m.launch).map(|(nth, offset_bytes)| (m, nth, offset_bytes)))
+                .collect();
+            let Some(&(one, nth, _)) = found.first() else { continue };
+            let past = members[0].issue.past();
+            // Different windows say more than different places in one, whichever members come first.
+            if let Some((other, other_nth, _)) = found.iter().find(|(_, other, _)| *other != nth) {
+                let lowest = found.iter().map(|(_, nth, _)| *nth).min().expect("found one");
+                let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
+                let sentence = match self.config.explain {
+                    Explain::Sentences | Explain::Yes => {
+                        self.misregistered(state, one, other, nth, *other_nth)
+                    }
+                    Explain::No => String::new(),
+                };
+                self.find(state, Rule::Win2, About::Window(comm, lowest), &ops, past, || sentence);
+            } else {
+                self.judge_places(state, (comm, nth), &found, past);
+            }
+        }
+    }
+
+    /// Judges whether members found their buffers at one place of a window that starts at one place.
+    fn judge_places(
+        &self,
+        state: &mut State,
+        (comm, nth): (CommId, u32),
+        found: &[(&Member, u32, u64)],
+        past: u64,
+    ) {
+        let base = |member: &Member| {
+            let view = self.view(state, member.rank, comm).expect("a launch has a view");
+            view.window(nth).expect("found at the launch").buffer.offset_bytes
+        };
+        let (one, _, offset) = found[0];
+        let differs = |(other, _, at): &&(&Member, u32, u64)| *at != offset || base(other) != base(one);
+        let Some((other, _, other_offset)) = found.iter().find(differs) else { return };
+        let (bases, about) = ([base(one), base(other)], About::Window(comm, nth));
+        if *other_offset == offset {
+            let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
+            self.find(state, Rule::Win4, about, &ops, past, || {
+                format!(
+                    "window #{nth} of {} starts at {} of its allocation on rank {} ({}) and at {} on \
+                     rank {} ({}), where {} uses it",
+                    self.comm_name(comm),
+                    crate::noun::window::bytes(bases[0]),
+                    one.rank.0,
+                    self.at(&ops[0]),
+                    crate::noun::window::bytes(bases[1]),
+                    other.rank.0,
+                    self.at(&ops[1]),
+                    self.call_name(&one.launch),
+                )
+            });
+            return;
+        }
+        let ops = [one.launch.op, other.launch.op];
+        self.find(state, Rule::Win4, about, &ops, past, || {
+            format!(
+                "{} starts at {} of window #{nth} of {} on rank {} ({}) and at {} on rank {} ({})",
+                self.call_name(&one.launch),
+                crate::noun::window::bytes(offset),
+                self.comm_name(comm),
+                one.rank.0,
+                self.at(&ops[0]),
+                crate::noun::window::bytes(*other_offset),
+                other.rank.0,
+                self.at(&ops[1]),
+            )
+        });
+    }
+
+    /// The operations that registered the n-th window of a communicator on two ranks.
+    fn registrations(&self, state: &State, comm: CommId, a: (Rank, u32), b: (Rank, u32)) -> Vec<OpRef> {
+        [a, b]
+            .iter()
+            .filter_map(|(rank, nth)| self.view(state, *rank, comm)?.window(*nth).map(|w| w.op))
+            .collect()
+    }
+
+    fn misregistered(&self, state: &State, a: &Member, member: &Member, nth: u32, other: u32) -> String {
+        let comm = a.launch.comm;
+        let named = |rank: Rank, nth: u32| {
+            let window = self.view(state, rank, comm)?.window(nth)?;
+            Some((self.buffer_name(&window.buffer), self.at(&window.op)))
+        };
+        let unknown = || ("nothing".to_owned(), "nowhere".to_owned());
+        let (a_name, a_at) = named(a.rank, nth).unwrap_or_else(unknown);
+        let (b_name, b_at) = named(member.rank, nth).unwrap_or_else(unknown);
+        if a_name == b_name {
+            // The registrations agree; the buffers came from different ones.
+            let (taken, taken_at) = named(member.rank, other).unwrap_or_else(unknown);
+            return format!(
+                "{} takes {comm}'s window #{nth}, {a_name}, on rank {} (registered at {a_at}) and window #{other}, \
+                 {taken}, on rank {} (registered at {taken_at})",
+                self.call_name(&a.launch),
+                a.rank.0,
+                member.rank.0,
+                comm = self.comm_name(comm),
+            );
+        }
+        format!(
+            "{comm}'s window #{nth} is {a_name} on rank {} ({a_at}) and {b_name} on rank {} ({b_at}), \
+             so {} takes window #{nth} on rank {} and #{other} on rank {}",
+            a.rank.0,
+            member.rank.0,
+            self.call_name(&a.launch),
+            a.rank.0,
+            member.rank.0,
+            comm = self.comm_name(comm),
+        )
+    }
+}
