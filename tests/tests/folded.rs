@@ -12,7 +12,7 @@ use rankcheck::runs::judge::{self as judging, Recording, RunVerdict, read, read_
 use rankcheck::runs::sequence::{Sequence, Symbol, read_all};
 use rankcheck::runs::world::{RunCommId, World, files};
 use rankcheck_model::Rank;
-use rankcheck_recording::Value;
+use rankcheck_recording::Argument;
 use rankcheck_tests::training::{Change, Divergence, Sizes, Training};
 
 /// A directory that goes when the test ends.
@@ -47,9 +47,9 @@ fn steps(world: &World, at: usize, sequence: &Sequence) -> VecDeque<Step> {
     for (number, symbol) in sequence.numbered() {
         let (Symbol::Call { call, .. } | Symbol::Never { call, .. }) = symbol else { continue };
         let shape = sequence.shape(call);
-        let Some(comm) = shape.get("comm").and_then(Value::number) else { continue };
+        let Some(comm) = shape.get("comm").and_then(Argument::number) else { continue };
         let Some(comm) = member.comm_at(comm, number) else { continue };
-        let get = |key: &str| shape.get(key).and_then(Value::number);
+        let get = |key: &str| shape.get(key).and_then(Argument::number);
         let peer = || {
             let peer = usize::try_from(get("peer").expect("it is a message")).expect("small");
             world.comm(comm).members[peer].expect("all are recorded")

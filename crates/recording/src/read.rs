@@ -18,9 +18,9 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use self::shapes::Dictionary;
-use self::thread::Thread;
+use self::thread::ThreadReader;
 use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES, Header, MAGIC, VERSION};
-use crate::value::Value;
+use crate::value::Argument;
 
 /// Why a file could not be read.
 #[derive(Debug, Error)]
@@ -69,7 +69,7 @@ pub struct Shape {
     /// Names of the arguments; one for each value.
     pub keys: Arc<[Box<str>]>,
     /// The arguments.
-    pub values: Box<[Value]>,
+    pub values: Box<[Argument]>,
     /// Whether it was noted, and has no return.
     pub instant: bool,
 }
@@ -77,7 +77,7 @@ pub struct Shape {
 impl Shape {
     /// The argument of this name.
     #[must_use]
-    pub fn get(&self, key: &str) -> Option<&Value> {
+    pub fn get(&self, key: &str) -> Option<&Argument> {
         self.keys.iter().position(|name| **name == *key).map(|at| &self.values[at])
     }
 }
@@ -88,7 +88,7 @@ pub struct ShapeId(pub u32);
 
 /// What happened, and when: nanoseconds since the process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Event {
+pub enum CallEvent {
     /// A call was entered, or something was noted.
     Enter {
         /// Nanoseconds since the process began.
@@ -137,7 +137,7 @@ pub struct Cut {
 }
 
 /// The file of one process.
-pub struct Process {
+pub struct ProcessFile {
     /// Where it is.
     pub path: PathBuf,
     /// What it says of itself.
@@ -146,7 +146,7 @@ pub struct Process {
     file: File,
     /// The headers of all extents and where they begin, in the order of the file.
     pub(crate) extents: Vec<(u64, Extent)>,
-    threads: Vec<Thread>,
+    threads: Vec<ThreadReader>,
     /// The thread that the next event is taken from.
     current: Option<usize>,
     /// The time of the next event of each other thread that has one.
@@ -154,13 +154,13 @@ pub struct Process {
     cuts: Vec<Cut>,
 }
 
-impl Process {
+impl ProcessFile {
     /// Opens a file and reads where its extents are.
     ///
     /// # Errors
     ///
     /// If it cannot be read, is no recording, has another version, or is damaged. A file that ends early is
-    /// no error: [`Process::cuts`] says where.
+    /// no error: [`ProcessFile::cuts`] says where.
     pub fn open(path: &Path) -> Result<Self, ReadError> {
         let io = |source| ReadError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
@@ -225,7 +225,7 @@ impl Process {
     ///
     /// If the file is damaged there.
     #[inline]
-    pub fn next_event(&mut self) -> Result<Option<Event>, ReadError> {
+    pub fn next_event(&mut self) -> Result<Option<CallEvent>, ReadError> {
         let at = match self.current {
             // At equal times the lower thread goes first.
             Some(at) if self.threads[at].next.is_some() && self.is_first(at) => at,
@@ -245,7 +245,7 @@ impl Process {
 
     /// Goes over calls that stand at once before the next event and are *plain*: they returned nothing, and no
     /// event of any thread lies between enter and return. Nearly all calls of a long run are. It ends behind so many,
-    /// before a call that `take` does not want, and before whatever is no plain call; then [`Process::next_event`]
+    /// before a call that `take` does not want, and before whatever is no plain call; then [`ProcessFile::next_event`]
     /// goes on. Gives how many there were.
     ///
     /// # Errors
@@ -259,7 +259,8 @@ impl Process {
     ) -> Result<u64, ReadError> {
         let Some(at) = self.current else { return Ok(0) };
         let thread = &mut self.threads[at];
-        let (Some(Event::Enter { time, call, .. }), Some(returned)) = (thread.next, thread.returns) else {
+        let (Some(CallEvent::Enter { time, call, .. }), Some(returned)) = (thread.next, thread.returns)
+        else {
             return Ok(0);
         };
         // Of other threads' events at the same time it is not said here which comes first.
@@ -330,7 +331,8 @@ impl Process {
             self.extents.push((at, extent));
             at += u64::from(extent.length);
         }
-        self.threads = extents.into_iter().map(|(number, extents)| Thread::new(number, extents)).collect();
+        self.threads =
+            extents.into_iter().map(|(number, extents)| ThreadReader::new(number, extents)).collect();
         Ok(())
     }
 

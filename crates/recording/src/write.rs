@@ -32,9 +32,9 @@ const RESERVE: usize = 32;
 
 /// A call with its arguments, in one number. Two are taken for one if they agree in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content(u64);
+pub struct CallContent(u64);
 
-impl Content {
+impl CallContent {
     /// Of a signature, which is told by its place, and a value for each of its keys.
     #[must_use]
     #[inline(always)]
@@ -103,30 +103,30 @@ fn place(signature: &Signature) -> (usize, usize) {
 /// How it becomes known that a call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Returns {
-    /// [`Writer::leave`] or [`Writer::leave_with`] follows.
+    /// [`EventWriter::leave`] or [`EventWriter::leave_with`] follows.
     Later,
     /// It waits for nobody and succeeds, so it is written as over when it is entered. If it was not,
-    /// [`Writer::leave_after_all`] follows at once.
+    /// [`EventWriter::leave_after_all`] follows at once.
     AtOnce,
 }
 
 /// A shape that was told lately.
 #[derive(Debug, Clone, Copy)]
 struct Recent {
-    content: Content,
+    content: CallContent,
     /// Its number, from 1; 0 for none.
     nth: u32,
 }
 
 impl Recent {
-    const NONE: Self = Self { content: Content(0), nth: 0 };
+    const NONE: Self = Self { content: CallContent(0), nth: 0 };
     /// How many are remembered: one for each place that a content has. Libraries take turns with a thousand events.
     const MANY: usize = 4096;
 }
 
 /// What becomes of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WriterState {
     /// There is no extent yet.
     Fresh,
     /// The space has an extent that is not sealed.
@@ -139,7 +139,7 @@ enum State {
 ///
 /// What each call needs stands together: programs leave nothing of it in the nearer caches.
 #[repr(C)]
-pub struct Writer<S: Space> {
+pub struct EventWriter<S: Space> {
     space: S,
     /// Of the next event in the extent.
     at: usize,
@@ -149,7 +149,7 @@ pub struct Writer<S: Space> {
     /// The same where it says that the call is over.
     over: Option<NonZeroUsize>,
     recent: Box<[Recent]>,
-    state: State,
+    state: WriterState,
     thread: u32,
     sequence: u32,
     /// When times of the recording begin.
@@ -157,12 +157,12 @@ pub struct Writer<S: Space> {
     first_time: u64,
     lost: u64,
     signatures: FxHashMap<(usize, usize), u32>,
-    /// [`Content`] of shapes, and their numbers.
+    /// [`CallContent`] of shapes, and their numbers.
     shapes: FxHashMap<u64, u32>,
     scratch: Vec<u8>,
 }
 
-impl<S: Space> Writer<S> {
+impl<S: Space> EventWriter<S> {
     /// A writer for a thread that has written nothing. Times are nanoseconds of a clock that nobody sets, and are
     /// told since `began`.
     pub fn new(space: S, thread: u32, began: u64) -> Self {
@@ -173,7 +173,7 @@ impl<S: Space> Writer<S> {
             took: None,
             over: None,
             recent: vec![Recent::NONE; Recent::MANY].into(),
-            state: State::Fresh,
+            state: WriterState::Fresh,
             thread,
             sequence: 0,
             began,
@@ -187,11 +187,17 @@ impl<S: Space> Writer<S> {
 
     /// A call was entered, or something was noted. Other events may come before its return.
     pub fn enter(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        self.enter_known(time, Content::of(signature, fields), signature, fields);
+        self.enter_known(time, CallContent::of(signature, fields), signature, fields);
     }
 
-    /// As [`Writer::enter`], where the content is known.
-    pub fn enter_known(&mut self, time: u64, content: Content, signature: &Signature, fields: &[Field<'_>]) {
+    /// As [`EventWriter::enter`], where the content is known.
+    pub fn enter_known(
+        &mut self,
+        time: u64,
+        content: CallContent,
+        signature: &Signature,
+        fields: &[Field<'_>],
+    ) {
         if let Some(number) = self.number(content, signature, fields) {
             self.timed(time, |event, passed| {
                 event.varint(ENTER + u64::from(number));
@@ -205,14 +211,14 @@ impl<S: Space> Writer<S> {
 
     /// A call was entered. Its return is most probably the next event, and is then told within this one.
     pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        self.call_known(time, Content::of(signature, fields), signature, fields, Returns::Later);
+        self.call_known(time, CallContent::of(signature, fields), signature, fields, Returns::Later);
     }
 
-    /// As [`Writer::call`], where the content is known.
+    /// As [`EventWriter::call`], where the content is known.
     pub fn call_known(
         &mut self,
         time: u64,
-        content: Content,
+        content: CallContent,
         signature: &Signature,
         fields: &[Field<'_>],
         returns: Returns,
@@ -226,13 +232,13 @@ impl<S: Space> Writer<S> {
         }
     }
 
-    /// As [`Writer::call_known`], if the call was made lately and there is room; nothing else is touched for it.
+    /// As [`EventWriter::call_known`], if the call was made lately and there is room; nothing else is touched for it.
     /// Returns whether that was so.
     #[inline]
     pub fn call_again(
         &mut self,
         time: u64,
-        content: Content,
+        content: CallContent,
         varying: Option<u64>,
         returns: Returns,
     ) -> bool {
@@ -342,13 +348,13 @@ impl<S: Space> Writer<S> {
     /// Ends the last extent, with the number of events that found no room after it. What comes later is not
     /// written.
     pub fn finish(&mut self) {
-        if self.state == State::Open {
+        if self.state == WriterState::Open {
             if self.lost > 0 {
                 self.write_lost();
             }
             self.seal();
         }
-        (self.state, self.took, self.over) = (State::Ended, None, None);
+        (self.state, self.took, self.over) = (WriterState::Ended, None, None);
     }
 
     /// What it wrote to.
@@ -389,7 +395,7 @@ impl<S: Space> Writer<S> {
         }
     }
 
-    /// As [`Writer::timed`], where there is room.
+    /// As [`EventWriter::timed`], where there is room.
     #[inline]
     fn timed_here(&mut self, time: u64, tell: impl FnOnce(&mut Short<'_>, u64)) {
         // An extent that begins here begins with this event's time.
@@ -402,14 +408,19 @@ impl<S: Space> Writer<S> {
     }
 
     /// The number of a shape, which is defined if it has none. `None` if there is no room for that.
-    fn number(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
+    fn number(&mut self, content: CallContent, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
         (self.took, self.over) = (None, None);
         let number = self.known_or_new(content, signature, fields)?;
         self.recent[content.place()] = Recent { content, nth: number + 1 };
         Some(number)
     }
 
-    fn known_or_new(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
+    fn known_or_new(
+        &mut self,
+        content: CallContent,
+        signature: &Signature,
+        fields: &[Field<'_>],
+    ) -> Option<u32> {
         if let Some(&number) = self.shapes.get(&content.0) {
             return Some(number);
         }
@@ -497,7 +508,7 @@ impl<S: Space> Writer<S> {
 
     #[inline]
     fn fits(&mut self, length: usize) -> bool {
-        self.state == State::Open && self.at + length + RESERVE <= self.space.extent().len()
+        self.state == WriterState::Open && self.at + length + RESERVE <= self.space.extent().len()
     }
 
     #[cold]
@@ -505,9 +516,9 @@ impl<S: Space> Writer<S> {
         // The extent of before is not written to any more, whether or not there is another.
         (self.took, self.over) = (None, None);
         let has_one = match self.state {
-            State::Ended => return false,
-            State::Open => true,
-            State::Fresh => false,
+            WriterState::Ended => return false,
+            WriterState::Open => true,
+            WriterState::Fresh => false,
         };
         if has_one {
             // Before the next one: a process that is killed in between leaves this one whole.
@@ -530,7 +541,7 @@ impl<S: Space> Writer<S> {
         };
         extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
         self.at = EXTENT_HEADER_BYTES;
-        self.state = State::Open;
+        self.state = WriterState::Open;
         if self.lost > 0 {
             self.write_lost();
         }

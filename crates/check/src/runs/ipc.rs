@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rankcheck_model::{Freed, Rank};
-use rankcheck_recording::{Header, Shape, Value};
+use rankcheck_recording::{Argument, Header, Shape};
 use rustc_hash::FxHashMap;
 
 use super::call::{Allocator, CallKind, failure};
@@ -101,13 +101,13 @@ impl IpcListener {
         if failure(result).is_some() {
             return;
         }
-        let address = call.get("address").and_then(Value::number).unwrap_or(0);
-        let made = result.and_then(|result| result.get("address")).and_then(Value::number);
+        let address = call.get("address").and_then(Argument::number).unwrap_or(0);
+        let made = result.and_then(|result| result.get("address")).and_then(Argument::number);
         let handle = |of: Option<&Shape>| of.and_then(|of| of.get("handle")).map(|id| id.to_string().into());
         match CallKind::of(&call.name) {
             CallKind::Allocate(Allocator::Cuda) => {
                 if let Some(made) = made {
-                    let bytes = call.get("bytes").and_then(Value::number).unwrap_or(0);
+                    let bytes = call.get("bytes").and_then(Argument::number).unwrap_or(0);
                     self.living.insert(made, (bytes, None));
                 }
             }

@@ -14,7 +14,7 @@ use rankcheck_model::{
     Answer, Choice, Config, Entry, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
     PlaceId, Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token, actors_per_rank,
 };
-use rankcheck_recording::Value;
+use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
 
 use super::RunError;
@@ -193,7 +193,7 @@ fn name_groups(world: &mut World, sequences: &[Sequence]) {
             if CallKind::of(&note.name) != CallKind::ProcessGroup {
                 continue;
             }
-            let text = |key: &str| note.get(key).and_then(Value::text).unwrap_or_default();
+            let text = |key: &str| note.get(key).and_then(Argument::text).unwrap_or_default();
             let mut ranks: Vec<u32> =
                 text("ranks").split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
             ranks.sort_unstable();

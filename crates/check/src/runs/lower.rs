@@ -19,7 +19,7 @@ use std::sync::Arc;
 use rankcheck_model::{
     End, Entry, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Stretch, ThreadOp,
 };
-use rankcheck_recording::{Event, Process, Shape, ShapeId, Value};
+use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::address_space::AddressSpace;
@@ -147,26 +147,26 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn event(&mut self, process: &Process, number: u64, event: Event) {
+    fn event(&mut self, process: &ProcessFile, number: u64, event: CallEvent) {
         match event {
-            Event::Enter { time, thread, call } => {
+            CallEvent::Enter { time, thread, call } => {
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
                 self.enter(process, number, time, thread, call);
             }
-            Event::Return { time, thread, values } => {
+            CallEvent::Return { time, thread, values } => {
                 self.program.times.1 = self.program.times.1.max(time);
                 self.program.calls += 1;
                 if let Some(open) = self.threads.entry(thread).or_default().open.pop() {
                     self.leave(process, thread, open, values);
                 }
             }
-            Event::Lost { events, .. } => self.program.lost += events,
+            CallEvent::Lost { events, .. } => self.program.lost += events,
         }
     }
 
     /// Calls were passed over: what is numbered here is numbered as in the whole run.
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
-    fn skipped(&mut self, process: &Process, passed_over: &[(ShapeId, u64)]) {
+    fn skipped(&mut self, process: &ProcessFile, passed_over: &[(ShapeId, u64)]) {
         let mut by_comm: BTreeMap<RunCommId, u64> = BTreeMap::new();
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
@@ -190,7 +190,7 @@ impl<'a> Lowering<'a> {
         self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (place, comm, times(more))));
     }
 
-    fn kind(&mut self, process: &Process, shape: ShapeId) -> CallKind {
+    fn kind(&mut self, process: &ProcessFile, shape: ShapeId) -> CallKind {
         let at = shape.0 as usize;
         while self.kinds.len() <= at {
             let next = ShapeId(u32::try_from(self.kinds.len()).expect("shapes are numbered in 32 bits"));
@@ -199,10 +199,10 @@ impl<'a> Lowering<'a> {
         self.kinds[at]
     }
 
-    fn enter(&mut self, process: &Process, number: u32, time: u64, thread: u32, shape: ShapeId) {
+    fn enter(&mut self, process: &ProcessFile, number: u32, time: u64, thread: u32, shape: ShapeId) {
         let kind = self.kind(process, shape);
         let call = process.shape(shape);
-        let own = match call.get("place").and_then(Value::text) {
+        let own = match call.get("place").and_then(Argument::text) {
             Some(text) if !text.is_empty() => self.place(text),
             Some(_) | None => NO_PLACE,
         };
@@ -224,7 +224,7 @@ impl<'a> Lowering<'a> {
             self.program.keys.insert(key.into());
         }
         if !self.under_way.is_empty()
-            && let Some(comm) = call.get("comm").and_then(Value::number).and_then(|comm| self.comm(comm))
+            && let Some(comm) = call.get("comm").and_then(Argument::number).and_then(|comm| self.comm(comm))
         {
             self.joined(comm, origin);
         }
@@ -259,7 +259,7 @@ impl<'a> Lowering<'a> {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "few notes are of interest")]
-    fn note(&mut self, process: &Process, shape: ShapeId) {
+    fn note(&mut self, process: &ProcessFile, shape: ShapeId) {
         let note = process.shape(shape);
         match self.kind(process, shape) {
             CallKind::Process => self.program.nccl = note.get("nccl_version").and_then(version),
@@ -275,7 +275,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn leave(&mut self, process: &Process, thread: u32, open: OpenCall, values: Option<ShapeId>) {
+    fn leave(&mut self, process: &ProcessFile, thread: u32, open: OpenCall, values: Option<ShapeId>) {
         let call = process.shape(open.shape);
         let kind = self.kind(process, open.shape);
         let result = values.map(|values| process.shape(values));
@@ -442,7 +442,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The calls that never returned, and the end.
-    fn finish(mut self, process: &Process) -> RankRun {
+    fn finish(mut self, process: &ProcessFile) -> RankRun {
         self.program.threads = self.threads.values().filter(|thread| thread.calls > 0).count();
         let exited = matches!(self.program.ending, RecordingEnd::Exit(_));
         let mut open: Vec<(u32, OpenCall)> = Vec::new();
@@ -459,7 +459,7 @@ impl<'a> Lowering<'a> {
             }
             inside.push(open.origin);
             if kind == CallKind::Store {
-                let key = process.shape(open.shape).get("key").and_then(Value::text).unwrap_or_default();
+                let key = process.shape(open.shape).get("key").and_then(Argument::text).unwrap_or_default();
                 self.program.awaited.push((open.origin.number, key.into()));
             }
             let before = self.ops.len();
@@ -494,7 +494,7 @@ impl<'a> Lowering<'a> {
 fn key_set(call: &Shape) -> Option<&str> {
     let sets = ["set", "add", "compare_set"];
     let method = call.name.rsplit('.').next()?;
-    sets.contains(&method).then(|| call.get("key").and_then(Value::text)).flatten()
+    sets.contains(&method).then(|| call.get("key").and_then(Argument::text)).flatten()
 }
 
 /// Whether a call came back.
@@ -505,10 +505,10 @@ enum Completed {
 }
 
 /// `2.28.9`, from that or from NCCL's own number for it.
-fn version(value: &Value) -> Option<String> {
+fn version(value: &Argument) -> Option<String> {
     match value {
-        Value::Text(text) => Some(text.to_string()),
-        Value::Number(code) => Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100)),
-        Value::None | Value::Signed(_) | Value::Address(_) | Value::Bytes(_) => None,
+        Argument::Text(text) => Some(text.to_string()),
+        Argument::Number(code) => Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100)),
+        Argument::None | Argument::Signed(_) | Argument::Address(_) | Argument::Bytes(_) => None,
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rankcheck_model::Rank;
-use rankcheck_recording::{Header, Shape, Value};
+use rankcheck_recording::{Argument, Header, Shape};
 use rustc_hash::FxHashMap;
 
 use super::RunError;
@@ -120,7 +120,7 @@ impl CommListener {
     /// A call, and what it returned (`None` if nothing worth a word, or if it never returned), as far as it is
     /// about communicators. Numbers are those of [`CommListener::returned`].
     pub fn call(&mut self, number: u64, call: &Shape, result: Option<&Shape>) {
-        let get = |key: &str| call.get(key).and_then(Value::number);
+        let get = |key: &str| call.get(key).and_then(Argument::number);
         match CallKind::of(&call.name) {
             CallKind::Process => {
                 let small = |key: &str| get(key).and_then(|number| u32::try_from(number).ok());
@@ -156,7 +156,7 @@ impl CommListener {
                 let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
                 let nth = self.child_of(parent);
                 let excluded = match call.get("excluded") {
-                    Some(Value::Bytes(bytes)) => bytes
+                    Some(Argument::Bytes(bytes)) => bytes
                         .chunks_exact(4)
                         .map(|rank| u32::from_le_bytes([rank[0], rank[1], rank[2], rank[3]]))
                         .collect(),
@@ -188,7 +188,7 @@ impl CommListener {
     /// A call that makes a communicator. One that failed, or never returned, made one without an address: the
     /// process is a member all the same.
     fn born(&mut self, number: u64, birth: Birth, result: Option<&Shape>) {
-        let address = result.and_then(|result| result.get("comm")).and_then(Value::number).unwrap_or(0);
+        let address = result.and_then(|result| result.get("comm")).and_then(Argument::number).unwrap_or(0);
         let comm = LocalComm(u32::try_from(self.comms.len()).expect("fewer than 2^32 communicators"));
         if address != 0 {
             self.living.insert(address, comm);

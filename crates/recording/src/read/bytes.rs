@@ -3,7 +3,7 @@
 //! Not here: what an event is made of ([`super::thread`]).
 
 use crate::layout::{CALL, EVENT_BYTES_MAX, TOOK_BYTES, tag};
-use crate::value::Value;
+use crate::value::Argument;
 
 /// Bytes that are decoded.
 pub(super) struct Bytes<'a> {
@@ -60,18 +60,18 @@ impl Bytes<'_> {
     }
 
     /// A value; none if it is left open.
-    pub(super) fn value(&mut self) -> Result<Option<Value>, String> {
+    pub(super) fn value(&mut self) -> Result<Option<Argument>, String> {
         Ok(Some(match self.byte()? {
             tag::VARYING => return Ok(None),
-            tag::NONE => Value::None,
-            tag::NUMBER => Value::Number(self.varint()?),
+            tag::NONE => Argument::None,
+            tag::NUMBER => Argument::Number(self.varint()?),
             tag::SIGNED => {
                 let number = self.varint()?;
-                Value::Signed((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
+                Argument::Signed((number >> 1).cast_signed() ^ -(number & 1).cast_signed())
             }
-            tag::ADDRESS => Value::Address(self.varint()?),
-            tag::TEXT => Value::Text(self.text()?),
-            tag::BYTES => Value::Bytes(self.bytes()?.into()),
+            tag::ADDRESS => Argument::Address(self.varint()?),
+            tag::TEXT => Argument::Text(self.text()?),
+            tag::BYTES => Argument::Bytes(self.bytes()?.into()),
             other => return Err(format!("a value of unknown kind {other}")),
         }))
     }

@@ -8,7 +8,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::bytes::Bytes;
 use super::{Shape, ShapeId};
-use crate::value::Value;
+use crate::value::Argument;
 
 /// The shapes of a process, each once.
 #[derive(Default)]
@@ -66,7 +66,7 @@ impl Numbered {
     ) -> Result<(), String> {
         let id = if let Some(at) = open {
             // Each address makes a shape of its own, so none of them may be long.
-            if shape.values.iter().map(Value::length_bytes).sum::<usize>() > OPEN_BYTES_MAX {
+            if shape.values.iter().map(Argument::length_bytes).sum::<usize>() > OPEN_BYTES_MAX {
                 return Err("a long call that leaves an address open".to_owned());
             }
             let number = u32::try_from(self.ids.len()).map_err(|_| "too many shapes".to_owned())?;
@@ -93,7 +93,7 @@ impl Numbered {
         let address = bytes.varint()?;
         Ok(*self.closed.entry((number, address)).or_insert_with(|| {
             let mut shape = shape.clone();
-            shape.values[*at] = Value::Address(address);
+            shape.values[*at] = Argument::Address(address);
             dictionary.intern(shape)
         }))
     }

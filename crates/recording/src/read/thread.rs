@@ -1,6 +1,6 @@
 //! The events of one host thread, decoded one after another.
 //!
-//! Not here: which thread is next ([`super::Process`]), and where its bytes come from.
+//! Not here: which thread is next ([`super::ProcessFile`]), and where its bytes come from.
 
 use std::sync::Arc;
 
@@ -8,14 +8,14 @@ use rustc_hash::FxHashMap;
 
 use super::bytes::{Bytes, plain_event, returned_at};
 use super::shapes::{Dictionary, Numbered, OPEN};
-use super::{Event, PlainCall, Shape, ShapeId};
+use super::{CallEvent, PlainCall, Shape, ShapeId};
 use crate::layout::{
     CALL, END, ENTER, Extent, FORGET, LOST, RETURN, RETURN_VALUES, SHAPE, SIGNATURE, TOOK_BYTES,
 };
-use crate::value::Value;
+use crate::value::Argument;
 
 /// How far a thread is read.
-pub(super) struct Thread {
+pub(super) struct ThreadReader {
     pub(super) number: u32,
     pub(super) extents: std::vec::IntoIter<(u64, Extent)>,
     pub(super) bytes: Vec<u8>,
@@ -23,22 +23,22 @@ pub(super) struct Thread {
     pub(super) offset: u64,
     pub(super) at: usize,
     pub(super) sealed: bool,
-    /// Whether its end is still to be told in [`Process::cuts`].
+    /// Whether its end is still to be told in [`ProcessFile::cuts`].
     pub(super) cut: bool,
     pub(super) time: u64,
-    signatures: Vec<Signature>,
+    signatures: Vec<ReadSignature>,
     shapes: Numbered,
     /// What calls returned, as it is written, since the numbers of signatures began.
     returned: FxHashMap<Box<[u8]>, ShapeId>,
     /// When the call returned that the event before entered, if it says so.
     pub(super) returns: Option<u64>,
-    pub(super) next: Option<Event>,
+    pub(super) next: Option<CallEvent>,
     /// Of `next`.
     pub(super) next_time: u64,
 }
 
 /// The name of a call and of its arguments, and whether it was only noted.
-struct Signature {
+struct ReadSignature {
     name: Arc<str>,
     keys: Arc<[Box<str>]>,
     instant: bool,
@@ -47,7 +47,7 @@ struct Signature {
 /// How many different results of a thread are known as they are written. More are decoded each time.
 const RETURNED_MAX: usize = 1 << 16;
 
-impl Thread {
+impl ThreadReader {
     /// Before the first of these extents.
     pub(super) fn new(number: u32, extents: Vec<(u64, Extent)>) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Thread {
         if let Some(time) = self.returns.take() {
             self.time = time;
             self.next_time = time;
-            self.next = Some(Event::Return { time, thread: self.number, values: None });
+            self.next = Some(CallEvent::Return { time, thread: self.number, values: None });
             return true;
         }
         // A number of one or two bytes, and the place behind it.
@@ -94,7 +94,7 @@ impl Thread {
         let Some((passed, mut at)) = number(at) else { return false };
         let time = self.time.saturating_add(passed);
         let event = if code == u64::from(RETURN) {
-            Event::Return { time, thread: self.number, values: None }
+            CallEvent::Return { time, thread: self.number, values: None }
         } else if let Some((shape, mut call)) = shape.and_then(|shape| Some((shape, self.shapes.get(shape)?)))
         {
             let mut returns = None;
@@ -108,7 +108,7 @@ impl Thread {
                 (call, at) = (closed, end);
             }
             self.returns = returns;
-            Event::Enter { time, thread: self.number, call }
+            CallEvent::Enter { time, thread: self.number, call }
         } else {
             return false;
         };
@@ -119,7 +119,7 @@ impl Thread {
         true
     }
 
-    /// Goes over calls that say in their own event when they returned, as [`Process::plain_calls`] says. What this
+    /// Goes over calls that say in their own event when they returned, as [`ProcessFile::plain_calls`] says. What this
     /// does not know, such as what stands at the end of an extent, it leaves.
     #[inline]
     pub(super) fn plain(
@@ -157,7 +157,7 @@ impl Thread {
     }
 
     /// The next event; `None` after something that is none. Errors are words.
-    pub(super) fn decode(&mut self, dictionary: &mut Dictionary) -> Result<Option<Event>, String> {
+    pub(super) fn decode(&mut self, dictionary: &mut Dictionary) -> Result<Option<CallEvent>, String> {
         let mut bytes = Bytes { bytes: &self.bytes, at: self.at };
         let thread = self.number;
         let code = bytes.varint()?;
@@ -166,7 +166,7 @@ impl Thread {
                 let passed = bytes.varint()?;
                 let call = self.shapes.called(code - ENTER, &mut bytes, dictionary)?;
                 self.time = self.time.saturating_add(passed);
-                Some(Event::Enter { time: self.time, thread, call })
+                Some(CallEvent::Enter { time: self.time, thread, call })
             }
             CALL => {
                 let call = bytes.varint()?;
@@ -175,7 +175,7 @@ impl Thread {
                 let call = self.shapes.called(call, &mut bytes, dictionary)?;
                 self.time = self.time.saturating_add(passed);
                 self.returns = returned_at(self.time, took);
-                Some(Event::Enter { time: self.time, thread, call })
+                Some(CallEvent::Enter { time: self.time, thread, call })
             }
             END => {
                 // In a sealed extent every byte is used.
@@ -196,7 +196,7 @@ impl Thread {
                     return Err(format!("a call with {count} arguments"));
                 }
                 let keys = (0..count).map(|_| bytes.text()).collect::<Result<_, _>>()?;
-                self.signatures.push(Signature { name: name.into(), keys, instant });
+                self.signatures.push(ReadSignature { name: name.into(), keys, instant });
                 None
             }
             SHAPE => {
@@ -206,7 +206,7 @@ impl Thread {
             }
             RETURN => {
                 self.time = self.time.saturating_add(bytes.varint()?);
-                Some(Event::Return { time: self.time, thread, values: None })
+                Some(CallEvent::Return { time: self.time, thread, values: None })
             }
             RETURN_VALUES => {
                 let passed = bytes.varint()?;
@@ -228,7 +228,7 @@ impl Thread {
                     }
                 };
                 self.time = self.time.saturating_add(passed);
-                Some(Event::Return { time: self.time, thread, values: Some(values) })
+                Some(CallEvent::Return { time: self.time, thread, values: Some(values) })
             }
             FORGET => {
                 self.signatures.clear();
@@ -236,14 +236,14 @@ impl Thread {
                 self.returned.clear();
                 None
             }
-            LOST => Some(Event::Lost { thread, events: bytes.varint()? }),
+            LOST => Some(CallEvent::Lost { thread, events: bytes.varint()? }),
             other => return Err(format!("an event of unknown kind {other}")),
         };
         self.at = bytes.at;
         Ok(event)
     }
 
-    fn signature(&self, bytes: &mut Bytes<'_>) -> Result<&Signature, String> {
+    fn signature(&self, bytes: &mut Bytes<'_>) -> Result<&ReadSignature, String> {
         let number = bytes.varint()?;
         let known = usize::try_from(number).ok().and_then(|number| self.signatures.get(number));
         known.ok_or_else(|| format!("signature {number}, which was not defined"))
@@ -259,7 +259,7 @@ impl Thread {
             if value.is_none() && open.replace(at).is_some() {
                 return Err("a call that leaves two addresses open".to_owned());
             }
-            values.push(value.unwrap_or(Value::None));
+            values.push(value.unwrap_or(Argument::None));
         }
         let shape = Shape {
             name: Arc::clone(&signature.name),

@@ -3,18 +3,18 @@
 //! Not here: whether programs notice that they are recorded.
 
 use super::*;
+use crate::extent_stream::ExtentStream;
 use crate::layout::{Header, encode_header};
-use crate::read::{Event, PlainCall, Process, ReadError};
-use crate::sequence::Sequence;
-use crate::value::Value;
+use crate::read::{CallEvent, PlainCall, ProcessFile, ReadError};
+use crate::value::Argument;
 
 /// Extents in memory, as many as there is room for.
-struct Memory {
-    extents: Sequence<Vec<u8>>,
+struct MemorySpace {
+    extents: ExtentStream<Vec<u8>>,
     left: usize,
 }
 
-impl Space for Memory {
+impl Space for MemorySpace {
     fn advance(&mut self) -> bool {
         let Some(left) = self.left.checked_sub(1) else { return false };
         self.left = left;
@@ -36,7 +36,8 @@ fn file(name: &str, calls: u64) -> std::path::PathBuf {
 
 fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
     let header = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
-    let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: extents }, 0, 0);
+    let mut writer =
+        EventWriter::new(MemorySpace { extents: ExtentStream::new(header), left: extents }, 0, 0);
     for call in 0..calls {
         let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
         if call % 3 == 0 {
@@ -57,8 +58,8 @@ fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
     path
 }
 
-fn events(path: &std::path::Path) -> Result<(Process, Vec<Event>), ReadError> {
-    let mut process = Process::open(path)?;
+fn events(path: &std::path::Path) -> Result<(ProcessFile, Vec<CallEvent>), ReadError> {
+    let mut process = ProcessFile::open(path)?;
     let mut events = Vec::new();
     while let Some(event) = process.next_event()? {
         events.push(event);
@@ -88,25 +89,27 @@ fn what_is_written_is_read() {
     assert!(process.cuts().is_empty());
     assert_eq!(events.len(), 400_000);
     for (call, pair) in (0..).zip(events.chunks(2)) {
-        let [Event::Enter { time, call: shape, .. }, Event::Return { time: back, values, .. }] = pair else {
+        let [CallEvent::Enter { time, call: shape, .. }, CallEvent::Return { time: back, values, .. }] = pair
+        else {
             panic!("{pair:?}")
         };
         assert_eq!((*time, *back), (call * 1000, call * 1000 + 400));
-        assert_eq!(process.shape(*shape).get("count"), Some(&Value::Number(call % 300)));
+        assert_eq!(process.shape(*shape).get("count"), Some(&Argument::Number(call % 300)));
         assert_eq!(values.is_some(), call % 7 == 0);
         if let Some(values) = values {
-            assert_eq!(process.shape(*values).get("code"), Some(&Value::Signed(-5)));
+            assert_eq!(process.shape(*values).get("code"), Some(&Argument::Signed(-5)));
         }
     }
 }
 
 #[test]
 fn an_address_that_varies_is_read_as_an_argument() {
-    let mut writer = Writer::new(Sequence::new(encode_header(&Header::default()).expect("short")), 0, 1000);
+    let mut writer =
+        EventWriter::new(ExtentStream::new(encode_header(&Header::default()).expect("short")), 0, 1000);
     let address = |call: u64| call * 0x0001_2345_6789 % LONG_MAX;
     for call in 0..20_000 {
         let fields = [Field::Address(call % 3), Field::Varying(address(call))];
-        let (content, time) = (Content::of(&EVENT, &fields), 1000 + call * 1000);
+        let (content, time) = (CallContent::of(&EVENT, &fields), 1000 + call * 1000);
         if !writer.call_again(time, content, Field::varying(&fields), Returns::AtOnce) {
             writer.call_known(time, content, &EVENT, &fields, Returns::AtOnce);
         }
@@ -124,23 +127,25 @@ fn an_address_that_varies_is_read_as_an_argument() {
     std::fs::remove_file(&path).expect("it was written");
     let mut events = events.into_iter();
     for call in 0..20_000 {
-        let (Some(Event::Enter { time, call: shape, .. }), Some(Event::Return { time: back, values, .. })) =
-            (events.next(), events.next())
+        let (
+            Some(CallEvent::Enter { time, call: shape, .. }),
+            Some(CallEvent::Return { time: back, values, .. }),
+        ) = (events.next(), events.next())
         else {
             panic!("call {call} was entered and returned")
         };
         let (took, failed) = if call % 7 == 0 { (400, true) } else { (0, false) };
         assert_eq!((time, back, values.is_some()), (call * 1000, call * 1000 + took, failed));
         let shape = process.shape(shape);
-        assert_eq!(shape.get("stream"), Some(&Value::Address(call % 3)));
-        assert_eq!(shape.get("event"), Some(&Value::Address(address(call))));
+        assert_eq!(shape.get("stream"), Some(&Argument::Address(call % 3)));
+        assert_eq!(shape.get("event"), Some(&Argument::Address(address(call))));
     }
     assert_eq!(events.next(), None);
 }
 
 /// Adds a thread that calls every so many nanoseconds, now and then with another call inside.
 fn with_thread(bytes: Vec<u8>, thread: u32, every: u64) -> Vec<u8> {
-    let mut writer = Writer::new(Sequence::new(bytes), thread, 0);
+    let mut writer = EventWriter::new(ExtentStream::new(bytes), thread, 0);
     for call in 0..60_000_u64 {
         let (time, took) = (call * every, 1 + call % 90 * every / 60);
         let fields = [Field::Varying(call % 5000), Field::Number(call % 30), Field::None];
@@ -170,7 +175,7 @@ fn plain_calls_are_events_of_calls_that_are_over_at_once() {
     let (_, wanted) = events(&path).expect("a whole file");
     for at_most in [1, 2, 7, u64::MAX] {
         let mut wanted = wanted.iter();
-        let mut process = Process::open(&path).expect("a whole file");
+        let mut process = ProcessFile::open(&path).expect("a whole file");
         let (mut plain, mut refused) = (0, 0);
         loop {
             plain += process
@@ -180,8 +185,8 @@ fn plain_calls_are_events_of_calls_that_are_over_at_once() {
                     if time % 64 == 0 {
                         return false;
                     }
-                    assert_eq!(wanted.next(), Some(&Event::Enter { time, thread, call }));
-                    let Some(Event::Return { thread: of, values: None, .. }) = wanted.next() else {
+                    assert_eq!(wanted.next(), Some(&CallEvent::Enter { time, thread, call }));
+                    let Some(CallEvent::Return { thread: of, values: None, .. }) = wanted.next() else {
                         panic!("a plain call returns at once, and nothing")
                     };
                     *of == thread
@@ -229,7 +234,7 @@ fn a_packed_file_says_the_same() {
 #[test]
 fn where_there_is_no_room_for_a_return_the_call_stays_open() {
     let header = encode_header(&Header::default()).expect("short");
-    let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: 1 }, 0, 0);
+    let mut writer = EventWriter::new(MemorySpace { extents: ExtentStream::new(header), left: 1 }, 0, 0);
     for call in 0..20_000 {
         writer.enter(call * 1000, &EVENT, &[Field::Address(1), Field::Address(call % 3)]);
         writer.call(call * 1000 + 1, &REDUCE, &[Field::None; 3]);
@@ -247,10 +252,11 @@ fn where_there_is_no_room_for_a_return_the_call_stays_open() {
 
 #[test]
 fn a_call_that_cannot_be_written_changes_no_other() {
-    let mut writer = Writer::new(Sequence::new(encode_header(&Header::default()).expect("short")), 0, 0);
+    let mut writer =
+        EventWriter::new(ExtentStream::new(encode_header(&Header::default()).expect("short")), 0, 0);
     for address in [0x3000, 0x3000, u64::MAX] {
         let fields = [Field::Address(7), Field::Varying(address)];
-        let content = Content::of(&EVENT, &fields);
+        let content = CallContent::of(&EVENT, &fields);
         if !writer.call_again(10, content, Some(address), Returns::AtOnce) {
             writer.call_known(10, content, &EVENT, &fields, Returns::AtOnce);
         }
@@ -262,9 +268,9 @@ fn a_call_that_cannot_be_written_changes_no_other() {
     std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
     let (_, events) = events(&path).expect("a whole file");
     std::fs::remove_file(&path).expect("it was written");
-    let returned = events[..4].iter().filter(|event| matches!(event, Event::Return { values: None, .. }));
+    let returned = events[..4].iter().filter(|event| matches!(event, CallEvent::Return { values: None, .. }));
     assert_eq!(returned.count(), 2, "{events:?}");
-    assert!(matches!(events.last(), Some(Event::Lost { events: 1, .. })), "{events:?}");
+    assert!(matches!(events.last(), Some(CallEvent::Lost { events: 1, .. })), "{events:?}");
 }
 
 #[test]
@@ -273,7 +279,7 @@ fn what_found_no_room_is_counted() {
     let (process, events) = events(&path).expect("a full disk is no damage");
     std::fs::remove_file(&path).expect("as before");
     assert!(process.cuts().is_empty());
-    let Some(Event::Lost { events: lost, .. }) = events.last() else { panic!("{:?}", events.last()) };
+    let Some(CallEvent::Lost { events: lost, .. }) = events.last() else { panic!("{:?}", events.last()) };
     assert_eq!(*lost as usize + events.len() - 1, 100_000);
 }
 

@@ -6,7 +6,7 @@
 //! Not here: which processes go together.
 
 use rankcheck_model::Rank;
-use rankcheck_recording::{Shape, Value};
+use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
 use super::repeat::Repeat;
@@ -140,7 +140,7 @@ fn effect(sequence: &Sequence, symbol: Symbol) -> Effect {
 
 /// The effect that the call's row says; `None` if the call lacks something that it should have.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
-    let of_call = |key: &str| call.get(key).and_then(Value::number);
+    let of_call = |key: &str| call.get(key).and_then(Argument::number);
     let of_result = |key: &str| result?.get(key)?.number();
     let effect = match row(&call.name).folded {
         FoldClass::Local => Effect::Local,

@@ -8,7 +8,7 @@ use rankcheck_model::{
     Collective, CollectiveKind, CommOp, Counting, Declared, MemoryKind, Op, Operand, Rank, Resources,
     Transfer, Way, WindowFlags, WindowOp,
 };
-use rankcheck_recording::{Shape, ShapeId, Value};
+use rankcheck_recording::{Argument, Shape, ShapeId};
 
 use super::{Bind, Lowered, Lowering, Origin};
 use crate::runs::address_space::Located;
@@ -17,7 +17,7 @@ use crate::runs::vendor;
 use crate::runs::world::{LocalComm, RunCommId};
 
 pub(super) fn number(call: &Shape, key: &str) -> u64 {
-    call.get(key).and_then(Value::number).unwrap_or(0)
+    call.get(key).and_then(Argument::number).unwrap_or(0)
 }
 
 impl Lowering<'_> {
@@ -33,7 +33,7 @@ impl Lowering<'_> {
         if let Some(op) = self.cache.get(&shape) {
             return vec![Lowered { op: op.clone(), origin, bind: Bind::Nothing }];
         }
-        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
+        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);
         match kind {
             CallKind::GroupStart
             | CallKind::GroupEnd
@@ -101,7 +101,7 @@ impl Lowering<'_> {
 
     fn init(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let comm = self.next_born(address);
-        if call.get("blocking").and_then(Value::number) == Some(0) {
+        if call.get("blocking").and_then(Argument::number) == Some(0) {
             self.not_blocking.insert(comm);
         }
         let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
@@ -139,8 +139,8 @@ impl Lowering<'_> {
 
     fn register(&mut self, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Lowered> {
         let bind = match result.and_then(|result| result.get("window")) {
-            Some(Value::None) => Bind::Unnamed,
-            window => match window.and_then(Value::number) {
+            Some(Argument::None) => Bind::Unnamed,
+            window => match window.and_then(Argument::number) {
                 Some(window) if window != 0 => Bind::Window(window),
                 Some(_) | None => Bind::Nothing,
             },

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rankcheck_model::{CaptureMode, EventOp, GraphOp, Op, Operand, Statement, StreamOp, Token};
-use rankcheck_recording::{Shape, ShapeId, Value};
+use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
@@ -195,7 +195,7 @@ impl Lowering<'_> {
         let bytes = number(call, "bytes");
         let stream = self.device.stream(number(call, "stream"), self.names);
         let known = |lowering: &Self, key: &str| {
-            let address = call.get(key).and_then(Value::number)?;
+            let address = call.get(key).and_then(Argument::number)?;
             matches!(lowering.memory.find(address, bytes), Located::In(..)).then_some(address)
         };
         let (from, to) = (known(self, "from"), known(self, "to").or_else(|| known(self, "address")));

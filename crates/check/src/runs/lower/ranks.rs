@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use rankcheck_model::{MapOp, Op, Operand, Rank, Token};
-use rankcheck_recording::{Event, Process, ShapeId};
+use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashSet;
 
 use super::{Lowering, RankRun};
@@ -83,9 +83,9 @@ pub(in crate::runs) fn lower_all(
 
 /// What is left of a process without what was folded away.
 struct KeptEvents {
-    process: Process,
+    process: ProcessFile,
     /// With their numbers.
-    events: Vec<(u64, Event)>,
+    events: Vec<(u64, CallEvent)>,
     /// Of which events others were passed over before, and how often each call.
     gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,
     /// How many calls and notes are missing.
@@ -94,7 +94,7 @@ struct KeptEvents {
 
 impl KeptEvents {
     fn read(member: &RankProcess, gaps: &Gaps) -> Result<Self, RunError> {
-        let mut process = Process::open(&member.path)?;
+        let mut process = ProcessFile::open(&member.path)?;
         let mut outside = Outside::new(gaps);
         let (mut events, mut gaps) = (Vec::new(), Vec::new());
         while let Some(event) = outside.next(&mut process)? {

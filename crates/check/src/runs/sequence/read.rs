@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use rankcheck_recording::{Event, PlainCall, Process, ReadError, Shape, ShapeId, Value};
+use rankcheck_recording::{Argument, CallEvent, PlainCall, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::FxHashMap;
 
 use super::{Sequence, Symbol, SymbolId, intern};
@@ -49,7 +49,7 @@ fn class(shape: &Shape) -> CallClass {
     match CallKind::of(&shape.name) {
         kind if CommListener::listens(kind) => CallClass::Listened,
         kind if kind.polls() => CallClass::Poll,
-        _ => match shape.get("at").and_then(Value::number) {
+        _ => match shape.get("at").and_then(Argument::number) {
             Some(at) if shape.instant => CallClass::Late(at),
             _ if shape.instant => CallClass::Instant,
             _ => CallClass::Other,
@@ -112,8 +112,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(path: &Path, times: Times) -> Result<(Process, Self), ReadError> {
-        let mut process = Process::open(path)?;
+    fn of(path: &Path, times: Times) -> Result<(ProcessFile, Self), ReadError> {
+        let mut process = ProcessFile::open(path)?;
         // One that grew would be copied, and touch twice the memory.
         let symbols = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
         let mut reading = Self { times, symbols, ..Self::default() };
@@ -169,7 +169,7 @@ impl Reading {
         symbol
     }
 
-    fn class(&mut self, call: ShapeId, process: &Process) -> CallClass {
+    fn class(&mut self, call: ShapeId, process: &ProcessFile) -> CallClass {
         if self.classes.len() <= call.0 as usize {
             self.classes.extend(process.shapes()[self.classes.len()..].iter().map(class));
         }
@@ -185,11 +185,11 @@ impl Reading {
         &mut self.threads[at].1
     }
 
-    fn event(&mut self, event: Event, process: &Process) {
+    fn event(&mut self, event: CallEvent, process: &ProcessFile) {
         match event {
-            Event::Enter { time, thread, call } => self.enter(time, thread, call, process),
-            Event::Return { time, thread, values } => self.leave(time, thread, values, process),
-            Event::Lost { thread, events } => {
+            CallEvent::Enter { time, thread, call } => self.enter(time, thread, call, process),
+            CallEvent::Return { time, thread, values } => self.leave(time, thread, values, process),
+            CallEvent::Lost { thread, events } => {
                 let symbol = self.intern(Symbol::Lost { thread, events });
                 let time = match &self.times {
                     Times::Kept(times) => times.last().copied().unwrap_or(0),
@@ -203,7 +203,7 @@ impl Reading {
         }
     }
 
-    fn enter(&mut self, time: u64, thread: u32, call: ShapeId, process: &Process) {
+    fn enter(&mut self, time: u64, thread: u32, call: ShapeId, process: &ProcessFile) {
         let class = self.class(call, process);
         let number = self.number;
         self.number += 1;
@@ -242,7 +242,7 @@ impl Reading {
         }
     }
 
-    fn leave(&mut self, time: u64, thread: u32, result: Option<ShapeId>, process: &Process) {
+    fn leave(&mut self, time: u64, thread: u32, result: Option<ShapeId>, process: &ProcessFile) {
         let Some(open) = self.thread(thread).open.pop() else {
             // Its call was entered before events were lost.
             return;
@@ -273,7 +273,7 @@ impl Reading {
     }
 
     /// Calls that never returned.
-    fn never(&mut self, thread: u32, open: &[EnteredCall], process: &Process) {
+    fn never(&mut self, thread: u32, open: &[EnteredCall], process: &ProcessFile) {
         for open in open {
             match self.class(open.call, process) {
                 CallClass::Poll => {
@@ -289,7 +289,7 @@ impl Reading {
         }
     }
 
-    fn end(&mut self, process: &Process) {
+    fn end(&mut self, process: &ProcessFile) {
         for (thread, of_thread) in std::mem::take(&mut self.threads) {
             self.never(thread, &of_thread.open, process);
         }
