@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 use rankcheck::command::record::RecordError;
-use rankcheck::device::diff::{Event, Settings, Summary, Wanted};
+use rankcheck::device::diff::{DiffEvent, Selection, Settings, Summary};
 use rankcheck::device::testbed::Served;
 use rankcheck::device::{contract, observation, observed_rules, testbed};
 use rankcheck::runs::judge::Judged;
@@ -442,11 +442,11 @@ fn print_all(results: &[Result<Explained, SpecError>], judged: &[Judged], argume
     }
     for run in judged {
         match run.verdict {
-            runs::judge::Verdict::Holds => good += 1,
-            runs::judge::Verdict::Fails | runs::judge::Verdict::Hangs => unexpected += 1,
-            runs::judge::Verdict::Unknown => unknown += 1,
+            runs::judge::RunVerdict::Holds => good += 1,
+            runs::judge::RunVerdict::Fails | runs::judge::RunVerdict::Hangs => unexpected += 1,
+            runs::judge::RunVerdict::Unknown => unknown += 1,
         }
-        let shown = !arguments.quiet || run.verdict != runs::judge::Verdict::Holds;
+        let shown = !arguments.quiet || run.verdict != runs::judge::RunVerdict::Holds;
         if matches!(arguments.format, Format::Text) && shown {
             let _ = writeln!(out, "{}\n", runs::report::text(run));
         }
@@ -625,12 +625,12 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         CommsArgument::Warm => vec![Comms::Warm],
         CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
     };
-    let wanted = Wanted { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
+    let wanted = Selection { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
     let plan = device::diff::plan(specs, &wanted);
-    let Some(most) = plan.items.iter().map(device::diff::Item::ranks).max() else {
+    let Some(most) = plan.items.iter().map(device::diff::PlannedRun::ranks).max() else {
         return Err(usage("no check fits: none has a name like that (--only), or all need more GPUs"));
     };
-    let recorded = match &arguments.record {
+    let observed = match &arguments.record {
         Some(folder) if arguments.resume && folder.join(observation::FILE_NAME).exists() => {
             observation::read(&folder.join(observation::FILE_NAME)).map_err(usage)?
         }
@@ -645,8 +645,8 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     let settings = Settings {
         runs: arguments.runs,
         budget: arguments.budget,
-        record: arguments.record.clone(),
-        recorded,
+        observe: arguments.record.clone(),
+        observed,
         machine,
         platform,
         command: command_line(),
@@ -655,11 +655,11 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
     let bar = progress(plan.items.len());
     let summary = device::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
-        Event::Begins(title) => {
+        DiffEvent::Begins(title) => {
             bar.inc(1);
             bar.set_message(title.to_owned());
         }
-        Event::Over(row) => {
+        DiffEvent::Over(row) => {
             if quiet == Quiet::No || row.disagrees() {
                 bar.suspend(|| println!("{}", row.text()));
             }
