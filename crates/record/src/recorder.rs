@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use rankcheck_recording::{Content, Field, Returns, Signature, Writer};
+use rankcheck_recording::{CallContent, EventWriter, Field, Returns, Signature};
 
 use crate::ffi::clock::Clock;
 use crate::ffi::process::{self, PerProcess};
@@ -66,7 +66,7 @@ struct Recorder {
 #[repr(C)]
 pub(crate) struct Log {
     places: Places,
-    writer: Writer<Extents>,
+    writer: EventWriter<Extents>,
     /// What was answered when the thread asked last, by the place of what it asked about.
     answers: [Answer; 64],
     /// NCCL's groups that are open.
@@ -79,7 +79,7 @@ impl Log {
     fn new(recorder: &'static Recorder) -> Self {
         let recording = &recorder.recording;
         let number = recorder.threads.fetch_add(1, Ordering::Relaxed);
-        let writer = Writer::new(Extents::new(recording), number, recording.began);
+        let writer = EventWriter::new(Extents::new(recording), number, recording.began);
         Self {
             writer,
             places: Places::new(),
@@ -112,7 +112,7 @@ pub(crate) enum Asked {
 /// A call that the program told of before it enters it.
 pub(crate) struct Told {
     signature: &'static Signature,
-    content: Content,
+    content: CallContent,
     fields: Vec<Field<'static>>,
 }
 
@@ -168,7 +168,7 @@ pub(crate) fn enter<const N: usize>(
     returns: Returns,
 ) {
     thread.calling.set(true);
-    let content = Content::of(&called.plain, &fields);
+    let content = CallContent::of(&called.plain, &fields);
     if !entered_again(thread, content, Field::varying(&fields), place, returns) {
         // Of a copy: so the short way does not even put them into memory.
         enter_anew(thread, content, called, &{ fields }, place, returns);
@@ -180,7 +180,7 @@ pub(crate) fn enter<const N: usize>(
 #[inline(never)]
 fn entered_again(
     thread: &Thread,
-    content: Content,
+    content: CallContent,
     varying: Option<u64>,
     place: Where,
     returns: Returns,
@@ -200,14 +200,14 @@ fn entered_again(
 }
 
 #[inline]
-fn at(content: Content, place: PlaceId) -> Content {
+fn at(content: CallContent, place: PlaceId) -> CallContent {
     if place == PlaceId::NONE { content } else { content.at(place.0) }
 }
 
 #[cold]
 fn enter_anew(
     thread: &Thread,
-    content: Content,
+    content: CallContent,
     called: &'static Called,
     fields: &[Field<'_>],
     place: Where,
@@ -368,7 +368,7 @@ pub(crate) fn note(name: &str, keys: &[&str], fields: &[Field<'_>]) {
 /// A call that the program will tell of.
 pub(crate) fn told(name: &str, keys: &[&str], fields: Vec<Field<'static>>) -> Option<Told> {
     let signature = define(name, keys, false)?;
-    Some(Told { signature, content: Content::of(signature, &fields), fields })
+    Some(Told { signature, content: CallContent::of(signature, &fields), fields })
 }
 
 /// As [`enter_told`], with less work.
@@ -516,7 +516,7 @@ fn first_log(thread: &Thread) -> Option<&'static Owned<Log>> {
 
 /// Calls this with the writer of the thread.
 #[inline]
-fn write(thread: &Thread, write: impl FnOnce(&mut Writer<Extents>)) {
+fn write(thread: &Thread, write: impl FnOnce(&mut EventWriter<Extents>)) {
     with_log(thread, |log| write(&mut log.writer));
 }
 

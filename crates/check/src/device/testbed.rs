@@ -13,7 +13,7 @@ use rankcheck_real::launch::{Cluster, ProcessRole};
 use rankcheck_real::worker::{self, WorkerConfig};
 
 use super::digest::ProgramName;
-use super::observation::{Machine, Multicast};
+use super::observation::{Multicast, Testbed};
 
 /// The variable that keeps NCCL from using multicast.
 pub const MULTICAST_VARIABLE: &str = "NCCL_NVLS_ENABLE";
@@ -107,14 +107,14 @@ impl Devices {
     ///
     /// # Errors
     /// With the first thing that is missing.
-    pub fn require(&self, ranks: u32) -> Result<Machine, Missing> {
+    pub fn require(&self, ranks: u32) -> Result<Testbed, Missing> {
         let driver = self.libraries.cuda.as_ref().map_err(Missing::library)?;
         let nccl = self.libraries.nccl.as_ref().map_err(Missing::library)?;
         let found = self.ranks();
         let Some(gpu) = self.gpus.first().filter(|_| found >= ranks) else {
             return Err(Missing::gpus(ranks, found, &driver.name));
         };
-        Ok(Machine {
+        Ok(Testbed {
             gpu: gpu.clone(),
             driver: driver_version(&driver.version),
             nccl: nccl.version.clone(),
