@@ -4,10 +4,6 @@
 //! Everything an allocation depends on is *decided* first, without changing the state; what luck has to
 //! pick on the way (address order, reuse of addresses, polls, faults) becomes a choice.
 //! Not here: what memory holds ([`crate::noun::memory`]).
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
-)]
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
@@ -522,9 +518,9 @@ impl Cx<'_> {
             memory: id,
             address,
             offset_bytes: 0,
-            len_bytes: len_bytes,
+            len_bytes,
             memory_len_bytes: whole_len,
-            name: name,
+            name,
             through: None,
             grew: true,
         });
