@@ -12,9 +12,9 @@ use rankcheck::device::observation::{self, Multicast, Testbed, Validity};
 use rankcheck::device::reproduce::{Reproduced, reproduce};
 use rankcheck::device::{PredictionQuery, predict};
 use rankcheck::device::{contract, observed_rules};
+use rankcheck::search::{Detail, Options, search};
 use rankcheck::spec::{self, Spec};
-use rankcheck::verify::{self, Options, Verdict};
-use rankcheck_model::{Platform, Source};
+use rankcheck_model::Platform;
 use rankcheck_real::Error;
 use rankcheck_real::case::{Case, Comms, Ended, Report};
 use rankcheck_tests::device::played;
@@ -228,24 +228,9 @@ fn a_trace_is_confirmed_or_not() {
     let specs = windows();
     let spec = &specs[0];
     let check = spec.checks.iter().find(|check| check.name == "WIN-7 broken").expect("it is there");
-    let checked = verify::verify(spec, check, &Options::default()).expect("the spec is good");
-    let run = checked.run();
-    let Verdict::Fails { primary, .. } = &run.verdict else { panic!("it fails") };
-    let source: std::sync::Arc<dyn Source> = run.source.clone();
-    let witness = &run.exploration.broken[primary];
-    let (choices, steps) = rankcheck::trace::record(&source, &run.exploration, witness).expect("it replays");
-    let trace = rankcheck::trace::Trace {
-        schema_version: rankcheck::trace::SCHEMA_VERSION,
-        file: spec.path.clone(),
-        digest: spec.digest.clone(),
-        check: check.name.clone(),
-        ranks: run.ranks,
-        params: rankcheck::device::digest::printed(&run.params),
-        platform: run.platform.name().to_owned(),
-        rule: primary.id().to_owned(),
-        choices,
-        steps,
-    };
+    let options = Options::telling(Detail::Run);
+    let explained = search(spec, check, &options).expect("the spec is good");
+    let trace = rankcheck::trace::Trace::of(&explained).expect("it fails");
     rankcheck::command::write_trace(&folder, &trace).expect("it can be written");
     let path = folder.join("window.win-7-broken.trace");
     let try_on = |runner: &mut dyn Runner| {

@@ -14,9 +14,10 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use rustc_hash::FxHasher;
-use smallvec::SmallVec;
 
 use crate::clock::Clock;
+use crate::host::best_fit::Segment;
+use crate::host::container::Containers;
 use crate::host::value::{AddressId, BlockId, Buffer, CommId, MemoryId, Value};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::noun::cell::{Cell, Written};
@@ -491,27 +492,6 @@ impl View {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) enum Use {
-    Free,
-    Used(BlockId),
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Block {
-    pub(crate) offset_bytes: u64,
-    pub(crate) len_bytes: u64,
-    pub(crate) stream: Token,
-    pub(crate) held: Use,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Segment {
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) small: bool,
-    pub(crate) blocks: SmallVec<[Block; 2]>,
-}
-
 /// A caching pool of a rank.
 #[derive(Debug, Clone, Hash)]
 pub(crate) struct Pool {
@@ -619,8 +599,7 @@ pub struct RankState {
     pub(crate) live: Arc<BTreeSet<BlockId>>,
     pub(crate) mutexes: Vec<(Token, Mutex)>,
     pub(crate) graphs: Vec<(Token, Graph)>,
-    pub(crate) maps: Vec<(Token, Vec<(Value, Value)>)>,
-    pub(crate) lists: Vec<(Token, Vec<Value>)>,
+    pub(crate) containers: Containers,
     /// Memory that the program made, by name.
     pub(crate) made: Vec<(Token, u32)>,
     pub(crate) inits: Vec<(Token, u32)>,
@@ -657,8 +636,7 @@ impl Hash for RankState {
         self.live.hash(state);
         self.mutexes.hash(state);
         self.graphs.hash(state);
-        self.maps.hash(state);
-        self.lists.hash(state);
+        self.containers.hash(state);
         self.hosts.hash(state);
         self.exchanges.hash(state);
         self.free_addresses.hash(state);

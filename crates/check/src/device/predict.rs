@@ -13,9 +13,9 @@ use rankcheck_model::{
 use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
 
 use super::digest::{DigestBuilder, printed};
-use crate::explore::{BoundHit, Bounds, Distinct, explore_alone};
+use crate::search::explore::{BoundHit, Bounds, Distinct, explore_alone};
+use crate::search::verdict;
 use crate::spec::{Check, Param, Spec, SpecError};
-use crate::verify;
 
 /// Runs of one program that are tried on a device.
 pub const TRIED_AT_MOST: usize = 12;
@@ -125,7 +125,7 @@ pub fn predict(question: &PredictionQuery<'_>) -> Result<Predictions, SpecError>
     let PredictionQuery { spec, check, ranks, params, platform, comms } = *question;
     let source: Arc<dyn Source> = Arc::new(check.source(ranks, params, &check.assume)?);
     let source: Arc<dyn Source> = Arc::new(Distinct(source));
-    let config = verify::config(check, ranks, platform, &check.assume);
+    let config = verdict::config(check, ranks, platform, &check.assume);
     predicted(source, config, &printed(params), comms).map_err(|error| spec.diagnose(&error))
 }
 

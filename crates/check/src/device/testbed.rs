@@ -9,7 +9,7 @@ use rankcheck_real::case::{Case, Report};
 use rankcheck_real::execute::{RankDevice, execute};
 use rankcheck_real::ffi::{Probe, probe};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
-use rankcheck_real::launch::{Cluster, Launch};
+use rankcheck_real::launch::{Cluster, ProcessRole};
 use rankcheck_real::worker::{self, WorkerConfig};
 
 use super::digest::ProgramName;
@@ -88,9 +88,9 @@ pub fn find() -> Devices {
     let (gpus, reaches) = machine.map_or_else(Default::default, |machine| {
         (machine.devices.into_iter().map(|device| device.name).collect(), machine.reaches)
     });
-    let cluster = match Launch::from_environment() {
-        Ok(Launch::Coordinator(cluster)) => Some(cluster),
-        Ok(Launch::Local | Launch::Agent(_)) | Err(_) => None,
+    let cluster = match ProcessRole::from_environment() {
+        Ok(ProcessRole::Coordinator(cluster)) => Some(cluster),
+        Ok(ProcessRole::Local | ProcessRole::Agent(_)) | Err(_) => None,
     };
     Devices { libraries, gpus, reaches, multicast, cluster }
 }
@@ -226,9 +226,9 @@ pub fn start(devices: &Devices, ranks: u32) -> Result<Box<dyn Runner>, rankcheck
 pub fn serve_as_agent() -> Result<Served, rankcheck_real::Error> {
     /// Rank 0 may still be loading its specs.
     const TIMEOUT: Duration = Duration::from_secs(120);
-    match Launch::from_environment()? {
-        Launch::Local | Launch::Coordinator(_) => Ok(Served::NotAsked),
-        Launch::Agent(cluster) => {
+    match ProcessRole::from_environment()? {
+        ProcessRole::Local | ProcessRole::Coordinator(_) => Ok(Served::NotAsked),
+        ProcessRole::Agent(cluster) => {
             agent::serve(&cluster, worker()?, TIMEOUT)?;
             Ok(Served::ToTheEnd)
         }

@@ -192,8 +192,7 @@ fn remembers(rank: &RankState, comm: CommId) -> bool {
             _ => false,
         }
     }
-    let keys = rank.maps.iter().flat_map(|(_, entries)| entries).flat_map(|(key, value)| [key, value]);
-    keys.chain(rank.lists.iter().flat_map(|(_, list)| list)).any(|value| holds(value, comm))
+    rank.containers.values().any(|value| holds(value, comm))
 }
 
 /// A set-up event, as a waiting thread entered it.

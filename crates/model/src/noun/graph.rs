@@ -18,13 +18,14 @@ use crate::program::Operand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
+use crate::host::best_fit::Use;
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{Launch, Queued, RankState, State, Transfers, Use, Work, find};
+use crate::state::{Launch, Queued, RankState, State, Transfers, Work, find};
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

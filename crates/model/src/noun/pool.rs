@@ -17,19 +17,16 @@ use crate::op::{MemoryKind, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
-
 use crate::clock::Clock;
-use crate::host::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
+use crate::host::best_fit::{GRANULARITY_BYTES, Rounded, Segment, best_fit, position};
+use crate::host::value::{AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::noun::container::place;
-use crate::noun::window::GRANULARITY_BYTES;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Block, Pool, Queued, RankState, Segment, State, Use, Work, find};
+use crate::state::{Pool, Queued, RankState, State, Work, find};
 
 /// How a pool rounds requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -262,11 +259,6 @@ impl Verb for PoolOp {
     }
 }
 
-const BLOCK_BYTES: u64 = 512;
-const SMALL_BYTES: u64 = 1 << 20;
-const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
-const MIN_LARGE_BYTES: u64 = 10 << 20;
-
 /// What luck and the state have decided that an operation will do. Only allocations have something to decide.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
@@ -300,69 +292,16 @@ enum Found {
     Grown(AddressId),
 }
 
-/// Size classes: block length, whether it is small, and the length of a segment made for it.
-fn classed(classes: SizeClasses, len_bytes: u64) -> (u64, bool, u64) {
-    let block = len_bytes.max(1).next_multiple_of(BLOCK_BYTES);
-    match classes {
-        SizeClasses::Exact => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
-        SizeClasses::Torch if block <= SMALL_BYTES => (block, true, GRANULARITY_BYTES),
-        SizeClasses::Torch if block < MIN_LARGE_BYTES => (block, false, LARGE_SEGMENT_BYTES),
-        SizeClasses::Torch => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
-    }
+/// A request to the pool, rounded.
+fn rounded(pool: &Pool, len_bytes: u64) -> Rounded {
+    pool.classes.round(len_bytes).expect("programs ask for less than 2^64 bytes")
 }
 
-/// Whether what remains of a block is worth a block of its own.
-fn splits(classes: SizeClasses, small: bool, rest_bytes: u64) -> bool {
-    match classes {
-        SizeClasses::Exact => rest_bytes >= BLOCK_BYTES,
-        SizeClasses::Torch if small => rest_bytes >= BLOCK_BYTES,
-        SizeClasses::Torch => rest_bytes > SMALL_BYTES,
-    }
-}
-
-/// Gives a block back and merges it with free neighbours of its segment.
+/// Gives a block back, if the pool has it.
 fn give_back(pool: &mut Pool, id: BlockId) {
-    let holds = |segment: &Segment| segment.blocks.iter().position(|block| block.held == Use::Used(id));
-    let Some((s, at)) = pool.segments.iter().enumerate().find_map(|(s, segment)| Some((s, holds(segment)?)))
-    else {
-        return;
-    };
-    let blocks = &mut Arc::make_mut(&mut pool.segments)[s].blocks;
-    blocks[at].held = Use::Free;
-    if at + 1 < blocks.len() && blocks[at + 1].held == Use::Free {
-        let next = blocks.remove(at + 1);
-        blocks[at].len_bytes += next.len_bytes;
+    if let Some((segment, block)) = position(&pool.segments, id) {
+        Arc::make_mut(&mut pool.segments)[segment].give_back(block);
     }
-    if at > 0 && blocks[at - 1].held == Use::Free {
-        let this = blocks.remove(at);
-        blocks[at - 1].len_bytes += this.len_bytes;
-    }
-}
-
-/// The smallest free blocks that are long enough, by segment and position.
-fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> SmallVec<[(usize, usize); 8]> {
-    let (block_bytes, small, _) = classed(pool.classes, len_bytes);
-    let mut best = u64::MAX;
-    let mut fits = SmallVec::new();
-    for (s, segment) in pool.segments.iter().enumerate().filter(|(_, segment)| segment.small == small) {
-        for (b, block) in segment.blocks.iter().enumerate() {
-            let fit = block.held == Use::Free && block.stream == stream && block.len_bytes >= block_bytes;
-            if !fit || block.len_bytes > best {
-                continue;
-            }
-            if block.len_bytes < best {
-                best = block.len_bytes;
-                fits.clear();
-            }
-            fits.push((s, b));
-        }
-    }
-    fits
-}
-
-/// Whether a value is the start of this address range.
-fn is_start(value: &Value, address: AddressId) -> bool {
-    matches!(value, Value::Address(Address::Memory(start, 0)) if *start == address)
 }
 
 fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
@@ -500,21 +439,23 @@ impl Cx<'_> {
             pool.deferred.retain(|(deferred, ..)| *deferred != id);
             give_back(pool, id);
         }
-        let (block_bytes, small, segment_bytes) = classed(pool.classes, *len_bytes);
+        let request = rounded(pool, *len_bytes);
         let (segment, block) = match found {
             Found::Free(segment, block) => (segment, block),
-            Found::Grown(address) => (add_segment(pool, *token, address, (segment_bytes, small), *stream), 0),
+            Found::Grown(address) => (add_segment(pool, *token, address, request, *stream), 0),
         };
         let id = BlockId(MemoryId { owner: Owner::Pool(*token), nth: pool.blocks_made });
         pool.blocks_made += 1;
-        let kind = pool.memory;
-        let (whole, offset_bytes) = hold(pool, (segment, block), block_bytes, id);
+        let (kind, classes) = (pool.memory, pool.classes);
+        let segment = &mut Arc::make_mut(&mut pool.segments)[segment];
+        let offset_bytes = segment.hold(block, request.block_bytes, classes, id);
+        let whole = Arc::clone(&segment.buffer);
         let grew = match found {
             Found::Free(..) => false,
             Found::Grown(address) => {
                 self.access(Object::ADDRESSES, Access::Read);
                 m.create(self.state, rank, kind, &whole);
-                self.me_mut().free_addresses.retain(|free| *free != (address, segment_bytes));
+                self.me_mut().free_addresses.retain(|free| *free != (address, request.segment_bytes));
                 true
             }
         };
@@ -647,8 +588,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let reserved = Machine::reserved(self.me(), pool);
         let row = m.pool_mut(self.state, rank, pool);
-        let idle =
-            |segment: &Segment| !reserved && segment.blocks.iter().all(|block| block.held == Use::Free);
+        let idle = |segment: &Segment| !reserved && segment.is_idle();
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
@@ -667,9 +607,8 @@ impl Cx<'_> {
         for len in sizes {
             let stream = m.source.default_stream();
             let row = m.pool_mut(self.state, rank, pool);
-            let (_, small, segment_bytes) = classed(row.classes, len);
             let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth: row.segments_made });
-            let at = add_segment(row, pool, address, (segment_bytes, small), stream);
+            let at = add_segment(row, pool, address, rounded(row, len), stream);
             let (kind, buffer) = (row.memory, Arc::clone(&row.segments[at].buffer));
             m.create(self.state, rank, kind, &buffer);
         }
@@ -727,34 +666,17 @@ impl<'a> Here<'a> {
                 give_back(pool.to_mut(), id);
             }
         }
-        let fits = best_fits(&pool, len_bytes, stream);
-        let mut address_order = None;
-        let found = match fits[..] {
-            [] => {
-                let (.., segment_bytes) = classed(pool.classes, len_bytes);
+        let request = rounded(&pool, len_bytes);
+        let mut order = Cow::Borrowed(&r.address_order[..]);
+        let place = picks.place(|| PickOf::AddressOrder);
+        let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, place)? {
+            Some((segment, block)) => Found::Free(segment, block),
+            None => {
                 let owner = (Owner::Pool(name), pool.segments_made);
-                Found::Grown(m.decide_address(r, owner, segment_bytes, picks)?)
+                Found::Grown(m.decide_address(r, owner, request.segment_bytes, picks)?)
             }
-            [_, _, ..] if pool.tie == TieBreak::Address => {
-                let mut order = Cow::Borrowed(&r.address_order[..]);
-                let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
-                for fit in &fits {
-                    if !order.iter().any(|placed| is_start(placed, address(fit))) {
-                        let start = Value::Address(Address::Memory(address(fit), 0));
-                        place(&mut order, &start, picks, || PickOf::AddressOrder)?;
-                    }
-                }
-                // Fits come in the order of segments and blocks, so the first one at an address is the lowest.
-                let lowest =
-                    order.iter().find_map(|placed| fits.iter().find(|fit| is_start(placed, address(fit))));
-                let (segment, block) = *lowest.expect("several blocks fit, and each has its place");
-                if let Cow::Owned(order) = order {
-                    address_order = Some(order);
-                }
-                Found::Free(segment, block)
-            }
-            [(segment, block), ..] => Found::Free(segment, block),
         };
+        let address_order = if let Cow::Owned(order) = order { Some(order) } else { None };
         Ok(Plan::Block(Placement { returned, found, address_order }))
     }
 
@@ -772,13 +694,8 @@ impl<'a> Here<'a> {
 }
 
 /// A new segment of one free block; returns its position.
-fn add_segment(
-    pool: &mut Pool,
-    name: Token,
-    address: AddressId,
-    (len_bytes, small): (u64, bool),
-    stream: Token,
-) -> usize {
+fn add_segment(pool: &mut Pool, name: Token, address: AddressId, request: Rounded, stream: Token) -> usize {
+    let len_bytes = request.segment_bytes;
     let buffer = Buffer {
         block: None,
         memory: MemoryId { owner: Owner::Pool(name), nth: pool.segments_made },
@@ -790,24 +707,8 @@ fn add_segment(
         through: None,
         grew: false,
     };
-    let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };
     let segments = Arc::make_mut(&mut pool.segments);
-    segments.push(Segment { buffer: Arc::new(buffer), small, blocks: smallvec![whole] });
+    segments.push(Segment::free(Arc::new(buffer), request, stream));
     pool.segments_made += 1;
     segments.len() - 1
-}
-
-/// Hands out a free block, split if it is much too long; returns its segment and where it starts.
-fn hold(pool: &mut Pool, (s, b): (usize, usize), block_bytes: u64, id: BlockId) -> (Arc<Buffer>, u64) {
-    let classes = pool.classes;
-    let segment = &mut Arc::make_mut(&mut pool.segments)[s];
-    let Block { offset_bytes, len_bytes, stream, .. } = segment.blocks[b];
-    let rest = len_bytes - block_bytes;
-    if splits(classes, segment.small, rest) {
-        segment.blocks[b].len_bytes = block_bytes;
-        let offset_bytes = offset_bytes + block_bytes;
-        segment.blocks.insert(b + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
-    }
-    segment.blocks[b].held = Use::Used(id);
-    (Arc::clone(&segment.buffer), offset_bytes)
 }
