@@ -102,7 +102,7 @@ struct PollAnswer {
 
 /// What is asked whether its work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Polled {
     /// It stays done until it is recorded again.
     Event,
     /// It gets work in ways that are not seen here.
@@ -280,7 +280,7 @@ pub(crate) fn ask(thread: &LogThread) -> u64 {
 /// that is no news to the thread is not written.
 pub(crate) fn answered(
     thread: &LogThread,
-    asked: Asked,
+    asked: Polled,
     at: u64,
     signature: &'static Signature,
     fields: &[Field<'_>],
@@ -295,7 +295,7 @@ pub(crate) fn answered(
             return;
         }
         // A stream that was done may have got work meanwhile, so that it is done again is news.
-        *last = if asked == Asked::Stream && code == 0 { PollAnswer::default() } else { answer };
+        *last = if asked == Polled::Stream && code == 0 { PollAnswer::default() } else { answer };
         log.writer.call(at, signature, fields);
         let now = SHARED.clock.now();
         match code {

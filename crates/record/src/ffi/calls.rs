@@ -12,7 +12,7 @@ use libc::{c_int, c_void};
 use rankcheck_recording::{Field, Returns};
 
 use super::find::{self, Library};
-use crate::recorder::{Asked, Where};
+use crate::recorder::{Polled, Where};
 
 /// How many functions of one name are told apart; further ones are not recorded.
 pub(super) const WRAPPERS: usize = 4;
@@ -195,7 +195,7 @@ pub(super) enum Manner {
     /// It is entered and left.
     Returns(Where, Returns),
     /// It is written once it has returned, if that is news.
-    Asks(Asked),
+    Asks(Polled),
 }
 
 impl Manner {
@@ -357,7 +357,7 @@ macro_rules! manner {
         Manner::Returns(Where::NotWanted, Returns::AtOnce)
     };
     ($asked:ident) => {
-        Manner::Asks(Asked::$asked)
+        Manner::Asks(Polled::$asked)
     };
 }
 

@@ -10,7 +10,7 @@ use super::calls::{
     returned,
 };
 use super::find::Library;
-use crate::recorder::{self, Asked, CallResult, CallSignatures, Where};
+use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How many blocks or threads, in three directions.
 #[repr(C)]
