@@ -35,12 +35,12 @@ const RESERVE: usize = 32;
 pub struct CallContent(u64);
 
 impl CallContent {
-    /// Of a signature, which is told by its place, and a value for each of its keys.
+    /// Of a signature, which is told by its address, and a value for each of its keys.
     #[must_use]
     #[inline(always)]
     pub fn of(signature: &Signature, fields: &[Field<'_>]) -> Self {
         debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
-        let (name, keys) = place(signature);
+        let (name, keys) = addresses(signature);
         let mut content = mixed(name as u64, keys as u64, 0);
         // Pairs are mixed apart, so that a processor does them side by side.
         for (nth, pair) in (1..).zip(fields.chunks(2)) {
@@ -49,27 +49,27 @@ impl CallContent {
         Self(content)
     }
 
-    /// The same call, made at the place of this number.
+    /// The same call, made at the call site of this number.
     #[must_use]
     #[inline]
-    pub fn at(self, place: u32) -> Self {
-        Self(mixed(self.0, place.into(), 0))
+    pub fn at(self, site: u32) -> Self {
+        Self(mixed(self.0, site.into(), 0))
     }
 
     /// Among [`Recent::MANY`].
     #[inline]
-    fn place(self) -> usize {
+    fn slot(self) -> usize {
         // Bits from the middle depend on most of the content.
         (self.0 >> 24) as usize % Recent::MANY
     }
 }
 
-/// Two numbers in one that depends on every bit of them, and on their place.
+/// Two numbers in one that depends on every bit of them, and on their position.
 #[inline(always)]
-fn mixed(one: u64, other: u64, place: u64) -> u64 {
+fn mixed(one: u64, other: u64, position: u64) -> u64 {
     // Halves of digits of pi, which have no pattern.
-    let one = one ^ 0x243f_6a88_85a3_08d3_u64.wrapping_mul(2 * place + 1);
-    let other = other ^ 0x1319_8a2e_0370_7344_u64.wrapping_add(place).wrapping_mul(2 * place + 1);
+    let one = one ^ 0x243f_6a88_85a3_08d3_u64.wrapping_mul(2 * position + 1);
+    let other = other ^ 0x1319_8a2e_0370_7344_u64.wrapping_add(position).wrapping_mul(2 * position + 1);
     let product = u128::from(one) * u128::from(other);
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     let halves = (product as u64, (product >> 64) as u64);
@@ -96,7 +96,7 @@ fn hashed(bytes: &[u8]) -> u64 {
     FxBuildHasher.hash_one(bytes)
 }
 
-fn place(signature: &Signature) -> (usize, usize) {
+fn addresses(signature: &Signature) -> (usize, usize) {
     (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr())
 }
 
@@ -120,7 +120,7 @@ struct Recent {
 
 impl Recent {
     const NONE: Self = Self { content: CallContent(0), nth: 0 };
-    /// How many are remembered: one for each place that a content has. Libraries take turns with a thousand events.
+    /// How many are remembered: one for each slot that a content has. Libraries take turns with a thousand events.
     const MANY: usize = 4096;
 }
 
@@ -242,7 +242,7 @@ impl<S: Space> EventWriter<S> {
         varying: Option<u64>,
         returns: Returns,
     ) -> bool {
-        let recent = self.recent[content.place()];
+        let recent = self.recent[content.slot()];
         let again = recent.content == content && recent.nth > 0 && self.fits(Short::BYTES);
         if again {
             self.write_call(time, recent.nth - 1, varying, returns);
@@ -411,7 +411,7 @@ impl<S: Space> EventWriter<S> {
     fn number(&mut self, content: CallContent, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
         (self.took, self.over) = (None, None);
         let number = self.known_or_new(content, signature, fields)?;
-        self.recent[content.place()] = Recent { content, nth: number + 1 };
+        self.recent[content.slot()] = Recent { content, nth: number + 1 };
         Some(number)
     }
 
@@ -448,7 +448,7 @@ impl<S: Space> EventWriter<S> {
     }
 
     fn signature(&mut self, signature: &Signature) -> Option<u32> {
-        let key = place(signature);
+        let key = addresses(signature);
         if let Some(&number) = self.signatures.get(&key) {
             return Some(number);
         }

@@ -56,7 +56,7 @@ pub struct Observation {
     /// The command line.
     pub command: String,
     /// What was seen, most frequent first.
-    pub seen: Vec<Behaviour>,
+    pub seen: Vec<ObservedBehaviour>,
 }
 
 /// Where an observation was made.
@@ -84,7 +84,7 @@ pub enum Multicast {
 
 /// One distinct behaviour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Behaviour {
+pub struct ObservedBehaviour {
     /// In how many runs.
     pub count: u32,
     /// What luck was told to do.
@@ -153,7 +153,7 @@ impl Observation {
         let ranks: Vec<RankReport> = report.ranks.iter().map(lasting).collect();
         match self.seen.iter_mut().find(|seen| seen.forced == *forced && seen.ranks == ranks) {
             Some(seen) => seen.count += 1,
-            None => self.seen.push(Behaviour { count: 1, forced: forced.clone(), ranks }),
+            None => self.seen.push(ObservedBehaviour { count: 1, forced: forced.clone(), ranks }),
         }
         self.seen.sort_by_key(|seen| std::cmp::Reverse(seen.count));
     }

@@ -20,7 +20,7 @@ pub(crate) struct Region {
 }
 
 /// Where an address lies.
-pub(crate) enum Located {
+pub(crate) enum MemoryAt {
     /// So many bytes into an allocation, and so many bytes before its end.
     In(Operand, u64, u64),
     /// In nothing that was seen allocated, or beyond its end.
@@ -94,20 +94,20 @@ impl AddressSpace {
     }
 
     /// Where `len_bytes` from an address on lie.
-    pub(crate) fn find(&self, address: u64, len_bytes: u64) -> Located {
+    pub(crate) fn find(&self, address: u64, len_bytes: u64) -> MemoryAt {
         let Some((start, region)) = self.regions.range(..=address).next_back() else {
-            return Located::Unknown;
+            return MemoryAt::Unknown;
         };
         let offset = address - start;
         if offset >= region.len_bytes {
-            return Located::Unknown;
+            return MemoryAt::Unknown;
         }
         // What follows may have been mapped behind it, so that no end is crossed.
         let end = start + region.len_bytes;
         if offset + len_bytes > region.len_bytes && self.regions.contains_key(&end) {
-            return Located::Unknown;
+            return MemoryAt::Unknown;
         }
-        Located::In(region.operand.clone(), offset, region.len_bytes - offset)
+        MemoryAt::In(region.operand.clone(), offset, region.len_bytes - offset)
     }
 
     fn overlapping(&self, address: u64, end: u64) -> impl Iterator<Item = u64> {

@@ -78,7 +78,7 @@ impl ThreadReader {
             self.next = Some(CallEvent::Return { time, thread: self.number, values: None });
             return true;
         }
-        // A number of one or two bytes, and the place behind it.
+        // A number of one or two bytes, and the position behind it.
         let number = |at: usize| match self.bytes.get(at..at + 2) {
             Some(&[low, _]) if low < 0x80 => Some((u64::from(low), at + 1)),
             Some(&[low, high]) if high < 0x80 => Some((u64::from(low & 0x7f) | u64::from(high) << 7, at + 2)),
@@ -149,7 +149,7 @@ impl ThreadReader {
         taken
     }
 
-    /// The shape of this number with the address that is told here, if it came before, and the place behind it.
+    /// The shape of this number with the address that is told here, if it came before, and the position behind it.
     #[inline]
     fn closed_at(&self, shape: u64, at: usize) -> Option<(ShapeId, usize)> {
         let mut bytes = Bytes { bytes: &self.bytes, at };

@@ -284,7 +284,7 @@ fn what_found_no_room_is_counted() {
 }
 
 #[test]
-fn damage_is_an_error_with_its_place() {
+fn damage_is_an_error_with_its_position() {
     let path = file("damaged", 1000);
     let whole = std::fs::read(&path).expect("it was written");
     for (at, needle) in

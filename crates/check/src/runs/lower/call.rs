@@ -11,7 +11,7 @@ use rankcheck_model::{
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
 use super::{Bind, Lowered, Lowering, Origin};
-use crate::runs::address_space::Located;
+use crate::runs::address_space::MemoryAt;
 use crate::runs::call::{Allocator, CallKind, Peers, signed};
 use crate::runs::vendor;
 use crate::runs::world::{LocalComm, RunCommId};
@@ -147,7 +147,7 @@ impl Lowering<'_> {
         };
         let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
         let (address, bytes) = (number(call, "address"), number(call, "bytes"));
-        if address != 0 && matches!(self.memory.find(address, bytes), Located::Unknown) {
+        if address != 0 && matches!(self.memory.find(address, bytes), MemoryAt::Unknown) {
             // Memory that nobody was seen to allocate is as long as what is registered.
             self.appeared(address, call, MemoryKind::Nccl, origin);
         }

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, Origin};
 use crate::recorder::Names;
-use crate::runs::address_space::Located;
+use crate::runs::address_space::MemoryAt;
 use crate::runs::call::{Awaitable, CopyReturns};
 use crate::runs::world::RunCommId;
 
@@ -196,7 +196,7 @@ impl Lowering<'_> {
         let stream = self.device.stream(number(call, "stream"), self.names);
         let known = |lowering: &Self, key: &str| {
             let address = call.get(key).and_then(Argument::number)?;
-            matches!(lowering.memory.find(address, bytes), Located::In(..)).then_some(address)
+            matches!(lowering.memory.find(address, bytes), MemoryAt::In(..)).then_some(address)
         };
         let (from, to) = (known(self, "from"), known(self, "to").or_else(|| known(self, "address")));
         let mut buffers = |address: Option<u64>| -> Arc<[Operand]> {

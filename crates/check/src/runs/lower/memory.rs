@@ -9,7 +9,7 @@ use rankcheck_recording::Shape;
 
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, NO_PLACE, Origin};
-use crate::runs::address_space::Located;
+use crate::runs::address_space::MemoryAt;
 use crate::runs::call::Allocator;
 
 /// More than any address of a process.
@@ -74,8 +74,8 @@ impl Lowering<'_> {
         };
         let key = self.names.token(name);
         let buffer = match self.memory.find(address, 0) {
-            Located::In(buffer, ..) => buffer,
-            Located::Unknown => self.unseen(origin),
+            MemoryAt::In(buffer, ..) => buffer,
+            MemoryAt::Unknown => self.unseen(origin),
         };
         let value =
             self.write(Lowered { op: Op::Ipc(IpcOp::Export { buffer }), origin, bind: Bind::Nothing });
@@ -111,10 +111,10 @@ impl Lowering<'_> {
     pub(super) fn buffer(&mut self, address: u64, len_bytes: u64, origin: Origin) -> Operand {
         let (of, offset_bytes, len_bytes) = match self.memory.find(address, len_bytes) {
             // What lies beyond the end is found by the length that is left.
-            Located::In(operand, offset, left) => (operand, offset, len_bytes.min(left)),
+            MemoryAt::In(operand, offset, left) => (operand, offset, len_bytes.min(left)),
             // Of no bytes any pointer will do.
-            Located::Unknown if address == 0 && len_bytes > 0 => return Operand::Null,
-            Located::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
+            MemoryAt::Unknown if address == 0 && len_bytes > 0 => return Operand::Null,
+            MemoryAt::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
         };
         Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
     }
