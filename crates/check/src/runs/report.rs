@@ -153,7 +153,7 @@ fn standing(judged: &Judged) -> Vec<String> {
             .map(|awaited| match awaited {
                 Awaited::Blocked(other) => format!("rank {} ({})", other.rank.0, at(other.place)),
                 Awaited::Ended(rank) => {
-                    format!("rank {}, which ended without it ({})", rank.0, last(*rank))
+                    format!("rank {}, which exited without making that call ({})", rank.0, last(*rank))
                 }
                 Awaited::Unknown(rank) => {
                     format!("rank {}, which had not come when its recording ended ({})", rank.0, last(*rank))

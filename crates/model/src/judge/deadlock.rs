@@ -492,13 +492,13 @@ impl Machine {
                 }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(
-                        " {of} rank {}, which ended without it (last at {})",
+                        " {of} rank {}, which exited without making that call (last at {})",
                         rank.0,
                         self.at(&last)
                     ));
                 }
                 (Some(rank), None) => {
-                    text.push_str(&format!(" {of} rank {}, which ended without it", rank.0))
+                    text.push_str(&format!(" {of} rank {}, which exited without making that call", rank.0))
                 }
                 (None, Some(partner)) => {
                     let partner_text = nodes
