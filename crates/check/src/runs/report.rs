@@ -125,7 +125,7 @@ fn sentences(judged: &Judged) -> Vec<String> {
         lines.push(format!("            … {} more", judged.findings.len() - LINES_MAX));
     }
     if judged.undefined {
-        lines.push("  data      nobody specifies what the buffers hold from here on".to_owned());
+        lines.push("  data      buffer contents are undefined from here on".to_owned());
     }
     lines
 }
