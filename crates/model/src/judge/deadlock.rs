@@ -564,7 +564,7 @@ impl Machine {
             (Rule::Graph4, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
-                format!("in the first collective of {object} on the ordinary path")
+                format!("in its first collective on {object} (regular kernel: connections are set up here)")
             }
             _ => "in a synchronize".to_owned(),
         }
