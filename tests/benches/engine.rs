@@ -5,9 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankcheck::explore::{Bounds, explore};
-use rankcheck::naive;
-use rankcheck::verify::{Options, verify};
+use rankcheck::search::explore::{Bounds, explore};
+use rankcheck::search::naive;
+use rankcheck::search::{Options, search};
 use rankcheck_model::{
     Answer, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, MemoryKind, MemoryOp, Op,
     Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Stretch, Symmetry,
@@ -97,7 +97,7 @@ fn rounds(ranks: u32, rounds: u32) {
     println!("  outcomes {}: {}", if same { "agree" } else { "DIFFER" }, reduced.outcomes.len());
 }
 
-fn bound(exploration: &rankcheck::explore::Exploration) -> String {
+fn bound(exploration: &rankcheck::search::explore::Exploration) -> String {
     exploration.bound.as_ref().map_or_else(String::new, |bound| format!(" ({bound})"))
 }
 
@@ -194,19 +194,19 @@ fn peak_mib() -> u64 {
 fn pool_history() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/pool_history.star");
     let spec = rankcheck::spec::load(&path).expect("the benchmark's spec is good");
-    let mut checked = None;
+    let mut explained = None;
     let times = Times::of(|| {
-        checked = Some(verify(&spec, &spec.checks[0], &Options::default()).expect("it evaluates"));
+        explained = Some(search(&spec, &spec.checks[0], &Options::default()).expect("it evaluates"));
     });
-    let checked = checked.expect("verified five times");
-    let run = checked.run();
+    let explained = explained.expect("searched five times");
+    let run = explained.run();
     println!(
         "8 ranks, 20 pool operations each, all reuse answers, every single fault: {} in {times}, {} states, \
          {} executions, {:.3} M states/s",
         run.verdict.word(),
-        run.exploration.states,
-        run.exploration.executions,
-        run.exploration.states as f64 / times.median.as_secs_f64() / 1e6
+        run.states,
+        run.executions,
+        run.states as f64 / times.median.as_secs_f64() / 1e6
     );
 }
 
@@ -218,7 +218,7 @@ fn specs() {
     for file in &files {
         let spec = rankcheck::spec::load(file).expect("a good spec");
         for check in &spec.checks {
-            verify(&spec, check, &Options::default()).expect("it evaluates");
+            search(&spec, check, &Options::default()).expect("it evaluates");
             checks += 1;
         }
     }

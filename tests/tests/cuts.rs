@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
-use rankcheck::explore::{BoundHit, Bounds, Exploration, explore, explore_alone};
-use rankcheck::verify::{self, Verdict};
+use rankcheck::search::explore::{BoundHit, Bounds, Exploration, explore, explore_alone};
+use rankcheck::search::verdict::{self, Verdict};
 use rankcheck_model::{Config, Platform, Source};
 use rankcheck_tests::random::{Fragment, KINDS, program};
 
@@ -36,15 +36,15 @@ fn runner() -> TestRunner {
 fn of_specs() -> Vec<Whole> {
     let mut wholes = Vec::new();
     for file in verified() {
-        for checked in &file.checked {
-            let check = &checked.check;
-            for run in &checked.runs {
-                wholes.push(Whole {
-                    name: format!("{} \"{}\" {}", file.path.display(), check.name, verify::at(run)),
-                    source: run.source.clone(),
-                    config: verify::config(check, run.ranks, run.platform, &check.assume),
-                    exploration: run.exploration.clone(),
-                });
+        for (check, explained) in file.spec.checks.iter().zip(&file.explained) {
+            for run in &explained.runs {
+                let source = check.source(run.ranks, &run.params, &check.assume);
+                let source: Arc<dyn Source> = Arc::new(source.expect("the check was searched"));
+                let config = verdict::config(check, run.ranks, run.platform, &check.assume);
+                let exploration = explore(&source, config.clone(), &Bounds::default());
+                let exploration = exploration.expect("it was explored before");
+                let name = format!("{} \"{}\" {}", file.path.display(), check.name, run.setting());
+                wholes.push(Whole { name, source, config, exploration });
             }
         }
     }
@@ -158,7 +158,7 @@ fn several_threads_find_what_one_finds() {
     let spec = rankcheck::spec::load(&path).expect("the benchmark's spec is good");
     let check = &spec.checks[0];
     let source: Arc<dyn Source> = Arc::new(check.source(4, &[], &[]).expect("a good check"));
-    let config = verify::config(check, 4, Platform::V2_28_9, &[]);
+    let config = verdict::config(check, 4, Platform::V2_28_9, &[]);
     let several = explore(&source, config.clone(), &Bounds::default()).expect("it evaluates");
     let one = explore_alone(&source, config, &Bounds::default()).expect("it evaluates");
     assert!(one.states > 5_000, "{} states are too few for a second thread to help", one.states);

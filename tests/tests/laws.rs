@@ -5,8 +5,8 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
-use rankcheck::explore::{Bounds, Exploration, explore};
-use rankcheck::naive;
+use rankcheck::search::explore::{Bounds, Exploration, explore};
+use rankcheck::search::naive;
 use rankcheck_model::{Machine, ObjectKind, Outcome, Rank, Rule, Source};
 use rankcheck_tests::random::{Fragment, KINDS, RARE, interchangeable, program};
 

@@ -2,8 +2,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rankcheck::explore::{Bounds, Exploration, explore};
-use rankcheck::naive;
+use rankcheck::search::explore::{Bounds, Exploration, explore};
+use rankcheck::search::naive;
 use rankcheck_model::*;
 use rankcheck_tests::script::Script;
 

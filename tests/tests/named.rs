@@ -5,26 +5,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rankcheck::explain::{Baseline, Explanation, explain};
 use rankcheck::report;
-use rankcheck::verify::{Checked, Options, Verdict};
+use rankcheck::search::explain::Baseline;
+use rankcheck::search::verdict::{Explorer, config};
+use rankcheck::search::{Counterexample, Explained, Options, Verdict};
+use rankcheck::spec::Check;
 use rankcheck_model::Source;
 use rankcheck_tests::repository::{enter, files_under};
 
-use crate::specs::{File, verified};
+use crate::specs::verified;
 
 /// What the sentence of the report fails to say.
-fn unsaid(file: &File, checked: &Checked, explained: &Explanation) -> Vec<String> {
-    let options = Options::default();
-    let text = match report::text(&file.spec, checked, &options) {
-        Ok(text) => text,
-        Err(error) => return vec![error.to_string()],
-    };
+fn unsaid(explained: &Explained, shown: &Counterexample) -> Vec<String> {
+    let text = report::text(explained);
     // The headline comes first, then the sentence.
     let sentence = text.lines().nth(1).unwrap_or_default();
-    let machine = &explained.replay.machine;
     // `r0.symm.S1` is said as "rank 0" and "symm.S1", `tp #2` in two words, and the hosts are in a host barrier.
-    let about = machine.about(explained.finding.about);
+    let about = &shown.broken.about;
     let of_rank = |(rank, name): (&str, &str)| {
         let number = rank.strip_prefix('r')?.parse::<u32>().ok()?;
         Some(vec![format!("rank {number}"), name.to_owned()])
@@ -33,44 +30,44 @@ fn unsaid(file: &File, checked: &Checked, explained: &Explanation) -> Vec<String
         .split_once('.')
         .and_then(of_rank)
         .unwrap_or_else(|| about.trim_end_matches('s').split(' ').map(str::to_owned).collect());
-    for op in &explained.named {
-        let place = machine.place(op);
-        let name = place.file.rsplit('/').next().unwrap_or_default();
-        wanted.push(format!("rank {}", op.rank.0));
-        wanted.push(format!("{name}:{}", place.line));
+    for essential in &shown.essential {
+        let name = essential.place.file.rsplit('/').next().unwrap_or_default();
+        wanted.push(format!("rank {}", essential.op.rank.0));
+        wanted.push(format!("{name}:{}", essential.place.line));
     }
     let missing = wanted.into_iter().filter(|words| !sentence.contains(words.as_str()));
     missing.map(|words| format!("the sentence lacks {words:?}: {sentence}")).collect()
 }
 
-fn violations(file: &File, checked: &Checked) -> Vec<String> {
-    let options = Options::default();
-    let run = checked.run();
-    let Verdict::Fails { primary, .. } = &run.verdict else { return Vec::new() };
-    let source: Arc<dyn Source> = run.source.clone();
-    let witness = &run.exploration.broken[primary];
-    let explained = match explain(&source, &run.exploration, *primary, witness, &options) {
-        Ok(Some(explained)) => explained,
-        Ok(None) => return vec![format!("the witness of {primary} does not break it again")],
-        Err(error) => return vec![error.to_string()],
+fn violations(check: &Check, explained: &Explained) -> Vec<String> {
+    let run = explained.run();
+    let Verdict::Fails { primary, .. } = run.verdict else { return Vec::new() };
+    let Some(shown) = &explained.counterexample else {
+        return vec![format!("the witness of {primary} does not break it again")];
     };
     let mut wrong = Vec::new();
-    if explained.named.len() != 2 {
-        wrong.push(format!("{primary} names {} operations", explained.named.len()));
+    if shown.essential.len() != 2 {
+        wrong.push(format!("{primary} names {} operations", shown.essential.len()));
     }
-    let baseline = match Baseline::of(&source, &run.exploration.config, *primary, &options) {
+    let options = Options::default();
+    let mut explorer = Explorer::new(&options);
+    let source = check.source(run.ranks, &run.params, &check.assume).expect("the check was searched");
+    let source: Arc<dyn Source> = Arc::new(source);
+    let config = config(check, run.ranks, run.platform, &check.assume);
+    let config = explorer.explore(&source, config).expect("it was explored before").config;
+    let baseline = match Baseline::of(&source, &config, primary, &mut explorer) {
         Ok(baseline) => baseline,
         Err(error) => return vec![error.to_string()],
     };
-    for op in &explained.named {
-        let logged = explained.replay.log.iter().find(|logged| logged.op == *op).expect("named from the log");
-        match baseline.needs(op, logged.kind, &options) {
+    for essential in &shown.essential {
+        let operation = shown.run.operation(essential).expect("it is one of the run");
+        match baseline.needs(&essential.op, operation.kind, &mut explorer) {
             Ok(true) => {}
-            Ok(false) => wrong.push(format!("leaving out {op:?} changes nothing")),
+            Ok(false) => wrong.push(format!("leaving out {:?} changes nothing", essential.op)),
             Err(error) => wrong.push(error.to_string()),
         }
     }
-    wrong.extend(unsaid(file, checked, &explained));
+    wrong.extend(unsaid(explained, shown));
     wrong
 }
 
@@ -78,10 +75,10 @@ fn violations(file: &File, checked: &Checked) -> Vec<String> {
 fn every_failing_check_names_two_operations_that_matter() {
     let (mut wrong, mut failing) = (Vec::new(), 0);
     for file in verified() {
-        for checked in &file.checked {
-            failing += usize::from(matches!(checked.run().verdict, Verdict::Fails { .. }));
-            for violation in violations(file, checked) {
-                wrong.push(format!("{} \"{}\": {violation}", file.path.display(), checked.check.name));
+        for (check, explained) in file.spec.checks.iter().zip(&file.explained) {
+            failing += usize::from(matches!(explained.run().verdict, Verdict::Fails { .. }));
+            for violation in violations(check, explained) {
+                wrong.push(format!("{} \"{}\": {violation}", file.path.display(), check.name));
             }
         }
     }

@@ -8,26 +8,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 use rankcheck::report;
+use rankcheck::search::{Detail, Explained, Options, search};
 use rankcheck::spec::{self, Spec};
-use rankcheck::verify::{Checked, Options, verify};
 use rankcheck_tests::repository::{differs_from_golden, enter, specs};
 
 /// A spec file, and what came out of each of its checks.
 pub(crate) struct File {
     pub(crate) path: PathBuf,
     pub(crate) spec: Spec,
-    pub(crate) checked: Vec<Checked>,
+    pub(crate) explained: Vec<Explained>,
 }
 
 fn verified_file(path: &Path) -> Result<File, String> {
     let wrong = |error| format!("{}: {error}", path.display());
     let spec = spec::load(path).map_err(wrong)?;
-    let checked = spec
+    let options = Options::telling(Detail::Reason);
+    let explained = spec
         .checks
         .iter()
-        .map(|check| verify(&spec, check, &Options::default()).map_err(wrong))
+        .map(|check| search(&spec, check, &options).map_err(wrong))
         .collect::<Result<_, _>>()?;
-    Ok(File { path: path.to_owned(), spec, checked })
+    Ok(File { path: path.to_owned(), spec, explained })
 }
 
 /// Every spec file, verified once for all tests of this binary.
@@ -60,13 +61,13 @@ pub(crate) fn verified() -> &'static [File] {
 fn every_check_is_as_it_states() {
     let (mut wrong, mut checks) = (Vec::new(), 0);
     for file in verified() {
-        for checked in &file.checked {
+        for explained in &file.explained {
             checks += 1;
-            let name = format!("{} \"{}\"", file.path.display(), checked.check.name);
-            if let Some(why) = &checked.unexpected {
+            let name = format!("{} \"{}\"", file.path.display(), explained.name);
+            if let Some(why) = &explained.unexpected {
                 wrong.push(format!("{name}: {why}"));
             }
-            if checked.inconclusive() {
+            if explained.inconclusive() {
                 wrong.push(format!("{name}: a bound was hit"));
             }
         }
@@ -80,14 +81,8 @@ fn every_check_is_as_it_states() {
 fn every_spec_reads_as_its_golden_report() {
     let mut wrong = Vec::new();
     for file in verified() {
-        let mut reports = Vec::new();
-        for checked in &file.checked {
-            match report::text(&file.spec, checked, &Options::default()) {
-                Ok(text) => reports.push(text),
-                Err(error) => wrong.push(format!("{}: {error}", file.path.display())),
-            }
-        }
-        let right = file.checked.iter().all(|c| c.unexpected.is_none() && !c.inconclusive());
+        let reports: Vec<String> = file.explained.iter().map(report::text).collect();
+        let right = file.explained.iter().all(|c| c.unexpected.is_none() && !c.inconclusive());
         let golden = file.path.with_extension("report");
         if right || std::env::var_os("UPDATE_GOLDEN").is_none() {
             wrong.extend(differs_from_golden(&golden, &(reports.join("\n\n") + "\n")));

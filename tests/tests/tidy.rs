@@ -141,7 +141,7 @@ fn no_file_is_named_after_nothing() {
 
 /// A word, and the only paths in which code may have it.
 const CONFINED: [(&str, &[&str]); 5] = [
-    ("stateright", &["crates/check/src/explore.rs"]),
+    ("stateright", &["crates/check/src/search/explore.rs"]),
     ("starlark", &["crates/check/src/spec.rs", "crates/check/src/spec/"]),
     ("cudarc", &["crates/real/"]),
     (

@@ -4,7 +4,7 @@
 //!
 //! ```
 //! use rankcheck::closure::Program;
-//! use rankcheck::verify::Verdict;
+//! use rankcheck::search::verdict::Verdict;
 //! use rankcheck_model::Rule;
 //!
 //! const MIB: u64 = 1 << 20;
@@ -48,9 +48,9 @@ use rankcheck_model::{
     Symmetry, Test, ThreadOp, TieBreak, Token, WindowFlags, WindowOp,
 };
 
-use crate::explore::{Bounds, explore};
 use crate::recorder::{Memo, Names, Recorder, Stop};
-use crate::verify::Verdict;
+use crate::search::explore::{Bounds, explore};
+use crate::search::verdict::Verdict;
 
 /// What a program gives back: `Ok(())` at its end, or the stop of a question that it passes up with `?`.
 pub type Flow = Result<(), Stop>;

@@ -13,10 +13,10 @@ use miette::Diagnostic;
 use rankcheck_model::{Choice, Config, Platform, Source};
 
 use crate::device::digest::printed;
-use crate::explain::Replay;
+use crate::search::replay::Replayed;
+use crate::search::{Bounds, explore, verdict};
 use crate::spec::{self, Spec};
 use crate::trace::{self, Trace};
-use crate::verify::{self, Options};
 
 /// Spec files under paths, sorted; a folder without any is an error.
 ///
@@ -171,9 +171,9 @@ pub(crate) fn load_trace(path: &Path) -> Result<Loaded, Box<dyn Diagnostic + Sen
         .map_err(|error: rankcheck_model::platform::UnknownPlatform| misfit(error.to_string()))?;
     let source: Arc<dyn Source> =
         Arc::new(check.source(recorded.ranks, &params, &check.assume).map_err(boxed)?);
-    let config = verify::config(check, recorded.ranks, platform, &check.assume);
-    let exploration = verify::explored(&source, config, &Options::default())
-        .map_err(|error| boxed(spec.diagnose(&error)))?;
+    let config = verdict::config(check, recorded.ranks, platform, &check.assume);
+    let exploration =
+        explore(&source, config, &Bounds::default()).map_err(|error| boxed(spec.diagnose(&error)))?;
     Ok(Loaded { params, platform, source, config: exploration.config, trace: recorded, spec })
 }
 
@@ -188,25 +188,25 @@ pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> 
     Ok(told(&loaded.spec, &loaded.trace, &run))
 }
 
-fn told(spec: &Spec, recorded: &Trace, run: &Replay) -> String {
+fn told(spec: &Spec, recorded: &Trace, run: &Replayed) -> String {
     let mut out = format!("{} \"{}\"   {} ranks", spec.path, recorded.check, recorded.ranks);
     if spec.digest != recorded.digest {
         out.push_str("\nnote: the spec was edited since; the choices still fit");
     }
-    for logged in &run.log {
-        let place = run.machine.place(&logged.op);
-        let thread = if logged.op.thread.0 == 0 { String::new() } else { format!(".{}", logged.op.thread.0) };
+    for operation in &run.operations {
+        let (op, place) = (operation.at.op, &operation.at.place);
+        let thread = if op.thread.0 == 0 { String::new() } else { format!(".{}", op.thread.0) };
         let _ = write!(
             out,
             "\n  rank {}{thread}  {:<48} {}:{}",
-            logged.op.rank.0, logged.text, place.file, place.line
+            op.rank.0, operation.text, place.file, place.line
         );
     }
-    for finding in &run.findings {
-        let _ = write!(out, "\n{}  {}", finding.rule, finding.sentence);
+    for broken in &run.broken {
+        let _ = write!(out, "\n{}  {}", broken.rule, broken.sentence);
     }
     let _ = write!(out, "\nends: {}", crate::report::ends(&run.outcome));
-    let again = run.findings.iter().any(|finding| finding.rule.id() == recorded.rule);
+    let again = run.broken.iter().any(|broken| broken.rule.id() == recorded.rule);
     let word = if again { "again breaks" } else { "no longer breaks" };
     let _ = write!(out, "\n{word} {}", recorded.rule);
     out

@@ -10,22 +10,21 @@ use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 use rankcheck::command::record::RecordError;
-use rankcheck::device::diff::{Event, Settings, Summary, Wanted};
+use rankcheck::device::diff::{DiffEvent, Selection, Settings, Summary};
 use rankcheck::device::testbed::Served;
 use rankcheck::device::{contract, observation, observed_rules, testbed};
-use rankcheck::explore::Bounds;
 use rankcheck::runs::judge::Judged;
-use rankcheck::spec::{CheckKind, Spec, SpecError};
-use rankcheck::verify::{Checked, Options, Verdict};
-use rankcheck::{command, device, report, rules, runs, spec, trace, verify};
-use rankcheck_model::{Platform, Source};
+use rankcheck::search::{Bounds, Detail, Explained, Options, search};
+use rankcheck::spec::{Spec, SpecError};
+use rankcheck::{command, device, report, rules, runs, spec, trace};
+use rankcheck_model::Platform;
 use rankcheck_real::case::Comms;
 use rankcheck_real::library;
 
@@ -300,11 +299,8 @@ fn missing(missing: &testbed::Missing) -> u8 {
     4
 }
 
-/// Everything that was read and run for one file.
-struct File {
-    spec: Spec,
-    checked: Vec<Option<Result<Checked, SpecError>>>,
-}
+/// A file, and what came out of each of its checks that was wanted.
+type Results = Vec<Result<Explained, SpecError>>;
 
 fn check(arguments: &CheckArguments) -> u8 {
     let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -317,9 +313,18 @@ fn check(arguments: &CheckArguments) -> u8 {
         }
     }
     if paths.is_empty() && !judged.is_empty() {
-        return print_all(&[], &judged, arguments, &Options::default());
+        return print_all(&[], &judged, arguments);
     }
     check_specs(&paths, &judged, arguments)
+}
+
+/// How much is told of a failure: a report wants to know why, a trace file what is done.
+fn told(arguments: &CheckArguments, quiet: bool) -> Detail {
+    match (arguments.format, &arguments.trace_out) {
+        (Format::Text, _) if !quiet => Detail::Reason,
+        (Format::Text | Format::Json, Some(_)) => Detail::Run,
+        (Format::Text | Format::Json, None) => Detail::Verdict,
+    }
 }
 
 fn check_specs(paths: &[PathBuf], judged: &[Judged], arguments: &CheckArguments) -> u8 {
@@ -362,20 +367,18 @@ fn check_specs(paths: &[PathBuf], judged: &[Judged], arguments: &CheckArguments)
             time: arguments.max_seconds.map(Duration::from_secs_f64),
             steps: arguments.max_steps,
         },
+        stated: told(arguments, arguments.quiet),
+        unstated: told(arguments, false),
     };
-    let files = run_all(files, arguments, &options);
-    print_all(&files, judged, arguments, &options)
+    let results = run_all(&files, arguments, &options);
+    print_all(&results, judged, arguments)
 }
 
-fn run_all(specs: Vec<Spec>, arguments: &CheckArguments, options: &Options) -> Vec<File> {
+fn run_all(specs: &[Spec], arguments: &CheckArguments, options: &Options) -> Results {
     let wanted = |name: &str| arguments.only.as_ref().is_none_or(|part| name.contains(part.as_str()));
-    let jobs: Vec<(usize, usize)> = specs
-        .iter()
-        .enumerate()
-        .flat_map(|(f, spec)| (0..spec.checks.len()).map(move |c| (f, c)))
-        .filter(|(f, c)| wanted(&specs[*f].checks[*c].name))
-        .collect();
-    let results: Mutex<BTreeMap<(usize, usize), Result<Checked, SpecError>>> = Mutex::default();
+    let checks = specs.iter().flat_map(|spec| spec.checks.iter().map(move |check| (spec, check)));
+    let jobs: Vec<_> = checks.filter(|(_, check)| wanted(&check.name)).collect();
+    let results: Mutex<BTreeMap<usize, Result<Explained, SpecError>>> = Mutex::default();
     let next = AtomicUsize::new(0);
     let threads = arguments
         .jobs
@@ -385,26 +388,19 @@ fn run_all(specs: Vec<Spec>, arguments: &CheckArguments, options: &Options) -> V
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
-                while let Some((f, c)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let check = &specs[*f].checks[*c];
+                loop {
+                    let nth = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((spec, check)) = jobs.get(nth) else { break };
                     bar.set_message(check.name.clone());
-                    let result = verify::verify(&specs[*f], check, options);
+                    let result = search(spec, check, options);
                     bar.inc(1);
-                    results.lock().unwrap_or_else(PoisonError::into_inner).insert((*f, *c), result);
+                    results.lock().unwrap_or_else(PoisonError::into_inner).insert(nth, result);
                 }
             });
         }
     });
     bar.finish_and_clear();
-    let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
-    specs
-        .into_iter()
-        .enumerate()
-        .map(|(f, spec)| {
-            let checked = (0..spec.checks.len()).map(|c| results.remove(&(f, c))).collect();
-            File { spec, checked }
-        })
-        .collect()
+    results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect()
 }
 
 /// A bar that shows itself only where there is a terminal and the run takes longer than a second.
@@ -419,45 +415,38 @@ fn progress(checks: usize) -> ProgressBar {
     bar
 }
 
-fn print_all(files: &[File], judged: &[Judged], arguments: &CheckArguments, options: &Options) -> u8 {
+fn print_all(results: &[Result<Explained, SpecError>], judged: &[Judged], arguments: &CheckArguments) -> u8 {
     let (mut good, mut unexpected, mut unknown) = (0, 0, 0);
     let mut out = std::io::stdout().lock();
-    for file in files {
-        for result in file.checked.iter().flatten() {
-            let checked = match result {
-                Ok(checked) => checked,
-                Err(error) => return bad(error),
-            };
-            if checked.unexpected.is_some() {
-                unexpected += 1;
-            } else if checked.inconclusive() {
-                unknown += 1;
-            } else {
-                good += 1;
-            }
-            if let Some(folder) = &arguments.trace_out
-                && let Err(message) = write_trace(folder, &file.spec, checked)
-            {
-                return usage(message);
-            }
-            let shown = !arguments.quiet || checked.unexpected.is_some() || checked.inconclusive();
-            if matches!(arguments.format, Format::Text) && shown {
-                match report::text(&file.spec, checked, options) {
-                    Ok(text) => {
-                        let _ = writeln!(out, "{text}\n");
-                    }
-                    Err(error) => return usage(error),
-                }
-            }
+    for result in results {
+        let explained = match result {
+            Ok(explained) => explained,
+            Err(error) => return bad(error),
+        };
+        if explained.unexpected.is_some() {
+            unexpected += 1;
+        } else if explained.inconclusive() {
+            unknown += 1;
+        } else {
+            good += 1;
+        }
+        if let (Some(folder), Some(trace)) = (&arguments.trace_out, trace::Trace::of(explained))
+            && let Err(message) = command::write_trace(folder, &trace)
+        {
+            return usage(message);
+        }
+        let shown = !arguments.quiet || explained.unexpected.is_some() || explained.inconclusive();
+        if matches!(arguments.format, Format::Text) && shown {
+            let _ = writeln!(out, "{}\n", report::text(explained));
         }
     }
     for run in judged {
         match run.verdict {
-            runs::judge::Verdict::Holds => good += 1,
-            runs::judge::Verdict::Fails | runs::judge::Verdict::Hangs => unexpected += 1,
-            runs::judge::Verdict::Unknown => unknown += 1,
+            runs::judge::RunVerdict::Holds => good += 1,
+            runs::judge::RunVerdict::Fails | runs::judge::RunVerdict::Hangs => unexpected += 1,
+            runs::judge::RunVerdict::Unknown => unknown += 1,
         }
-        let shown = !arguments.quiet || run.verdict != runs::judge::Verdict::Holds;
+        let shown = !arguments.quiet || run.verdict != runs::judge::RunVerdict::Holds;
         if matches!(arguments.format, Format::Text) && shown {
             let _ = writeln!(out, "{}\n", runs::report::text(run));
         }
@@ -467,13 +456,7 @@ fn print_all(files: &[File], judged: &[Judged], arguments: &CheckArguments, opti
             let _ = writeln!(out, "{}", report::summary(good, unexpected, unknown));
         }
         Format::Json => {
-            let all = files.iter().flat_map(|file| {
-                file.checked
-                    .iter()
-                    .flatten()
-                    .filter_map(|result| result.as_ref().ok())
-                    .map(|c| (&file.spec, c))
-            });
+            let all = results.iter().filter_map(|result| result.as_ref().ok());
             match serde_json::to_string_pretty(&report::json(all, judged)) {
                 Ok(text) => {
                     let _ = writeln!(out, "{text}");
@@ -487,30 +470,6 @@ fn print_all(files: &[File], judged: &[Judged], arguments: &CheckArguments, opti
         (0, _) => 3,
         _ => 1,
     }
-}
-
-fn write_trace(folder: &Path, spec: &Spec, checked: &Checked) -> Result<(), String> {
-    let run = checked.run();
-    let (Verdict::Fails { primary, .. }, CheckKind::Program(_)) = (&run.verdict, &checked.check.kind) else {
-        return Ok(());
-    };
-    let source: Arc<dyn Source> = run.source.clone();
-    let witness = &run.exploration.broken[primary];
-    let (choices, steps) =
-        trace::record(&source, &run.exploration, witness).map_err(|error| error.to_string())?;
-    let recorded = trace::Trace {
-        schema_version: trace::SCHEMA_VERSION,
-        file: spec.path.clone(),
-        digest: spec.digest.clone(),
-        check: checked.check.name.clone(),
-        ranks: run.ranks,
-        params: run.params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
-        platform: run.platform.name().to_owned(),
-        rule: primary.id().to_owned(),
-        choices,
-        steps,
-    };
-    command::write_trace(folder, &recorded)
 }
 
 fn replay(path: &Path) -> u8 {
@@ -666,12 +625,12 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
         CommsArgument::Warm => vec![Comms::Warm],
         CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
     };
-    let wanted = Wanted { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
+    let wanted = Selection { only: arguments.only.clone(), ranks_at_most: ranks_at_most.min(gpus), comms };
     let plan = device::diff::plan(specs, &wanted);
-    let Some(most) = plan.items.iter().map(device::diff::Item::ranks).max() else {
+    let Some(most) = plan.items.iter().map(device::diff::PlannedRun::ranks).max() else {
         return Err(usage("no check fits: none has a name like that (--only), or all need more GPUs"));
     };
-    let recorded = match &arguments.record {
+    let observed = match &arguments.record {
         Some(folder) if arguments.resume && folder.join(observation::FILE_NAME).exists() => {
             observation::read(&folder.join(observation::FILE_NAME)).map_err(usage)?
         }
@@ -686,8 +645,8 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     let settings = Settings {
         runs: arguments.runs,
         budget: arguments.budget,
-        record: arguments.record.clone(),
-        recorded,
+        observe: arguments.record.clone(),
+        observed,
         machine,
         platform,
         command: command_line(),
@@ -696,11 +655,11 @@ fn run_on_device(specs: &[Spec], arguments: &DiffArguments, quiet: Quiet) -> Res
     let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
     let bar = progress(plan.items.len());
     let summary = device::diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
-        Event::Begins(title) => {
+        DiffEvent::Begins(title) => {
             bar.inc(1);
             bar.set_message(title.to_owned());
         }
-        Event::Over(row) => {
+        DiffEvent::Over(row) => {
             if quiet == Quiet::No || row.disagrees() {
                 bar.suspend(|| println!("{}", row.text()));
             }

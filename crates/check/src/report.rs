@@ -1,11 +1,12 @@
 //! What people read: text for a pull request, JSON for tools.
 //!
+//! Both are functions of an [`Explained`](crate::search::Explained) and start nothing.
 //! The order is a reviewer's: who waits for whom, lanes, data, because, rule, what passes, devices, replay.
 //! Not here: how any of it was found.
 
 mod json;
 mod text;
 
-pub use json::{Report, SCHEMA_VERSION, json};
+pub use json::{JsonReport, SCHEMA_VERSION, json};
 pub(crate) use text::ends;
 pub use text::{summary, text};

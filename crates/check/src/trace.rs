@@ -1,16 +1,17 @@
 //! Trace files: a run as a list of what luck did, that survives edits of the spec.
 //!
-//! No indices: each choice is recorded by rank, thread, operation in words, place and picks. A replay aligns
-//! by these and names the first that no longer fits. Documented in `docs/trace-file.md`.
+//! No indices: each choice is recorded by rank, thread, operation in words, place and picks. What is written is a
+//! function of an [`Explained`]. A replay aligns by these and names the first that no longer fits. Documented in
+//! `docs/trace-file.md`.
 //! Not here: how a run is explained.
 
 use std::sync::Arc;
 
-use rankcheck_model::{Choice, Config, Machine, Rank, Source, Thread};
+use rankcheck_model::{Choice, Config, Machine, Place, Rank, Source, State, Thread};
 use serde::{Deserialize, Serialize};
 
-use crate::explain::{Replay, ReplayError, replay};
-use crate::explore::{Exploration, Witness};
+use crate::search::replay::{ReplayError, Replayed, Subject, replay, subject};
+use crate::search::{Asked, Decided, Decision, Explained};
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -37,7 +38,7 @@ pub struct Trace {
     /// What luck did.
     pub choices: Vec<Chosen>,
     /// What the ranks did, in this run's order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<TraceStep>,
 }
 
 /// One choice.
@@ -60,7 +61,7 @@ pub struct Chosen {
 
 /// One operation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Step {
+pub struct TraceStep {
     /// Rank.
     pub rank: u32,
     /// Host thread.
@@ -71,74 +72,59 @@ pub struct Step {
     pub place: String,
 }
 
-fn place(machine: &Machine, op: &rankcheck_model::OpRef) -> String {
-    let place = machine.place(op);
-    format!("{}:{}", place.file, place.line)
-}
-
-/// The choices and steps of a witness.
-///
-/// # Errors
-/// If the program cannot be evaluated.
-pub fn record(
-    source: &Arc<dyn Source>,
-    exploration: &Exploration,
-    witness: &Witness,
-) -> Result<(Vec<Chosen>, Vec<Step>), ReplayError> {
-    let run = replay(source, &exploration.config, &witness.choices)?;
-    let machine = Machine::new(Arc::clone(source), exploration.config.clone());
-    let mut state = machine.init();
-    machine.advance(&mut state);
-    let mut choices = Vec::new();
-    for choice in &witness.choices {
-        if let Some(chosen) = describe(&machine, &state, choice) {
-            choices.push(chosen);
-        }
-        machine.take(&mut state, choice);
-        machine.advance(&mut state);
+impl Trace {
+    /// The trace of a check that fails; none if its run was not told, and for checks that run no program.
+    #[must_use]
+    pub fn of(explained: &Explained) -> Option<Self> {
+        let shown = explained.counterexample.as_ref().filter(|_| explained.asked == Asked::Rules)?;
+        let run = explained.run();
+        let steps = shown.run.operations.iter().map(|operation| TraceStep {
+            rank: operation.at.op.rank.0,
+            thread: operation.at.op.thread.0,
+            op: operation.text.clone(),
+            place: line(&operation.at.place),
+        });
+        Some(Self {
+            schema_version: SCHEMA_VERSION,
+            file: explained.file.clone(),
+            digest: explained.digest.clone(),
+            check: explained.name.clone(),
+            ranks: run.ranks,
+            params: run.params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
+            platform: run.platform.name().to_owned(),
+            rule: shown.broken.rule.id().to_owned(),
+            choices: shown.run.decisions.iter().map(Chosen::of).collect(),
+            steps: steps.collect(),
+        })
     }
-    let steps = run.log.iter().map(|logged| Step {
-        rank: logged.op.rank.0,
-        thread: logged.op.thread.0,
-        op: logged.text.clone(),
-        place: place(&run.machine, &logged.op),
-    });
-    Ok((choices, steps.collect()))
 }
 
-fn describe(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) -> Option<Chosen> {
-    let (rank, thread, picks) = match choice {
-        Choice::Pick(rank, thread, picks) => (*rank, *thread, Some(picks.clone())),
-        Choice::Thread(rank, thread) => (*rank, *thread, None),
-        Choice::Stream(rank, stream) => {
-            let (op, words) = machine.head(state, *rank, *stream)?;
-            return Some(Chosen {
-                rank: rank.0,
-                thread: op.thread.0,
-                stream: Some(machine.stream_name(state, *rank, *stream).to_string()),
-                at: words,
-                place: place(machine, &op),
-                picks: None,
-            });
+impl Chosen {
+    fn of(decision: &Decision) -> Self {
+        let Decision { at, op, stream, decided } = decision;
+        Self {
+            rank: at.op.rank.0,
+            thread: at.op.thread.0,
+            stream: stream.clone(),
+            at: op.clone(),
+            place: line(&at.place),
+            picks: match decided {
+                Decided::Values { picks, .. } => Some(picks.clone()),
+                Decided::Order(_) => None,
+            },
         }
-        Choice::Transfer(_) | Choice::Meet(_) => return None,
-    };
-    let op = machine.next_op(state, rank, thread);
-    Some(Chosen {
-        rank: rank.0,
-        thread: thread.0,
-        stream: None,
-        at: machine.next_name(state, rank, thread),
-        place: place(machine, &op),
-        picks,
-    })
+    }
+}
+
+fn line(place: &Place) -> String {
+    format!("{}:{}", place.file, place.line)
 }
 
 /// Aligns recorded choices with a program that may have been edited since.
 ///
 /// # Errors
 /// If a choice no longer fits; the error names the first.
-pub fn align(source: &Arc<dyn Source>, config: &Config, choices: &[Chosen]) -> Result<Replay, ReplayError> {
+pub fn align(source: &Arc<dyn Source>, config: &Config, choices: &[Chosen]) -> Result<Replayed, ReplayError> {
     replay(source, config, &aligned(source, config, choices)?)
 }
 
@@ -166,15 +152,15 @@ pub fn aligned(
             (None, None) => Choice::Thread(rank, thread),
         };
         // Places move when a spec is edited; what is done there tells whether it is still the same choice.
-        let now = known.then(|| describe_safely(&machine, &state, &choice)).flatten();
-        let fits = now.as_ref().is_some_and(|now| now.at == chosen.at) && machine.possible(&state, &choice);
+        let now = known.then(|| stands_at(&machine, &state, &choice)).flatten();
+        let fits = now.as_ref().is_some_and(|now| now.op == chosen.at) && machine.possible(&state, &choice);
         if !fits {
             return Err(ReplayError::Misfit {
                 nth: nth + 1,
                 recorded: format!("rank {} thread {}: {} ({})", rank.0, thread.0, chosen.at, chosen.place),
                 possible: now.map_or_else(
                     || "that thread or stream does not exist here".to_owned(),
-                    |now| format!("rank {} stands at {} ({})", rank.0, now.at, now.place),
+                    |now| format!("rank {} stands at {} ({})", rank.0, now.op, line(&now.at.place)),
                 ),
             });
         }
@@ -185,7 +171,8 @@ pub fn aligned(
     Ok(aligned)
 }
 
-fn describe_safely(machine: &Machine, state: &rankcheck_model::State, choice: &Choice) -> Option<Chosen> {
+/// What a choice is about, if its thread or stream exists.
+fn stands_at(machine: &Machine, state: &State, choice: &Choice) -> Option<Subject> {
     let exists = match choice {
         Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => {
             thread.at() < state.rank(*rank).threads().len()
@@ -193,5 +180,5 @@ fn describe_safely(machine: &Machine, state: &rankcheck_model::State, choice: &C
         Choice::Stream(..) => true,
         Choice::Transfer(_) | Choice::Meet(_) => false,
     };
-    exists.then(|| describe(machine, state, choice)).flatten()
+    exists.then(|| subject(machine, state, choice)).flatten()
 }

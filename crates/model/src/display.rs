@@ -2,49 +2,54 @@
 //! Not here: the layout of reports.
 
 use crate::op::Op;
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use crate::host::value::{Address, Value};
+use crate::host::naming::Names;
+use crate::host::value::{AddressId, Buffer, CommId, MemoryId, Modelled, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
 use crate::order::poll::{FaultOf, PickOf};
 use crate::program::{Operand, Question};
-use crate::rank::{Rank, Thread};
+use crate::rank::{Rank, Thread, Token};
 use crate::state::State;
+
+impl Names<Modelled> for Machine {
+    fn token(&self, token: Token) -> Arc<str> {
+        self.name(token)
+    }
+
+    fn name(&self, name: &Token) -> Arc<str> {
+        Machine::name(self, *name)
+    }
+
+    fn comm(&self, comm: CommId) -> Arc<str> {
+        self.comm_name(comm)
+    }
+
+    fn memory(&self, memory: &MemoryId) -> String {
+        self.memory_name(*memory)
+    }
+
+    fn address(&self, address: &AddressId) -> String {
+        self.memory_name(address.0)
+    }
+
+    fn exported(&self, exported: &Buffer) -> String {
+        self.memory_name(exported.memory)
+    }
+
+    fn foreign(&self, foreign: &Infallible) -> Arc<str> {
+        match *foreign {}
+    }
+}
 
 impl Machine {
     /// A value in words.
     #[must_use]
     pub fn value_name(&self, value: &Value) -> String {
-        match value {
-            Value::Null => "null".to_owned(),
-            Value::Bool(truth) => truth.to_string(),
-            Value::Int(number) => number.to_string(),
-            Value::Token(token) | Value::Stream(token) | Value::Event(token) => self.name(*token).to_string(),
-            Value::Comm(comm) => self.comm_name(*comm).to_string(),
-            Value::Buffer(buffer) => match buffer.through {
-                Some(mapping) => format!("r{}.{}", mapping.of.0, self.buffer_name(buffer)),
-                None => self.buffer_name(buffer),
-            },
-            Value::Window(comm, nth) => format!("{}#{nth}", self.comm_name(*comm)),
-            Value::Handle(of, whole) => format!("handle of r{}.{}", of.0, self.memory_name(whole.memory)),
-            Value::Thread(thread) => format!("thread {thread}"),
-            Value::Trimmed(segments) => format!("{} segments", segments.len()),
-            Value::Address(Address::Memory(address, 0)) => format!("&{}", self.memory_name(address.0)),
-            Value::Address(Address::Memory(address, offset)) => {
-                format!("&{}+{offset}", self.memory_name(address.0))
-            }
-            Value::Address(Address::Mapping(mapping, offset)) => {
-                format!("&mapping {} of rank {}+{offset}", mapping.nth, mapping.of.0)
-            }
-            Value::Address(Address::Comm(comm)) => format!("&{}", self.comm_name(*comm)),
-            Value::Tuple(parts) => {
-                let parts: Vec<String> = parts.iter().map(|part| self.value_name(part)).collect();
-                format!("({})", parts.join(", "))
-            }
-            Value::Device => "device".to_owned(),
-        }
+        value.display(self)
     }
 
     pub(crate) fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {

@@ -20,7 +20,7 @@ pub mod clock;
 pub(crate) mod cx;
 pub mod describe;
 pub(crate) mod display;
-pub(crate) mod host;
+pub mod host;
 pub(crate) mod judge;
 pub mod machine;
 pub(crate) mod noun;

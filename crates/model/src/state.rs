@@ -9,7 +9,7 @@ use crate::judge::ledger::Ledger;
 use crate::noun::address::AddressSpace;
 use crate::noun::barrier::Barriers;
 use crate::noun::comm::Comms;
-use crate::noun::container::Containers;
+use crate::noun::container::Kept;
 use crate::noun::event::Events;
 use crate::noun::exchange::Exchanges;
 use crate::noun::flag::Flags;
@@ -77,7 +77,7 @@ tables! {
         mappings: Mappings = hashed fixed,
         mutexes: Mutexes = hashed moved,
         graphs: Graphs = hashed moved,
-        containers: Containers = hashed fixed,
+        kept: Kept = hashed fixed,
         // Members are the whole world in rank order where ranks are renumbered.
         barriers: Barriers = hashed fixed,
         exchanges: Exchanges = hashed fixed,
@@ -144,7 +144,7 @@ impl LocalHash for RankState {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
         self.threads.local_hash(state);
         self.address_space.local_hash(state);
-        self.containers.local_hash(state);
+        self.kept.local_hash(state);
         self.ledger.local_hash(state);
         self.pools.local_hash(state);
     }

@@ -12,7 +12,7 @@ use super::Runner;
 use super::digest::ProgramName;
 use super::observation::ends;
 use super::predict::Defined;
-use super::{Agreement, Question, compare, predict};
+use super::{Agreement, PredictionQuery, compare, predict};
 use crate::command::{boxed, load_trace};
 
 /// What came out of the tries.
@@ -79,7 +79,8 @@ pub fn reproduce(
     let loaded = load_trace(path)?;
     let (spec, check, ranks, params) = (&loaded.spec, loaded.check(), loaded.trace.ranks, &loaded.params);
     let (platform, comms) = (loaded.platform, Comms::Fresh);
-    let predictions = predict(&Question { spec, check, ranks, params, platform, comms }).map_err(boxed)?;
+    let predictions =
+        predict(&PredictionQuery { spec, check, ranks, params, platform, comms }).map_err(boxed)?;
     let run = predictions.of_choices(loaded.choices().map_err(boxed)?);
     if run.defined == Defined::No {
         let why = "nobody specifies what follows, so no end of a device can be told from another";

@@ -6,40 +6,40 @@ use rankcheck_model::{Data, RankOutcome};
 use serde::Serialize;
 
 use crate::runs;
-use crate::spec::{Assumption, Param, Spec};
-use crate::verify::{Checked, Run, Verdict, cost, predicted};
+use crate::search::{Assumed, Explained, Explored, Verdict};
+use crate::spec::{Assumption, Param};
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
 
 /// The whole report.
 #[derive(Debug, Serialize)]
-pub struct Report {
+pub struct JsonReport {
     /// [`SCHEMA_VERSION`].
     pub schema_version: u32,
     /// Version of the command.
     pub rankcheck: &'static str,
     /// One entry for each exploration.
-    pub checks: Vec<Entry>,
+    pub checks: Vec<CheckEntry>,
     /// One entry for each recorded run.
-    pub recordings: Vec<runs::report::Entry>,
+    pub recordings: Vec<runs::report::RunEntry>,
 }
 
 /// One exploration of a check.
 #[derive(Debug, Serialize)]
-pub struct Entry {
+pub struct CheckEntry {
     file: String,
     name: String,
     ranks: u32,
-    params: BTreeMap<String, Value>,
+    params: BTreeMap<String, ParamValue>,
     platform: String,
     verdict: &'static str,
     reason: Option<String>,
     rules: Vec<&'static str>,
     primary: Option<&'static str>,
     class: Option<&'static str>,
-    outcomes: Vec<Predicted>,
-    assumptions: Vec<Assumed>,
+    outcomes: Vec<OutcomeEntry>,
+    assumptions: Vec<AssumptionEntry>,
     costs: BTreeMap<String, i64>,
     contended: Vec<String>,
     expected: bool,
@@ -53,36 +53,36 @@ pub struct Entry {
 /// A parameter's value.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
-enum Value {
+enum ParamValue {
     None,
     Bool(bool),
     Int(i64),
     Str(String),
-    List(Vec<Value>),
+    List(Vec<ParamValue>),
 }
 
 #[derive(Debug, Serialize)]
-struct Assumed {
+struct AssumptionEntry {
     assumption: String,
     without: &'static str,
     rules_without: Vec<&'static str>,
 }
 
 #[derive(Debug, Serialize)]
-struct Predicted {
+struct OutcomeEntry {
     class: &'static str,
     ranks: Vec<String>,
     errors: Vec<Vec<String>>,
     data: Option<Vec<String>>,
 }
 
-fn value(param: &Param) -> Value {
+fn value(param: &Param) -> ParamValue {
     match param {
-        Param::None => Value::None,
-        Param::Bool(truth) => Value::Bool(*truth),
-        Param::Int(number) => Value::Int(*number),
-        Param::Str(text) => Value::Str(text.clone()),
-        Param::List(items) => Value::List(items.iter().map(value).collect()),
+        Param::None => ParamValue::None,
+        Param::Bool(truth) => ParamValue::Bool(*truth),
+        Param::Int(number) => ParamValue::Int(*number),
+        Param::Str(text) => ParamValue::Str(text.clone()),
+        Param::List(items) => ParamValue::List(items.iter().map(value).collect()),
     }
 }
 
@@ -93,7 +93,7 @@ fn rules(verdict: &Verdict) -> Vec<&'static str> {
     }
 }
 
-fn entry(spec: &Spec, checked: &Checked, run: &Run) -> Entry {
+fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
     let names = [
         "communicators",
         "registrations",
@@ -104,9 +104,9 @@ fn entry(spec: &Spec, checked: &Checked, run: &Run) -> Entry {
         "reserved_bytes",
     ];
     let mut costs: BTreeMap<String, i64> =
-        names.iter().filter_map(|name| Some(((*name).to_owned(), cost(run, name)?))).collect();
-    costs.extend(run.exploration.measured.clone());
-    let outcomes = predicted(run).into_iter().map(|outcome| Predicted {
+        names.iter().filter_map(|name| Some(((*name).to_owned(), run.cost(name)?))).collect();
+    costs.extend(run.measured.clone());
+    let outcomes = run.outcomes.iter().map(|outcome| OutcomeEntry {
         class: outcome.class.name(),
         ranks: outcome
             .ranks
@@ -130,21 +130,17 @@ fn entry(spec: &Spec, checked: &Checked, run: &Run) -> Entry {
             Data::Undefined => None,
         },
     });
-    let assumptions = checked.check.assume.iter().map(|assumption| {
-        let text = match assumption {
+    let assumptions = explained.assumed.iter().map(|Assumed { assumption, without }| AssumptionEntry {
+        assumption: match assumption {
             Assumption::Named(text) => text.clone(),
             Assumption::Coresident(kernels) => format!("coresident({kernels})"),
-        };
-        let verdict = checked.without.iter().find(|(a, _)| a == assumption).map(|(_, verdict)| verdict);
-        Assumed {
-            assumption: text,
-            without: verdict.map_or("unknown", Verdict::word),
-            rules_without: verdict.map(rules).unwrap_or_default(),
-        }
+        },
+        without: without.word(),
+        rules_without: rules(without),
     });
-    Entry {
-        file: spec.path.clone(),
-        name: checked.check.name.clone(),
+    CheckEntry {
+        file: explained.file.clone(),
+        name: explained.name.clone(),
         ranks: run.ranks,
         params: run.params.iter().map(|(name, param)| (name.clone(), value(param))).collect(),
         platform: run.platform.name().to_owned(),
@@ -154,20 +150,17 @@ fn entry(spec: &Spec, checked: &Checked, run: &Run) -> Entry {
             Verdict::Holds | Verdict::Fails { .. } => None,
         },
         rules: rules(&run.verdict),
-        primary: match &run.verdict {
-            Verdict::Fails { primary, .. } => Some(primary.id()),
-            Verdict::Holds | Verdict::Unknown(_) => None,
-        },
+        primary: run.verdict.primary().map(|rule| rule.id()),
         class: if run.verdict.latent() { Some("latent") } else { run.verdict.class().map(|c| c.name()) },
         outcomes: outcomes.collect(),
         assumptions: assumptions.collect(),
         costs,
-        contended: run.exploration.contended.iter().cloned().collect(),
-        expected: checked.unexpected.is_none() && !matches!(run.verdict, Verdict::Unknown(_)),
-        unexpected: checked.unexpected.clone(),
-        steps: run.exploration.steps,
-        states: run.exploration.states,
-        executions: run.exploration.executions,
+        contended: run.contended.iter().cloned().collect(),
+        expected: explained.unexpected.is_none() && !matches!(run.verdict, Verdict::Unknown(_)),
+        unexpected: explained.unexpected.clone(),
+        steps: run.steps,
+        states: run.states,
+        executions: run.executions,
         milliseconds: u64::try_from(run.milliseconds).unwrap_or(u64::MAX),
     }
 }
@@ -175,15 +168,13 @@ fn entry(spec: &Spec, checked: &Checked, run: &Run) -> Entry {
 /// The JSON of all checks and recorded runs.
 #[must_use]
 pub fn json<'a>(
-    checked: impl IntoIterator<Item = (&'a Spec, &'a Checked)>,
+    checks: impl IntoIterator<Item = &'a Explained>,
     recordings: impl IntoIterator<Item = &'a runs::judge::Judged>,
-) -> Report {
-    let checks = checked
-        .into_iter()
-        .flat_map(|(spec, checked)| {
-            checked.runs.iter().chain(&checked.elsewhere).map(move |run| entry(spec, checked, run))
-        })
-        .collect();
+) -> JsonReport {
+    let of = |explained: &'a Explained| {
+        explained.runs.iter().chain(&explained.elsewhere).map(move |run| entry(explained, run))
+    };
+    let checks = checks.into_iter().flat_map(of).collect();
     let recordings = recordings.into_iter().map(runs::report::entry).collect();
-    Report { schema_version: SCHEMA_VERSION, rankcheck: env!("CARGO_PKG_VERSION"), checks, recordings }
+    JsonReport { schema_version: SCHEMA_VERSION, rankcheck: env!("CARGO_PKG_VERSION"), checks, recordings }
 }

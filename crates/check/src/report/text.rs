@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::sync::Arc;
 
-use rankcheck_model::machine::{Kind, Logged, bytes};
-use rankcheck_model::{Data, OpRef, Outcome, Rank, Rule, Source};
+use rankcheck_model::machine::{InFlight, Kind, bytes};
+use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
 
-use crate::explain::{Explanation, ReplayError, explain};
-use crate::spec::{Assumption, CheckKind, Spec};
-use crate::verify::{Checked, Options, Run, Verdict, at, predicted};
+use crate::search::{
+    Asked, Assumed, Counterexample, Decided, Decision, Explained, Explored, Located, Operation, Verdict,
+};
+use crate::spec::Assumption;
 
 /// Lines of lanes, and operations in one, beyond which a lane is cut in the middle.
 const LANE_WIDTH: usize = 96;
@@ -20,40 +20,35 @@ fn file_name(path: &str) -> &str {
 }
 
 /// The report of a check, without a trailing newline.
-///
-/// # Errors
-/// If the program cannot be evaluated again.
-pub fn text(spec: &Spec, checked: &Checked, options: &Options) -> Result<String, ReplayError> {
-    let run = checked.run();
+#[must_use]
+pub fn text(explained: &Explained) -> String {
+    let run = explained.run();
     let mut out = String::new();
-    let title = format!("{} \"{}\"", file_name(&spec.path), checked.check.name);
-    if checked.check.kind == CheckKind::SameOperations {
-        let word = if checked.unexpected.is_none() { "SAME  " } else { "DIFFER" };
+    let title = format!("{} \"{}\"", file_name(&explained.file), explained.name);
+    if explained.asked == Asked::SameOperations {
+        let word = if explained.unexpected.is_none() { "SAME  " } else { "DIFFER" };
         let _ = write!(out, "{word} {title}");
     } else {
         match &run.verdict {
-            Verdict::Holds => holds(&mut out, checked, &title),
+            Verdict::Holds => holds(&mut out, explained, &title),
             Verdict::Unknown(bound) => {
-                let _ = write!(out, "UNKNOWN  {title}   {}\n  reason    {bound}", at(run));
+                let _ = write!(out, "UNKNOWN  {title}   {}\n  reason    {bound}", run.setting());
             }
-            Verdict::Fails { primary, .. } => fails(&mut out, checked, &title, *primary, options)?,
+            Verdict::Fails { primary, .. } => fails(&mut out, explained, &title, *primary),
         }
     }
-    if let Some(why) = &checked.unexpected {
-        let _ = write!(out, "\n  NOT AS EXPECTED  {why}\n            {}", place_line(spec, checked));
+    if let Some(why) = &explained.unexpected {
+        let Explained { file, line, .. } = explained;
+        let _ = write!(out, "\n  NOT AS EXPECTED  {why}\n            stated at {file}:{line}");
     }
-    Ok(out)
-}
-
-fn place_line(spec: &Spec, checked: &Checked) -> String {
-    format!("stated at {}:{}", spec.path, checked.check.place.line)
+    out
 }
 
 /// Rank counts and parameters of all runs, in words.
-fn span(checked: &Checked) -> String {
-    let counts: Vec<String> = checked.check.ranks.iter().map(u32::to_string).collect();
+fn span(explained: &Explained) -> String {
+    let counts: Vec<String> = explained.ranks.iter().map(u32::to_string).collect();
     let mut text = format!("{} {}", counts.join(", "), if counts == ["1"] { "rank" } else { "ranks" });
-    for (name, values) in &checked.check.params {
+    for (name, values) in &explained.params {
         let values: Vec<String> = values.iter().map(ToString::to_string).collect();
         if values.len() > 1 {
             let _ = write!(text, ", {name} = {}", values.join(" | "));
@@ -62,23 +57,23 @@ fn span(checked: &Checked) -> String {
     text
 }
 
-fn holds(out: &mut String, checked: &Checked, title: &str) {
-    let _ = write!(out, "HOLDS {title}   {}", span(checked));
-    for (assumption, verdict) in &checked.without {
+fn holds(out: &mut String, explained: &Explained, title: &str) {
+    let _ = write!(out, "HOLDS {title}   {}", span(explained));
+    for Assumed { assumption, without } in &explained.assumed {
         let what = match assumption {
             Assumption::Named(text) => text.clone(),
             Assumption::Coresident(kernels) => format!("{kernels} kernels are co-resident"),
         };
-        let then = match verdict {
+        let then = match without {
             Verdict::Holds => "dropping it: still holds".to_owned(),
             Verdict::Fails { primary, .. } => format!("dropping it: FAILS {primary}"),
             Verdict::Unknown(bound) => format!("dropping it: UNKNOWN, {bound}"),
         };
         let _ = write!(out, "\n  rests on  {what} ({then})");
     }
-    let run = checked.runs.last().unwrap_or_else(|| checked.run());
+    let run = explained.runs.last().unwrap_or_else(|| explained.run());
     let _ = write!(out, "\n  explored  {}", effort(run));
-    let costs = &run.exploration.costs;
+    let costs = &run.costs;
     let mut parts = Vec::new();
     if costs.communicators > 0 {
         parts.push(format!("communicators {}", costs.communicators));
@@ -94,94 +89,104 @@ fn holds(out: &mut String, checked: &Checked, title: &str) {
     if costs.reserved_bytes_max > 0 {
         parts.push(format!("reserved {}", bytes(costs.reserved_bytes_max)));
     }
-    parts.extend(run.exploration.measured.iter().map(|(name, value)| format!("{name} {value}")));
+    parts.extend(run.measured.iter().map(|(name, value)| format!("{name} {value}")));
     if !parts.is_empty() {
         let _ = write!(out, "\n  costs     {}", parts.join("; "));
     }
 }
 
-fn effort(run: &Run) -> String {
-    let e = &run.exploration;
+fn effort(run: &Explored) -> String {
     let plural = |n: u64, one: &str| if n == 1 { format!("1 {one}") } else { format!("{n} {one}s") };
-    let mut text = format!("{}, {}", plural(e.states, "state"), plural(e.executions, "execution"));
-    if !e.contended.is_empty() {
-        let names: Vec<&str> = e.contended.iter().map(String::as_str).collect();
+    let mut text = format!("{}, {}", plural(run.states, "state"), plural(run.executions, "execution"));
+    if !run.contended.is_empty() {
+        let names: Vec<&str> = run.contended.iter().map(String::as_str).collect();
         let _ = write!(text, "; contended: {}", names.join(", "));
     }
     text
 }
 
-fn fails(
-    out: &mut String,
-    checked: &Checked,
-    title: &str,
-    primary: Rule,
-    options: &Options,
-) -> Result<(), ReplayError> {
-    let run = checked.run();
-    let source: Arc<dyn Source> = run.source.clone();
-    let witness = &run.exploration.broken[&primary];
-    let Some(explained) = explain(&source, &run.exploration, primary, witness, options)? else {
-        let _ = write!(out, "FAILS {primary}  {title}   {}", at(run));
-        return Ok(());
+fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
+    let run = explained.run();
+    let Some(shown) = &explained.counterexample else {
+        let _ = write!(out, "FAILS {primary}  {title}   {}", run.setting());
+        return;
     };
     let class = if run.verdict.latent() {
         "latent".to_owned()
     } else {
         run.verdict.class().map_or_else(String::new, |class| class.name().to_owned())
     };
-    let shown: usize = explained.lanes.iter().map(|(_, ops)| ops.len()).sum();
+    let lanes = lanes(shown, run.ranks);
+    let visible: usize = lanes.iter().map(|(_, operations)| operations.len()).sum();
     let _ = write!(
         out,
-        "FAILS {primary}  {title}   {}, {shown} of {} operations, {class}\n{}",
-        at(run),
-        explained.operations,
-        sentence(&explained)
+        "FAILS {primary}  {title}   {}, {visible} of {} operations, {class}\n{}",
+        run.setting(),
+        shown.run.operations.iter().filter(|operation| !operation.asks).count(),
+        sentence(shown)
     );
-    for (rank, ops) in &explained.lanes {
-        let _ = write!(out, "\n  rank {:<4} {}", rank.0, lane(&explained, ops));
+    for (rank, operations) in &lanes {
+        let _ = write!(out, "\n  rank {:<4} {}", rank.0, lane(shown, operations));
     }
-    data(out, &explained);
-    because(out, &explained);
+    data(out, &shown.run.outcome);
+    because(out, shown, &lanes);
     let _ = write!(out, "\n  rule      {primary}: {}", primary.title());
-    let also: Vec<&str> =
-        run.exploration.broken.keys().filter(|rule| **rule != primary).map(|rule| rule.id()).collect();
+    let also: Vec<&str> = run.broken.keys().filter(|rule| **rule != primary).map(|rule| rule.id()).collect();
     if !also.is_empty() {
         let _ = write!(out, "\n  also      {}", also.join(", "));
     }
-    if let Some(passes) = passes(checked) {
+    if let Some(passes) = passes(explained) {
         let _ = write!(out, "\n  passes    {passes}");
     }
-    prediction(out, checked, &explained);
-    Ok(())
+    prediction(out, explained, &shown.run.outcome);
+}
+
+/// The operations of the ranks that are shown.
+type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
+
+/// The operations that a reader needs: on the ranks of the finding, what touches others, and what matters.
+fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
+    let named: Vec<&Located> = shown.broken.ops.iter().chain(&shown.essential).collect();
+    let mut wanted: BTreeSet<Rank> = named.iter().map(|at| at.op.rank).collect();
+    for rank in 0..ranks.min(2) {
+        if wanted.len() < 2 {
+            wanted.insert(Rank(rank));
+        }
+    }
+    let visible = |operation: &&Operation| {
+        operation.kind != Kind::Bookkeeping || named.iter().any(|at| at.is(&operation.at))
+    };
+    let of = |rank| {
+        let operations = shown.run.operations.iter().filter(|operation| operation.at.op.rank == rank);
+        (rank, operations.filter(visible).collect())
+    };
+    wanted.into_iter().take(4).map(of).collect()
 }
 
 /// The finding's sentence; it ends in operations without which the verdict is another, where it does not name them.
-fn sentence(explained: &Explanation) -> String {
-    let mut text = explained.finding.sentence.clone();
-    for op in &explained.named {
-        let at = explained.replay.machine.place(op).to_string();
-        let rank = format!("rank {}", op.rank.0);
+fn sentence(shown: &Counterexample) -> String {
+    let mut text = shown.broken.sentence.clone();
+    for essential in &shown.essential {
+        let at = essential.place.to_string();
+        let rank = format!("rank {}", essential.op.rank.0);
         if !text.contains(&at) || !text.contains(&rank) {
-            let _ = write!(text, "; it also takes {} on {rank} ({at})", words(explained, op));
+            let _ = write!(text, "; it also takes {} on {rank} ({at})", words(shown, essential));
         }
     }
     text.push('.');
     text
 }
 
-fn words(explained: &Explanation, op: &OpRef) -> String {
-    let is = |o: &OpRef| (o.rank, o.thread, o.index) == (op.rank, op.thread, op.index);
-    explained.replay.log.iter().find(|l| is(&l.op)).map_or_else(String::new, |l| l.text.clone())
+fn words<'a>(shown: &'a Counterexample, at: &Located) -> &'a str {
+    shown.run.operation(at).map_or("", |operation| &operation.text)
 }
 
-fn lane(explained: &Explanation, ops: &[Logged]) -> String {
-    let is = |a: &OpRef, b: &OpRef| (a.rank, a.thread, a.index) == (b.rank, b.thread, b.index);
-    let marked = |op: &OpRef| explained.named.iter().any(|n| is(n, op));
+fn lane(shown: &Counterexample, operations: &[&Operation]) -> String {
+    let marked = |at: &Located| shown.essential.iter().any(|essential| essential.is(at));
     let mut cells: Vec<String> = Vec::new();
     let mut repeated = 0;
-    for logged in ops {
-        let cell = if marked(&logged.op) { format!("[{}]", logged.text) } else { logged.text.clone() };
+    for Operation { at, text, .. } in operations {
+        let cell = if marked(at) { format!("[{text}]") } else { text.clone() };
         if cells.last() == Some(&cell) {
             repeated += 1;
             continue;
@@ -206,8 +211,7 @@ fn lane(explained: &Explanation, ops: &[Logged]) -> String {
     if cut { format!("… {text}") } else { text }
 }
 
-fn data(out: &mut String, explained: &Explanation) {
-    let outcome = &explained.replay.outcome;
+fn data(out: &mut String, outcome: &Outcome) {
     match &outcome.data {
         Data::Known(rows) if outcome.corrupt => {
             let shown = rows.iter().take(4);
@@ -217,28 +221,28 @@ fn data(out: &mut String, explained: &Explanation) {
             }
         }
         Data::Undefined => {
-            let _ = write!(out, "\n  data      nobody specifies what the buffers hold from here on");
+            let _ = write!(out, "\n  data      buffer contents are undefined from here on");
         }
         Data::Known(_) => {}
     }
 }
 
-/// The rank-local decision: a pick in which the ranks differ, else another pick, else an order, else the first
+/// The rank-local decision: a value in which the ranks differ, else another value, else an order, else the first
 /// operation in which they part.
-fn because(out: &mut String, explained: &Explanation) {
-    let machine = &explained.replay.machine;
-    let place = |op: &OpRef| machine.place(op).to_string();
-    let picked: Vec<_> = explained.replay.steps.iter().filter(|step| step.picked).collect();
-    let mut by_place: BTreeMap<(String, u32), Vec<(Rank, String)>> = BTreeMap::new();
-    for (nth, step) in picked.iter().enumerate() {
-        let earlier = picked[..nth].iter().filter(|s| s.rank == step.rank && place(&s.op) == place(&step.op));
-        let occurrence = u32::try_from(earlier.count()).unwrap_or(0);
-        by_place.entry((place(&step.op), occurrence)).or_default().push((step.rank, step.text.clone()));
+fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
+    let values: Vec<(&Decision, &str)> = shown.run.decisions.iter().flat_map(values).collect();
+    let mut by_place: BTreeMap<(String, usize), Vec<(Rank, &str)>> = BTreeMap::new();
+    for (nth, (decision, text)) in values.iter().enumerate() {
+        let (rank, place) = (decision.at.op.rank, decision.at.place.to_string());
+        let same =
+            |(other, _): &&(&Decision, &str)| other.at.op.rank == rank && other.at.place.to_string() == place;
+        let occurrence = values[..nth].iter().filter(same).count();
+        by_place.entry((place, occurrence)).or_default().push((rank, text));
     }
-    let apart = by_place.iter().find(|(_, steps)| steps.iter().any(|(_, text)| *text != steps[0].1));
-    if let Some(((at, _), steps)) = apart {
-        let first = &steps[0];
-        let other = steps.iter().find(|(_, text)| *text != first.1).unwrap_or(first);
+    let apart = by_place.iter().find(|(_, values)| values.iter().any(|(_, text)| *text != values[0].1));
+    if let Some(((at, _), values)) = apart {
+        let first = &values[0];
+        let other = values.iter().find(|(_, text)| *text != first.1).unwrap_or(first);
         let _ = write!(
             out,
             "\n  because   on rank {} {}, on rank {} {} ({at})",
@@ -246,65 +250,71 @@ fn because(out: &mut String, explained: &Explanation) {
         );
         return;
     }
-    let unlucky = picked.iter().rev().find(|step| !step.text.ends_with("succeeds"));
-    if let Some(step) = unlucky {
-        let _ = write!(out, "\n  because   on rank {}: {} ({})", step.rank.0, step.text, place(&step.op));
+    let unlucky = values.iter().rev().find(|(_, text)| !text.ends_with("succeeds"));
+    let ordered = shown.run.decisions.iter().filter_map(order);
+    if let Some((decision, text)) = unlucky.copied().or(ordered.into_iter().next()) {
+        let Located { op, place } = &decision.at;
+        let _ = write!(out, "\n  because   on rank {}: {text} ({place})", op.rank.0);
         return;
     }
-    let turns: Vec<_> = explained.replay.steps.iter().filter(|step| !step.picked).collect();
-    if let Some(step) = turns.first() {
-        let _ = write!(out, "\n  because   on rank {}: {} ({})", step.rank.0, step.text, place(&step.op));
-        return;
-    }
-    if let Some((a, b)) = parting(explained) {
+    if let Some((a, b)) = parting(shown, lanes) {
         let _ = write!(
             out,
             "\n  because   rank {} does {} ({}) where rank {} does {} ({})",
-            a.rank.0,
-            words(explained, &a),
-            place(&a),
-            b.rank.0,
-            words(explained, &b),
-            place(&b)
+            a.at.op.rank.0, a.text, a.at.place, b.at.op.rank.0, b.text, b.at.place
         );
+    }
+}
+
+/// Each value that a decision gives, in words.
+fn values(decision: &Decision) -> Vec<(&Decision, &str)> {
+    match &decision.decided {
+        Decided::Values { words, .. } => words.iter().map(|words| (decision, words.as_str())).collect(),
+        Decided::Order(_) => Vec::new(),
+    }
+}
+
+/// What goes first by a decision, in words.
+fn order(decision: &Decision) -> Option<(&Decision, &str)> {
+    match &decision.decided {
+        Decided::Values { .. } => None,
+        Decided::Order(words) => Some((decision, words)),
     }
 }
 
 /// The first operations in which two ranks of the finding part, among those that ranks do alike. What they do in
 /// roles is no decision: one sends and another receives, one sets a key and another gets it.
-fn parting(explained: &Explanation) -> Option<(OpRef, OpRef)> {
+fn parting<'a>(shown: &'a Counterexample, lanes: &Lanes<'_>) -> Option<(&'a Operation, &'a Operation)> {
     let alike = |rank: Rank| {
-        let of = move |l: &&Logged| l.op.rank == rank && l.op.thread.0 == 0 && l.kind == Kind::Alike;
-        explained.replay.log.iter().filter(of)
+        let of = move |o: &&Operation| o.at.op.rank == rank && o.at.op.thread.0 == 0 && o.kind == Kind::Alike;
+        shown.run.operations.iter().filter(of)
     };
-    let ranks: Vec<Rank> = explained.lanes.iter().map(|(rank, _)| *rank).collect();
+    let ranks: Vec<Rank> = lanes.iter().map(|(rank, _)| *rank).collect();
     let (a, b) = (*ranks.first()?, *ranks.get(1)?);
-    let parts = |(x, y): &(&Logged, &Logged)| x.text != y.text || x.op.place != y.op.place;
-    alike(a).zip(alike(b)).find(parts).map(|(x, y)| (x.op, y.op))
+    let parts = |(x, y): &(&Operation, &Operation)| x.text != y.text || x.at.op.place != y.at.op.place;
+    alike(a).zip(alike(b)).find(parts)
 }
 
-fn passes(checked: &Checked) -> Option<String> {
-    let holding = checked.runs.iter().find(|run| run.verdict == Verdict::Holds)?;
-    Some(format!("{} (checked)", at(holding)))
+fn passes(explained: &Explained) -> Option<String> {
+    let holding = explained.runs.iter().find(|run| run.verdict == Verdict::Holds)?;
+    Some(format!("{} (checked)", holding.setting()))
 }
 
 /// What each platform will do: the outcome of the run that is shown, and the classes of the others.
-fn prediction(out: &mut String, checked: &Checked, explained: &Explanation) {
-    let run = checked.run();
-    let mut shown = vec![run];
-    shown.extend(
-        checked.elsewhere.iter().filter(|other| (other.ranks, &other.params) == (run.ranks, &run.params)),
-    );
-    for (nth, run) in shown.iter().enumerate() {
+fn prediction(out: &mut String, explained: &Explained, shown: &Outcome) {
+    let run = explained.run();
+    let alike = |other: &&Explored| (other.ranks, &other.params) == (run.ranks, &run.params);
+    let elsewhere = explained.elsewhere.iter().filter(alike);
+    for (nth, run) in std::iter::once(run).chain(elsewhere).enumerate() {
         let label = if nth == 0 { "predicts" } else { "" };
         let unverified = if run.platform.observed() { "" } else { " (unverified)" };
         // Outcomes of interchangeable ranks are known up to their numbers; the run that is shown has them.
-        let told = match nth {
-            0 if run.predicted.is_none() => Some(&explained.replay.outcome),
-            _ => predicted(run).first().copied(),
+        let told = match (nth, run.in_flight) {
+            (0, InFlight::Nothing) => Some(shown),
+            (_, InFlight::Nothing | InFlight::OfPlatform) => run.outcomes.first(),
         };
         let mut text = told.map_or_else(String::new, ends);
-        let others: BTreeSet<&str> = predicted(run).iter().map(|outcome| outcome.class.name()).collect();
+        let others: BTreeSet<&str> = run.outcomes.iter().map(|outcome| outcome.class.name()).collect();
         let others: Vec<&str> =
             others.into_iter().filter(|class| told.is_none_or(|told| told.class.name() != *class)).collect();
         if !others.is_empty() {
@@ -316,17 +326,16 @@ fn prediction(out: &mut String, checked: &Checked, explained: &Explanation) {
 
 /// How the ranks of an outcome end, in words.
 pub(crate) fn ends(outcome: &Outcome) -> String {
-    use rankcheck_model::RankOutcome as End;
     if outcome.data == Data::Undefined {
         return "undefined".to_owned();
     }
     let mut parts = Vec::new();
     for (rank, end) in outcome.ranks.iter().enumerate() {
         match end {
-            End::Finishes => {}
-            End::HostHang(call) => parts.push(format!("rank {rank} host hang in {call}")),
-            End::GpuHang(op) => parts.push(format!("rank {rank} GPU hang in {op}")),
-            End::Dead(code) => parts.push(format!("rank {rank} dies: {code}")),
+            RankOutcome::Finishes => {}
+            RankOutcome::HostHang(call) => parts.push(format!("rank {rank} host hang in {call}")),
+            RankOutcome::GpuHang(op) => parts.push(format!("rank {rank} GPU hang in {op}")),
+            RankOutcome::Dead(code) => parts.push(format!("rank {rank} dies: {code}")),
         }
     }
     for (rank, errors) in outcome.errors.iter().enumerate() {

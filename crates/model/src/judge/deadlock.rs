@@ -499,13 +499,13 @@ impl Machine {
                 }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(
-                        " {of} rank {}, which ended without it (last at {})",
+                        " {of} rank {}, which exited without making that call (last at {})",
                         rank.0,
                         self.at(&last)
                     ));
                 }
                 (Some(rank), None) => {
-                    text.push_str(&format!(" {of} rank {}, which ended without it", rank.0))
+                    text.push_str(&format!(" {of} rank {}, which exited without making that call", rank.0))
                 }
                 (None, Some(partner)) => {
                     let partner_text = nodes
@@ -571,7 +571,7 @@ impl Machine {
             (Rule::Graph4, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
-                format!("in the first collective of {object} on the ordinary path")
+                format!("in its first collective on {object} (regular kernel: connections are set up here)")
             }
             _ => "in a synchronize".to_owned(),
         }

@@ -314,11 +314,7 @@ impl Machine {
     /// Memory in words: `symm.S0` for the first segment of pool `symm`.
     #[must_use]
     pub fn memory_name(&self, memory: crate::machine::MemoryId) -> String {
-        match memory.owner {
-            crate::machine::Owner::Pool(pool) => format!("{}.S{}", self.name(pool), memory.nth),
-            crate::machine::Owner::Program(name) if memory.nth == 0 => self.name(name).to_string(),
-            crate::machine::Owner::Program(name) => format!("{}.{}", self.name(name), memory.nth),
-        }
+        memory.display(|name| self.name(name))
     }
 }
 

@@ -8,9 +8,11 @@ use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
+use crate::host::order::place;
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
@@ -383,7 +385,7 @@ impl<'a> Here<'a> {
     /// in flight; and whether transfers take turns.
     pub(crate) fn decide_group(self, picks: &mut Picks<'_>) -> Result<Decided, Poll> {
         let Here { m, state, rank, .. } = self;
-        let mut order = GroupOrder::of(state.shared()).comms.clone();
+        let mut order = Cow::Borrowed(&GroupOrder::of(state.shared()).comms[..]);
         let mut comms: Vec<CommId> = Vec::new();
         for call in &self.this().group().calls {
             if let GroupCall::Register { comm, .. } = call
@@ -394,17 +396,13 @@ impl<'a> Here<'a> {
         }
         if comms.len() > 1 {
             for comm in comms {
-                if !order.contains(&comm) {
-                    let places = u32::try_from(order.len()).expect("few communicators");
-                    let at = picks.take(|| PickOf::CommOrder, 0..=places)?;
-                    order.insert(at as usize, comm);
-                }
+                place(&mut order, &comm, picks.place(|| PickOf::CommOrder))?;
             }
         }
         let transfers = self.grouped_transfers();
         let in_flight_bytes = m.decide_in_flight(state, rank, &transfers, picks)?;
         let in_turn = m.decide_in_turn(state, rank, &transfers, picks)?;
-        Ok(Decided { order, in_flight_bytes, in_turn })
+        Ok(Decided { order: order.into_owned(), in_flight_bytes, in_turn })
     }
 
     fn next_registration(self, order: &[CommId]) -> Option<CommId> {

@@ -6,11 +6,11 @@
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::host::best_fit::GRANULARITY_BYTES;
 use crate::host::value::{Owner, Value};
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
-use crate::noun::window::GRANULARITY_BYTES;
 use crate::op::{Show, Verb};
 use crate::order::dependence::ObjectKind;
 use crate::order::poll::{FaultOf, Picks, Poll};

@@ -4,12 +4,6 @@
 //! Everything an allocation depends on is *decided* first, without changing the state; what luck has to
 //! pick on the way (address order, reuse of addresses, polls, faults) becomes a choice.
 //! Not here: what memory holds ([`crate::noun::memory`]).
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
-)]
-
-mod segment;
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
@@ -19,12 +13,11 @@ use crate::op::{MemoryKind, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use self::segment::{Pool, Segment, Use, add_segment, best_fits, classed, give_back, hold};
 use crate::clock::Clock;
-use crate::host::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
+use crate::host::best_fit::{Rounded, Segment, Use, best_fit, position};
+use crate::host::value::{AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::noun::container::place;
 use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
@@ -298,9 +291,60 @@ enum Found {
     Grown(AddressId),
 }
 
-/// Whether a value is the start of this address range.
-fn is_start(value: &Value, address: AddressId) -> bool {
-    matches!(value, Value::Address(Address::Memory(start, 0)) if *start == address)
+/// A request to the pool, rounded.
+fn rounded(pool: &Pool, len_bytes: u64) -> Rounded {
+    pool.classes.round(len_bytes).expect("programs ask for less than 2^64 bytes")
+}
+
+/// Gives a block back, if the pool has it.
+fn give_back(pool: &mut Pool, id: BlockId) {
+    if let Some((segment, block)) = position(&pool.segments, id) {
+        Arc::make_mut(&mut pool.segments)[segment].give_back(block);
+    }
+}
+
+/// A caching pool of a rank.
+#[derive(Debug, Clone)]
+struct Pool {
+    classes: SizeClasses,
+    tie: TieBreak,
+    memory: MemoryKind,
+    segments: Arc<Vec<Segment>>,
+    segments_made: u32,
+    blocks_made: u32,
+    /// Blocks that return once the n-th record of an event is seen complete.
+    deferred: Vec<(BlockId, Token, u32)>,
+    holder: Option<u32>,
+    released: Clock,
+}
+
+walk!(struct Pool {
+    classes: hashed fixed,
+    tie: hashed fixed,
+    memory: hashed fixed,
+    segments: hashed fixed,
+    segments_made: hashed fixed,
+    blocks_made: hashed fixed,
+    deferred: hashed fixed,
+    holder: hashed fixed,
+    released: hashed moved,
+});
+
+impl Pool {
+    /// A pool that nobody declared; it exists from its first use.
+    fn undeclared(released: Clock) -> Self {
+        Self {
+            classes: SizeClasses::Exact,
+            tie: TieBreak::Counter,
+            memory: MemoryKind::Nccl,
+            segments: Arc::default(),
+            segments_made: 0,
+            blocks_made: 0,
+            deferred: Vec::new(),
+            holder: None,
+            released,
+        }
+    }
 }
 
 /// The caching pools of a rank.
@@ -437,21 +481,23 @@ impl Cx<'_> {
             pool.deferred.retain(|(deferred, ..)| *deferred != id);
             give_back(pool, id);
         }
-        let (block_bytes, small, segment_bytes) = classed(pool.classes, *len_bytes);
+        let request = rounded(pool, *len_bytes);
         let (segment, block) = match found {
             Found::Free(segment, block) => (segment, block),
-            Found::Grown(address) => (add_segment(pool, *token, address, (segment_bytes, small), *stream), 0),
+            Found::Grown(address) => (add_segment(pool, *token, address, request, *stream), 0),
         };
         let id = BlockId(MemoryId { owner: Owner::Pool(*token), nth: pool.blocks_made });
         pool.blocks_made += 1;
-        let kind = pool.memory;
-        let (whole, offset_bytes) = hold(pool, (segment, block), block_bytes, id);
+        let (kind, classes) = (pool.memory, pool.classes);
+        let segment = &mut Arc::make_mut(&mut pool.segments)[segment];
+        let offset_bytes = segment.hold(block, request.block_bytes, classes, id);
+        let whole = Arc::clone(&segment.buffer);
         let grew = match found {
             Found::Free(..) => false,
             Found::Grown(address) => {
                 self.access(Object::ADDRESSES, Access::Read);
                 m.create(self.state, rank, kind, &whole);
-                self.me_mut().take_address(address, segment_bytes);
+                self.me_mut().take_address(address, request.segment_bytes);
                 true
             }
         };
@@ -547,8 +593,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let reserved = Machine::reserved(self.me(), pool);
         let row = m.pool_mut(self.state, rank, pool);
-        let idle =
-            |segment: &Segment| !reserved && segment.blocks.iter().all(|block| block.held == Use::Free);
+        let idle = |segment: &Segment| !reserved && segment.is_idle();
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
@@ -567,9 +612,8 @@ impl Cx<'_> {
         for len in sizes {
             let stream = m.source.default_stream();
             let row = m.pool_mut(self.state, rank, pool);
-            let (_, small, segment_bytes) = classed(row.classes, len);
             let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth: row.segments_made });
-            let at = add_segment(row, pool, address, (segment_bytes, small), stream);
+            let at = add_segment(row, pool, address, rounded(row, len), stream);
             let (kind, buffer) = (row.memory, Arc::clone(&row.segments[at].buffer));
             m.create(self.state, rank, kind, &buffer);
         }
@@ -628,34 +672,17 @@ impl<'a> Here<'a> {
                 give_back(pool.to_mut(), id);
             }
         }
-        let fits = best_fits(&pool, len_bytes, stream);
-        let mut address_order = None;
-        let found = match fits[..] {
-            [] => {
-                let (.., segment_bytes) = classed(pool.classes, len_bytes);
+        let request = rounded(&pool, len_bytes);
+        let mut order = Cow::Borrowed(r.address_order());
+        let place = picks.place(|| PickOf::AddressOrder);
+        let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, place)? {
+            Some((segment, block)) => Found::Free(segment, block),
+            None => {
                 let owner = (Owner::Pool(name), pool.segments_made);
-                Found::Grown(m.decide_address(r, owner, segment_bytes, picks)?)
+                Found::Grown(m.decide_address(r, owner, request.segment_bytes, picks)?)
             }
-            [_, _, ..] if pool.tie == TieBreak::Address => {
-                let mut order = Cow::Borrowed(r.address_order());
-                let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
-                for fit in &fits {
-                    if !order.iter().any(|placed| is_start(placed, address(fit))) {
-                        let start = Value::Address(Address::Memory(address(fit), 0));
-                        place(&mut order, &start, picks, || PickOf::AddressOrder)?;
-                    }
-                }
-                // Fits come in the order of segments and blocks, so the first one at an address is the lowest.
-                let lowest =
-                    order.iter().find_map(|placed| fits.iter().find(|fit| is_start(placed, address(fit))));
-                let (segment, block) = *lowest.expect("several blocks fit, and each has its place");
-                if let Cow::Owned(order) = order {
-                    address_order = Some(order);
-                }
-                Found::Free(segment, block)
-            }
-            [(segment, block), ..] => Found::Free(segment, block),
         };
+        let address_order = if let Cow::Owned(order) = order { Some(order) } else { None };
         Ok(Plan::Block(Placement { returned, found, address_order }))
     }
 
@@ -670,4 +697,24 @@ impl<'a> Here<'a> {
         let cuda = r.memory(buffer.memory).is_some_and(|m| m.kind() == MemoryKind::Cuda);
         !cuda || m.drained(state, rank, &Operand::Device)
     }
+}
+
+/// A new segment of one free block; returns its position.
+fn add_segment(pool: &mut Pool, name: Token, address: AddressId, request: Rounded, stream: Token) -> usize {
+    let len_bytes = request.segment_bytes;
+    let buffer = Buffer {
+        block: None,
+        memory: MemoryId { owner: Owner::Pool(name), nth: pool.segments_made },
+        address,
+        offset_bytes: 0,
+        len_bytes,
+        memory_len_bytes: len_bytes,
+        name,
+        through: None,
+        grew: false,
+    };
+    let segments = Arc::make_mut(&mut pool.segments);
+    segments.push(Segment::free(Arc::new(buffer), request, stream));
+    pool.segments_made += 1;
+    segments.len() - 1
 }

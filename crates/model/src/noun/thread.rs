@@ -18,13 +18,14 @@ use std::sync::Arc;
 pub(crate) use self::table::{Next, Slots, Threads};
 pub use self::table::{Status, ThreadState};
 use crate::clock::Clock;
-use crate::host::value::{Address, Buffer, Value};
+use crate::host::operand::Known;
+use crate::host::value::{Address, Buffer, CommId, Modelled, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
 use crate::noun::group::Group;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
-use crate::program::{Answer, Operand, Question, Stretch};
+use crate::program::{Answer, Operand, Question, Slot, Stretch};
 use crate::rank::{Entry, Rank};
 use crate::state::State;
 
@@ -181,6 +182,41 @@ impl Verb for ThreadOp {
     }
 }
 
+/// A rank, as operands of its threads are evaluated.
+struct OnRank<'a> {
+    state: &'a State,
+    rank: Rank,
+}
+
+impl Known<Modelled> for OnRank<'_> {
+    fn name(&self, token: Token) -> Token {
+        token
+    }
+
+    fn slot(&self, slot: Slot) -> Option<&Value> {
+        let thread = self.state.rank(self.rank).threads().iter().find(|thread| thread.entry == slot.entry);
+        thread.and_then(|thread| thread.slots.get(slot.index))
+    }
+
+    fn segment(&self, buffer: &Buffer) -> Option<Arc<Buffer>> {
+        let memory = self.state.rank(buffer.home(self.rank)).memory(buffer.memory)?;
+        let whole = Buffer::clone(memory.whole());
+        let (len_bytes, through) = (whole.memory_len_bytes, buffer.through);
+        Some(Arc::new(Buffer { len_bytes, through, ..whole }))
+    }
+
+    fn address(&self, buffer: &Buffer) -> Address {
+        match buffer.through {
+            Some(mapping) => Address::Mapping(mapping, buffer.offset_bytes),
+            None => Address::Memory(buffer.address, buffer.offset_bytes),
+        }
+    }
+
+    fn comm_address(&self, comm: CommId) -> CommId {
+        Machine::comm_address(self.state, self.rank, comm)
+    }
+}
+
 impl Machine {
     pub(crate) fn thread(&self, rank: Rank, entry: Entry, clock: Clock, empty: Arc<Stretch>) -> ThreadState {
         let stretch = self.stretch(rank, entry, &[]).unwrap_or(empty);
@@ -202,63 +238,7 @@ impl Machine {
 
     /// What an operand is now.
     pub(crate) fn value(state: &State, rank: Rank, operand: &Operand) -> Value {
-        match operand {
-            Operand::Null => Value::Null,
-            Operand::Int(number) => Value::Int(*number),
-            Operand::Token(token) => Value::Token(*token),
-            Operand::Bool(truth) => Value::Bool(*truth),
-            Operand::Slot(slot) => {
-                // A slot names the entry that its thread started from: each entry is started once.
-                let threads = state.rank(rank).threads();
-                let thread = threads.iter().find(|t| t.entry == slot.entry);
-                thread.and_then(|t| t.slots.get(slot.index)).cloned().unwrap_or(Value::Null)
-            }
-            Operand::Slice { of, offset_bytes, len_bytes } => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => {
-                    let mut slice = Buffer::clone(&buffer);
-                    slice.offset_bytes += offset_bytes;
-                    slice.len_bytes = *len_bytes;
-                    Value::Buffer(Arc::new(slice))
-                }
-                _ => Value::Null,
-            },
-            Operand::Segment(of) => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => {
-                    let memory = state.rank(buffer.home(rank)).memory(buffer.memory);
-                    memory.map_or(Value::Null, |memory| {
-                        let mut whole = Buffer::clone(memory.whole());
-                        whole.len_bytes = whole.memory_len_bytes;
-                        whole.through = buffer.through;
-                        Value::Buffer(Arc::new(whole))
-                    })
-                }
-                _ => Value::Null,
-            },
-            Operand::At { of, like } => {
-                match (Self::value(state, rank, of), Self::value(state, rank, like)) {
-                    (Value::Buffer(of), Value::Buffer(like)) => {
-                        let mut there = Buffer::clone(&of);
-                        (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
-                        Value::Buffer(Arc::new(there))
-                    }
-                    _ => Value::Null,
-                }
-            }
-            Operand::Address(of) => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => Value::Address(match buffer.through {
-                    Some(mapping) => Address::Mapping(mapping, buffer.offset_bytes),
-                    None => Address::Memory(buffer.address, buffer.offset_bytes),
-                }),
-                Value::Comm(comm) => Value::Address(Address::Comm(Self::comm_address(state, rank, comm))),
-                _ => Value::Null,
-            },
-            Operand::Tuple(parts) => {
-                Value::Tuple(parts.iter().map(|part| Self::value(state, rank, part)).collect())
-            }
-            Operand::Stream(token) => Value::Stream(*token),
-            Operand::Event(token) => Value::Event(*token),
-            Operand::Device => Value::Device,
-        }
+        operand.evaluate(&OnRank { state, rank })
     }
 
     /// An object turned out to be contended.
@@ -284,17 +264,6 @@ impl Machine {
                     self.here(state, rank, thread).log_next(op);
                 }
             }
-        }
-    }
-
-    /// Equality as a program sees it: buffers by what they are, addresses by where they are.
-    pub(crate) fn same(a: &Value, b: &Value) -> bool {
-        match (a, b) {
-            (Value::Buffer(a), Value::Buffer(b)) => {
-                (a.memory, a.offset_bytes, a.block, a.through)
-                    == (b.memory, b.offset_bytes, b.block, b.through)
-            }
-            (a, b) => a == b,
         }
     }
 }
@@ -425,8 +394,7 @@ impl Cx<'_> {
                 self.answer(pick, &[]);
             }
             Question::Grew(of) => {
-                let grew =
-                    matches!(Machine::value(self.state, rank, of), Value::Buffer(buffer) if buffer.grew);
+                let grew = Machine::value(self.state, rank, of).grew();
                 self.answer(is(grew), &[]);
             }
             Question::Failed(of) => {
@@ -434,35 +402,22 @@ impl Cx<'_> {
                 self.answer(is(failed), &[]);
             }
             Question::Equal(a, b) => {
-                let equal =
-                    Machine::same(&Machine::value(self.state, rank, a), &Machine::value(self.state, rank, b));
+                let equal = Machine::value(self.state, rank, a).same(&Machine::value(self.state, rank, b));
                 self.answer(is(equal), &[]);
             }
             Question::Truth(of) => {
-                let truth = match Machine::value(self.state, rank, of) {
-                    Value::Bool(truth) => truth,
-                    Value::Int(number) => number != 0,
-                    Value::Null => false,
-                    _ => true,
-                };
+                let truth = Machine::value(self.state, rank, of).truth();
                 self.answer(is(truth), &[]);
             }
             Question::Number(of) => {
-                let number = match Machine::value(self.state, rank, of) {
-                    Value::Int(number) => number.clamp(0, i64::from(crate::program::MAX_NUMBER)),
-                    _ => 0,
-                };
-                self.answer(u32::try_from(number).expect("clamped"), &[]);
+                let number = Machine::value(self.state, rank, of).number();
+                self.answer(number, &[]);
             }
             Question::MapHas { .. } | Question::MapItems { .. } | Question::ListLen { .. } => {
                 self.ask_map(question);
             }
             Question::Trimmed(of) => {
-                let segments = match Machine::value(self.state, rank, of) {
-                    Value::Trimmed(segments) => segments,
-                    _ => Arc::from([]),
-                };
-                let slots: Vec<Value> = segments.iter().map(|s| Value::Buffer(Arc::clone(s))).collect();
+                let slots = Machine::value(self.state, rank, of).trimmed();
                 let count = u32::try_from(slots.len()).expect("few segments");
                 self.answer(count, &slots);
             }

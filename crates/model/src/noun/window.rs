@@ -20,6 +20,8 @@ use crate::order::poll::Poll;
 use std::sync::Arc;
 
 pub(crate) use self::table::{Window, Windows};
+use crate::host::best_fit::GRANULARITY_BYTES;
+use crate::host::lookup::window_of;
 use crate::host::value::{Buffer, CommId, MemoryId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
@@ -187,8 +189,6 @@ impl Verb for WindowOp {
     }
 }
 
-/// Physical memory comes in pieces of this size.
-pub(crate) const GRANULARITY_BYTES: u64 = 2 << 20;
 /// A window starts at a multiple of this.
 const ALIGNMENT_BYTES: u64 = 4096;
 
@@ -408,21 +408,9 @@ impl Machine {
     /// The window in which a buffer starts: greatest start, then the last inserted; one look at its end.
     pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<Found<'a>> {
         let windows = rank.comm(comm)?.windows();
-        if buffer.through.is_some() {
-            return None;
-        }
-        let mut best: Option<&Window> = None;
-        for window in &windows.rows {
-            let starts = window.live
-                && window.buffer.address == buffer.address
-                && window.buffer.offset_bytes <= buffer.offset_bytes;
-            if starts && best.is_none_or(|b| b.buffer.offset_bytes <= window.buffer.offset_bytes) {
-                best = Some(window);
-            }
-        }
-        let window = best?;
-        let offset_bytes = buffer.offset_bytes - window.buffer.offset_bytes;
-        (offset_bytes < window.buffer.len_bytes).then_some(Found { window, offset_bytes })
+        let live = windows.rows.iter().filter(|window| window.live);
+        let (window, offset_bytes) = window_of(buffer, live.map(|window| (&window.buffer, window)))?;
+        Some(Found { window, offset_bytes })
     }
 
     /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant
@@ -515,10 +503,7 @@ impl Machine {
 
     /// The name of a buffer in reports.
     pub(crate) fn buffer_name(&self, buffer: &Buffer) -> String {
-        match buffer.block {
-            Some(_) => self.name(buffer.name).to_string(),
-            None => self.memory_name(buffer.memory),
-        }
+        buffer.display(self)
     }
 
     /// The contents of memory in words.

@@ -118,6 +118,14 @@ impl Picks<'_> {
         self.given = rest;
         Ok(*first)
     }
+
+    /// Takes the place of a new value in an order that luck extends.
+    pub(crate) fn place<V>(&mut self, of: fn() -> PickOf) -> impl FnMut(&[V], &V) -> Result<usize, Poll> {
+        move |order, _| {
+            let places = u32::try_from(order.len()).expect("few values are compared");
+            self.take(of, 0..=places).map(|place| place as usize)
+        }
+    }
 }
 
 impl Machine {

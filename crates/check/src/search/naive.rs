@@ -1,6 +1,6 @@
 //! The oracle: every interleaving of single steps, without any reduction.
 //!
-//! Depth first with one fingerprint a state. It shares the machine's operations with [`crate::explore`] and
+//! Depth first with one fingerprint a state. It shares the machine's operations with [`super::explore`] and
 //! nothing of its order, so agreement of the two is evidence about the order.
 //! Not here: what the steps do.
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 use rankcheck_model::{Config, Interruption, Machine, Mode, Source, SourceError};
 use rustc_hash::FxHashSet;
 
-use crate::explore::{BoundHit, Bounds, Collector, Exploration};
+use super::explore::{BoundHit, Bounds, CompleteRuns, Exploration};
 
 /// Explores every interleaving of a program within bounds.
 ///
@@ -26,7 +26,7 @@ pub fn explore(
     let started = Instant::now();
     loop {
         let machine = Machine::new(Arc::clone(source), config.clone());
-        let collector = Collector::new(bounds.clone(), started);
+        let collector = CompleteRuns::new(bounds.clone(), started);
         let first = machine.init();
         let mut seen: FxHashSet<u64> = FxHashSet::default();
         seen.insert(first.fingerprint());

@@ -95,7 +95,7 @@ impl Source for Distinct {
 }
 
 /// A run that shows something.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
     /// The choices that lead to it, in original rank numbers.
     pub choices: Vec<Choice>,
@@ -144,7 +144,7 @@ struct Collected {
 
 /// Collects what complete runs show; shared with the naive exploration.
 #[derive(Debug)]
-pub(crate) struct Collector {
+pub(crate) struct CompleteRuns {
     collected: Mutex<Collected>,
     states: AtomicU64,
     cut: AtomicBool,
@@ -152,7 +152,7 @@ pub(crate) struct Collector {
     started: Instant,
 }
 
-impl Collector {
+impl CompleteRuns {
     pub(crate) fn new(bounds: Bounds, started: Instant) -> Self {
         Self {
             collected: Mutex::default(),
@@ -274,36 +274,36 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
     }
 }
 
-/// A node of the search: a state and how many choices led to it.
+/// A state in which only choices are left, and how many choices led to it.
 #[derive(Debug, Clone)]
-struct Node {
+struct Settled {
     state: State,
     choices: u32,
 }
 
-impl Hash for Node {
+impl Hash for Settled {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         hasher.write_u64(self.state.fingerprint());
     }
 }
 
-impl PartialEq for Node {
+impl PartialEq for Settled {
     fn eq(&self, other: &Self) -> bool {
         self.state.fingerprint() == other.state.fingerprint()
     }
 }
 
-/// The machine as stateright sees it.
-struct Search {
+/// The reduced semantics as stateright sees it.
+struct Reduced {
     machine: Arc<Machine>,
-    collector: Arc<Collector>,
+    collector: Arc<CompleteRuns>,
     /// Whether ranks were renumbered: then they must have been interchangeable to the end.
     renumbered: Arc<AtomicBool>,
 }
 
-impl Search {
-    /// A node of a state in which only choices are left.
-    fn settled(&self, mut state: State, choices: u32) -> Node {
+impl Reduced {
+    /// What stands for a state in which only choices are left.
+    fn settled(&self, mut state: State, choices: u32) -> Settled {
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.left_out.is_empty();
         if symmetric && choices > 0 {
@@ -311,49 +311,46 @@ impl Search {
             self.machine.canonicalize(&mut state);
         }
         state.seal();
-        Node { state, choices }
+        Settled { state, choices }
     }
 }
 
-impl Model for Search {
-    type State = Node;
+impl Model for Reduced {
+    type State = Settled;
     type Action = Choice;
 
-    fn init_states(&self) -> Vec<Node> {
+    fn init_states(&self) -> Vec<Settled> {
         let mut state = self.machine.init();
         self.machine.advance(&mut state);
         vec![self.settled(state, 0)]
     }
 
-    fn actions(&self, node: &Node, actions: &mut Vec<Choice>) {
-        if self.machine.interrupted() || !self.collector.count(node.choices) {
+    fn actions(&self, settled: &Settled, actions: &mut Vec<Choice>) {
+        if self.machine.interrupted() || !self.collector.count(settled.choices) {
             return;
         }
-        *actions = self.machine.choices(&node.state);
+        *actions = self.machine.choices(&settled.state);
         if actions.is_empty() {
-            self.collector.complete(&self.machine, &node.state);
+            self.collector.complete(&self.machine, &settled.state);
         }
     }
 
-    fn next_state(&self, node: &Node, choice: Choice) -> Option<Node> {
+    fn next_state(&self, settled: &Settled, choice: Choice) -> Option<Settled> {
         if self.machine.interrupted() {
             return None;
         }
-        let mut state = node.state.clone();
+        let mut state = settled.state.clone();
         self.machine.remember(&mut state, &choice);
         self.machine.take(&mut state, &choice);
-        self.machine.advance_from(&node.state, &mut state);
-        Some(self.settled(state, node.choices + 1))
+        self.machine.advance_from(&settled.state, &mut state);
+        Some(self.settled(state, settled.choices + 1))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         // One property that only an interruption falsifies: the search ends early then, and starts again.
-        vec![Property::always("uninterrupted", |search: &Self, _| !search.machine.interrupted())]
+        vec![Property::always("uninterrupted", |reduced: &Self, _| !reduced.machine.interrupted())]
     }
 }
-
-/// Where an exploration stands, for progress on the terminal.
-pub type Progress = dyn Fn(u64) + Send + Sync;
 
 /// States that one thread explores before others help it.
 const ALONE_STATES: u64 = 2_000;
@@ -406,7 +403,7 @@ pub fn explore_alone(
 /// A search from the beginning to the end, or to what interrupts it.
 struct Pass {
     machine: Arc<Machine>,
-    collector: Arc<Collector>,
+    collector: Arc<CompleteRuns>,
     renumbered: Arc<AtomicBool>,
 }
 
@@ -420,15 +417,15 @@ impl Pass {
     ) -> Self {
         let pass = Self {
             machine: Arc::new(Machine::new(Arc::clone(source), config)),
-            collector: Arc::new(Collector::new(bounds.clone(), started)),
+            collector: Arc::new(CompleteRuns::new(bounds.clone(), started)),
             renumbered: Arc::new(AtomicBool::new(false)),
         };
-        let search = Search {
+        let reduced = Reduced {
             machine: Arc::clone(&pass.machine),
             collector: Arc::clone(&pass.collector),
             renumbered: Arc::clone(&pass.renumbered),
         };
-        drop(search.checker().threads(threads).spawn_bfs().join());
+        drop(reduced.checker().threads(threads).spawn_bfs().join());
         pass
     }
 

@@ -1,0 +1,192 @@
+//! Searches what a program may do, and explains what it found: from a check to its [`Explained`].
+//!
+//! An [`Explained`] is plain data. Verdict, witnesses, operations, contents and costs are in it, every report is a
+//! function of it ([`crate::report`]), and nothing needs to be run again for one.
+//!
+//! Reading order: [`mod@explore`] takes every choice of a program, [`naive`] every interleaving, as its oracle.
+//! [`verdict`] runs the explorations that a check asks for and judges them. [`mod@replay`] tells one run in words,
+//! and [`explain`] finds out which operations of it matter.
+//! Not here: what an operation means (`rankcheck-model`), and the layout of reports.
+
+pub mod explain;
+pub mod explore;
+pub mod naive;
+pub mod replay;
+mod same;
+pub mod verdict;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankcheck_model::machine::InFlight;
+use rankcheck_model::{Costs, Outcome, Platform, Rule};
+
+use crate::spec::{Assumption, Param};
+
+pub use explain::Counterexample;
+pub use explore::{BoundHit, Bounds, Exploration, Witness, explore, explore_alone};
+pub use replay::{BrokenRule, Decided, Decision, Located, Operation, Replayed};
+pub use verdict::{Verdict, search};
+
+/// How checks are searched.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Run on this platform only.
+    pub platform: Option<Platform>,
+    /// Unreduced interleavings.
+    pub naive: bool,
+    /// Bounds.
+    pub bounds: Bounds,
+    /// How much is told of a failure that the check states.
+    pub stated: Detail,
+    /// How much is told of a failure of a check that is not as it states, or not known to be.
+    pub unstated: Detail,
+}
+
+impl Options {
+    /// The default bounds, and so much told of every failure.
+    #[must_use]
+    pub fn telling(detail: Detail) -> Self {
+        Self { stated: detail, unstated: detail, ..Self::default() }
+    }
+}
+
+/// How much is told of a run that breaks a rule. Each takes more time than the one before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Detail {
+    /// Only that there is one.
+    #[default]
+    Verdict,
+    /// What is done in it: the run is replayed once.
+    Run,
+    /// Also which operations matter: the program is explored without one after the other.
+    Reason,
+}
+
+/// A check, and all that its explorations showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explained {
+    /// The spec file.
+    pub file: String,
+    /// Digest of the file and of what it loads.
+    pub digest: String,
+    /// The name of the check.
+    pub name: String,
+    /// The line on which the check stands.
+    pub line: u32,
+    /// What is asked.
+    pub asked: Asked,
+    /// Rank counts to run.
+    pub ranks: Vec<u32>,
+    /// Parameters with the values to run for.
+    pub params: Vec<(String, Vec<Param>)>,
+    /// Explorations on the platform of the check, for all ranks and parameters.
+    pub runs: Vec<Explored>,
+    /// Explorations on other platforms that the check states an outcome for.
+    pub elsewhere: Vec<Explored>,
+    /// What the check assumes.
+    pub assumed: Vec<Assumed>,
+    /// Why the check is not as it states, if it is not.
+    pub unexpected: Option<String>,
+    /// Which of the runs is reported: the smallest failing one, or the first.
+    pub reported: usize,
+    /// A run that breaks the primary rule of the reported one, as far as it was asked for.
+    pub counterexample: Option<Counterexample>,
+    /// How many explorations all of this took.
+    pub explorations: u32,
+}
+
+/// What is asked of the programs of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// Whether one breaks a rule.
+    Rules,
+    /// Whether two do the same operations.
+    SameOperations,
+}
+
+/// What one exploration of a program showed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explored {
+    /// Rank count.
+    pub ranks: u32,
+    /// Parameters.
+    pub params: Vec<(String, Param)>,
+    /// Platform.
+    pub platform: Platform,
+    /// The verdict.
+    pub verdict: Verdict,
+    /// Each broken rule with its witness.
+    pub broken: BTreeMap<Rule, Witness>,
+    /// The outcomes of runs that break a rule, or of all where none does.
+    pub outcomes: Vec<Outcome>,
+    /// How much of a send is held by NCCL in these: it matters to what follows from a broken rule, and never to
+    /// whether one is broken.
+    pub in_flight: InFlight,
+    /// Labels that some run came by.
+    pub reached: BTreeSet<String>,
+    /// Costs, as maxima over ranks and runs.
+    pub costs: Costs,
+    /// What `r.measure` recorded, as maxima.
+    pub measured: BTreeMap<String, i64>,
+    /// Objects that turned out to be contended, in words.
+    pub contended: BTreeSet<String>,
+    /// Operations executed.
+    pub steps: u64,
+    /// States.
+    pub states: u64,
+    /// Complete runs.
+    pub executions: u64,
+    /// Wall time.
+    pub milliseconds: u128,
+}
+
+/// What a check takes for granted, and the verdict without it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Assumed {
+    /// What.
+    pub assumption: Assumption,
+    /// The verdict of the smallest run without it.
+    pub without: Verdict,
+}
+
+impl Explained {
+    /// The run that is reported.
+    #[must_use]
+    pub fn run(&self) -> &Explored {
+        &self.runs[self.reported]
+    }
+
+    /// Whether any run was cut by a bound.
+    #[must_use]
+    pub fn inconclusive(&self) -> bool {
+        self.runs.iter().chain(&self.elsewhere).any(|run| matches!(run.verdict, Verdict::Unknown(_)))
+    }
+}
+
+impl Explored {
+    /// Rank count and parameters, in words.
+    #[must_use]
+    pub fn setting(&self) -> String {
+        let mut text = format!("{} {}", self.ranks, if self.ranks == 1 { "rank" } else { "ranks" });
+        for (name, value) in &self.params {
+            text.push_str(&format!(", {name} = {value}"));
+        }
+        text
+    }
+
+    /// A cost by the name that specs use.
+    #[must_use]
+    pub fn cost(&self, name: &str) -> Option<i64> {
+        let costs = &self.costs;
+        match name {
+            "communicators" => Some(costs.communicators.into()),
+            "registrations" => Some(costs.registrations.into()),
+            "registrations_warm_up" => Some(costs.registrations_warm_up.into()),
+            "barriers" => Some(costs.barriers.into()),
+            "store_calls" => Some(costs.store_calls.into()),
+            "collectives" => Some(costs.collectives.into()),
+            "reserved_bytes" => i64::try_from(costs.reserved_bytes_max).ok(),
+            other => self.measured.get(other).copied(),
+        }
+    }
+}

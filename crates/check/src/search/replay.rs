@@ -1,0 +1,272 @@
+//! One run of a program, told: what was decided in it, what its ranks did, which rules it breaks, how it ends.
+//!
+//! A run is a list of choices, and this is the one place that takes them one after another in words.
+//! Not here: which of its operations matter ([`super::explain`]), and choices that are kept in a file
+//! ([`crate::trace`]).
+
+use std::sync::Arc;
+
+use rankcheck_model::machine::Kind;
+use rankcheck_model::{
+    Choice, Config, Explain, Interruption, Machine, Mode, OpRef, Outcome, Place, Rule, Source, SourceError,
+    State,
+};
+
+/// An operation, and where it is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Located {
+    /// Rank, thread and position in the run.
+    pub op: OpRef,
+    /// Where it is written.
+    pub place: Place,
+}
+
+impl Located {
+    pub(crate) fn new(machine: &Machine, op: OpRef) -> Self {
+        Self { op, place: machine.place(&op) }
+    }
+
+    /// Whether both are one operation of the run.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        same(&self.op, &other.op)
+    }
+}
+
+/// Whether both name one operation of a run, wherever it is written.
+fn same(a: &OpRef, b: &OpRef) -> bool {
+    (a.rank, a.thread, a.index) == (b.rank, b.thread, b.index)
+}
+
+/// A choice of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decision {
+    /// The operation or question that it is about.
+    pub at: Located,
+    /// The same in words.
+    pub op: String,
+    /// The stream whose head goes first; none for a choice of a host thread.
+    pub stream: Option<String>,
+    /// What is decided.
+    pub decided: Decided,
+}
+
+/// What a choice decides.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decided {
+    /// Values that nobody determines.
+    Values {
+        /// As numbers, one for each value that the operation leaves open.
+        picks: Vec<u32>,
+        /// In words, for example `this allocation fails`.
+        words: Vec<String>,
+    },
+    /// Which of several operations goes first, in words.
+    Order(String),
+}
+
+/// An operation or question of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Which.
+    pub at: Located,
+    /// In the spec's names.
+    pub text: String,
+    /// Whether it is a question.
+    pub asks: bool,
+    /// What it is to a reader.
+    pub kind: Kind,
+}
+
+/// A rule that a run breaks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BrokenRule {
+    /// Which.
+    pub rule: Rule,
+    /// On what, in words.
+    pub about: String,
+    /// The operations that break it together, the blocked or failing one first.
+    pub ops: Vec<Located>,
+    /// How many operations are in its causal past.
+    pub past: u64,
+    /// One sentence, in the spec's names.
+    pub sentence: String,
+}
+
+/// A run, told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Replayed {
+    /// What was decided.
+    pub decisions: Vec<Decision>,
+    /// The operations and questions in the order in which this run did them, those last that it is blocked in.
+    pub operations: Vec<Operation>,
+    /// The rules that it breaks.
+    pub broken: Vec<BrokenRule>,
+    /// How it ends.
+    pub outcome: Outcome,
+}
+
+impl Replayed {
+    /// The operation that is meant, if the run came by it.
+    #[must_use]
+    pub fn operation(&self, at: &Located) -> Option<&Operation> {
+        self.operations.iter().find(|operation| operation.at.is(at))
+    }
+}
+
+/// Why a list of choices is no run of a program.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    /// The program cannot be evaluated.
+    #[error("{0}")]
+    Source(#[from] SourceError),
+    /// A choice is not among those possible now.
+    #[error("choice {nth} of the trace no longer fits: {recorded}; possible here: {possible}")]
+    Misfit {
+        /// Position, from 1.
+        nth: usize,
+        /// What was recorded.
+        recorded: String,
+        /// What could be done instead.
+        possible: String,
+    },
+}
+
+/// Takes choices, in original rank numbers, and tells the run.
+///
+/// # Errors
+/// If a choice does not fit, or the run is not over with the last one.
+pub fn replay(
+    source: &Arc<dyn Source>,
+    config: &Config,
+    choices: &[Choice],
+) -> Result<Replayed, ReplayError> {
+    let config = Config { explain: Explain::Yes, ..config.clone() };
+    let reduced = config.mode == Mode::Reduced;
+    let machine = Machine::new(Arc::clone(source), config);
+    let mut state = machine.init();
+    if reduced {
+        machine.advance(&mut state);
+    }
+    let mut decisions = Vec::new();
+    for (nth, choice) in (1..).zip(choices) {
+        // Without reduction every step is a choice; only open values are worth telling.
+        if reduced || matches!(choice, Choice::Pick(..)) {
+            decisions.extend(decision(&machine, &state, choice, nth)?);
+        }
+        machine.take(&mut state, choice);
+        if reduced {
+            machine.advance(&mut state);
+        }
+    }
+    if reduced {
+        ended(&machine, &state, choices.len())?;
+    }
+    machine.log_blocked(&state);
+    if let Some(Interruption::Source(error)) = machine.interruption() {
+        return Err(error.into());
+    }
+    machine.finish(&mut state);
+    let outcome = machine.outcome(&state);
+    Ok(Replayed { decisions, operations: operations(&machine), broken: broken(&machine, &state), outcome })
+}
+
+fn operations(machine: &Machine) -> Vec<Operation> {
+    let operation = |logged: rankcheck_model::machine::Logged| Operation {
+        at: Located::new(machine, logged.op),
+        text: logged.text,
+        asks: logged.asks,
+        kind: logged.kind,
+    };
+    machine.log().into_iter().map(operation).collect()
+}
+
+fn broken(machine: &Machine, state: &State) -> Vec<BrokenRule> {
+    let findings = state.findings().values();
+    findings
+        .map(|finding| BrokenRule {
+            rule: finding.rule,
+            about: machine.about(finding.about),
+            ops: finding.ops.iter().map(|op| Located::new(machine, *op)).collect(),
+            past: finding.past,
+            sentence: finding.sentence.clone(),
+        })
+        .collect()
+}
+
+/// What is decided by a choice that is possible in this state; nothing for steps that only the unreduced semantics
+/// knows.
+fn decision(
+    machine: &Machine,
+    state: &State,
+    choice: &Choice,
+    nth: usize,
+) -> Result<Option<Decision>, ReplayError> {
+    let Some(Subject { at, op, stream }) = subject(machine, state, choice) else { return Ok(None) };
+    let decided = match choice {
+        Choice::Pick(rank, thread, picks) => {
+            let about = machine.picks_of(state, *rank, *thread, picks);
+            if about.is_empty() {
+                let recorded = format!("rank {} thread {} picks {picks:?}", rank.0, thread.0);
+                let possible = format!("{} other choices", machine.choices(state).len());
+                return Err(ReplayError::Misfit { nth, recorded, possible });
+            }
+            let words = about.iter().map(|(of, pick)| machine.pick_name(of, *pick)).collect();
+            Decided::Values { picks: picks.clone(), words }
+        }
+        // A call that waits for other ranks runs in two parts.
+        Choice::Thread(rank, thread) if Machine::waits_in(state, *rank, *thread).is_some() => {
+            Decided::Order(format!("{op} returns first"))
+        }
+        Choice::Thread(..) | Choice::Stream(..) | Choice::Transfer(_) | Choice::Meet(_) => {
+            Decided::Order(format!("{op} goes first"))
+        }
+    };
+    Ok(Some(Decision { at, op, stream, decided }))
+}
+
+/// What a choice is about, whether it is possible or not.
+pub(crate) struct Subject {
+    /// The operation or question.
+    pub(crate) at: Located,
+    /// The same in words.
+    pub(crate) op: String,
+    /// The stream at whose head it stands; none for a choice of a host thread.
+    pub(crate) stream: Option<String>,
+}
+
+/// What a choice of a thread or stream is about that exists in this state.
+pub(crate) fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<Subject> {
+    match choice {
+        Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => Some(Subject {
+            at: Located::new(machine, machine.next_op(state, *rank, *thread)),
+            op: machine.next_name(state, *rank, *thread),
+            stream: None,
+        }),
+        Choice::Stream(rank, stream) => {
+            let (head, op) = machine.head(state, *rank, *stream)?;
+            let stream = machine.stream_name(state, *rank, *stream).to_string();
+            Some(Subject { at: Located::new(machine, head), op, stream: Some(stream) })
+        }
+        Choice::Transfer(_) | Choice::Meet(_) => None,
+    }
+}
+
+/// A list of choices that ends before the run does shows nothing.
+fn ended(machine: &Machine, state: &State, taken: usize) -> Result<(), ReplayError> {
+    let stands = match machine.choices(state).first() {
+        Some(Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) => {
+            Some((*rank, machine.next_name(state, *rank, *thread)))
+        }
+        Some(Choice::Stream(rank, stream)) => {
+            machine.head(state, *rank, *stream).map(|(_, name)| (*rank, name))
+        }
+        Some(Choice::Transfer(_) | Choice::Meet(_)) | None => None,
+    };
+    let Some((rank, at)) = stands else { return Ok(()) };
+    Err(ReplayError::Misfit {
+        nth: taken + 1,
+        recorded: "the end of the trace".to_owned(),
+        possible: format!("rank {} stands at {at}", rank.0),
+    })
+}

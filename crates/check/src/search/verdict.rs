@@ -1,0 +1,461 @@
+//! Verdicts: what explorations show about a check, and whether that is what the check states.
+//!
+//! The verdict is a type of our own: a bound that was hit is `Unknown`, whatever was found before.
+//! Not here: how states are explored, and how verdicts are printed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rankcheck_model::machine::FaultOf;
+use rankcheck_model::platform::UnknownPlatform;
+use rankcheck_model::{Class, Config, Faults, InFlight, Outcome, Platform, Rule, Source, SourceError};
+
+use super::explain::counterexample;
+use super::explore::{BoundHit, Exploration, Witness, explore};
+use super::replay::ReplayError;
+use super::same::different_operations;
+use super::{Asked, Assumed, Detail, Explained, Explored, Options, naive};
+use crate::spec::{Assumption, Check, CheckKind, Expect, Param, Spec, SpecError};
+
+/// What an exploration shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every choice within the bounds was explored, and no rule is broken.
+    Holds,
+    /// Some run breaks a rule.
+    Fails {
+        /// The one with the smallest causal past.
+        primary: Rule,
+        /// All of them, over all runs.
+        rules: BTreeSet<Rule>,
+        /// The classes of the outcomes of runs that break a rule.
+        classes: BTreeSet<Class>,
+    },
+    /// A bound was hit.
+    Unknown(BoundHit),
+}
+
+impl Verdict {
+    /// The verdict of an exploration.
+    #[must_use]
+    pub fn of(exploration: &Exploration) -> Self {
+        Self::predicting(exploration, exploration)
+    }
+
+    /// The verdict of an exploration, where what follows from a broken rule is taken from another one: of the
+    /// same program, in which the platform holds what it can of a send.
+    ///
+    /// # Panics
+    /// Never: a broken rule has a witness.
+    #[must_use]
+    pub fn predicting(exploration: &Exploration, predicted: &Exploration) -> Self {
+        if let Some(bound) = &exploration.bound {
+            return Self::Unknown(bound.clone());
+        }
+        let Some((primary, _)) = exploration.broken.iter().min_by_key(|(rule, w)| (w.past, **rule)) else {
+            return Self::Holds;
+        };
+        let matters = matters(&predicted.outcomes);
+        let outcomes = predicted.outcomes.keys().filter(|outcome| matters(outcome));
+        Self::Fails {
+            primary: *primary,
+            rules: exploration.broken.keys().copied().collect(),
+            classes: outcomes.map(|outcome| outcome.class).collect(),
+        }
+    }
+
+    /// `holds`, `fails` or `unknown`.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Holds => "holds",
+            Self::Fails { .. } => "fails",
+            Self::Unknown(_) => "unknown",
+        }
+    }
+
+    /// The rule that a failing program breaks first.
+    #[must_use]
+    pub fn primary(&self) -> Option<Rule> {
+        match self {
+            Self::Fails { primary, .. } => Some(*primary),
+            Self::Holds | Self::Unknown(_) => None,
+        }
+    }
+
+    /// The worst class of a failing run.
+    #[must_use]
+    pub fn class(&self) -> Option<Class> {
+        match self {
+            Self::Fails { classes, .. } => classes.iter().max().copied(),
+            Self::Holds | Self::Unknown(_) => None,
+        }
+    }
+
+    /// Whether a rule is broken without any visible consequence.
+    #[must_use]
+    pub fn latent(&self) -> bool {
+        self.class() == Some(Class::Finishes)
+    }
+}
+
+/// The configuration of a check's runs.
+#[must_use]
+pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumption]) -> Config {
+    let coresident = assume.iter().filter_map(|assumption| match assumption {
+        Assumption::Coresident(kernels) => Some(*kernels),
+        Assumption::Named(_) => None,
+    });
+    let of: BTreeSet<FaultOf> = check.faults.iter().copied().collect();
+    Config {
+        platform,
+        faults: Faults { of, at_most: check.faults_at_most },
+        coresident: coresident.max().unwrap_or(1),
+        ..Config::new(ranks)
+    }
+}
+
+/// Makes the explorations of one check, in the semantics that its options ask for, and counts them.
+pub struct Explorer<'a> {
+    options: &'a Options,
+    explorations: u32,
+}
+
+impl<'a> Explorer<'a> {
+    /// One that has explored nothing yet.
+    #[must_use]
+    pub fn new(options: &'a Options) -> Self {
+        Self { options, explorations: 0 }
+    }
+
+    /// Explores a program.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn explore(&mut self, source: &Arc<dyn Source>, config: Config) -> Result<Exploration, SourceError> {
+        self.explorations += 1;
+        match self.options.naive {
+            true => naive::explore(source, config, &self.options.bounds),
+            false => explore(source, config, &self.options.bounds),
+        }
+    }
+}
+
+/// A check, for which one exploration after the other is made.
+struct Search<'a> {
+    spec: &'a Spec,
+    check: &'a Check,
+    explorer: Explorer<'a>,
+    /// The first run that failed on the platform of the check.
+    failing: Option<Failing>,
+}
+
+/// A program of the check that breaks a rule.
+struct Failing {
+    source: Arc<dyn Source>,
+    primary: Rule,
+    exploration: Exploration,
+}
+
+impl Search<'_> {
+    fn explore(&mut self, source: &Arc<dyn Source>, config: Config) -> Result<Exploration, SpecError> {
+        self.explorer.explore(source, config).map_err(|error| self.spec.diagnose(&error))
+    }
+
+    fn run(
+        &mut self,
+        (ranks, params): (u32, &[(String, Param)]),
+        platform: Platform,
+        assume: &[Assumption],
+    ) -> Result<(Explored, Option<Failing>), SpecError> {
+        let started = Instant::now();
+        let program = Arc::new(self.check.source(ranks, params, assume)?);
+        let source: Arc<dyn Source> = program.clone();
+        let config = config(self.check, ranks, platform, assume);
+        let mut exploration = self.explore(&source, config.clone())?;
+        let predicted = if exploration.bound.is_none() && !exploration.broken.is_empty() && exploration.sends
+        {
+            Some(self.explore(&source, Config { in_flight: InFlight::OfPlatform, ..config })?)
+        } else {
+            None
+        };
+        if exploration.bound.is_none() {
+            self.require_mentioned(assume, &program.mentioned())?;
+        }
+        let verdict = Verdict::predicting(&exploration, predicted.as_ref().unwrap_or(&exploration));
+        let in_flight = if predicted.is_some() { InFlight::OfPlatform } else { InFlight::Nothing };
+        let outcomes = predicted.map_or_else(|| std::mem::take(&mut exploration.outcomes), |p| p.outcomes);
+        let matters = matters(&outcomes);
+        let explored = Explored {
+            ranks,
+            params: params.to_vec(),
+            platform,
+            verdict,
+            broken: exploration.broken.clone(),
+            outcomes: outcomes.into_keys().filter(matters).collect(),
+            in_flight,
+            reached: std::mem::take(&mut exploration.reached),
+            costs: exploration.costs,
+            measured: std::mem::take(&mut exploration.measured),
+            contended: std::mem::take(&mut exploration.contended),
+            steps: exploration.steps,
+            states: exploration.states,
+            executions: exploration.executions,
+            milliseconds: started.elapsed().as_millis(),
+        };
+        let primary = explored.verdict.primary();
+        Ok((explored, primary.map(|primary| Failing { source, primary, exploration })))
+    }
+
+    /// An assumption that no program mentions is a mistake of the spec.
+    fn require_mentioned(
+        &self,
+        assume: &[Assumption],
+        mentioned: &BTreeSet<String>,
+    ) -> Result<(), SpecError> {
+        for assumption in assume {
+            if let Assumption::Named(text) = assumption
+                && !mentioned.contains(text)
+            {
+                let name = &self.check.name;
+                let message = format!("check \"{name}\" assumes \"{text}\", which no r.may mentions");
+                return Err(self.spec.error(message, &self.check.place));
+            }
+        }
+        Ok(())
+    }
+
+    /// Every rank count and every value of the parameters, on every platform that the check speaks of.
+    fn run_all(&mut self, explained: &mut Explained, platform: Platform) -> Result<(), SpecError> {
+        let check = self.check;
+        for ranks in &check.ranks {
+            for params in check.combinations() {
+                let at = (*ranks, params.as_slice());
+                let (run, failing) = self.run(at, platform, &check.assume)?;
+                if self.failing.is_none() && failing.is_some() {
+                    explained.reported = explained.runs.len();
+                    self.failing = failing;
+                }
+                explained.runs.push(run);
+                if self.explorer.options.platform.is_none() {
+                    for other in other_platforms(check, platform) {
+                        explained.elsewhere.push(self.run(at, other, &check.assume)?.0);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What happens without each assumption.
+    fn drop_assumptions(&mut self, explained: &mut Explained, platform: Platform) -> Result<(), SpecError> {
+        let check = self.check;
+        let fewest = check.ranks.iter().min().copied().unwrap_or(2);
+        for dropped in &check.assume {
+            let rest: Vec<Assumption> = check.assume.iter().filter(|a| *a != dropped).cloned().collect();
+            let params = check.combinations().into_iter().next_back().unwrap_or_default();
+            let (run, _) = self.run((fewest, params.as_slice()), platform, &rest)?;
+            explained.assumed.push(Assumed { assumption: dropped.clone(), without: run.verdict });
+        }
+        Ok(())
+    }
+
+    /// The run that breaks the primary rule, as far as it is asked for.
+    fn tell(&mut self, explained: &mut Explained) -> Result<(), SpecError> {
+        let options = self.explorer.options;
+        let stated = explained.unexpected.is_none() && !explained.inconclusive();
+        let detail = if stated { options.stated } else { options.unstated };
+        let Some(Failing { source, primary, exploration }) = &self.failing else { return Ok(()) };
+        if detail > Detail::Verdict && explained.asked == Asked::Rules {
+            let told = counterexample(source, exploration, *primary, detail, &mut self.explorer);
+            explained.counterexample = told.map_err(|error| match error {
+                ReplayError::Source(error) => self.spec.diagnose(&error),
+                ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.place),
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Searches the programs of a check: every rank count, every value of its parameters, every platform that it speaks
+/// of.
+///
+/// # Errors
+/// If the spec is bad.
+pub fn search(spec: &Spec, check: &Check, options: &Options) -> Result<Explained, SpecError> {
+    let wrong = |error: UnknownPlatform| spec.error(error.to_string(), &check.place);
+    let stated = check.platform.as_ref().map(|name| name.parse().map_err(wrong)).transpose()?;
+    let platform = options.platform.or(stated).unwrap_or_default();
+    let mut explained = Explained {
+        file: spec.path.clone(),
+        digest: spec.digest.clone(),
+        name: check.name.clone(),
+        line: check.place.line,
+        asked: match &check.kind {
+            CheckKind::Program(_) => Asked::Rules,
+            CheckKind::SameOperations => Asked::SameOperations,
+        },
+        ranks: check.ranks.clone(),
+        params: check.params.clone(),
+        runs: Vec::new(),
+        elsewhere: Vec::new(),
+        assumed: Vec::new(),
+        unexpected: None,
+        reported: 0,
+        counterexample: None,
+        explorations: 0,
+    };
+    let mut search = Search { spec, check, explorer: Explorer::new(options), failing: None };
+    search.run_all(&mut explained, platform)?;
+    search.drop_assumptions(&mut explained, platform)?;
+    explained.unexpected = match &check.kind {
+        CheckKind::Program(expect) => unexpected(expect, &explained),
+        CheckKind::SameOperations => different_operations(spec, check)?,
+    };
+    search.tell(&mut explained)?;
+    explained.explorations = search.explorer.explorations;
+    Ok(explained)
+}
+
+fn other_platforms(check: &Check, platform: Platform) -> Vec<Platform> {
+    match &check.kind {
+        CheckKind::Program(Expect::Fails { outcome, .. }) => outcome
+            .iter()
+            .filter_map(|observed| observed.platform.parse().ok())
+            .filter(|other| *other != platform)
+            .collect(),
+        CheckKind::Program(Expect::Holds { .. }) | CheckKind::SameOperations => Vec::new(),
+    }
+}
+
+fn ids(rules: &BTreeSet<Rule>) -> String {
+    let ids: Vec<&str> = rules.iter().map(|rule| rule.id()).collect();
+    ids.join(", ")
+}
+
+fn words(classes: &BTreeSet<Class>) -> String {
+    let names: Vec<&str> = classes.iter().map(|class| class.name()).collect();
+    names.join(", ")
+}
+
+/// Why a check is not as it states, if it is not.
+fn unexpected(expect: &Expect, explained: &Explained) -> Option<String> {
+    match expect {
+        Expect::Holds { reaches, holds_from, costs } => {
+            holds_unexpectedly(reaches, holds_from, costs, explained)
+        }
+        Expect::Fails { rule, also, outcome, latent } => {
+            let mut stated: BTreeSet<Rule> = also.iter().filter_map(|id| id.parse().ok()).collect();
+            let primary: Rule = rule.parse().expect("the loader knows the rules");
+            stated.insert(primary);
+            for run in &explained.runs {
+                if let Some(why) = fails_unexpectedly(run, primary, &stated, *latent) {
+                    return Some(format!("{why} ({})", run.setting()));
+                }
+            }
+            for run in explained.runs.iter().chain(&explained.elsewhere) {
+                let Some(observed) = outcome.iter().find(|o| o.platform == run.platform.name()) else {
+                    continue;
+                };
+                let stated: BTreeSet<Class> = observed.outcomes.iter().copied().collect();
+                let (classes, rules) = match &run.verdict {
+                    Verdict::Fails { classes, rules, .. } => (classes, rules),
+                    Verdict::Unknown(_) => continue,
+                    Verdict::Holds => {
+                        return Some(format!(
+                            "expected to fail on {} as well ({})",
+                            run.platform,
+                            run.setting()
+                        ));
+                    }
+                };
+                if !rules.contains(&primary) {
+                    return Some(format!(
+                        "expected {primary} on {} too, found {} ({})",
+                        run.platform,
+                        ids(rules),
+                        run.setting()
+                    ));
+                }
+                if *classes != stated {
+                    return Some(format!(
+                        "expected outcome on {}: {}; predicted: {} ({})",
+                        run.platform,
+                        words(&stated),
+                        words(classes),
+                        run.setting()
+                    ));
+                }
+            }
+            None
+        }
+    }
+}
+
+fn fails_unexpectedly(
+    run: &Explored,
+    primary: Rule,
+    stated: &BTreeSet<Rule>,
+    latent: bool,
+) -> Option<String> {
+    match &run.verdict {
+        Verdict::Unknown(_) => None,
+        Verdict::Holds => Some(format!("expected to fail {primary}, but it holds")),
+        Verdict::Fails { rules, .. } if rules != stated => {
+            Some(format!("expected rules {}, found {}", ids(stated), ids(rules)))
+        }
+        Verdict::Fails { primary: found, .. } if *found != primary => {
+            Some(format!("expected {primary} first, but {found} has the smaller causal past"))
+        }
+        Verdict::Fails { .. } if latent && !run.verdict.latent() => {
+            Some("expected to be latent, but it has consequences".to_owned())
+        }
+        Verdict::Fails { .. } => None,
+    }
+}
+
+fn holds_unexpectedly(
+    reaches: &[String],
+    holds_from: &BTreeMap<String, i64>,
+    costs: &BTreeMap<String, i64>,
+    explained: &Explained,
+) -> Option<String> {
+    let mut reached: BTreeSet<&str> = BTreeSet::new();
+    for run in &explained.runs {
+        reached.extend(run.reached.iter().map(String::as_str));
+        let below = run.params.iter().any(|(name, value)| match (value, holds_from.get(name)) {
+            (Param::Int(value), Some(from)) => value < from,
+            _ => false,
+        });
+        match (&run.verdict, below) {
+            (Verdict::Holds, false) | (Verdict::Fails { .. }, true) | (Verdict::Unknown(_), _) => {}
+            (Verdict::Holds, true) => return Some(format!("holds already for {}", run.setting())),
+            (Verdict::Fails { rules, .. }, false) => {
+                return Some(format!("expected to hold, but it fails {} ({})", ids(rules), run.setting()));
+            }
+        }
+        let known = !below && !matches!(run.verdict, Verdict::Unknown(_));
+        for (name, stated) in costs.iter().filter(|_| known) {
+            match run.cost(name) {
+                Some(found) if found == *stated => {}
+                Some(found) => {
+                    return Some(format!("expected {name} = {stated}, found {found} ({})", run.setting()));
+                }
+                None => return Some(format!("nothing measures {name:?}")),
+            }
+        }
+    }
+    if explained.inconclusive() {
+        return None;
+    }
+    let missed = reaches.iter().find(|label| !reached.contains(label.as_str()))?;
+    Some(format!("no execution reaches {missed:?}"))
+}
+
+/// Tells the outcomes of runs that break a rule from the others; where there are none, all matter.
+fn matters(outcomes: &BTreeMap<Outcome, Witness>) -> impl Fn(&Outcome) -> bool + use<> {
+    let breaks = |outcome: &Outcome| !outcome.findings.is_empty();
+    let some = outcomes.keys().any(breaks);
+    move |outcome| !some || breaks(outcome)
+}
