@@ -19,7 +19,7 @@ pub use crate::judge::ending::{Ending, HeldBuffer, StuckStream, StuckThread, Wai
 pub use crate::judge::ledger::{CallError, Costs};
 pub use crate::judge::outcome::{Class, Data, Outcome, RankOutcome};
 pub use crate::noun::p2p::{Handshake, Link};
-pub use crate::noun::rendezvous::Meeting;
+pub use crate::noun::rendezvous::Rendezvous;
 pub use crate::noun::thread::{Status, ThreadState};
 pub use crate::noun::window::bytes;
 pub use crate::order::dependence::{Object, ObjectKind};
@@ -168,7 +168,7 @@ pub enum Choice {
     /// What can be transferred on a link is.
     Transfer(Link),
     /// The threads that wait for one another go on.
-    Meet(Meeting),
+    Meet(Rendezvous),
     /// Luck picks all that the next operation of a host thread leaves open, and it runs if it can.
     Pick(Rank, Thread, Vec<u32>),
 }
@@ -235,7 +235,7 @@ pub enum Kind {
     Bookkeeping,
     /// A statement of the author.
     Expectation,
-    /// What ranks usually do alike: memory, registrations, collectives, meetings, graphs. Where they part here,
+    /// What ranks usually do alike: memory, registrations, collectives, rendezvous, graphs. Where they part here,
     /// something was decided.
     Alike,
     /// What ranks do in roles: transfers, handles, flags, the store; and streams.

@@ -12,7 +12,7 @@ use crate::cx::Here;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::p2p::Planned;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
@@ -246,10 +246,10 @@ impl Machine {
     ) -> (Vec<usize>, Option<Rank>) {
         let r = state.rank(rank);
         let t = r.thread(thread);
-        if let Status::Waiting(meeting) = t.status() {
+        if let Status::Waiting(rendezvous) = t.status() {
             let mut targets = Vec::new();
-            for absent in self.invited(meeting).iter() {
-                if state.rank(*absent).waiting_at(meeting).is_some() {
+            for absent in self.invited(rendezvous).iter() {
+                if state.rank(*absent).waiting_at(rendezvous).is_some() {
                     continue;
                 }
                 let threads = Self::threads_of(nodes, *absent);
@@ -591,13 +591,13 @@ impl<'a> Here<'a> {
     fn blocked_op(self) -> OpRef {
         let Here { rank, .. } = self;
         let t = self.this();
-        if let Status::Waiting(Meeting::Setup(comm, _)) = t.status()
+        if let Status::Waiting(Rendezvous::Setup(comm, _)) = t.status()
             && let crate::noun::comm::Setup::Register { op, .. } = self.setup_of(*comm)
         {
             return op;
         }
         let t = self.this();
-        if let Status::Waiting(Meeting::Link(link, _)) = t.status() {
+        if let Status::Waiting(Rendezvous::Link(link, _)) = t.status() {
             let calls = self.grouped_transfers();
             let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
             if let Some((_, _, call)) = call {
@@ -611,19 +611,19 @@ impl<'a> Here<'a> {
     fn blocked_on(self) -> (Rule, Option<About>) {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        if let Status::Waiting(meeting) = t.status() {
-            return match meeting {
-                Meeting::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
-                Meeting::Setup(comm, nth) => {
+        if let Status::Waiting(rendezvous) = t.status() {
+            return match rendezvous {
+                Rendezvous::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
+                Rendezvous::Setup(comm, nth) => {
                     let register = matches!(self.setup_of(*comm), crate::noun::comm::Setup::Register { .. });
                     let rule = if register { Rule::Win1 } else { Rule::Comm1 };
                     (rule, Some(About::Window(*comm, *nth)))
                 }
-                Meeting::Connect(comm, connection) => {
+                Rendezvous::Connect(comm, connection) => {
                     let others = m.members(*comm);
                     let elsewhere = |other: &Rank| {
                         state.rank(*other).threads().iter().any(|t| {
-                            matches!(t.status(), Status::Waiting(Meeting::Connect(of, other))
+                            matches!(t.status(), Status::Waiting(Rendezvous::Connect(of, other))
                                 if of == comm && other != connection)
                         })
                     };
@@ -637,9 +637,9 @@ impl<'a> Here<'a> {
                     let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
                     (rule, Some(About::Comm(*comm)))
                 }
-                Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
-                Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
-                Meeting::Exchange(..) => match t.upcoming() {
+                Rendezvous::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
+                Rendezvous::Host(..) => (Rule::Host1, Some(About::Hosts)),
+                Rendezvous::Exchange(..) => match t.upcoming() {
                     Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, .. }), .. }) => {
                         (Rule::Exchange1, Some(About::Named(*name)))
                     }

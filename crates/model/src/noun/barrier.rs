@@ -1,4 +1,4 @@
-//! Host barriers and agreements: meetings of processes outside NCCL.
+//! Host barriers and agreements: rendezvous of processes outside NCCL.
 //! Not here: the store, through which many programs build them.
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use crate::host::value::Value;
 use crate::machine::Machine;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
@@ -130,6 +130,6 @@ impl Cx<'_> {
         let entered = Barriers::of_mut(r).entered.get_or_insert_with(members, || 0);
         *entered += 1;
         let nth = *entered - 1;
-        self.arrive(Meeting::Host(Arc::clone(members), nth));
+        self.arrive(Rendezvous::Host(Arc::clone(members), nth));
     }
 }

@@ -30,7 +30,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::Half;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -325,7 +325,7 @@ impl Cx<'_> {
         let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };
         let cold = self.state.rank(rank).comm(comm).is_some_and(|comm_state| !comm_state.is_connected());
         if cold && launch.path == KernelPath::Ordinary {
-            self.arrive(Meeting::Connect(comm, call.kind.connection()));
+            self.arrive(Rendezvous::Connect(comm, call.kind.connection()));
             return;
         }
         self.enqueue_launch(launch);

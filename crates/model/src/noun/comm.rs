@@ -1,4 +1,4 @@
-//! Communicators: init, split, destroy, and the meetings of host threads.
+//! Communicators: init, split, destroy, and the rendezvous of host threads.
 //!
 //! NCCL matches set-up events by order only: the n-th of a communicator on one rank pairs with the n-th on
 //! the others, whatever it names. The machine does the same and then judges.
@@ -24,7 +24,7 @@ use crate::judge::ledger::CallError;
 use crate::machine::{CommInfo, Machine};
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::Links;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -472,7 +472,7 @@ impl Cx<'_> {
             return;
         }
         self.promise_address(&mut picks);
-        self.arrive(Meeting::Init(name, nth, Arc::clone(members)));
+        self.arrive(Rendezvous::Init(name, nth, Arc::clone(members)));
     }
 
     /// The communicator of an operand, if this rank may use it.
@@ -548,7 +548,7 @@ impl Cx<'_> {
         let comm_state = self.state.rank_mut(rank).comm_mut(comm);
         comm_state.setups += 1;
         let nth = comm_state.setups - 1;
-        self.arrive(Meeting::Setup(comm, nth));
+        self.arrive(Rendezvous::Setup(comm, nth));
     }
 
     /// A thread of the rank comes out of an init or split with a communicator of this family.

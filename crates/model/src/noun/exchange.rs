@@ -1,4 +1,4 @@
-//! The exchange of shareable handles: a meeting of hosts that maps every member's allocation on all of them.
+//! The exchange of shareable handles: a rendezvous of hosts that maps every member's allocation on all of them.
 //!
 //! The n-th exchange of some ranks on one of them meets the n-th on the others, whatever it is for. What was
 //! meant is judged afterwards. Not here: handles that a program carries itself ([`crate::noun::ipc`]).
@@ -17,7 +17,7 @@ use crate::host::value::{Buffer, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::ipc::INVALID_VALUE;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::{Rank, Token};
@@ -191,7 +191,7 @@ impl Cx<'_> {
         let entered = Exchanges::of_mut(r).entered.get_or_insert_with(members, || 0);
         *entered += 1;
         let nth = *entered - 1;
-        self.arrive(Meeting::Exchange(Arc::clone(members), nth));
+        self.arrive(Rendezvous::Exchange(Arc::clone(members), nth));
     }
 
     fn brought(&mut self) -> Brought {

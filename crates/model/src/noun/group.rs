@@ -19,7 +19,7 @@ use crate::machine::Machine;
 use crate::noun::collective::Launch;
 use crate::noun::p2p::Called;
 use crate::noun::p2p::Half;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::op::WindowFlags;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
@@ -278,7 +278,7 @@ impl Cx<'_> {
             return;
         }
         if let Some((link, handshake)) = m.cold_link(self.state, rank, &transfers) {
-            self.arrive(Meeting::Link(link, handshake));
+            self.arrive(Rendezvous::Link(link, handshake));
             return;
         }
         if let Some(comm) = self.here().next_registration(&order) {
@@ -308,8 +308,8 @@ impl Cx<'_> {
             // What a group needs is connected in one order, whatever the program says.
             let needed = launches.iter().filter(cold).filter(|launch| launch.comm == first);
             let connection = needed.map(|launch| launch.call.kind.connection()).min();
-            let meeting = Meeting::Connect(first, connection.expect("one is cold"));
-            self.arrive(meeting);
+            let rendezvous = Rendezvous::Connect(first, connection.expect("one is cold"));
+            self.arrive(rendezvous);
             return;
         }
         let companions = launches.len() > 1;

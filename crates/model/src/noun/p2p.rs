@@ -27,7 +27,7 @@ use crate::noun::comm::CommState;
 use crate::noun::group::GroupCall;
 use crate::noun::launch_order::{LaunchOrder, Ran};
 use crate::noun::memory::overlap;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -601,7 +601,7 @@ impl Cx<'_> {
         }
         self.settle(&calls);
         if let Some((link, handshake)) = m.cold_link(self.state, rank, &calls) {
-            self.arrive(Meeting::Link(link, handshake));
+            self.arrive(Rendezvous::Link(link, handshake));
             return;
         }
         self.launch_transfers(&calls);

@@ -19,7 +19,7 @@ use crate::state::State;
 
 /// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Meeting {
+pub enum Rendezvous {
     /// `ncclCommInitRank`: the n-th init of a name among these ranks.
     Init(Token, u32, Arc<[Rank]>),
     /// The n-th set-up event of a communicator: registration or split.
@@ -41,7 +41,7 @@ impl Machine {
         let mut connecting = Vec::new();
         for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
             for (thread, t) in (0..).zip(r.threads()) {
-                if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status() {
+                if let Status::Waiting(Rendezvous::Connect(comm, connection)) = t.status() {
                     connecting.push((*comm, *connection, self.here(state, rank, thread).op_ref()));
                 }
             }
@@ -60,7 +60,7 @@ impl Machine {
         let mut linking: Vec<(Link, OpRef)> = Vec::new();
         for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
             for (thread, t) in (0..).zip(r.threads()) {
-                if let Status::Waiting(Meeting::Link(link, _)) = t.status() {
+                if let Status::Waiting(Rendezvous::Link(link, _)) = t.status() {
                     linking.push((*link, self.here(state, rank, thread).op_ref()));
                 }
             }
@@ -73,30 +73,30 @@ impl Machine {
         }
     }
 
-    /// Who has to come to a meeting.
-    pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
-        match meeting {
-            Meeting::Init(_, _, members) | Meeting::Host(members, _) | Meeting::Exchange(members, _) => {
-                Arc::clone(members)
-            }
-            Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
-            Meeting::Link(link, _) => Arc::from([link.from, link.to]),
+    /// Who has to come to a rendezvous.
+    pub(crate) fn invited(&self, rendezvous: &Rendezvous) -> Arc<[Rank]> {
+        match rendezvous {
+            Rendezvous::Init(_, _, members)
+            | Rendezvous::Host(members, _)
+            | Rendezvous::Exchange(members, _) => Arc::clone(members),
+            Rendezvous::Setup(comm, _) | Rendezvous::Connect(comm, _) => self.members(*comm),
+            Rendezvous::Link(link, _) => Arc::from([link.from, link.to]),
         }
     }
 
-    /// Everybody is there: the meeting happens.
-    pub(crate) fn meet(&self, state: &mut State, meeting: &Meeting) {
+    /// Everybody is there: the rendezvous happens.
+    pub(crate) fn meet(&self, state: &mut State, rendezvous: &Rendezvous) {
         state.steps += 1;
-        let invited = self.invited(meeting);
+        let invited = self.invited(rendezvous);
         let here: Vec<(Rank, u32)> = invited
             .iter()
             .map(|rank| {
-                let thread = state.rank(*rank).waiting_at(meeting).expect("a meeting is complete");
+                let thread = state.rank(*rank).waiting_at(rendezvous).expect("a rendezvous is complete");
                 (*rank, thread)
             })
             .collect();
-        match meeting {
-            Meeting::Init(name, nth, members) => {
+        match rendezvous {
+            Rendezvous::Init(name, nth, members) => {
                 self.order_all(state, &here);
                 let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
                 let comm = self.comm_id(info);
@@ -117,28 +117,28 @@ impl Machine {
                     self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
                 }
             }
-            Meeting::Setup(comm, nth) => {
+            Rendezvous::Setup(comm, nth) => {
                 self.order_all(state, &here);
                 self.set_up(state, *comm, *nth, &here);
             }
-            Meeting::Connect(comm, _) => {
+            Rendezvous::Connect(comm, _) => {
                 // First use blocks, but orders nothing that a program may rely on.
                 for (rank, _) in &here {
                     state.rank_mut(*rank).comm_mut(*comm).connect();
-                    state.rank_mut(*rank).return_from(meeting);
+                    state.rank_mut(*rank).return_from(rendezvous);
                 }
             }
-            Meeting::Link(link, handshake) => {
+            Rendezvous::Link(link, handshake) => {
                 self.shake_hands(state, *link, *handshake);
                 for (rank, _) in &here {
-                    state.rank_mut(*rank).return_from(meeting);
+                    state.rank_mut(*rank).return_from(rendezvous);
                 }
             }
-            Meeting::Exchange(members, nth) => {
+            Rendezvous::Exchange(members, nth) => {
                 self.order_all(state, &here);
                 self.exchange_meet(state, members, *nth, &here);
             }
-            Meeting::Host(..) => {
+            Rendezvous::Host(..) => {
                 self.order_all(state, &here);
                 self.host_meet(state, &here);
             }
@@ -157,7 +157,7 @@ impl Machine {
 
 impl Cx<'_> {
     /// The thread waits for the others.
-    pub(crate) fn arrive(&mut self, meeting: Meeting) {
-        self.this_mut().wait_at(meeting);
+    pub(crate) fn arrive(&mut self, rendezvous: Rendezvous) {
+        self.this_mut().wait_at(rendezvous);
     }
 }

@@ -27,7 +27,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::comm::Setup;
 use crate::noun::group::GroupCall;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
@@ -242,7 +242,7 @@ impl Machine {
                     (Arc::clone(buffer), *flags, *op)
                 }
                 Setup::Register { .. } | Setup::Split { .. } => {
-                    unreachable!("null registrations do not reach a meeting")
+                    unreachable!("null registrations do not reach a rendezvous")
                 }
             })
             .collect();
@@ -471,7 +471,7 @@ impl Machine {
         })
     }
 
-    /// A registration of memory that was called and has not returned: in an open group, in a meeting, or left
+    /// A registration of memory that was called and has not returned: in an open group, in a rendezvous, or left
     /// over from a group that was discarded.
     pub(crate) fn under_way(&self, state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, OpRef)> {
         let names = |value: &Value| matches!(value, Value::Buffer(buffer) if buffer.memory == memory);
@@ -485,7 +485,7 @@ impl Machine {
                 return grouped;
             }
             // A call that never returns is under way for ever.
-            if matches!(t.status(), Status::Waiting(Meeting::Setup(..)) | Status::Stuck)
+            if matches!(t.status(), Status::Waiting(Rendezvous::Setup(..)) | Status::Stuck)
                 && let Next::Op(Statement { op: Op::Window(WindowOp::Register { comm, memory, .. }), .. }) =
                     t.upcoming()
                 && let Value::Comm(comm) = Self::value(state, rank, comm)

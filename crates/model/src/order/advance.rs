@@ -15,7 +15,7 @@ use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Machine, Mode};
 use crate::noun::flag::touch_of;
 use crate::noun::p2p::Link;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
@@ -42,7 +42,7 @@ struct Worklist {
     /// By the actor's place in clocks.
     queued: Vec<bool>,
     actors_per_rank: u32,
-    arrived: FxHashMap<Meeting, usize>,
+    arrived: FxHashMap<Rendezvous, usize>,
     /// Members at whose stream heads the next collective of a communicator stands.
     ready: FxHashMap<CommId, Ready>,
     /// Threads that wait for a store key or a flag, and streams that wait for a flag.
@@ -153,19 +153,19 @@ impl Machine {
                 if !woken && t.is_ready() && self.here(state, rank, index(at)).watches() {
                     work.watching.push(Actor::Thread(rank, index(at)));
                 }
-                if let Status::Waiting(meeting) = t.status()
-                    && state.rank(rank).waiting_at(meeting) == Some(index(at))
+                if let Status::Waiting(rendezvous) = t.status()
+                    && state.rank(rank).waiting_at(rendezvous) == Some(index(at))
                 {
-                    *work.arrived.entry(meeting.clone()).or_default() += 1;
+                    *work.arrived.entry(rendezvous.clone()).or_default() += 1;
                 }
             }
         }
-        let meetings: Vec<Meeting> = work.arrived.keys().cloned().collect();
-        let mut complete: Vec<Meeting> =
-            meetings.into_iter().filter(|m| work.arrived[m] == self.invited(m).len()).collect();
+        let waited_for: Vec<Rendezvous> = work.arrived.keys().cloned().collect();
+        let mut complete: Vec<Rendezvous> =
+            waited_for.into_iter().filter(|m| work.arrived[m] == self.invited(m).len()).collect();
         complete.sort();
-        for meeting in complete {
-            self.hold(state, &mut work, &meeting);
+        for rendezvous in complete {
+            self.hold(state, &mut work, &rendezvous);
         }
         while let Some(actor) = work.pop() {
             if self.interrupted() {
@@ -185,7 +185,7 @@ impl Machine {
 
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
-        let mut meeting = None;
+        let mut rendezvous = None;
         for _ in 0..TURN {
             if self.interrupted() || self.here(state, rank, thread).contended() {
                 break;
@@ -207,44 +207,45 @@ impl Machine {
                 work.wake_watchers();
             }
             if let Status::Waiting(m) = &state.rank(rank).thread(thread).status() {
-                meeting = Some(m.clone());
+                rendezvous = Some(m.clone());
                 break;
             }
         }
         if progressed {
             work.push_rank(state, rank);
         }
-        if let Some(meeting) = meeting {
-            self.count_arrival(state, work, rank, &meeting);
+        if let Some(rendezvous) = rendezvous {
+            self.count_arrival(state, work, rank, &rendezvous);
         }
     }
 
-    fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, meeting: &Meeting) {
+    fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, rendezvous: &Rendezvous) {
         // Two threads of a rank may wait for one connection; the rank counts once.
         let threads = state.rank(rank).threads();
-        if threads.iter().filter(|t| matches!(t.status(), Status::Waiting(m) if m == meeting)).count() > 1 {
+        if threads.iter().filter(|t| matches!(t.status(), Status::Waiting(m) if m == rendezvous)).count() > 1
+        {
             return;
         }
-        let arrived = work.arrived.entry(meeting.clone()).or_default();
+        let arrived = work.arrived.entry(rendezvous.clone()).or_default();
         *arrived += 1;
-        if *arrived == self.invited(meeting).len() {
-            self.hold(state, work, meeting);
+        if *arrived == self.invited(rendezvous).len() {
+            self.hold(state, work, rendezvous);
         }
     }
 
-    fn hold(&self, state: &mut State, work: &mut Worklist, meeting: &Meeting) {
-        work.arrived.remove(meeting);
-        if self.meeting_contended(state, meeting) {
+    fn hold(&self, state: &mut State, work: &mut Worklist, rendezvous: &Rendezvous) {
+        work.arrived.remove(rendezvous);
+        if self.rendezvous_contended(state, rendezvous) {
             return;
         }
-        let invited = self.invited(meeting);
+        let invited = self.invited(rendezvous);
         let here: Vec<Option<u32>> =
-            invited.iter().map(|rank| state.rank(*rank).waiting_at(meeting)).collect();
-        self.meet(state, meeting);
+            invited.iter().map(|rank| state.rank(*rank).waiting_at(rendezvous)).collect();
+        self.meet(state, rendezvous);
         for (rank, thread) in invited.iter().zip(here) {
             work.push_rank(state, *rank);
-            // A registration whose place a leftover took goes on to the next meeting.
-            let thread = thread.expect("a meeting is complete");
+            // A registration whose place a leftover took goes on to the next rendezvous.
+            let thread = thread.expect("a rendezvous is complete");
             if let Status::Waiting(next) = &state.rank(*rank).thread(thread).status() {
                 let next = next.clone();
                 self.count_arrival(state, work, *rank, &next);
@@ -255,49 +256,49 @@ impl Machine {
     /// An operation that waits for other ranks runs in two parts, and both touch the same objects: what is
     /// unordered with the call may come before it, after its return, or in between. So on a contended object
     /// the return is a turn as the call is one.
-    fn meeting_contended(&self, state: &State, meeting: &Meeting) -> bool {
+    fn rendezvous_contended(&self, state: &State, rendezvous: &Rendezvous) -> bool {
         !self.config.contended.is_empty()
-            && self.invited(meeting).iter().any(|rank| {
+            && self.invited(rendezvous).iter().any(|rank| {
                 state
                     .rank(*rank)
-                    .waiting_at(meeting)
+                    .waiting_at(rendezvous)
                     .is_some_and(|thread| self.here(state, *rank, thread).contended())
             })
     }
 
-    /// Meetings to which everybody has come. Set-up events of one communicator take place in order, whichever
+    /// Rendezvous to which everybody has come. Set-up events of one communicator take place in order, whichever
     /// thread waits in them.
-    fn complete_meetings(&self, state: &State) -> Vec<Meeting> {
-        let mut waited: Vec<&Meeting> = Vec::new();
+    fn complete_rendezvous(&self, state: &State) -> Vec<Rendezvous> {
+        let mut waited: Vec<&Rendezvous> = Vec::new();
         for t in state.ranks().flat_map(|r| r.threads()) {
-            if let Status::Waiting(meeting) = t.status()
-                && !waited.contains(&meeting)
+            if let Status::Waiting(rendezvous) = t.status()
+                && !waited.contains(&rendezvous)
             {
-                waited.push(meeting);
+                waited.push(rendezvous);
             }
         }
-        let earlier = |other: &Meeting, meeting: &Meeting| match (other, meeting) {
-            (Meeting::Setup(a, m), Meeting::Setup(b, n)) => a == b && m < n,
+        let earlier = |other: &Rendezvous, rendezvous: &Rendezvous| match (other, rendezvous) {
+            (Rendezvous::Setup(a, m), Rendezvous::Setup(b, n)) => a == b && m < n,
             _ => false,
         };
-        let first = waited.iter().filter(|meeting| !waited.iter().any(|other| earlier(other, meeting)));
+        let first = waited.iter().filter(|rendezvous| !waited.iter().any(|other| earlier(other, rendezvous)));
         first
-            .filter(|meeting| self.everybody_at(state, meeting))
-            .map(|meeting| Meeting::clone(meeting))
+            .filter(|rendezvous| self.everybody_at(state, rendezvous))
+            .map(|rendezvous| Rendezvous::clone(rendezvous))
             .collect()
     }
 
-    /// The meeting that a thread is in.
+    /// The rendezvous that a thread is in.
     #[must_use]
-    pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Meeting> {
+    pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Rendezvous> {
         match &state.rank(rank).thread(thread.0).status() {
-            Status::Waiting(meeting) => Some(meeting.clone()),
+            Status::Waiting(rendezvous) => Some(rendezvous.clone()),
             Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) => None,
         }
     }
 
-    fn everybody_at(&self, state: &State, meeting: &Meeting) -> bool {
-        self.invited(meeting).iter().all(|rank| state.rank(*rank).waiting_at(meeting).is_some())
+    fn everybody_at(&self, state: &State, rendezvous: &Rendezvous) -> bool {
+        self.invited(rendezvous).iter().all(|rank| state.rank(*rank).waiting_at(rendezvous).is_some())
     }
 
     fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
@@ -383,10 +384,10 @@ impl Machine {
                 }
             }
         }
-        // Complete meetings are left only if they are contended. A turn of a thread that waits is its return.
-        for meeting in self.complete_meetings(state) {
-            let first = self.invited(&meeting)[0];
-            let thread = state.rank(first).waiting_at(&meeting).expect("a complete meeting");
+        // Complete rendezvous are left only if they are contended. A turn of a thread that waits is its return.
+        for rendezvous in self.complete_rendezvous(state) {
+            let first = self.invited(&rendezvous)[0];
+            let thread = state.rank(first).waiting_at(&rendezvous).expect("a complete rendezvous");
             turns.push(Choice::Thread(first, Thread(thread)));
         }
         turns
@@ -424,7 +425,7 @@ impl Machine {
                 Poll::Pick(..) => steps.extend(self.here(state, rank, thread).picks()),
             }
         }
-        steps.extend(self.complete_meetings(state).into_iter().map(Choice::Meet));
+        steps.extend(self.complete_rendezvous(state).into_iter().map(Choice::Meet));
         steps.extend(self.transferable_links(state).into_iter().map(Choice::Transfer));
         for rank in (0..self.config.ranks).map(Rank) {
             for (at, (_, stream)) in state.rank(rank).streams().iter().enumerate() {
@@ -461,7 +462,7 @@ impl Machine {
     pub fn possible(&self, state: &State, choice: &Choice) -> bool {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
-                Some(meeting) => self.everybody_at(state, &meeting),
+                Some(rendezvous) => self.everybody_at(state, &rendezvous),
                 None => matches!(self.here(state, *rank, thread.0).poll(), Poll::Run(_)),
             },
             Choice::Pick(rank, thread, picks) => {
@@ -480,14 +481,14 @@ impl Machine {
     pub fn take(&self, state: &mut State, choice: &Choice) {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
-                Some(meeting) => self.meet(state, &meeting),
+                Some(rendezvous) => self.meet(state, &rendezvous),
                 None => self.cx(state, *rank, thread.0).run_polled(),
             },
             Choice::Pick(rank, thread, picks) => {
                 state.rank_mut(*rank).thread_mut(thread.0).pick(picks);
                 self.cx(state, *rank, thread.0).run_polled();
             }
-            Choice::Meet(meeting) => self.meet(state, meeting),
+            Choice::Meet(rendezvous) => self.meet(state, rendezvous),
             Choice::Transfer(link) => self.run_transfer(state, *link),
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
@@ -516,7 +517,7 @@ impl Machine {
             Choice::Thread(rank, thread) => Choice::Thread(original(rank), *thread),
             Choice::Pick(rank, thread, picks) => Choice::Pick(original(rank), *thread, picks.clone()),
             Choice::Stream(rank, stream) => Choice::Stream(original(rank), *stream),
-            Choice::Meet(meeting) => Choice::Meet(meeting.clone()),
+            Choice::Meet(rendezvous) => Choice::Meet(rendezvous.clone()),
             Choice::Transfer(link) => Choice::Transfer(*link),
         };
         state.path = Some(Arc::new(Path { choice, before: state.path.take() }));

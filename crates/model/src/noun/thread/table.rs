@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::host::value::Value;
 use crate::noun::group::Group;
-use crate::noun::rendezvous::Meeting;
+use crate::noun::rendezvous::Rendezvous;
 use crate::program::{Answer, End, Question, Statement, Stretch};
 use crate::rank::{Entry, PlaceId, Token};
 use crate::state::{RankState, Table};
@@ -19,7 +19,7 @@ pub enum Status {
     /// At its next operation.
     Ready,
     /// Inside an operation that waits for other ranks.
-    Waiting(Meeting),
+    Waiting(Rendezvous),
     /// Inside a call that never returns: nobody specifies what the call does after this rule was broken.
     Stuck,
     /// Returned.
@@ -147,15 +147,15 @@ impl RankState {
         Threads::of_mut(self).rows.push(thread);
     }
 
-    /// The thread that waits at a meeting.
-    pub(crate) fn waiting_at(&self, meeting: &Meeting) -> Option<u32> {
-        let at = self.threads().iter().position(|t| t.waits_at(meeting))?;
+    /// The thread that waits at a rendezvous.
+    pub(crate) fn waiting_at(&self, rendezvous: &Rendezvous) -> Option<u32> {
+        let at = self.threads().iter().position(|t| t.waits_at(rendezvous))?;
         Some(u32::try_from(at).expect("few threads a rank"))
     }
 
-    /// All threads that wait at a meeting return from it.
-    pub(crate) fn return_from(&mut self, meeting: &Meeting) {
-        let waiting = Threads::of_mut(self).rows.iter_mut().filter(|t| t.waits_at(meeting));
+    /// All threads that wait at a rendezvous return from it.
+    pub(crate) fn return_from(&mut self, rendezvous: &Rendezvous) {
+        let waiting = Threads::of_mut(self).rows.iter_mut().filter(|t| t.waits_at(rendezvous));
         waiting.for_each(ThreadState::go_on);
     }
 }
@@ -216,14 +216,14 @@ impl ThreadState {
         self.status == Status::Ready
     }
 
-    /// Whether it waits at this meeting.
-    pub(crate) fn waits_at(&self, meeting: &Meeting) -> bool {
-        matches!(&self.status, Status::Waiting(at) if at == meeting)
+    /// Whether it waits at this rendezvous.
+    pub(crate) fn waits_at(&self, rendezvous: &Rendezvous) -> bool {
+        matches!(&self.status, Status::Waiting(at) if at == rendezvous)
     }
 
     /// It waits for other ranks.
-    pub(crate) fn wait_at(&mut self, meeting: Meeting) {
-        self.status = Status::Waiting(meeting);
+    pub(crate) fn wait_at(&mut self, rendezvous: Rendezvous) {
+        self.status = Status::Waiting(rendezvous);
     }
 
     /// It returns from a wait, and does its operation again.
