@@ -382,7 +382,7 @@ impl Machine {
                     let link = half.link(launch.comm, rank);
                     let other = |work: &Work| {
                         matches!(work, Work::Transfers(e) if e.comm == link.comm && e.transfers.iter().any(
-                            |t| t.way != half.way && t.link(link.comm, half.peer) == link))
+                            |t| t.direction != half.direction && t.link(link.comm, half.peer) == link))
                     };
                     (half.peer, Self::holding(state, nodes, half.peer, other))
                 });

@@ -10,7 +10,7 @@ use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
-use crate::op::{Show, Verb, Way, WindowFlags};
+use crate::op::{Direction, Show, Verb, WindowFlags};
 use crate::order::poll::{Picks, Poll};
 use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
@@ -233,14 +233,14 @@ impl Machine {
         let shares = call.kind.shares(me, members.len())?;
         let len_bytes = call.count * call.dtype.len_bytes();
         let half = |share: &Share| {
-            let whole = match share.way {
-                Way::Send => send,
-                Way::Recv => recv,
+            let whole = match share.direction {
+                Direction::Send => send,
+                Direction::Recv => recv,
             };
             let offset_bytes = whole.offset_bytes + share.part * len_bytes;
             let buffer = Arc::new(Buffer { offset_bytes, len_bytes, ..whole.clone() });
             let (peer, count, dtype) = (members[share.peer], call.count, call.dtype);
-            Half { way: share.way, peer, buffer, count, dtype, window: None, op }
+            Half { direction: share.direction, peer, buffer, count, dtype, window: None, op }
         };
         Some(shares.iter().map(half).collect())
     }

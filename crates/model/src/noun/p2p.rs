@@ -38,14 +38,14 @@ use crate::walk::Rows;
 
 /// Which way the data of a transfer go, seen from the rank that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum Direction {
     /// `ncclSend`.
     Send,
     /// `ncclRecv`.
     Recv,
 }
 
-impl Describe for Way {
+impl Describe for Direction {
     fn describe(&self, to: &mut Description<'_>) {
         to.word(match self {
             Self::Send => "Send",
@@ -54,7 +54,7 @@ impl Describe for Way {
     }
 }
 
-impl Way {
+impl Direction {
     /// The verb.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -69,7 +69,7 @@ impl Way {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// Which half.
-    pub way: Way,
+    pub direction: Direction,
     /// The communicator.
     pub comm: Operand,
     /// The rank at the other end, as a position in the communicator.
@@ -86,12 +86,12 @@ pub struct Transfer {
 
 impl Describe for Transfer {
     fn describe(&self, to: &mut Description<'_>) {
-        let Self { way, comm, peer, buffer, count, dtype, stream } = self;
+        let Self { direction, comm, peer, buffer, count, dtype, stream } = self;
         to.word("Transfer(");
         to.call(
             "Transfer",
             &[
-                ("way", way),
+                ("way", direction),
                 ("comm", comm),
                 ("peer", peer),
                 ("buffer", buffer),
@@ -115,7 +115,7 @@ impl Verb for Transfer {
 
     fn display(&self, show: &Show<'_>) -> String {
         let (comm, buffer) = (show.operand(&self.comm), show.operand(&self.buffer));
-        format!("{comm}.{}({buffer}, {})", self.way.name(), self.peer)
+        format!("{comm}.{}({buffer}, {})", self.direction.name(), self.peer)
     }
 
     fn stream(&self) -> Option<Token> {
@@ -194,7 +194,9 @@ impl Machine {
         }
         let (fits, never) = self.config.platform.in_flight_bytes();
         let mut sent: Rows<Link, u64> = Rows::default();
-        for (comm, _, transfer) in calls.iter().filter(|(_, _, transfer)| transfer.way == Way::Send) {
+        for (comm, _, transfer) in
+            calls.iter().filter(|(_, _, transfer)| transfer.direction == Direction::Send)
+        {
             let link = transfer.link(*comm, rank);
             let links = state.rank(rank).comm(*comm).map(CommState::links);
             let before = links.map_or(0, |links| links.sent_bytes(link));
@@ -212,7 +214,8 @@ impl Machine {
     /// (`enqueue.cc:1129-1236`), which is the same on both ends of a link.
     fn pairs(&self, comm: CommId, rank: Rank, transfers: &[Half]) -> Vec<(usize, u32)> {
         let pair = |(at, transfer): (usize, &Half)| {
-            let same = |earlier: &&Half| earlier.way == transfer.way && earlier.peer == transfer.peer;
+            let same =
+                |earlier: &&Half| earlier.direction == transfer.direction && earlier.peer == transfer.peer;
             (transfers[..at].iter().filter(same).count(), self.distance(transfer.link(comm, rank)))
         };
         transfers.iter().enumerate().map(pair).collect()
@@ -294,16 +297,17 @@ impl Machine {
     }
 
     /// The half of a link that is next on one of its ends, if the rank is in the launch that it is in.
-    fn half(&self, state: &State, link: Link, way: Way) -> Option<(usize, Half)> {
-        let (rank, peer) = match way {
-            Way::Send => (link.from, link.to),
-            Way::Recv => (link.to, link.from),
+    fn half(&self, state: &State, link: Link, direction: Direction) -> Option<(usize, Half)> {
+        let (rank, peer) = match direction {
+            Direction::Send => (link.from, link.to),
+            Direction::Recv => (link.to, link.from),
         };
         let (_, launch) = self.running(state, rank, link.comm)?;
         let progress = state.rank(rank).launch_order(link.comm)?.progress();
         let over = |at: usize| progress.is_some_and(|progress| progress.over[at]);
-        let next =
-            |(at, transfer): &(usize, &Half)| !over(*at) && transfer.way == way && transfer.peer == peer;
+        let next = |(at, transfer): &(usize, &Half)| {
+            !over(*at) && transfer.direction == direction && transfer.peer == peer
+        };
         launch.transfers.iter().enumerate().find(next).map(|(at, transfer)| (at, transfer.clone()))
     }
 
@@ -319,9 +323,9 @@ impl Machine {
 
     /// Whether something can be transferred on a link now.
     pub(crate) fn transferable(&self, state: &State, link: Link) -> bool {
-        let sent = self.half(state, link, Way::Send);
+        let sent = self.half(state, link, Direction::Send);
         let waits = Transit::of(state.shared()).in_flight.get(&link).is_some_and(|queue| !queue.is_empty());
-        if self.half(state, link, Way::Recv).is_some() {
+        if self.half(state, link, Direction::Recv).is_some() {
             return waits || sent.is_some();
         }
         sent.is_some_and(|(_, sent)| self.fits_in_flight(state, link, &sent))
@@ -342,8 +346,8 @@ impl Machine {
     /// Transfers on a link what [`Machine::transferable`] said can be.
     pub(crate) fn run_transfer(&self, state: &mut State, link: Link) {
         state.steps += 1;
-        let sent = self.half(state, link, Way::Send);
-        let Some((to_at, received)) = self.half(state, link, Way::Recv) else {
+        let sent = self.half(state, link, Direction::Send);
+        let Some((to_at, received)) = self.half(state, link, Direction::Recv) else {
             let (at, sent) = sent.expect("something can be transferred");
             let sent_clock = self.begin(state, link.from, link.comm);
             let ran = self.ran_half(state, link.from, link.comm, &sent);
@@ -565,7 +569,7 @@ impl Machine {
         let members = self.members(comm);
         let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();
         let (comm, buffer) = (self.comm_name(comm), self.buffer_name(&half.buffer));
-        format!("{comm}.{}({buffer}, {peer})", half.way.name())
+        format!("{comm}.{}({buffer}, {peer})", half.direction.name())
     }
 }
 
@@ -610,12 +614,12 @@ impl Cx<'_> {
 
     fn given_transfer(&mut self, call: &Transfer) -> Option<(CommId, Half)> {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let way = call.way.name();
+        let direction = call.direction.name();
         let Some(comm) = self.usable(&call.comm) else {
-            self.fail(way.to_owned(), INVALID_ARGUMENT);
+            self.fail(direction.to_owned(), INVALID_ARGUMENT);
             return None;
         };
-        let called = || format!("{}.{way}", m.comm_name(comm));
+        let called = || format!("{}.{direction}", m.comm_name(comm));
         let members = m.members(comm);
         let Some(peer) = members.get(call.peer as usize).copied() else {
             let past = self.here().past();
@@ -639,22 +643,25 @@ impl Cx<'_> {
         };
         let (count, dtype) = (call.count, call.dtype);
         let buffer = self.long_enough((buffer, count * dtype.len_bytes()));
-        Some((comm, Half { way: call.way, peer, buffer, count, dtype, window: None, op }))
+        Some((comm, Half { direction: call.direction, peer, buffer, count, dtype, window: None, op }))
     }
 
     /// A rank that sends to itself receives in the same group; else the call or the group returns an error
     /// (`enqueue.cc:1158-1167`).
     pub(crate) fn alone_with_itself(&mut self, calls: &[Called]) -> bool {
         let (m, rank) = (self.m, self.rank);
-        let own = |way: Way| calls.iter().filter(move |(_, _, t)| t.peer == rank && t.way == way);
-        let of = |comm: CommId, way: Way| own(way).filter(|(other, ..)| *other == comm).count();
-        let odd = own(Way::Send)
-            .chain(own(Way::Recv))
-            .find(|(comm, ..)| of(*comm, Way::Send) != of(*comm, Way::Recv));
+        let own = |direction: Direction| {
+            calls.iter().filter(move |(_, _, t)| t.peer == rank && t.direction == direction)
+        };
+        let of =
+            |comm: CommId, direction: Direction| own(direction).filter(|(other, ..)| *other == comm).count();
+        let odd = own(Direction::Send)
+            .chain(own(Direction::Recv))
+            .find(|(comm, ..)| of(*comm, Direction::Send) != of(*comm, Direction::Recv));
         let Some((comm, _, transfer)) = odd else { return false };
         let (comm, op) = (*comm, transfer.op);
         let past = self.here().past();
-        let name = format!("{}.{}", m.comm_name(comm), transfer.way.name());
+        let name = format!("{}.{}", m.comm_name(comm), transfer.direction.name());
         m.find(self.state, Rule::P2p1, About::Comm(comm), &[op], past, || {
             format!(
                 "rank {} calls {name} with itself and the other half is not in the same group ({})",
@@ -685,7 +692,7 @@ impl Cx<'_> {
     pub(crate) fn launch_transfers(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let small = m.config.platform.small_transfer_bytes();
-        if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
+        if calls.iter().any(|(_, _, transfer)| transfer.direction == Direction::Send) {
             m.sends.store(true, std::sync::atomic::Ordering::Relaxed);
         }
         for comm in comms_of(calls) {
@@ -698,7 +705,7 @@ impl Cx<'_> {
                 let found = Machine::lookup(self.me(), comm, &transfer.buffer);
                 let window = found.map(|found| found.window.nth()).filter(|_| transfer.len_bytes() > small);
                 transfers.push(Half { window, ..Half::clone(transfer) });
-                if m.config.in_flight == InFlight::OfPlatform && transfer.way == Way::Send {
+                if m.config.in_flight == InFlight::OfPlatform && transfer.direction == Direction::Send {
                     let link = transfer.link(comm, rank);
                     self.me_mut().comm_mut(comm).links_mut().send(link, transfer.len_bytes());
                 }
@@ -737,7 +744,7 @@ impl Cx<'_> {
         let range = |transfer: &Half| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
         for (at, one) in transfers.iter().enumerate() {
             let collides = |other: &&Half| {
-                (one.way == Way::Recv || other.way == Way::Recv)
+                (one.direction == Direction::Recv || other.direction == Direction::Recv)
                     && one.buffer.memory == other.buffer.memory
                     && overlap(range(one), range(other))
             };
@@ -780,8 +787,8 @@ impl<'a> Here<'a> {
             return Poll::RUN;
         };
         let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
-        let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref());
-        let transfer = Half { way, peer, buffer, count, dtype, window: None, op };
+        let (direction, count, dtype, op) = (call.direction, call.count, call.dtype, self.op_ref());
+        let transfer = Half { direction, peer, buffer, count, dtype, window: None, op };
         self.poll_together(&[(comm, call.stream, Arc::new(transfer))], picks)
     }
 }

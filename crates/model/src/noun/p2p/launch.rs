@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::host::value::{Buffer, CommId};
 use crate::judge::finding::OpRef;
 use crate::noun::launch_order::Ran;
-use crate::noun::p2p::{Link, Way};
+use crate::noun::p2p::{Direction, Link};
 use crate::program::Dtype;
 use crate::rank::{Rank, Token};
 use crate::state::{State, Table};
@@ -18,7 +18,7 @@ use crate::walk::walk;
 /// Half of a transfer, as one rank called it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Half {
-    pub(crate) way: Way,
+    pub(crate) direction: Direction,
     /// World rank at the other end.
     pub(crate) peer: Rank,
     pub(crate) buffer: Arc<Buffer>,
@@ -32,7 +32,7 @@ pub(crate) struct Half {
 
 // A transfer names ranks: they are told apart then.
 walk!(struct Half {
-    way: hashed fixed,
+    direction: hashed fixed,
     peer: hashed fixed,
     buffer: hashed fixed,
     count: hashed fixed,
@@ -44,9 +44,9 @@ walk!(struct Half {
 impl Half {
     /// The link of a transfer that this rank called.
     pub(crate) fn link(&self, comm: CommId, rank: Rank) -> Link {
-        match self.way {
-            Way::Send => Link { comm, from: rank, to: self.peer },
-            Way::Recv => Link { comm, from: self.peer, to: rank },
+        match self.direction {
+            Direction::Send => Link { comm, from: rank, to: self.peer },
+            Direction::Recv => Link { comm, from: self.peer, to: rank },
         }
     }
 
