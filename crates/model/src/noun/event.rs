@@ -154,7 +154,6 @@ impl Cx<'_> {
 impl<'a> Here<'a> {
     /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
     /// semantics waits for it. Returns what was seen and, if complete, since when.
-    #[expect(clippy::too_many_arguments, reason = "shared by queries and deferred frees")]
     pub(crate) fn seen(
         self,
         event: Token,

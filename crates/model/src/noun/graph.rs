@@ -9,6 +9,8 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod table;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
@@ -18,6 +20,8 @@ use crate::program::Operand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
+pub(crate) use self::table::Graphs;
+use self::table::{Graph, Node, Reach, Stage, merge, named, recording};
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
@@ -28,7 +32,6 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
 use crate::state::{RankState, State, Table};
-use crate::walk::walk;
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -143,134 +146,6 @@ const UNJOINED: i32 = 904;
 const ISOLATION: i32 = 905;
 /// `cudaErrorIllegalState`: the stream records already, or nothing records.
 const ILLEGAL_STATE: i32 = 401;
-
-/// Where a graph stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Stage {
-    /// Its streams record.
-    Recording,
-    /// Something ended the recording, and its streams refuse work until the capture is ended.
-    Invalid,
-    /// It can be replayed.
-    Made,
-    /// It was destroyed, or its capture failed.
-    Gone,
-}
-
-/// A recorded operation and the stream on which it was launched.
-#[derive(Debug, Clone)]
-struct Node {
-    stream: Token,
-    work: Work,
-    /// Where it was recorded.
-    op: OpRef,
-}
-
-walk!(struct Node { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
-
-/// How many operations of each stream are over at a place of the recording.
-type Reach = BTreeMap<Token, u32>;
-
-/// A graph of a rank.
-#[derive(Debug, Clone)]
-struct Graph {
-    stage: Stage,
-    mode: CaptureMode,
-    /// The host thread that began the capture.
-    thread: u32,
-    begin: OpRef,
-    origin: Token,
-    pool: Option<Token>,
-    nodes: Arc<Vec<Node>>,
-    /// Blocks of the pool that were handed out while it recorded.
-    blocks: BTreeSet<BlockId>,
-    /// The streams that record; what each knows.
-    streams: BTreeMap<Token, Reach>,
-    /// The last record of each event; what it stands behind.
-    records: BTreeMap<Token, (u32, Reach)>,
-}
-
-walk!(struct Graph {
-    stage: hashed fixed,
-    mode: hashed fixed,
-    thread: hashed fixed,
-    begin: (OpRef::position) moved,
-    origin: hashed fixed,
-    pool: hashed fixed,
-    nodes: hashed moved,
-    blocks: hashed fixed,
-    streams: hashed fixed,
-    records: hashed fixed,
-});
-
-/// The graphs of a rank.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Graphs {
-    rows: Vec<(Token, Graph)>,
-}
-
-walk!(struct Graphs { rows: hashed moved });
-
-impl Graph {
-    /// Whether its streams take no work to run.
-    fn records(&self) -> bool {
-        matches!(self.stage, Stage::Recording | Stage::Invalid)
-    }
-
-    /// Whether it may still be replayed.
-    pub(crate) fn lives(&self) -> bool {
-        self.stage != Stage::Gone
-    }
-
-    /// Whether unsafe calls of a thread are forbidden.
-    fn forbids(&self, thread: u32) -> bool {
-        self.records()
-            && match self.mode {
-                CaptureMode::Global => true,
-                CaptureMode::ThreadLocal => self.thread == thread,
-                CaptureMode::Relaxed => false,
-            }
-    }
-
-    fn push(&mut self, stream: Token, work: Work, op: OpRef) {
-        let own = self.streams.get_mut(&stream).expect("the stream records into this graph");
-        *own.entry(stream).or_default() += 1;
-        Arc::make_mut(&mut self.nodes).push(Node { stream, work, op });
-    }
-
-    /// Whether its origin stands behind everything that its other streams recorded.
-    fn joined(&self) -> bool {
-        let origin = &self.streams[&self.origin];
-        self.streams.iter().all(|(stream, reach)| {
-            reach.get(stream).is_none_or(|own| origin.get(stream).is_some_and(|known| known >= own))
-        })
-    }
-
-    /// The collectives of a communicator that it recorded.
-    fn launches(&self, comm: CommId) -> impl Iterator<Item = &Arc<Launch>> {
-        self.nodes.iter().filter_map(move |node| match &node.work {
-            Work::Collective(launch) if launch.comm == comm => Some(launch),
-            _ => None,
-        })
-    }
-}
-
-fn merge(into: &mut Reach, from: &Reach) {
-    for (stream, count) in from {
-        let known = into.entry(*stream).or_default();
-        *known = (*known).max(*count);
-    }
-}
-
-/// The graph of a name.
-fn named(rank: &RankState, name: Token) -> Option<usize> {
-    Graphs::of(rank).rows.iter().position(|(known, _)| *known == name)
-}
-
-/// The graph into which a stream records.
-fn recording(rank: &RankState, stream: Token) -> Option<usize> {
-    Graphs::of(rank).rows.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
-}
 
 impl Machine {
     /// Whether some stream of the rank records: a caching allocator polls no events then.

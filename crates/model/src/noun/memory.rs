@@ -3,6 +3,8 @@
 //! A race is judged by clocks alone: two accesses to the same bytes, one a write, that happens-before does
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
+mod table;
+
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
@@ -18,9 +20,10 @@ use crate::program::Operand;
 use crate::rank::Token;
 use std::sync::Arc;
 
-use crate::clock::Actor;
+use self::table::Accessed;
+pub(crate) use self::table::{Memories, Memory};
 use crate::clock::Clock;
-use crate::host::value::{AddressId, BlockId};
+use crate::host::value::BlockId;
 use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
@@ -28,10 +31,8 @@ use crate::noun::ipc::Moment;
 use crate::noun::stream::Expectation;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{RankState, State, Table};
+use crate::state::{State, Table};
 use crate::term::{Content, Term, TermNode};
-use crate::walk::{Rows, walk};
-use std::collections::{BTreeMap, BTreeSet};
 
 /// Where ordinary memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -184,13 +185,12 @@ impl Verb for MemoryOp {
     fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
         match self {
             Self::Alloc { memory: MemoryKind::Cuda, .. } => here.refused_by_mode(),
-            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
-                Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
-                    let kind = here.me().memory(buffer.memory)?.kind;
-                    (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
-                }
-                _ => None,
-            },
+            Self::Free { buffer, .. } => {
+                let value = Machine::value(here.state, here.rank, buffer);
+                let own = value.buffer().filter(|buffer| matches!(buffer.memory.owner, Owner::Program(_)))?;
+                let kind = here.me().memory(own.memory)?.kind();
+                (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
+            }
             Self::Alloc { memory: MemoryKind::Nccl, .. }
             | Self::Release { .. }
             | Self::Copy { .. }
@@ -247,13 +247,14 @@ impl Verb for MemoryOp {
 
     fn waits_for(&self, here: Here<'_>) -> Awaits {
         match self {
-            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
-                Value::Buffer(buffer) => match buffer.memory.owner {
-                    Owner::Pool(pool) => Awaits::Holder(here.holder_of_pool(pool)),
-                    Owner::Program(_) => Awaits::Streams,
-                },
-                _ => Awaits::Nobody,
-            },
+            Self::Free { buffer, .. } => {
+                let value = Machine::value(here.state, here.rank, buffer);
+                match value.buffer().map(|buffer| buffer.memory.owner) {
+                    Some(Owner::Pool(pool)) => Awaits::Holder(here.holder_of_pool(pool)),
+                    Some(Owner::Program(_)) => Awaits::Streams,
+                    None => Awaits::Nobody,
+                }
+            }
             Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
                 Awaits::Nobody
             }
@@ -299,113 +300,6 @@ impl Range {
 /// Whether two ranges, each a start and a length, share a byte.
 pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.0 + b.1 && b.0 < a.0 + a.1
-}
-
-/// A past access; a function of positions, so not part of the identity of a state.
-#[derive(Debug, Clone)]
-struct Accessed {
-    offset_bytes: u64,
-    len_bytes: u64,
-    actor: Actor,
-    epoch: u32,
-    access: Access,
-    op: OpRef,
-}
-
-walk!(struct Accessed {
-    offset_bytes: hashed fixed,
-    len_bytes: hashed fixed,
-    actor: hashed moved,
-    epoch: hashed fixed,
-    access: hashed fixed,
-    op: hashed moved,
-});
-
-/// Physical memory.
-#[derive(Debug, Clone)]
-pub(crate) struct Memory {
-    kind: MemoryKind,
-    /// All that was asked for.
-    buffer: Arc<Buffer>,
-    /// When it went back to the driver; a function of positions, like accesses.
-    released: Option<Moment>,
-    /// Non-overlapping, by offset: start, length, contents.
-    pieces: Vec<(u64, u64, Content)>,
-    accesses: Vec<Accessed>,
-}
-
-walk!(struct Memory {
-    // It follows from the operation that made it.
-    kind: derived fixed,
-    buffer: (address_of) fixed,
-    // When that was is a function of positions.
-    released: (Option::is_some) moved,
-    pieces: hashed moved,
-    accesses: derived moved,
-});
-
-fn address_of(buffer: &Arc<Buffer>) -> AddressId {
-    buffer.address
-}
-
-/// The memory of a rank.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Memories {
-    rows: BTreeMap<MemoryId, Arc<Memory>>,
-    /// Blocks that the program holds.
-    live: Arc<BTreeSet<BlockId>>,
-    /// How often the program made memory of a name: a function of positions.
-    made: Rows<Token, u32>,
-}
-
-walk!(struct Memories { rows: hashed moved, live: hashed fixed, made: derived fixed });
-
-impl Memory {
-    /// Which.
-    pub(crate) fn kind(&self) -> MemoryKind {
-        self.kind
-    }
-
-    /// All that was asked for.
-    pub(crate) fn whole(&self) -> &Arc<Buffer> {
-        &self.buffer
-    }
-
-    /// When it went back to the driver.
-    pub(crate) fn released(&self) -> Option<&Moment> {
-        self.released.as_ref()
-    }
-}
-
-impl RankState {
-    /// Memory that was made, released or not.
-    pub(crate) fn memory(&self, id: MemoryId) -> Option<&Memory> {
-        Memories::of(self).rows.get(&id).map(|memory| &**memory)
-    }
-
-    fn memory_mut(&mut self, id: MemoryId) -> Option<&mut Memory> {
-        Memories::of_mut(self).rows.get_mut(&id).map(Arc::make_mut)
-    }
-
-    /// Whether memory was never made, or went back to the driver.
-    pub(crate) fn is_gone(&self, id: MemoryId) -> bool {
-        self.memory(id).is_none_or(|memory| memory.released.is_some())
-    }
-
-    /// Whether the program holds a block.
-    pub(crate) fn is_live(&self, block: BlockId) -> bool {
-        Memories::of(self).live.contains(&block)
-    }
-
-    /// The program gets a block.
-    pub(crate) fn hand_out(&mut self, block: BlockId) {
-        Arc::make_mut(&mut Memories::of_mut(self).live).insert(block);
-    }
-
-    /// The program gives a block up.
-    pub(crate) fn take_back(&mut self, block: BlockId) {
-        Arc::make_mut(&mut Memories::of_mut(self).live).remove(&block);
-    }
 }
 
 impl Machine {

@@ -29,7 +29,7 @@ use crate::noun::launch_order::{LaunchOrder, Ran};
 use crate::noun::memory::overlap;
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
-use crate::noun::window::INVALID_ARGUMENT;
+use crate::noun::window::{INVALID_ARGUMENT, LastUse};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::rank::{Rank, Token};
@@ -414,8 +414,8 @@ impl Machine {
 
     fn use_window(&self, state: &mut State, rank: Rank, (stream, comm): (usize, CommId), half: &Half) {
         let Some(nth) = half.window else { return };
-        let clock = state.rank(rank).stream(stream).clock().clone();
-        state.rank_mut(rank).comm_mut(comm).windows_mut().use_by(nth, &clock);
+        let now = LastUse::now(state.rank(rank).stream(stream).clock());
+        state.rank_mut(rank).comm_mut(comm).windows_mut().use_by(nth, now);
     }
 
     /// Judges whether the halves of a transfer are halves of one.

@@ -1,10 +1,6 @@
 //! The store: keys that all ranks see outside NCCL.
 //!
 //! Not here: flags ([`crate::noun::flag`]), barriers and agreements ([`crate::noun::barrier`]).
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
-)]
 
 use crate::clock::Clock;
 use crate::cx::Cx;

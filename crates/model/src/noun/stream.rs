@@ -283,7 +283,6 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    #[expect(clippy::too_many_arguments, reason = "the operands of a launch")]
     pub(crate) fn kernel(&mut self, name: Token, (reads, writes): (&[Operand], &[Operand]), stream: Token) {
         let op = self.op;
         let mut buffers = |operands: &[Operand]| -> Option<Vec<Arc<Buffer>>> {

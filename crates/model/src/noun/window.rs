@@ -19,7 +19,7 @@ use crate::op::{MemoryKind, Op, Show, Verb};
 use crate::order::poll::Poll;
 use std::sync::Arc;
 
-pub(crate) use self::table::{Window, Windows};
+pub(crate) use self::table::{LastUse, Window, Windows};
 use crate::host::best_fit::GRANULARITY_BYTES;
 use crate::host::lookup::window_of;
 use crate::host::value::{Buffer, CommId, MemoryId, Value};

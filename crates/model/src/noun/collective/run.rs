@@ -9,6 +9,7 @@ use crate::noun::collective::{Launch, Recorded};
 use crate::noun::launch_order::Ran;
 use crate::noun::memory::Range;
 use crate::noun::stream::{Queued, Work};
+use crate::noun::window::LastUse;
 use crate::order::dependence::Access;
 use crate::platform::KernelPath;
 use crate::rank::Rank;
@@ -324,10 +325,10 @@ impl Machine {
             Order::ToRoot(root, knowledge) if *root == Some(member.rank) => clock.learn(knowledge),
             Order::ToRoot(..) => clock.join(&member.issue),
         }
-        let clock = clock.clone();
+        let now = LastUse::now(clock);
         r.launch_order_mut(member.launch.comm).is_over();
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
-            r.comm_mut(member.launch.comm).windows_mut().use_by(nth, &clock);
+            r.comm_mut(member.launch.comm).windows_mut().use_by(nth, now);
         }
         self.access_buffers(state, member);
     }

@@ -33,10 +33,9 @@ walk!(struct Window {
 });
 
 impl Window {
-    /// Whoever has this clock uses it now.
-    fn use_by(&mut self, clock: &Clock) {
-        self.uses.retain(|used| used.actor != clock.actor());
-        self.uses.push(LastUse { actor: clock.actor(), epoch: clock.epoch() });
+    fn use_by(&mut self, now: LastUse) {
+        self.uses.retain(|used| used.actor != now.actor);
+        self.uses.push(now);
     }
 
     /// Whether whoever has this clock knows that every use is over.
@@ -51,8 +50,8 @@ impl Window {
 }
 
 /// The last operation of an actor that used a window.
-#[derive(Debug, Clone)]
-struct LastUse {
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LastUse {
     actor: Actor,
     epoch: u32,
 }
@@ -68,6 +67,13 @@ pub(super) struct Leftover {
 }
 
 walk!(struct Leftover { memory: hashed fixed, flags: hashed fixed, op: hashed moved });
+
+impl LastUse {
+    /// The operation that whoever has this clock does now.
+    pub(crate) fn now(clock: &Clock) -> Self {
+        Self { actor: clock.actor(), epoch: clock.epoch() }
+    }
+}
 
 /// The windows of a communicator on a rank.
 #[derive(Debug, Clone, Default)]
@@ -116,10 +122,10 @@ impl Windows {
         self.rows.iter().find(|window| window.nth == nth)
     }
 
-    /// Whoever has this clock uses the n-th window now.
-    pub(crate) fn use_by(&mut self, nth: u32, clock: &Clock) {
+    /// The n-th window is used.
+    pub(crate) fn use_by(&mut self, nth: u32, now: LastUse) {
         if let Some(window) = self.rows.iter_mut().find(|window| window.nth == nth) {
-            window.use_by(clock);
+            window.use_by(now);
         }
     }
 
