@@ -23,7 +23,7 @@ use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::walk::{Rows, walk};
 
-/// What can be done with barriers.
+/// Operations in which host processes wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum BarrierOp {
     /// A barrier of host processes.

@@ -53,7 +53,7 @@ impl Describe for Resources {
     }
 }
 
-/// What can be done with comms.
+/// Operations on communicators.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CommOp {
     /// `ncclCommInitRank`: blocks until every member calls it. Produces the communicator.

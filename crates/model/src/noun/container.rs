@@ -48,7 +48,7 @@ impl Describe for MapOrder {
     }
 }
 
-/// What can be done with maps.
+/// Operations on maps of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MapOp {
     /// Puts a value under a key, replacing.
@@ -145,7 +145,7 @@ impl MapOp {
     }
 }
 
-/// What can be done with lists.
+/// Operations on lists of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListOp {
     /// Appends to a list.

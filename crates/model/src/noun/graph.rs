@@ -54,7 +54,7 @@ impl Describe for CaptureMode {
     }
 }
 
-/// What can be done with graphs.
+/// Operations on CUDA graphs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GraphOp {
     /// `cudaStreamBeginCapture`: what is launched on the stream from now on is recorded, not run.

@@ -29,7 +29,7 @@ use crate::rank::Token;
 use crate::state::{State, Table};
 use crate::walk::walk;
 
-/// What can be done with groups.
+/// Operations on groups of NCCL calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GroupOp {
     /// `ncclGroupStart`.

@@ -25,7 +25,7 @@ use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::walk::walk;
 
-/// What can be done with ipcs.
+/// Operations on memory of other ranks, by CUDA IPC handles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IpcOp {
     /// `cudaIpcGetMemHandle`. Produces a handle of the allocation in which the buffer lies (null if it failed).

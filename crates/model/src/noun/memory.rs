@@ -52,7 +52,7 @@ impl Describe for MemoryKind {
     }
 }
 
-/// What can be done with memorys.
+/// Operations on memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MemoryOp {
     /// `cudaMemcpyAsync` between device memory of this rank and mappings of peers.

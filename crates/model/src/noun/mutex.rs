@@ -16,7 +16,7 @@ use crate::rank::Token;
 use crate::state::Table;
 use crate::walk::{Rows, walk};
 
-/// What can be done with mutexs.
+/// Operations on mutexes of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MutexOp {
     /// Locks a mutex of this rank.

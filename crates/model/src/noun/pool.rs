@@ -83,7 +83,7 @@ impl Describe for Release {
     }
 }
 
-/// What can be done with pools.
+/// Operations on caching pools.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PoolOp {
     /// Declares a pool of this rank. A second declaration of the name does nothing.

@@ -22,7 +22,7 @@ use crate::state::{State, Table};
 use crate::walk::walk;
 use std::collections::BTreeMap;
 
-/// What can be done with stores.
+/// Operations on the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoreOp {
     /// Sets a key of the store.

@@ -28,7 +28,7 @@ use crate::rank::{Rank, Token};
 use crate::state::State;
 use crate::term::{Content, TermNode};
 
-/// What can be done with streams.
+/// Operations on streams.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StreamOp {
     /// A kernel of the user that reads and writes buffers.

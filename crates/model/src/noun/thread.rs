@@ -29,7 +29,7 @@ use crate::program::{Answer, Operand, Question, Slot, Stretch};
 use crate::rank::{Entry, Rank};
 use crate::state::State;
 
-/// What can be done with threads.
+/// Operations of a rank and its host threads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ThreadOp {
     /// A local step that touches nothing.

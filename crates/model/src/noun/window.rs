@@ -56,7 +56,7 @@ impl Describe for WindowFlags {
     }
 }
 
-/// What can be done with windows.
+/// Operations on windows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WindowOp {
     /// `ncclCommWindowRegister`. Produces the window (null if it failed).

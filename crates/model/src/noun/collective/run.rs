@@ -17,7 +17,7 @@ use crate::state::State;
 use std::sync::Arc;
 
 use super::Declared;
-use super::kind::{CollectiveKind, Counting, Root};
+use super::kind::{CollectiveKind, Counting, Root, SymmetricKernel};
 
 /// A member of a running collective, with what stood at the head of its stream.
 pub(super) struct Member {
@@ -348,15 +348,14 @@ impl Machine {
     /// Judges whether the windows of all members are the same one, at the same offset.
     fn judge_windows(&self, state: &mut State, comm: CommId, members: &[Member]) {
         let first = &members[0].launch;
-        if first.path == KernelPath::Ordinary {
-            return;
-        }
+        let symmetric = first.call.kind.symmetric().filter(|_| first.path != KernelPath::Ordinary);
+        let Some(kernel) = symmetric else { return };
         type Look = fn(&Launch) -> Option<(u32, u64)>;
         // Which offsets a kernel adds to a peer's base: section 3.3 of the semantics.
-        let (send_matters, recv_matters) = match first.call.kind {
-            CollectiveKind::AllReduce => (true, true),
-            CollectiveKind::AllGather | CollectiveKind::Broadcast { .. } => (false, true),
-            CollectiveKind::ReduceScatter | CollectiveKind::Reduce { .. } => (true, false),
+        let (send_matters, recv_matters) = match kernel {
+            SymmetricKernel::AllReduce => (true, true),
+            SymmetricKernel::AllGather => (false, true),
+            SymmetricKernel::ReduceScatter => (true, false),
         };
         let looks: [(bool, Look); 2] = [(send_matters, |l| l.send_window), (recv_matters, |l| l.recv_window)];
         for (_, look) in looks.iter().filter(|(matters, _)| *matters) {
