@@ -227,17 +227,31 @@ impl State {
     /// If the state was changed since [`State::seal`].
     #[must_use]
     pub fn fingerprint(&self) -> u64 {
-        assert!(!self.shared_stale, "seal before taking a fingerprint");
+        let Self {
+            ranks: _,
+            hashes,
+            shared: _,
+            shared_hash,
+            shared_stale,
+            findings,
+            undefined,
+            faults_used,
+            // How it came about, and under which numbers, is not what it is.
+            path: _,
+            original: _,
+            steps: _,
+        } = self;
+        assert!(!shared_stale, "seal before taking a fingerprint");
         let mut hasher = FxHasher::default();
-        for hash in &self.hashes {
+        for hash in hashes {
             hash.whole.expect("seal before taking a fingerprint").hash(&mut hasher);
         }
-        self.shared_hash.hash(&mut hasher);
-        for key in self.findings.keys() {
+        shared_hash.hash(&mut hasher);
+        for key in findings.keys() {
             key.hash(&mut hasher);
         }
-        self.undefined.is_some().hash(&mut hasher);
-        self.faults_used.hash(&mut hasher);
+        undefined.is_some().hash(&mut hasher);
+        faults_used.hash(&mut hasher);
         // FxHash mixes its last word weakly; a multiply-shift spreads it over all bits.
         let hash = hasher.finish();
         (hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15)
