@@ -63,14 +63,14 @@ pub enum Symbol {
     Note {
         /// The host thread.
         thread: u32,
-        /// What.
+        /// What was noted.
         call: ShapeId,
     },
     /// Something was noted later than it happened, and stands where it happened. No number counts it.
     Noted {
         /// The host thread.
         thread: u32,
-        /// What, without when.
+        /// What was noted, without the time.
         call: ShapeId,
     },
     /// Events of the thread are missing here.
