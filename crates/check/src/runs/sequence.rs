@@ -273,6 +273,7 @@ pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Sequence>), RunError> {
     Ok((world, of_members))
 }
 
+#[inline]
 fn intern(
     symbol: Symbol,
     dictionary: &mut Vec<Symbol>,
