@@ -149,8 +149,11 @@ fn finish(run: &RunningCase<'_>) -> Result<Vec<Held>, Halt> {
     Ok(held)
 }
 
-/// The buffers that the program still has, each where a slot first names its allocation: thread and slot.
-fn holds(tables: &Tables) -> Vec<((u32, u32), Arc<Buffer<OnDevice>>)> {
+/// Where a value stands: thread and slot.
+type SlotPosition = (u32, u32);
+
+/// The buffers that the program still has, each where a slot first names its allocation.
+fn holds(tables: &Tables) -> Vec<(SlotPosition, Arc<Buffer<OnDevice>>)> {
     let mut listed = BTreeSet::new();
     let mut held = Vec::new();
     for (thread, row) in (0_u32..).zip(&tables.threads) {

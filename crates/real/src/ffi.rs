@@ -17,13 +17,13 @@ use crate::Error;
 
 pub mod cuda;
 pub mod graph;
+pub(crate) mod host_words;
 pub(crate) mod inventory;
 pub(crate) mod ipc;
 pub(crate) mod kernel;
 pub mod nccl;
 pub(crate) mod placed;
 pub mod process;
-pub(crate) mod words;
 
 /// A library that could be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ffi::cuda::Device;
-use crate::ffi::words::{Registered, SharedPage};
+use crate::ffi::host_words::{Registered, SharedPage};
 use crate::stream::CudaStream;
 
 /// Bytes of a page of words.

@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    CommOp, Dtype, Entry, EventOp, GroupOp, Op, Operand, Operation, OverlapOp, Resources, StreamOp, Transfer,
-    Way, WindowFlags,
+    CommOp, Direction, Dtype, Entry, EventOp, GroupOp, Op, Operand, Operation, OverlapOp, Resources,
+    StreamOp, Transfer, WindowFlags,
 };
 
 use super::{Builder, Fragment, MIB, slice};
@@ -35,9 +35,9 @@ impl Builder {
         }
     }
 
-    fn half(&self, way: Way, (rank, peer): (u32, u32), buffer: &Operand, count: u64) -> Transfer {
+    fn half(&self, direction: Direction, (rank, peer): (u32, u32), buffer: &Operand, count: u64) -> Transfer {
         Transfer {
-            way,
+            direction,
             comm: self.comms[rank as usize].clone(),
             peer,
             buffer: buffer.clone(),
@@ -64,8 +64,10 @@ impl Builder {
         for (me, peer) in [(rank, other), (other, rank)] {
             self.script.push(me, 0, Op::Group(GroupOp::Start));
             let (a, b) = (self.a[me as usize].clone(), self.b[me as usize].clone());
-            let halves =
-                [self.half(Way::Send, (me, peer), &a, count), self.half(Way::Recv, (me, peer), &b, count)];
+            let halves = [
+                self.half(Direction::Send, (me, peer), &a, count),
+                self.half(Direction::Recv, (me, peer), &b, count),
+            ];
             for half in halves {
                 self.push_half(me, 0, half);
             }
@@ -78,8 +80,8 @@ impl Builder {
         let other = self.next(rank);
         let count = if s.is_multiple_of(2) { 1024 } else { 1 << 19 };
         let (a, b) = (self.a[rank as usize].clone(), self.b[other as usize].clone());
-        let mut sent = self.half(Way::Send, (rank, other), &a, count);
-        let mut received = self.half(Way::Recv, (other, rank), &b, count);
+        let mut sent = self.half(Direction::Send, (rank, other), &a, count);
+        let mut received = self.half(Direction::Recv, (other, rank), &b, count);
         match q % 8 {
             0 | 5 => sent.count /= 2,
             1 | 6 => received.dtype = Dtype::I32,
@@ -108,9 +110,9 @@ impl Builder {
         for r in 0..self.ranks {
             let before = (r + self.ranks - 1) % self.ranks;
             let (a, b) = (self.a[r as usize].clone(), self.b[r as usize].clone());
-            let sent = self.half(Way::Send, (r, self.next(r)), &a, 1024);
+            let sent = self.half(Direction::Send, (r, self.next(r)), &a, 1024);
             let into = if r == rank && s.is_multiple_of(5) { &a } else { &b };
-            let received = self.half(Way::Recv, (r, before), into, 1024);
+            let received = self.half(Direction::Recv, (r, before), into, 1024);
             let grouped = !q.is_multiple_of(3);
             if grouped {
                 self.script.push(r, 0, Op::Group(GroupOp::Start));
@@ -135,9 +137,9 @@ impl Builder {
             let (comm, a, b) =
                 (self.comms[r as usize].clone(), self.a[r as usize].clone(), self.b[r as usize].clone());
             let half = if r == rank {
-                Some(self.half(Way::Send, (r, other), &a, 1024))
+                Some(self.half(Direction::Send, (r, other), &a, 1024))
             } else if r == other {
-                Some(self.half(Way::Recv, (r, rank), &b, 1024))
+                Some(self.half(Direction::Recv, (r, rank), &b, 1024))
             } else {
                 None
             };
@@ -167,8 +169,8 @@ impl Builder {
         let count = if s.is_multiple_of(4) { 1024 } else { 1 << 19 };
         let from = if q.is_multiple_of(2) { &self.a } else { &self.b }[rank as usize].clone();
         let into = if q % 4 < 2 { &self.b } else { &self.a }[other as usize].clone();
-        let sent = self.half(Way::Send, (rank, other), &from, count);
-        let received = self.half(Way::Recv, (other, rank), &into, count);
+        let sent = self.half(Direction::Send, (rank, other), &from, count);
+        let received = self.half(Direction::Recv, (other, rank), &into, count);
         self.push_half(rank, 0, sent);
         self.push_half(other, 0, received);
     }
@@ -187,8 +189,11 @@ impl Builder {
             let peer = if r == rank { other } else { rank };
             let (a, b) = (self.a[r as usize].clone(), self.b[r as usize].clone());
             let (sends, receives) = (
-                self.half(Way::Send, (r, peer), &a, 1024),
-                Transfer { stream: self.script.name("side"), ..self.half(Way::Recv, (r, peer), &b, 1024) },
+                self.half(Direction::Send, (r, peer), &a, 1024),
+                Transfer {
+                    stream: self.script.name("side"),
+                    ..self.half(Direction::Recv, (r, peer), &b, 1024)
+                },
             );
             let (sends, receives) = if r == rank {
                 (sends, Transfer { comm: child, ..receives })
@@ -211,13 +216,13 @@ impl Builder {
         }
         for (turn, thread) in [(0_u32, 0), (1, 1)] {
             let buffer = if turn == 0 { &self.a } else { &self.b }[rank as usize].clone();
-            let way = if s >> turn & 1 == 0 { Way::Send } else { Way::Recv };
-            let mut half = self.half(way, (rank, other), &buffer, 1024);
+            let direction = if s >> turn & 1 == 0 { Direction::Send } else { Direction::Recv };
+            let mut half = self.half(direction, (rank, other), &buffer, 1024);
             if q % 4 < 2 && turn == 1 {
                 half.stream = self.script.name("side");
             }
             self.push_half(rank, thread, half);
-            let back = if way == Way::Send { Way::Recv } else { Way::Send };
+            let back = if direction == Direction::Send { Direction::Recv } else { Direction::Send };
             let into = if turn == 0 { &self.b } else { &self.a }[other as usize].clone();
             let part = slice(&into, u64::from(turn) * MIB, MIB);
             let half = self.half(back, (other, rank), &part, 1024);
@@ -231,8 +236,8 @@ impl Builder {
         let swapped = s.is_multiple_of(3);
         for (me, peer) in [(rank, other), (other, rank)] {
             let (a, b) = (self.a[me as usize].clone(), self.b[me as usize].clone());
-            let there = if me == rank { Way::Send } else { Way::Recv };
-            let back = if me == rank { Way::Recv } else { Way::Send };
+            let there = if me == rank { Direction::Send } else { Direction::Recv };
+            let back = if me == rank { Direction::Recv } else { Direction::Send };
             let mut one = self.half(there, (me, peer), &a, 1024);
             let mut two = self.half(back, (me, peer), &b, 1024);
             if q.is_multiple_of(2) {
@@ -266,24 +271,24 @@ impl Builder {
             let apart = me == rank && !q.is_multiple_of(4);
             self.script.push(me, 0, Op::Group(GroupOp::Start));
             if me == rank && to_third {
-                let half = self.half(Way::Send, (me, third), &self.a[me as usize].clone(), 1024);
+                let half = self.half(Direction::Send, (me, third), &self.a[me as usize].clone(), 1024);
                 self.push_half(me, 0, half);
             }
-            for way in [Way::Send, Way::Recv] {
-                if apart && way == Way::Recv {
+            for direction in [Direction::Send, Direction::Recv] {
+                if apart && direction == Direction::Recv {
                     self.script.push(me, 0, Op::Group(GroupOp::End));
                     self.script.push(me, 0, Op::Group(GroupOp::Start));
                 }
-                let of = if way == Way::Send { &self.a } else { &self.b }[me as usize].clone();
+                let of = if direction == Direction::Send { &self.a } else { &self.b }[me as usize].clone();
                 for nth in 0..pairs {
-                    let half = self.half(way, (me, peer), &slice(&of, nth * 4096, 4096), 1024);
+                    let half = self.half(direction, (me, peer), &slice(&of, nth * 4096, 4096), 1024);
                     self.push_half(me, 0, half);
                 }
             }
             self.script.push(me, 0, Op::Group(GroupOp::End));
         }
         if to_third {
-            let half = self.half(Way::Recv, (third, rank), &self.b[third as usize].clone(), 1024);
+            let half = self.half(Direction::Recv, (third, rank), &self.b[third as usize].clone(), 1024);
             self.push_half(third, 0, half);
         }
     }
@@ -296,11 +301,11 @@ impl Builder {
         for (me, peer) in [(rank, other), (other, rank)] {
             let (a, b) = (self.a[me as usize].clone(), self.b[me as usize].clone());
             for _ in 0..=s % 2 {
-                let half = self.half(Way::Send, (me, peer), &a, count);
+                let half = self.half(Direction::Send, (me, peer), &a, count);
                 self.push_half(me, 0, half);
             }
             for _ in 0..=s % 2 {
-                let half = self.half(Way::Recv, (me, peer), &b, count);
+                let half = self.half(Direction::Recv, (me, peer), &b, count);
                 self.push_half(me, 0, half);
             }
         }

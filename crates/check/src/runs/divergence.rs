@@ -92,7 +92,7 @@ impl Divergence {
                 let last =
                     program.last.map(|last| program.place(&last, &recording.program.names).to_string());
                 let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
-                format!("nothing on rank {}, which ended without it{last}", rank.0)
+                format!("nothing on rank {}, which exited without making that call{last}", rank.0)
             }
         };
         let what = match self.counted {

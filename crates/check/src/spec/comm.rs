@@ -5,8 +5,8 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, CommOp, Declared, Dtype, MapOrder, MemoryKind, Op, Operand, Question,
-    ReduceOp, SizeClasses, TieBreak, Transfer, Way, WindowFlags, WindowOp,
+    Collective, CollectiveKind, CommOp, Declared, Direction, Dtype, MapOrder, MemoryKind, Op, Operand,
+    Question, ReduceOp, SizeClasses, TieBreak, Transfer, WindowFlags, WindowOp,
 };
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
@@ -166,14 +166,18 @@ struct Half<'v, 's> {
     stream: Option<Value<'v>>,
 }
 
-fn transfer<'v>(eval: &Evaluator<'v, '_, '_>, way: Way, half: &Half<'v, '_>) -> starlark::Result<Value<'v>> {
+fn transfer<'v>(
+    eval: &Evaluator<'v, '_, '_>,
+    direction: Direction,
+    half: &Half<'v, '_>,
+) -> starlark::Result<Value<'v>> {
     let (buffer, len) = memory("x", half.x)?;
     let peer = u32::try_from(half.peer).map_err(|_| {
         wrong(format!("`peer` is {}", half.peer), "the peer is a position in the communicator, from 0 on")
     })?;
     let dtype = dtype(half.dtype)?;
     let call = Transfer {
-        way,
+        direction,
         comm: comm(half.this)?,
         peer,
         buffer,
@@ -346,7 +350,7 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        transfer(eval, Way::Send, &Half { this, x, peer, count, dtype, stream })
+        transfer(eval, Direction::Send, &Half { this, x, peer, count, dtype, stream })
     }
 
     fn recv<'v>(
@@ -358,6 +362,6 @@ pub(crate) fn comm_methods(builder: &mut MethodsBuilder) {
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Value<'v>> {
-        transfer(eval, Way::Recv, &Half { this, x, peer, count, dtype, stream })
+        transfer(eval, Direction::Recv, &Half { this, x, peer, count, dtype, stream })
     }
 }

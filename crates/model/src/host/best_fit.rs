@@ -236,9 +236,11 @@ mod tests {
         /// Allocates on a stream. Returns the segment by number, and where the block starts in it.
         fn alloc(&mut self, len_bytes: u64, stream: Token) -> (BlockId, u32, u64) {
             let request = self.classes.round(len_bytes).expect("not too long");
-            let at = |value: &Value| match value {
-                Value::Address(Address::Memory(AddressId(memory), _)) => self.addresses[memory.nth as usize],
-                other => panic!("{other:?} is no address"),
+            let at = |value: &Value| {
+                let Value::Address(Address::Memory(AddressId(memory), _)) = value else {
+                    panic!("{value:?} is no address in memory")
+                };
+                self.addresses[memory.nth as usize]
             };
             let lower = |order: &[Value], value: &Value| {
                 Ok::<_, Infallible>(order.iter().filter(|placed| at(placed) < at(value)).count())

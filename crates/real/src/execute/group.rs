@@ -2,9 +2,12 @@
 //!
 //! Not here: inits and splits inside a group, which NCCL's results forbid ([`crate::group`]).
 
+use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use rankcheck_model::GroupOp;
+use rankcheck_model::host::order::place;
 use rankcheck_model::host::value::{Buffer, CommId};
 
 use super::dispatch::{Execute, Produced};
@@ -120,18 +123,24 @@ impl ProgramThread<'_, '_> {
         if comms.len() < 2 {
             return;
         }
+        let mut order = Cow::Owned(self.run.tables().comm_order.clone());
         for comm in comms {
-            let known = self.run.tables().comm_order.len();
-            if self.run.tables().comm_order.contains(&comm) {
-                continue;
-            }
-            let wanted = if known == 0 { None } else { self.wanted(ChoiceKind::CommOrder) };
-            let at = wanted.as_ref().map_or(known, |pick| (number(pick) as usize).min(known));
-            if known > 0 {
-                let position = u32::try_from(at).expect("few communicators");
-                self.took(wanted, Pick::CommOrder { position });
-            }
-            self.run.tables().comm_order.insert(at, comm);
+            let Ok(_) =
+                place(&mut order, &comm, |order, _| Ok::<_, Infallible>(self.place_comm(order.len())));
         }
+        self.run.tables().comm_order = order.into_owned();
+    }
+
+    /// Decides where a communicator goes among those already compared, and notes what was picked.
+    fn place_comm(&self, known: usize) -> usize {
+        // One possibility is no choice, and no pick is spent on it.
+        if known == 0 {
+            return 0;
+        }
+        let wanted = self.wanted(ChoiceKind::CommOrder);
+        let at = wanted.as_ref().map_or(known, |pick| (number(pick) as usize).min(known));
+        let position = u32::try_from(at).expect("few communicators");
+        self.took(wanted, Pick::CommOrder { position });
+        at
     }
 }
