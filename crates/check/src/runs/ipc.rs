@@ -31,7 +31,7 @@ pub struct Span {
 
 /// Memory of this process that was exported.
 #[derive(Debug, Clone)]
-struct ExportedMemory {
+struct ExportedRegion {
     len_bytes: u64,
     freed: Option<Span>,
 }
@@ -71,7 +71,7 @@ struct OpenMapping {
 pub(super) struct IpcListener {
     /// Keyed by address: the length, and its index among what is exported.
     living: BTreeMap<u64, (u64, Option<usize>)>,
-    exported: Vec<ExportedMemory>,
+    exported: Vec<ExportedRegion>,
     exports: Vec<HandleExport>,
     opens: Vec<HandleOpen>,
     mappings: Vec<OpenMapping>,
@@ -152,7 +152,7 @@ impl IpcListener {
             return None;
         }
         Some(*exported.get_or_insert_with(|| {
-            self.exported.push(ExportedMemory { len_bytes: *len_bytes, freed: None });
+            self.exported.push(ExportedRegion { len_bytes: *len_bytes, freed: None });
             self.exported.len() - 1
         }))
     }
