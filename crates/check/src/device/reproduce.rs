@@ -24,7 +24,7 @@ pub enum Reproduced {
         /// How it ended.
         ends: String,
     },
-    /// It did not.
+    /// It did something else in every try.
     NotReproduced {
         /// How often it was tried.
         tries: u32,
@@ -36,7 +36,7 @@ pub enum Reproduced {
 }
 
 impl Reproduced {
-    /// As one line.
+    /// Returns one line about it.
     #[must_use]
     pub fn text(&self) -> String {
         match self {

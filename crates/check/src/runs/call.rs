@@ -108,7 +108,7 @@ pub(super) enum CallKind {
 /// Which members of a communicator take part in one half of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peers {
-    /// All of them.
+    /// All members.
     All,
     /// The root.
     Root,

@@ -79,7 +79,7 @@ pub struct Divergence {
 }
 
 impl Divergence {
-    /// In one sentence.
+    /// Returns one sentence about it.
     #[must_use]
     pub fn sentence(&self, recording: &Recording) -> String {
         let comm = &recording.world.comm(self.comm).name;

@@ -54,7 +54,7 @@ pub enum RunClass {
 }
 
 impl RunClass {
-    /// In reports.
+    /// Returns how reports name it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

@@ -11,8 +11,8 @@ use rankcheck_model::{
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
 use super::{Bind, Lowered, Lowering, Origin};
-use crate::runs::address_space::MemoryAt;
 use crate::runs::call::{Allocator, CallKind, Peers, signed};
+use crate::runs::regions::MemoryAt;
 use crate::runs::vendor;
 use crate::runs::world::{LocalComm, RunCommId};
 

@@ -12,8 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, Origin};
 use crate::recorder::Names;
-use crate::runs::address_space::MemoryAt;
 use crate::runs::call::{Awaitable, CopyReturns};
+use crate::runs::regions::MemoryAt;
 use crate::runs::world::RunCommId;
 
 /// `cudaStreamNonBlocking`.

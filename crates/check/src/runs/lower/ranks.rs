@@ -84,7 +84,7 @@ pub(in crate::runs) fn lower_all(
 /// What is left of a process without what was folded away.
 struct KeptEvents {
     process: ProcessFile,
-    /// With their numbers.
+    /// The events that are left, with their numbers.
     events: Vec<(u64, CallEvent)>,
     /// Of which events others were passed over before, and how often each call.
     gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,

@@ -29,13 +29,13 @@ pub(crate) enum MemoryAt {
 
 /// The address space of a process.
 #[derive(Debug, Default)]
-pub(crate) struct AddressSpace {
+pub(crate) struct RegionMap {
     regions: BTreeMap<u64, Region>,
     /// Addresses that the model has free, with the length that each is free for; by the first allocation there.
     free: Vec<(Token, u64)>,
 }
 
-impl AddressSpace {
+impl RegionMap {
     /// Memory was allocated. Returns which of the addresses that are free for it came back: 0 for a fresh one.
     /// None if there was no other possibility.
     pub(crate) fn allocate(
