@@ -288,13 +288,13 @@ impl State {
             let new = by.rank(old);
             numbers[new.at()] = number;
             // What a rank knows of others, and what its memory holds of them, may be alike for all.
-            if new == old && rank.stays(by) {
-                continue;
+            if new != old || !rank.stays(by) {
+                rank.renumber(by);
+                ranks[new.at()] = rank;
+                // What a rank looks like on its own does not depend on its number.
+                hashes[new.at()] = Hashes { whole: None, ..known };
             }
-            rank.renumber(by);
-            ranks[new.at()] = rank;
-            // What a rank looks like on its own does not depend on its number.
-            hashes[new.at()] = Hashes { whole: None, ..known };
+            by.let_go();
         }
         *original = numbers.into();
         *shared_stale = true;
