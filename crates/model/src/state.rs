@@ -6,7 +6,7 @@
 
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::judge::ledger::Ledger;
-use crate::noun::address::AddressSpace;
+use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
 use crate::noun::comm::Comms;
 use crate::noun::container::Kept;
@@ -81,7 +81,8 @@ tables! {
         // Members are the whole world in rank order where ranks are renumbered.
         barriers: Barriers = hashed fixed,
         exchanges: Exchanges = hashed fixed,
-        address_space: AddressSpace = hashed fixed,
+        address_order: KnownAddresses = hashed fixed,
+        freed_addresses: FreedAddresses = hashed fixed,
         memories: Memories = hashed moved,
         pools: Pools = hashed moved,
         ledger: Ledger = hashed fixed,
@@ -143,8 +144,10 @@ pub struct State {
 impl LocalHash for RankState {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
         self.threads.local_hash(state);
-        self.address_space.local_hash(state);
+        // Which of several alike ranks comes first depends on these values, and with it the number of states.
+        self.address_order.local_hash(state);
         self.kept.local_hash(state);
+        self.freed_addresses.local_hash(state);
         self.ledger.local_hash(state);
         self.pools.local_hash(state);
     }
@@ -288,13 +291,13 @@ impl State {
             let new = by.rank(old);
             numbers[new.at()] = number;
             // What a rank knows of others, and what its memory holds of them, may be alike for all.
-            if new == old && rank.stays(by) {
-                continue;
+            if new != old || !rank.stays(by) {
+                rank.renumber(by);
+                ranks[new.at()] = rank;
+                // What a rank looks like on its own does not depend on its number.
+                hashes[new.at()] = Hashes { whole: None, ..known };
             }
-            rank.renumber(by);
-            ranks[new.at()] = rank;
-            // What a rank looks like on its own does not depend on its number.
-            hashes[new.at()] = Hashes { whole: None, ..known };
+            by.let_go();
         }
         *original = numbers.into();
         *shared_stale = true;

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -106,6 +106,8 @@ pub(crate) struct Renumbering<'a> {
     /// The same of actors.
     actors: Vec<u32>,
     terms: &'a Mutex<Terms>,
+    /// The table of terms, from the first that was asked for on.
+    held: Option<MutexGuard<'a, Terms>>,
     memo: FxHashMap<Term, Term>,
 }
 
@@ -114,7 +116,7 @@ impl<'a> Renumbering<'a> {
         let actors = 0..u32::try_from(ranks.len()).expect("few ranks") * actors_per_rank;
         let of =
             |actor| ranks[(actor / actors_per_rank) as usize].0 * actors_per_rank + actor % actors_per_rank;
-        Self { ranks, actors: actors.map(of).collect(), terms, memo: FxHashMap::default() }
+        Self { ranks, actors: actors.map(of).collect(), terms, held: None, memo: FxHashMap::default() }
     }
 
     /// The new number of a rank.
@@ -127,7 +129,13 @@ impl<'a> Renumbering<'a> {
     }
 
     fn term(&mut self, term: Term) -> Term {
-        locked(self.terms).renumbered(term, self.ranks, &mut self.memo)
+        let terms = self.held.get_or_insert_with(|| locked(self.terms));
+        terms.renumbered(term, self.ranks, &mut self.memo)
+    }
+
+    /// Others may have the table of terms.
+    pub(crate) fn let_go(&mut self) {
+        self.held = None;
     }
 }
 

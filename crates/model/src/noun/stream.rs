@@ -1,4 +1,4 @@
-//! StreamQueues and events: queues whose heads run, and the order that records and waits make.
+//! Streams and events: queues whose heads run, and the order that records and waits make.
 //! Not here: collectives at the head of a stream ([`crate::noun::collective`]).
 #![expect(
     clippy::wildcard_enum_match_arm,
