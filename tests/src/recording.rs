@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use rankcheck_recording::layout::encode_header;
-use rankcheck_recording::{Field, Header, Sequence, Signature, Writer};
+use rankcheck_recording::{EventWriter, ExtentStream, Field, Header, Signature};
 
 /// `ncclFloat32`.
 pub const F32: u64 = 7;
@@ -22,7 +22,7 @@ pub struct Run {
 pub struct Process {
     /// What the file says of itself.
     pub header: Header,
-    threads: Vec<Writer<Sequence<Vec<u8>>>>,
+    threads: Vec<EventWriter<ExtentStream<Vec<u8>>>>,
     /// The thread that calls.
     pub thread: usize,
     /// Nanoseconds since the process began.
@@ -128,10 +128,10 @@ impl Process {
         std::fs::write(path, bytes).expect("the directory was made");
     }
 
-    fn writer(&mut self) -> &mut Writer<Sequence<Vec<u8>>> {
+    fn writer(&mut self) -> &mut EventWriter<ExtentStream<Vec<u8>>> {
         while self.threads.len() <= self.thread {
             let number = u32::try_from(self.threads.len()).expect("few threads");
-            self.threads.push(Writer::new(Sequence::new(Vec::new()), number, 0));
+            self.threads.push(EventWriter::new(ExtentStream::new(Vec::new()), number, 0));
         }
         &mut self.threads[self.thread]
     }

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rankcheck_recording::layout::encode_header;
 use rankcheck_recording::value::{Field, Signature};
-use rankcheck_recording::write::Writer;
-use rankcheck_recording::{Header, Sequence};
+use rankcheck_recording::write::EventWriter;
+use rankcheck_recording::{ExtentStream, Header};
 
 /// What is trained, and for how long.
 #[derive(Debug, Clone)]
@@ -212,7 +212,7 @@ impl Training {
             training: self,
             rank,
             stage: rank / self.tensor % self.pipeline,
-            writer: Writer::new(Sequence::new(file), 0, 0),
+            writer: EventWriter::new(ExtentStream::new(file), 0, 0),
             time: 0,
             calls: 0,
             iteration: 0,
@@ -232,7 +232,7 @@ struct Process<'a> {
     training: &'a Training,
     rank: u32,
     stage: u32,
-    writer: Writer<Sequence<File>>,
+    writer: EventWriter<ExtentStream<File>>,
     time: u64,
     calls: u64,
     iteration: u64,

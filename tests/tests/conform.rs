@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use rankcheck::device::{Agreement, Judgement, Prediction, Predictions, Question, compare, predict};
+use rankcheck::device::{Agreement, Judgement, Prediction, PredictionQuery, Predictions, compare, predict};
 use rankcheck::spec::{self, CheckKind};
 use rankcheck_model::{Platform, RankOutcome};
 use rankcheck_real::case::{CallFailed, Comms, Ended, Report};
@@ -17,7 +17,7 @@ fn predictions_of(file: &str, check: &str, ranks: u32, comms: Comms) -> Predicti
     let check = spec.checks.iter().find(|c| c.name == check).expect("the check is there");
     let params = check.combinations().swap_remove(0);
     let platform = Platform::V2_28_9;
-    let question = Question { spec: &spec, check, ranks, params: &params, platform, comms };
+    let question = PredictionQuery { spec: &spec, check, ranks, params: &params, platform, comms };
     predict(&question).expect("the spec is good")
 }
 
@@ -56,7 +56,8 @@ fn a_device_that_does_what_is_predicted_agrees() {
             for (ranks, params) in few.flat_map(|r| check.combinations().into_iter().map(move |p| (r, p))) {
                 for comms in [Comms::Fresh, Comms::Warm] {
                     let platform = Platform::V2_28_9;
-                    let question = Question { spec: &spec, check, ranks, params: &params, platform, comms };
+                    let question =
+                        PredictionQuery { spec: &spec, check, ranks, params: &params, platform, comms };
                     let predictions = predict(&question).expect("the spec is good");
                     assert!(!predictions.runs.is_empty(), "{} \"{}\"", path.display(), check.name);
                     for run in &predictions.runs {

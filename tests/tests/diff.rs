@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rankcheck::device::Runner;
-use rankcheck::device::diff::{Event, Settings, Summary, Wanted, plan, run};
+use rankcheck::device::diff::{DiffEvent, Selection, Settings, Summary, plan, run};
 use rankcheck::device::digest::ProgramName;
-use rankcheck::device::observation::{self, Machine, Multicast, Standing};
+use rankcheck::device::observation::{self, Multicast, Testbed, Validity};
 use rankcheck::device::reproduce::{Reproduced, reproduce};
-use rankcheck::device::{Question, predict};
+use rankcheck::device::{PredictionQuery, predict};
 use rankcheck::device::{contract, observed_rules};
 use rankcheck::search::{Detail, Options, search};
 use rankcheck::spec::{self, Spec};
@@ -32,7 +32,7 @@ impl<F: FnMut(&Case, &mut Report)> Runner for Device<F> {
         let name: ProgramName = serde_json::from_value(case.program.clone()).expect("cases name programs");
         let spec = spec::load(Path::new(&name.spec)).expect("the spec is good");
         let (check, params) = name.find(&spec).expect("the check is there");
-        let question = Question {
+        let question = PredictionQuery {
             spec: &spec,
             check,
             ranks: case.ranks,
@@ -70,13 +70,13 @@ fn folder(name: &str) -> PathBuf {
     folder
 }
 
-fn settings(nccl: &str, record: Option<&Path>) -> Settings {
+fn settings(nccl: &str, observe: Option<&Path>) -> Settings {
     Settings {
         runs: 2,
         budget: None,
-        record: record.map(Path::to_owned),
-        recorded: Vec::new(),
-        machine: Machine {
+        observe: observe.map(Path::to_owned),
+        observed: Vec::new(),
+        machine: Testbed {
             gpu: "NVIDIA H200".to_owned(),
             driver: "13.0".to_owned(),
             nccl: nccl.to_owned(),
@@ -93,15 +93,15 @@ fn windows() -> Vec<Spec> {
     vec![spec::load(Path::new("specs/rules/window.star")).expect("the spec is good")]
 }
 
-fn wanted(only: &str, ranks_at_most: u32) -> Wanted {
-    Wanted { only: Some(only.to_owned()), ranks_at_most, comms: vec![Comms::Fresh] }
+fn wanted(only: &str, ranks_at_most: u32) -> Selection {
+    Selection { only: Some(only.to_owned()), ranks_at_most, comms: vec![Comms::Fresh] }
 }
 
 fn diff(specs: &[Spec], only: &str, runner: &mut dyn Runner, settings: &Settings) -> (Summary, Vec<String>) {
     let mut rows = Vec::new();
     let plan = plan(specs, &wanted(only, 2));
     let summary = run(runner, &plan, settings, &mut |event| {
-        if let Event::Over(row) = event {
+        if let DiffEvent::Over(row) = event {
             rows.push(row.text());
         }
     });
@@ -148,14 +148,14 @@ fn what_is_not_run_is_told_and_why() {
 }
 
 #[test]
-fn what_was_recorded_is_filed_compared_and_resumed() {
+fn what_was_observed_is_filed_compared_and_resumed() {
     let (folder, specs) = (folder("recorded"), windows());
     let first = settings("2.28.9", Some(&folder));
     diff(&specs, "WIN-2", &mut bent(|_, _| {}), &first);
     let lines = folder.join(observation::FILE_NAME);
-    let recorded = observation::read(&lines).expect("it was just written");
-    assert_eq!(recorded.len(), 3);
-    let resumed = Settings { recorded, ..settings("2.28.9", Some(&folder)) };
+    let observed = observation::read(&lines).expect("it was just written");
+    assert_eq!(observed.len(), 3);
+    let resumed = Settings { observed, ..settings("2.28.9", Some(&folder)) };
     let mut device = bent(|_, _| {});
     let (summary, _) = diff(&specs, "WIN-2", &mut device, &resumed);
     assert_eq!((device.cases, summary.not_run.len()), (0, 3));
@@ -167,7 +167,7 @@ fn what_was_recorded_is_filed_compared_and_resumed() {
     }
     let kept = observation::kept(&root).expect("specs are good");
     assert_eq!(kept.len(), 3);
-    assert!(kept.iter().all(|kept| kept.standing.single()));
+    assert!(kept.iter().all(|kept| kept.validity.single()));
     assert_eq!(observation::stale_list(&kept), "");
     let lines = observed_rules::lines(&kept);
     let broken = "- NCCL 2.28.9, NVIDIA H200: \"WIN-2 broken\", 2 ranks, reversed_on = 1, bytes = 4194304, fresh: silent corruption";
@@ -188,11 +188,11 @@ fn an_observation_of_another_program_is_stale() {
         title,
         "h200-nccl-2.28.9: specs/rules/window.star \"WIN-2 kept\", 2 ranks, reversed_on = None, bytes = 4194304, fresh"
     );
-    let difference = kept[0].standing.difference().expect("it disagrees").to_string();
+    let difference = kept[0].validity.difference().expect("it disagrees").to_string();
     assert!(observation::unexplained(&kept, "")[0].contains("is not in"));
     assert!(observation::unexplained(&kept, &format!("## {title}\n\nOther words.\n"))[0].contains("pins"));
     assert!(observation::unexplained(&kept, &format!("## {title}\n\n{difference}\n")).is_empty());
-    kept[0].standing = Standing::Stale;
+    kept[0].validity = Validity::Stale;
     assert_eq!(observation::stale_list(&kept), title.clone() + "\n");
     assert!(observation::unexplained(&kept, &format!("## {title}\n"))[0].contains("does not disagree"));
     let text = std::fs::read_to_string(&lines).expect("it is there");
@@ -200,7 +200,7 @@ fn an_observation_of_another_program_is_stale() {
     std::fs::write(&lines, text.replace(&digest, "another")).expect("it can be written");
     observation::unpack(&lines, &root).expect("it can be filed");
     let kept = observation::kept(&root).expect("specs are good");
-    assert!(matches!(kept[0].standing, Standing::Stale), "it replaced the first: {}", kept.len());
+    assert!(matches!(kept[0].validity, Validity::Stale), "it replaced the first: {}", kept.len());
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 
 use rankcheck::runs::fold::{Fold, fold};
-use rankcheck::runs::judge::{self as judging, Recording, Verdict, read, read_whole};
+use rankcheck::runs::judge::{self as judging, Recording, RunVerdict, read, read_whole};
 use rankcheck::runs::sequence::{Sequence, Symbol, read_all};
-use rankcheck::runs::world::{CommId, World, files};
+use rankcheck::runs::world::{RunCommId, World, files};
 use rankcheck_model::Rank;
-use rankcheck_recording::Value;
+use rankcheck_recording::Argument;
 use rankcheck_tests::training::{Change, Divergence, Sizes, Training};
 
 /// A directory that goes when the test ends.
@@ -34,8 +34,8 @@ impl Drop for Directory {
 /// Whom a call waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Meeting {
-    Comm(CommId),
-    Link(CommId, Rank, Rank),
+    Comm(RunCommId),
+    Link(RunCommId, Rank, Rank),
 }
 
 /// A call that waits for others: of which number, whom for, and what must be alike.
@@ -47,9 +47,9 @@ fn steps(world: &World, at: usize, sequence: &Sequence) -> VecDeque<Step> {
     for (number, symbol) in sequence.numbered() {
         let (Symbol::Call { call, .. } | Symbol::Never { call, .. }) = symbol else { continue };
         let shape = sequence.shape(call);
-        let Some(comm) = shape.get("comm").and_then(Value::number) else { continue };
+        let Some(comm) = shape.get("comm").and_then(Argument::number) else { continue };
         let Some(comm) = member.comm_at(comm, number) else { continue };
-        let get = |key: &str| shape.get(key).and_then(Value::number);
+        let get = |key: &str| shape.get(key).and_then(Argument::number);
         let peer = || {
             let peer = usize::try_from(get("peer").expect("it is a message")).expect("small");
             world.comm(comm).members[peer].expect("all are recorded")
@@ -254,11 +254,11 @@ fn folded_and_whole_agree() {
 }
 
 /// All that a judged recording says of the run.
-fn says(recording: Recording) -> (Verdict, Vec<String>) {
+fn says(recording: Recording) -> (RunVerdict, Vec<String>) {
     let judged = judging::judge(recording, None).expect("it is not too long");
     let mut sentences: Vec<String> =
         judged.findings.iter().map(|finding| format!("{:?}: {}", finding.rule, finding.sentence)).collect();
-    sentences.extend(judged.partings.iter().map(|parting| parting.sentence(&judged.recording)));
+    sentences.extend(judged.divergences.iter().map(|divergence| divergence.sentence(&judged.recording)));
     sentences.extend(judged.standing.iter().map(|standing| standing.text.clone()));
     sentences.sort();
     (judged.verdict, sentences)
@@ -276,7 +276,7 @@ fn the_rules_find_the_same_folded_and_whole() {
         let recording = read(&directory.0).expect("it is a run");
         folded += u64::from(!recording.folds.is_empty());
         let found = says(recording);
-        fail += u64::from(found.0 == Verdict::Fails);
+        fail += u64::from(found.0 == RunVerdict::Fails);
         assert_eq!(found, says(read_whole(&directory.0).expect("it is a run")), "{training:?}");
     }
     println!("{runs} runs, {folded} folded, {fail} fail");

@@ -6,12 +6,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rankcheck::device::observation::{self, Kept, Standing};
+use rankcheck::device::observation::{self, KeptObservation, Validity};
 use rankcheck_tests::repository::enter;
 
 /// Every committed observation, compared once for all tests of this binary.
-fn kept() -> &'static [Kept] {
-    static KEPT: OnceLock<Vec<Kept>> = OnceLock::new();
+fn kept() -> &'static [KeptObservation] {
+    static KEPT: OnceLock<Vec<KeptObservation>> = OnceLock::new();
     KEPT.get_or_init(|| {
         let root = enter().join(observation::FOLDER);
         observation::kept(&root).unwrap_or_else(|error| panic!("observations cannot be compared: {error}"))
@@ -20,10 +20,10 @@ fn kept() -> &'static [Kept] {
 
 #[test]
 fn devices_do_what_the_model_predicts() {
-    let stale = kept().iter().filter(|kept| matches!(kept.standing, Standing::Stale)).count();
+    let stale = kept().iter().filter(|kept| matches!(kept.validity, Validity::Stale)).count();
     let counted = kept().len() - stale;
-    let single = kept().iter().filter(|kept| kept.standing.single()).count();
-    let disagree = kept().iter().filter(|kept| kept.standing.difference().is_some()).count();
+    let single = kept().iter().filter(|kept| kept.validity.single()).count();
+    let disagree = kept().iter().filter(|kept| kept.validity.difference().is_some()).count();
     println!(
         "{counted} observations, {} agree, {single} with a single predicted outcome, {stale} stale",
         counted - disagree

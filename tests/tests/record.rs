@@ -7,7 +7,7 @@ use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rankcheck_recording::{Event, Process, Value};
+use rankcheck_recording::{Argument, CallEvent, ProcessFile};
 
 use crate::built::{built, folder};
 
@@ -39,14 +39,14 @@ fn ended(command: &mut Command) -> (Option<i32>, String) {
 /// How often something is called in each file of the recording, by its beginning.
 fn calls(folder: &Path) -> Vec<usize> {
     let files = fs::read_dir(folder.join("run")).expect("it was made");
-    let mut processes: Vec<Process> = files
-        .map(|entry| Process::open(&entry.expect("it can be listed").path()).expect("a recording"))
+    let mut processes: Vec<ProcessFile> = files
+        .map(|entry| ProcessFile::open(&entry.expect("it can be listed").path()).expect("a recording"))
         .collect();
     processes.sort_by_key(|process| process.header.began);
-    let count = |mut process: Process| {
+    let count = |mut process: ProcessFile| {
         let mut calls = 0;
         while let Some(event) = process.next_event().expect("a recording") {
-            let called = matches!(event, Event::Enter { call, .. } if !process.shape(call).instant);
+            let called = matches!(event, CallEvent::Enter { call, .. } if !process.shape(call).instant);
             calls += usize::from(called);
         }
         calls
@@ -118,10 +118,10 @@ fn a_file_says_how_long_its_process_ran() {
     let child = started(record(&folder).args(deadline).arg(program()).arg("wait").stderr(Stdio::null()));
     assert_eq!(code_with_input(child), Some(124));
     let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("one process");
-    let mut process = Process::open(&file.expect("it can be listed").path()).expect("a recording");
+    let mut process = ProcessFile::open(&file.expect("it can be listed").path()).expect("a recording");
     let mut last = 0;
     while let Some(event) = process.next_event().expect("a recording") {
-        if let Event::Enter { time, .. } | Event::Return { time, .. } = event {
+        if let CallEvent::Enter { time, .. } | CallEvent::Return { time, .. } = event {
             last = last.max(time);
         }
     }
@@ -345,13 +345,13 @@ fn trained(test: &str, python: &str, variables: &[(&str, &str)]) -> Vec<String> 
     let (code, said) = ended(&mut command);
     assert_eq!(code, Some(0), "{said}");
     let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("there is a process");
-    let mut process = Process::open(&file.expect("it can be listed").path()).expect("a recording");
+    let mut process = ProcessFile::open(&file.expect("it can be listed").path()).expect("a recording");
     assert_eq!(process.header.command[1..], ["train.py"]);
     let mut told = Vec::new();
     while let Some(event) = process.next_event().expect("a recording") {
-        let Event::Enter { call, .. } = event else { continue };
+        let CallEvent::Enter { call, .. } = event else { continue };
         let shape = process.shape(call);
-        let value = |key: &str| shape.get(key).and_then(Value::text).unwrap_or("-").to_owned();
+        let value = |key: &str| shape.get(key).and_then(Argument::text).unwrap_or("-").to_owned();
         told.push(format!("{} {} {}", shape.name, value("group"), value("place")));
     }
     told

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use rankcheck_recording::{Event, Process, Value};
+use rankcheck_recording::{Argument, CallEvent, ProcessFile};
 
 use crate::built::{built, folder};
 
@@ -18,8 +18,8 @@ struct Ran {
 
 /// What one process wrote.
 struct Read {
-    process: Process,
-    events: Vec<Event>,
+    process: ProcessFile,
+    events: Vec<CallEvent>,
 }
 
 impl Read {
@@ -31,10 +31,10 @@ impl Read {
             format!("{}{}", shape.name, values.collect::<String>())
         };
         let events = self.events.iter().map(|event| match event {
-            Event::Enter { call, .. } => words(*call),
-            Event::Return { values: None, .. } => "returned".to_owned(),
-            Event::Return { values: Some(values), .. } => format!("returned {}", words(*values)),
-            Event::Lost { events, .. } => format!("lost {events}"),
+            CallEvent::Enter { call, .. } => words(*call),
+            CallEvent::Return { values: None, .. } => "returned".to_owned(),
+            CallEvent::Return { values: Some(values), .. } => format!("returned {}", words(*values)),
+            CallEvent::Lost { events, .. } => format!("lost {events}"),
         });
         events.collect()
     }
@@ -42,7 +42,9 @@ impl Read {
     fn calls(&self) -> usize {
         self.events
             .iter()
-            .filter(|event| matches!(event, Event::Enter { call, .. } if !self.process.shape(*call).instant))
+            .filter(
+                |event| matches!(event, CallEvent::Enter { call, .. } if !self.process.shape(*call).instant),
+            )
             .count()
     }
 }
@@ -68,7 +70,7 @@ fn run(test: &str, before: &str, way: &[&str]) -> Ran {
         fs::read_dir(&folder).expect("it was made").map(|entry| entry.expect("it can be listed").path());
     let mut processes: Vec<Read> = files
         .map(|path| {
-            let mut process = Process::open(&path).expect("a recording");
+            let mut process = ProcessFile::open(&path).expect("a recording");
             let mut events = Vec::new();
             while let Some(event) = process.next_event().expect("a recording") {
                 events.push(event);
@@ -162,8 +164,8 @@ fn threads_write_apart() {
     assert!(read.process.cuts().is_empty());
     let mut of_thread = std::collections::BTreeMap::<u32, u64>::new();
     for event in &read.events {
-        if let Event::Enter { thread, call, .. } = event
-            && let Some(Value::Number(device)) = read.process.shape(*call).get("device")
+        if let CallEvent::Enter { thread, call, .. } = event
+            && let Some(Argument::Number(device)) = read.process.shape(*call).get("device")
         {
             let nth = of_thread.entry(*thread).or_default();
             assert_eq!(*device, *nth % 1000);
@@ -197,7 +199,7 @@ fn where_there_is_no_room_the_recording_ends_and_the_program_does_not() {
     let lost: u64 = read
         .events
         .iter()
-        .map(|event| if let Event::Lost { events, .. } = event { *events } else { 0 })
+        .map(|event| if let CallEvent::Lost { events, .. } = event { *events } else { 0 })
         .sum();
     assert!(read.calls() > 10_000);
     // The end of the process is noted as well.
@@ -230,11 +232,11 @@ fn python_reads_the_same() {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let name = |id| &*read.process.shape(id).name;
     let wanted = read.events.iter().map(|event| match event {
-        Event::Enter { time, thread, call } => format!("{time} {thread} enter {}", name(*call)),
-        Event::Return { time, thread, values } => {
+        CallEvent::Enter { time, thread, call } => format!("{time} {thread} enter {}", name(*call)),
+        CallEvent::Return { time, thread, values } => {
             format!("{time} {thread} return {}", values.map_or("", name))
         }
-        Event::Lost { thread, .. } => format!("0 {thread} lost "),
+        CallEvent::Lost { thread, .. } => format!("0 {thread} lost "),
     });
     let wanted: Vec<String> = wanted.collect();
     let found = String::from_utf8(output.stdout).expect("Python writes UTF-8");

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rankcheck::runs::judge::{Verdict, judge, read};
+use rankcheck::runs::judge::{RunVerdict, judge, read};
 use rankcheck::runs::report;
 use rankcheck_tests::repository::{differs_from_golden, enter, files_under};
 
@@ -30,7 +30,7 @@ fn recorded_runs_are_judged_as_their_reports_say() {
     for folder in &folders {
         let judged = judge(read(folder).expect("a recording"), None).expect("a run of one program");
         let clean = folder.ends_with("clean");
-        let expected = if clean { Verdict::Holds } else { Verdict::Fails };
+        let expected = if clean { RunVerdict::Holds } else { RunVerdict::Fails };
         if judged.verdict != expected {
             wrong.push(format!("{}: {:?}", folder.display(), judged.verdict));
         }

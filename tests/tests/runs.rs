@@ -4,7 +4,7 @@
 
 use rankcheck::runs::RunError;
 use rankcheck::runs::conformance::{Conformance, conform};
-use rankcheck::runs::judge::{Judged, Verdict, judge, read};
+use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
 use rankcheck::runs::report::text;
 use rankcheck::runs::timeline;
 use rankcheck_tests::recording::{Process, Run};
@@ -19,14 +19,14 @@ fn judged(run: Run, name: &str) -> Judged {
 /// A run in which nothing is wrong.
 fn holds(run: Run, name: &str) {
     let judged = judged(run, name);
-    assert_eq!(judged.verdict, Verdict::Holds, "{}", text(&judged));
+    assert_eq!(judged.verdict, RunVerdict::Holds, "{}", text(&judged));
 }
 
 /// A run that breaks this rule first; its first sentence has all of these words.
 fn fails(run: Run, name: &str, rule: &str, words: &[&str]) {
     let judged = judged(run, name);
     let text = text(&judged);
-    assert_eq!(judged.verdict, Verdict::Fails, "{text}");
+    assert_eq!(judged.verdict, RunVerdict::Fails, "{text}");
     assert_eq!(judged.findings.first().map(|finding| finding.rule.id()), Some(rule), "{text}");
     let sentence = text.lines().nth(1).unwrap_or_default();
     for word in words {
@@ -400,7 +400,7 @@ fn a_graph_is_replayed_on_every_rank() {
     holds(run([3, 3], false), "graph");
     fails(run([3, 2], false), "graph-replays", "COLL-1", &["rank 0", "rank 1"]);
     let judged = judged(run([1, 1], true), "graph-freed");
-    assert_eq!(judged.verdict, Verdict::Fails, "{}", text(&judged));
+    assert_eq!(judged.verdict, RunVerdict::Fails, "{}", text(&judged));
 }
 
 #[test]
@@ -511,10 +511,10 @@ fn who_was_cut_while_it_went_on_is_not_blamed() {
         run
     };
     let cut = judged(run(0), "cut");
-    assert_eq!(cut.verdict, Verdict::Unknown, "{}", text(&cut));
+    assert_eq!(cut.verdict, RunVerdict::Unknown, "{}", text(&cut));
     let hung = judged(run(60_000_000_000), "hung");
     let text = text(&hung);
-    assert_eq!(hung.verdict, Verdict::Hangs, "{text}");
+    assert_eq!(hung.verdict, RunVerdict::Hangs, "{text}");
     assert!(text.contains("rank 0 waits on the GPU in a collective") && text.contains("loop.py:4"), "{text}");
 }
 
@@ -563,10 +563,10 @@ fn who_was_seen_to_live_in_a_call_hung_and_who_was_killed_in_it_did_not() {
         });
         judged(run, &format!("waited-{lived}")).verdict
     };
-    assert_eq!((waiting(0), waiting(LONG_NS)), (Verdict::Unknown, Verdict::Hangs));
+    assert_eq!((waiting(0), waiting(LONG_NS)), (RunVerdict::Unknown, RunVerdict::Hangs));
     let (killed, hung) = (run(0), run(LONG_NS));
-    assert_eq!(killed.verdict, Verdict::Unknown, "{}", text(&killed));
-    assert_eq!(hung.verdict, Verdict::Hangs, "{}", text(&hung));
+    assert_eq!(killed.verdict, RunVerdict::Unknown, "{}", text(&killed));
+    assert_eq!(hung.verdict, RunVerdict::Hangs, "{}", text(&hung));
     assert!(text(&hung).contains(", hang\n"), "{}", text(&hung));
 }
 
@@ -636,7 +636,7 @@ fn errors_are_told_and_do_not_blame_what_did_not_happen() {
     run.exit();
     let judged = judged(run, "errors");
     let text = text(&judged);
-    assert_eq!(judged.verdict, Verdict::Holds, "{text}");
+    assert_eq!(judged.verdict, RunVerdict::Holds, "{text}");
     assert!(text.contains("rank 0: ncclAllReduce (e.py:2) returned 4 (ncclInvalidArgument)"), "{text}");
 }
 
@@ -680,7 +680,7 @@ fn a_rank_that_was_not_recorded_is_named() {
     run.ranks.remove(2);
     let judged = judged(run, "missing");
     let text = text(&judged);
-    assert_eq!(judged.verdict, Verdict::Unknown, "{text}");
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
     assert!(text.contains("rank 2 of 4 not recorded"), "{text}");
 }
 
@@ -732,7 +732,7 @@ fn cut_files_are_judged_up_to_the_cut() {
     for length in [4128, 4200, 4300, 4400, 4500] {
         std::fs::write(&path, &bytes[..length]).expect("as before");
         let judged = judge(read(&saved.folder).expect("a cut is no damage"), None).expect("it can be judged");
-        assert_eq!(judged.verdict, Verdict::Unknown, "{length}: {}", text(&judged));
+        assert_eq!(judged.verdict, RunVerdict::Unknown, "{length}: {}", text(&judged));
     }
 }
 

@@ -3,7 +3,7 @@
 //! The time is what the calls say, and nothing between processes orders them otherwise. Not here: what is found
 //! within one process (`runs.rs`).
 
-use rankcheck::runs::judge::{Judged, Verdict, judge, read};
+use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
 use rankcheck::runs::report::text;
 use rankcheck_tests::recording::{Process, Run};
 
@@ -20,7 +20,7 @@ fn judged(run: Run, name: &str) -> Judged {
 fn holds(run: Run, name: &str) -> String {
     let judged = judged(run, name);
     let text = text(&judged);
-    assert_eq!(judged.verdict, Verdict::Holds, "{text}");
+    assert_eq!(judged.verdict, RunVerdict::Holds, "{text}");
     text
 }
 
@@ -243,7 +243,7 @@ fn iterations_that_open_memory_are_all_judged() {
         run
     };
     let folded = judged(run(false), "lent-folded");
-    assert_eq!((folded.verdict, folded.recording.folds.len()), (Verdict::Holds, 1), "{}", text(&folded));
+    assert_eq!((folded.verdict, folded.recording.folds.len()), (RunVerdict::Holds, 1), "{}", text(&folded));
     let whole = judged(run(true), "lent-loop");
-    assert_eq!((whole.verdict, whole.recording.folds.len()), (Verdict::Holds, 0), "{}", text(&whole));
+    assert_eq!((whole.verdict, whole.recording.folds.len()), (RunVerdict::Holds, 0), "{}", text(&whole));
 }

@@ -5,11 +5,11 @@
 use std::path::PathBuf;
 
 use rankcheck::runs::RunError;
-use rankcheck::runs::world::{Local, World};
+use rankcheck::runs::world::{CommListener, World};
 use rankcheck_model::Rank;
-use rankcheck_recording::{Header, Shape, Value};
+use rankcheck_recording::{Argument, Header, Shape};
 
-fn shape(name: &str, fields: &[(&str, Value)]) -> Shape {
+fn shape(name: &str, fields: &[(&str, Argument)]) -> Shape {
     Shape {
         name: name.into(),
         keys: fields.iter().map(|(key, _)| Box::from(*key)).collect(),
@@ -19,16 +19,16 @@ fn shape(name: &str, fields: &[(&str, Value)]) -> Shape {
 }
 
 /// A process while its calls are told.
-struct Process {
+struct ProcessFile {
     header: Header,
-    local: Local,
+    local: CommListener,
     calls: u64,
 }
 
-impl Process {
+impl ProcessFile {
     fn new(rank: Option<u32>, ranks: Option<u32>) -> Self {
         let header = Header { rank, ranks, run: "one".to_owned(), ..Header::default() };
-        Self { header, local: Local::default(), calls: 0 }
+        Self { header, local: CommListener::default(), calls: 0 }
     }
 
     fn call(&mut self, call: &Shape, result: Option<&Shape>) -> &mut Self {
@@ -41,34 +41,34 @@ impl Process {
         let call = shape(
             "ncclCommInitRank",
             &[
-                ("id", Value::Bytes([id; 16].into())),
-                ("rank", Value::Number(rank)),
-                ("ranks", Value::Number(ranks)),
-                ("blocking", Value::Number(1)),
+                ("id", Argument::Bytes([id; 16].into())),
+                ("rank", Argument::Number(rank)),
+                ("ranks", Argument::Number(ranks)),
+                ("blocking", Argument::Number(1)),
             ],
         );
-        self.call(&call, Some(&shape("ncclCommInitRank", &[("comm", Value::Address(address))])))
+        self.call(&call, Some(&shape("ncclCommInitRank", &[("comm", Argument::Address(address))])))
     }
 
     fn split(&mut self, parent: u64, color: i64, key: i64, address: u64) -> &mut Self {
         let call = shape(
             "ncclCommSplit",
             &[
-                ("comm", Value::Address(parent)),
-                ("color", Value::Signed(color)),
-                ("key", Value::Signed(key)),
-                ("share", Value::Number(0)),
+                ("comm", Argument::Address(parent)),
+                ("color", Argument::Signed(color)),
+                ("key", Argument::Signed(key)),
+                ("share", Argument::Number(0)),
             ],
         );
-        self.call(&call, Some(&shape("ncclCommSplit", &[("comm", Value::Address(address))])))
+        self.call(&call, Some(&shape("ncclCommSplit", &[("comm", Argument::Address(address))])))
     }
 
     fn destroy(&mut self, address: u64) -> &mut Self {
-        self.call(&shape("ncclCommDestroy", &[("comm", Value::Address(address))]), None)
+        self.call(&shape("ncclCommDestroy", &[("comm", Argument::Address(address))]), None)
     }
 }
 
-fn join(processes: Vec<Process>) -> Result<World, RunError> {
+fn join(processes: Vec<ProcessFile>) -> Result<World, RunError> {
     let named = processes.into_iter().enumerate();
     World::join(
         named
@@ -83,9 +83,9 @@ fn ranks(ranks: &[u32]) -> Vec<Option<Rank>> {
 
 #[test]
 fn children_are_told_apart_by_their_parent_their_split_and_their_color() {
-    let mut world: Vec<Process> = (0..4)
+    let mut world: Vec<ProcessFile> = (0..4)
         .map(|rank| {
-            let mut process = Process::new(Some(rank), Some(4));
+            let mut process = ProcessFile::new(Some(rank), Some(4));
             let (even, low) = (i64::from(rank % 2), i64::from(rank / 2));
             // Addresses are the process's own; keys turn the order around.
             process.init(1, rank.into(), 4, 0xa0 + u64::from(rank));
@@ -116,7 +116,7 @@ fn children_are_told_apart_by_their_parent_their_split_and_their_color() {
 #[test]
 fn an_address_that_comes_back_is_another_communicator() {
     let process = |rank: u32| {
-        let mut process = Process::new(Some(rank), Some(2));
+        let mut process = ProcessFile::new(Some(rank), Some(2));
         process.init(1, rank.into(), 2, 0xa0).destroy(0xa0).init(2, rank.into(), 2, 0xa0);
         process
     };
@@ -131,7 +131,7 @@ fn an_address_that_comes_back_is_another_communicator() {
 #[test]
 fn ranks_that_were_not_recorded_are_missing() {
     let process = |rank: u32| {
-        let mut process = Process::new(Some(rank), None);
+        let mut process = ProcessFile::new(Some(rank), None);
         process.init(1, rank.into(), 4, 0xa0);
         process
     };
@@ -144,14 +144,14 @@ fn ranks_that_were_not_recorded_are_missing() {
 #[test]
 fn without_a_launcher_the_largest_communicator_says_who_is_who() {
     let process = |rank: u32| {
-        let mut process = Process::new(None, None);
+        let mut process = ProcessFile::new(None, None);
         process.init(1, rank.into(), 2, 0xa0);
         process
     };
     let world = join(vec![process(1), process(0)]).expect("one run");
     assert_eq!(world.member(Rank(0)).expect("it is there").path, PathBuf::from("file1"));
     let mut alone = process(0);
-    alone.local = Local::default();
+    alone.local = CommListener::default();
     alone.init(2, 0, 7, 0xa0);
     let error = join(vec![process(0), alone]).expect_err("nobody knows").to_string();
     assert!(error.contains("does not say which rank it is"), "{error}");
@@ -159,9 +159,9 @@ fn without_a_launcher_the_largest_communicator_says_who_is_who() {
 
 #[test]
 fn a_process_that_only_stands_by_is_no_second_rank() {
-    let mut first = Process::new(Some(0), Some(1));
+    let mut first = ProcessFile::new(Some(0), Some(1));
     first.init(1, 0, 1, 0xa0);
-    let world = join(vec![Process::new(Some(0), Some(1)), first]).expect("one run");
+    let world = join(vec![ProcessFile::new(Some(0), Some(1)), first]).expect("one run");
     assert_eq!(world.bystanders, [PathBuf::from("file0")]);
     assert_eq!(world.members[0].file, 1);
 }
@@ -169,7 +169,7 @@ fn a_process_that_only_stands_by_is_no_second_rank() {
 #[test]
 fn mixed_up_directories_are_refused() {
     let process = |rank: u32, id: u8, place: u64, size: u64| {
-        let mut process = Process::new(Some(rank), Some(2));
+        let mut process = ProcessFile::new(Some(rank), Some(2));
         process.init(id, place, size, 0xa0);
         process
     };
@@ -191,7 +191,7 @@ fn mixed_up_directories_are_refused() {
 
 #[test]
 fn numbers_out_of_all_bounds_ask_for_no_memory() {
-    let mut process = Process::new(Some(0), Some(u32::MAX));
+    let mut process = ProcessFile::new(Some(0), Some(u32::MAX));
     process.init(1, 4_000_000_000, 4_294_967_295, 0xa0);
     let world = join(vec![process]).expect("one run");
     assert!(world.missing().len() < 1 << 21);

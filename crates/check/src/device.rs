@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`mod@predict`] makes the predictions of a check, each with what luck is forced to do for it.
 //! [`mod@compare`] walks the model along the answers that a device gave and tells whether some end of that walk is
-//! what was seen, or where the two part. [`digest`] names programs across processes and over time. [`testbed`] is
+//! what was seen, or where the two diverge. [`digest`] names programs across processes and over time. [`testbed`] is
 //! who runs them: what this machine has, and its workers. [`observation`] keeps what devices did. [`diff`],
 //! [`contract`], [`reproduce`] and [`observed_rules`] are what commands make of all that.
 //!
@@ -21,5 +21,5 @@ pub mod reproduce;
 pub mod testbed;
 
 pub use compare::{Agreement, Difference, Judgement, compare};
-pub use predict::{Element, Prediction, Predictions, Question, predict};
+pub use predict::{ComparedType, Prediction, PredictionQuery, Predictions, predict};
 pub use testbed::Runner;

@@ -3,10 +3,11 @@
 //! Reading order: [`world`] (which process is which rank, which communicator is which), [`ipc`] (which memory of
 //! another process one has open), [`sequence`] (the calls of one process in a row), [`mod@fold`] (iterations that
 //! repeat are judged once), [`lower`] (calls become operations of the model), [`mod@judge`] (what they break),
-//! [`divergence`] (where ranks part), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
+//! [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
 //! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
+mod address_space;
 mod call;
 pub mod conformance;
 pub mod divergence;
@@ -16,7 +17,6 @@ pub mod gaps;
 pub mod ipc;
 pub mod judge;
 pub mod lower;
-mod memory;
 pub mod report;
 pub mod sequence;
 pub mod timeline;
@@ -102,7 +102,7 @@ pub enum RunError {
     TooMany,
     /// Two processes joined a communicator with the same rank.
     #[error("{first} and {second} both joined communicator {id} as rank {rank}")]
-    SamePlace {
+    SameRank {
         /// The communicator's unique id.
         id: String,
         /// The rank in it.

@@ -323,7 +323,7 @@ fn aligned(
 fn stands_at(machine: &Machine, state: &State, choice: &Choice) -> Option<Subject> {
     let exists = match choice {
         Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => {
-            thread.at() < state.rank(*rank).threads.len()
+            thread.at() < state.rank(*rank).threads().len()
         }
         Choice::Stream(..) => true,
         Choice::Transfer(_) | Choice::Meet(_) => false,

@@ -2,49 +2,54 @@
 //! Not here: the layout of reports.
 
 use crate::op::Op;
+use std::convert::Infallible;
 use std::sync::Arc;
 
-use crate::host::value::{Address, Value};
+use crate::host::naming::Names;
+use crate::host::value::{AddressId, Buffer, CommId, MemoryId, Modelled, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
 use crate::order::poll::{FaultOf, PickOf};
 use crate::program::{Operand, Question};
-use crate::rank::{Rank, Thread};
+use crate::rank::{Rank, Thread, Token};
 use crate::state::State;
+
+impl Names<Modelled> for Machine {
+    fn token(&self, token: Token) -> Arc<str> {
+        self.name(token)
+    }
+
+    fn name(&self, name: &Token) -> Arc<str> {
+        Machine::name(self, *name)
+    }
+
+    fn comm(&self, comm: CommId) -> Arc<str> {
+        self.comm_name(comm)
+    }
+
+    fn memory(&self, memory: &MemoryId) -> String {
+        self.memory_name(*memory)
+    }
+
+    fn address(&self, address: &AddressId) -> String {
+        self.memory_name(address.0)
+    }
+
+    fn exported(&self, exported: &Buffer) -> String {
+        self.memory_name(exported.memory)
+    }
+
+    fn foreign(&self, foreign: &Infallible) -> Arc<str> {
+        match *foreign {}
+    }
+}
 
 impl Machine {
     /// A value in words.
     #[must_use]
     pub fn value_name(&self, value: &Value) -> String {
-        match value {
-            Value::Null => "null".to_owned(),
-            Value::Bool(truth) => truth.to_string(),
-            Value::Int(number) => number.to_string(),
-            Value::Token(token) | Value::Stream(token) | Value::Event(token) => self.name(*token).to_string(),
-            Value::Comm(comm) => self.comm_name(*comm).to_string(),
-            Value::Buffer(buffer) => match buffer.through {
-                Some(mapping) => format!("r{}.{}", mapping.of.0, self.buffer_name(buffer)),
-                None => self.buffer_name(buffer),
-            },
-            Value::Window(comm, nth) => format!("{}#{nth}", self.comm_name(*comm)),
-            Value::Handle(of, whole) => format!("handle of r{}.{}", of.0, self.memory_name(whole.memory)),
-            Value::Thread(thread) => format!("thread {thread}"),
-            Value::Trimmed(segments) => format!("{} segments", segments.len()),
-            Value::Address(Address::Memory(address, 0)) => format!("&{}", self.memory_name(address.0)),
-            Value::Address(Address::Memory(address, offset)) => {
-                format!("&{}+{offset}", self.memory_name(address.0))
-            }
-            Value::Address(Address::Mapping(mapping, offset)) => {
-                format!("&mapping {} of rank {}+{offset}", mapping.nth, mapping.of.0)
-            }
-            Value::Address(Address::Comm(comm)) => format!("&{}", self.comm_name(*comm)),
-            Value::Tuple(parts) => {
-                let parts: Vec<String> = parts.iter().map(|part| self.value_name(part)).collect();
-                format!("({})", parts.join(", "))
-            }
-            Value::Device => "device".to_owned(),
-        }
+        value.display(self)
     }
 
     pub(crate) fn operand_name(&self, state: &State, rank: Rank, operand: &Operand) -> String {
@@ -66,8 +71,8 @@ impl Machine {
     /// The same in words.
     #[must_use]
     pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
-        let t = &state.rank(rank).threads[thread.at()];
-        match t.next_in(&t.stretch) {
+        let t = state.rank(rank).thread(thread.0);
+        match t.upcoming() {
             Next::Op(op) => self.op_name(state, rank, &op.op),
             Next::Ask(question, _) => self.question_name(state, rank, question),
             Next::Return | Next::Unknown => "the end".to_owned(),
@@ -77,15 +82,15 @@ impl Machine {
     /// The operation at the head of a stream, and the same in words.
     #[must_use]
     pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {
-        let (name, stream) = state.rank(rank).streams.get(stream as usize)?;
-        let head = stream.queue.front()?;
+        let (name, stream) = state.rank(rank).streams().get(stream as usize)?;
+        let head = stream.head()?;
         Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name(*name))))
     }
 
     /// The number of a stream of a rank that was used under this name.
     #[must_use]
     pub fn stream_named(&self, state: &State, rank: Rank, name: &str) -> Option<u32> {
-        let at = state.rank(rank).streams.iter().position(|(token, _)| *self.name(*token) == *name);
+        let at = state.rank(rank).streams().iter().position(|(token, _)| *self.name(*token) == *name);
         at.map(|at| u32::try_from(at).expect("few streams a rank"))
     }
 
@@ -95,7 +100,7 @@ impl Machine {
     /// If there is none of this number.
     #[must_use]
     pub fn stream_name(&self, state: &State, rank: Rank, stream: u32) -> Arc<str> {
-        self.name(state.rank(rank).streams[stream as usize].0)
+        self.name(state.rank(rank).streams()[stream as usize].0)
     }
 
     /// A question in words.

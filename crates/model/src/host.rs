@@ -1,4 +1,14 @@
-//! What the host of a rank computes by itself; no device decides any of it.
-//! Not here: the tables of the machine ([`crate::state`]).
+//! What the host of a rank computes by itself: no device decides any of it, so the model and the executor on
+//! devices share it.
+//!
+//! Reading order: [`value`], [`operand`], [`container`], [`order`], [`best_fit`], [`lookup`],
+//! [`naming`].
+//! Not here: the tables of the machine ([`crate::state`]), and what is left to luck.
 
-pub(crate) mod value;
+pub mod best_fit;
+pub mod container;
+pub mod lookup;
+pub mod naming;
+pub mod operand;
+pub mod order;
+pub mod value;

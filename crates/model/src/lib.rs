@@ -20,7 +20,7 @@ pub mod clock;
 pub(crate) mod cx;
 pub mod describe;
 pub(crate) mod display;
-pub(crate) mod host;
+pub mod host;
 pub(crate) mod judge;
 pub mod machine;
 pub(crate) mod noun;
@@ -32,6 +32,7 @@ pub mod program;
 pub mod rank;
 pub(crate) mod state;
 pub mod term;
+pub(crate) mod walk;
 
 pub use judge::finding::{About, Finding, OpRef, Rule};
 pub use machine::{

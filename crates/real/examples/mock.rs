@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use rankcheck_model::{Dtype, FlagAct, Rank, Resources, Test};
 use rankcheck_real::case::{At, CallFailed, Case, Comms, Ended, Forced, Host, Inspect, RankReport, Vote};
 use rankcheck_real::ffi::process;
-use rankcheck_real::flag::{Tried, Words};
+use rankcheck_real::flag::{HostWords, Tried};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
-use rankcheck_real::launch::Launch;
+use rankcheck_real::launch::ProcessRole;
 use rankcheck_real::worker::{self, Inspection, WorkerConfig};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 /// What a thread does next.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum Step {
+enum MockStep {
     Agree(bool),
     Init(String),
     Set(String, Value),
@@ -34,7 +34,7 @@ enum Step {
     FlagWait(String, i64),
     /// Waits for its turn, takes a note and says that the turn is over.
     Turn,
-    Thread(Vec<Step>),
+    Thread(Vec<MockStep>),
     /// Asks something again and again.
     BusyForMs(u64),
     /// Never comes back from a call.
@@ -93,7 +93,7 @@ impl Mock {
         }
     }
 
-    fn steps(&self, thread: u32, steps: &[Step], inspection: &Inspection) {
+    fn steps(&self, thread: u32, steps: &[MockStep], inspection: &Inspection) {
         for (index, step) in (0..).zip(steps) {
             let call = format!("{step:?}");
             self.notes().inside.insert(thread, (index, call.clone()));
@@ -110,7 +110,7 @@ impl Mock {
     /// The word is one for all processes, without a device as well.
     fn work_on(&self, flag: &str, act: FlagAct) -> Result<(), rankcheck_real::Error> {
         let place = self.host.word(flag)?;
-        let words = Words::open(&place.file)?;
+        let words = HostWords::open(&place.file)?;
         while words.attempt(place.nth, act) == Tried::NotYet {
             std::thread::park_timeout(Duration::from_millis(1));
         }
@@ -120,12 +120,12 @@ impl Mock {
     fn step(
         &self,
         at: At,
-        step: &Step,
+        step: &MockStep,
         inspection: &Inspection,
     ) -> Result<Option<String>, rankcheck_real::Error> {
         let members: Vec<Rank> = (0..self.ranks).map(Rank).collect();
         let seen = match step {
-            Step::Agree(vote) => {
+            MockStep::Agree(vote) => {
                 let mut notes = self.notes();
                 notes.agreements += 1;
                 let nth = notes.agreements - 1;
@@ -133,7 +133,7 @@ impl Mock {
                 let vote = if *vote { Vote::Yes } else { Vote::No };
                 Some(format!("{:?}", self.host.agree(&members, nth, vote)?))
             }
-            Step::Init(name) => {
+            MockStep::Init(name) => {
                 let mut notes = self.notes();
                 let next = notes.inits.entry(name.clone()).or_default();
                 let nth = std::mem::replace(next, *next + 1);
@@ -143,63 +143,63 @@ impl Mock {
                 let unique = self.host.unique_id(&ticket, own)?;
                 Some(format!("{} {:?} {unique:?}", ticket.id, ticket.comms))
             }
-            Step::Set(key, value) => {
+            MockStep::Set(key, value) => {
                 self.host.store_set(key, value.clone())?;
                 None
             }
-            Step::Get(key) => Some(self.host.store_get(key)?.to_string()),
-            Step::Delete(key) => {
+            MockStep::Get(key) => Some(self.host.store_get(key)?.to_string()),
+            MockStep::Delete(key) => {
                 self.host.store_delete(key)?;
                 None
             }
-            Step::FlagWrite(flag, value) => {
+            MockStep::FlagWrite(flag, value) => {
                 self.work_on(flag, FlagAct::Write(*value))?;
                 None
             }
-            Step::FlagWait(flag, value) => {
+            MockStep::FlagWait(flag, value) => {
                 self.work_on(flag, FlagAct::Wait(Test::Equal, *value))?;
                 None
             }
-            Step::Turn => {
+            MockStep::Turn => {
                 self.host.turn(at)?;
                 let nth = self.host.store_get("turns")?.as_i64().expect("a number");
                 self.host.store_set("turns", json!(nth + 1))?;
                 self.host.turn_over(at)?;
                 Some(format!("turn {nth}"))
             }
-            Step::Thread(steps) => {
+            MockStep::Thread(steps) => {
                 std::thread::scope(|scope| {
                     scope.spawn(|| self.steps(at.thread + 1, steps, inspection)).join()
                 })
                 .expect("steps do not panic");
                 None
             }
-            Step::BusyForMs(duration) => {
+            MockStep::BusyForMs(duration) => {
                 let until = Instant::now() + Duration::from_millis(*duration);
                 while Instant::now() < until {
                     self.host.store_set("busy", Value::Null)?;
                 }
                 None
             }
-            Step::Hang => loop {
+            MockStep::Hang => loop {
                 std::thread::park();
             },
-            Step::Mute => {
+            MockStep::Mute => {
                 inspection.open(Arc::new(Nobody));
                 loop {
                     std::thread::park();
                 }
             }
-            Step::Fail => {
+            MockStep::Fail => {
                 let (thread, index) = (at.thread, at.index);
                 let failed = CallFailed { call: "mock".to_owned(), code: 4, thread, index, detail: None };
                 self.notes().errors.push(failed);
                 None
             }
-            Step::Exit(code) => std::process::exit(*code),
-            Step::Panic => panic!("as the program says"),
-            Step::Die => process::die(),
-            Step::Kill(key) => {
+            MockStep::Exit(code) => std::process::exit(*code),
+            MockStep::Panic => panic!("as the program says"),
+            MockStep::Die => process::die(),
+            MockStep::Kill(key) => {
                 let target = self.host.store_get(key)?;
                 let killed = Command::new("sh").args(["-c", &format!("kill -9 {target}")]).status();
                 assert!(killed.expect("sh is there").success());
@@ -221,7 +221,7 @@ impl Inspect for Nobody {
     }
 }
 
-fn load(program: &Value, rank: Rank) -> Result<Vec<Step>, String> {
+fn load(program: &Value, rank: Rank) -> Result<Vec<MockStep>, String> {
     let Some(steps) = program.get(rank.at()) else { return Err("there are no steps".to_owned()) };
     serde_json::from_value(steps.clone()).map_err(|error| error.to_string())
 }
@@ -230,7 +230,7 @@ fn work(arguments: &[String]) -> Result<(), Box<dyn Error>> {
     let config = WorkerConfig::from_arguments(arguments)?;
     let nvls = std::env::var("NCCL_NVLS_ENABLE").ok();
     let device = json!({ "pid": std::process::id(), "device": config.device, "nvls": nvls });
-    let run = |case: &Case, steps: Vec<Step>, host: Arc<dyn Host>, inspection: &Inspection| {
+    let run = |case: &Case, steps: Vec<MockStep>, host: Arc<dyn Host>, inspection: &Inspection| {
         let mock = Arc::new(Mock { rank: config.rank, ranks: case.ranks, host, notes: Mutex::default() });
         inspection.open(Arc::clone(&mock) as Arc<dyn Inspect>);
         mock.steps(0, &steps, inspection);
@@ -270,12 +270,12 @@ fn coordinate() -> Result<(), Box<dyn Error>> {
 
 /// What every process does that a launcher starts. With `MOCK_HANGS` it waits to be killed.
 fn launched() -> Result<(), Box<dyn Error>> {
-    let cluster = match Launch::from_environment()? {
-        Launch::Local => return Err("no launcher is to be seen".into()),
-        Launch::Agent(cluster) => {
+    let cluster = match ProcessRole::from_environment()? {
+        ProcessRole::Local => return Err("no launcher is to be seen".into()),
+        ProcessRole::Agent(cluster) => {
             return Ok(agent::serve(&cluster, command()?, Duration::from_secs(20))?);
         }
-        Launch::Coordinator(cluster) => cluster,
+        ProcessRole::Coordinator(cluster) => cluster,
     };
     let mut job = Job::start(JobConfig { cluster: Some(cluster.clone()), ..local(cluster.ranks)? })?;
     if std::env::var_os("MOCK_HANGS").is_some() {

@@ -11,20 +11,20 @@ use std::time::{Duration, Instant};
 use rankcheck_model::{Dtype, Resources};
 use rankcheck_real::Error;
 use rankcheck_real::collective::{Elements, receive, send};
-use rankcheck_real::comm::Comm;
-use rankcheck_real::event::Event;
-use rankcheck_real::ffi::cuda::{Device, Progress};
-use rankcheck_real::ffi::nccl::UniqueId;
+use rankcheck_real::comm::NcclComm;
+use rankcheck_real::event::CudaEvent;
+use rankcheck_real::ffi::cuda::{Completion, Device};
+use rankcheck_real::ffi::nccl::NcclUniqueId;
 use rankcheck_real::ffi::{self, Libraries};
-use rankcheck_real::memory::Memory;
-use rankcheck_real::stream::Stream;
+use rankcheck_real::memory::CudaMemory;
+use rankcheck_real::stream::CudaStream;
 
 const LEN_BYTES: u64 = 1 << 30;
 const ROUNDS: usize = 5;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What the two ranks share.
-struct Meeting {
+struct BothRanks {
     ids: [OnceLock<Vec<u8>>; 2],
     barrier: Barrier,
 }
@@ -32,10 +32,10 @@ struct Meeting {
 /// What one rank has.
 struct Bench {
     rank: u32,
-    streams: [Stream; 2],
-    buffers: [Memory; 2],
+    streams: [CudaStream; 2],
+    buffers: [CudaMemory; 2],
     /// Before both, behind each.
-    marks: [Event; 3],
+    marks: [CudaEvent; 3],
 }
 
 fn main() -> io::Result<ExitCode> {
@@ -47,7 +47,7 @@ fn main() -> io::Result<ExitCode> {
             return Ok(ExitCode::from(4));
         }
     };
-    let meeting = Meeting { ids: [OnceLock::new(), OnceLock::new()], barrier: Barrier::new(2) };
+    let meeting = BothRanks { ids: [OnceLock::new(), OnceLock::new()], barrier: Barrier::new(2) };
     let results = std::thread::scope(|scope| {
         let ranks = [0, 1].map(|rank| {
             let (libraries, meeting) = (&libraries, &meeting);
@@ -75,15 +75,19 @@ fn main() -> io::Result<ExitCode> {
 }
 
 /// The best of some rounds, in milliseconds: on one communicator, on two.
-fn run(libraries: &Libraries, meeting: &Meeting, rank: u32) -> Result<(f32, f32), Error> {
+fn run(libraries: &Libraries, meeting: &BothRanks, rank: u32) -> Result<(f32, f32), Error> {
     let device = Device::open(libraries, i32::try_from(rank).expect("two ranks"))?;
     let comms =
         [comm(libraries, meeting, &device, (rank, 0))?, comm(libraries, meeting, &device, (rank, 1))?];
     let bench = Bench {
         rank,
-        streams: [Stream::create(&device)?, Stream::create(&device)?],
-        buffers: [Memory::alloc(&device, LEN_BYTES)?, Memory::alloc(&device, LEN_BYTES)?],
-        marks: [Event::create_timed(&device)?, Event::create_timed(&device)?, Event::create_timed(&device)?],
+        streams: [CudaStream::create(&device)?, CudaStream::create(&device)?],
+        buffers: [CudaMemory::alloc(&device, LEN_BYTES)?, CudaMemory::alloc(&device, LEN_BYTES)?],
+        marks: [
+            CudaEvent::create_timed(&device)?,
+            CudaEvent::create_timed(&device)?,
+            CudaEvent::create_timed(&device)?,
+        ],
     };
     for comm in &comms {
         comm.warm_up(libraries, &device, &bench.streams[0])?;
@@ -100,33 +104,33 @@ fn run(libraries: &Libraries, meeting: &Meeting, rank: u32) -> Result<(f32, f32)
     for comm in comms {
         comm.end()?;
     }
-    marks.into_iter().try_for_each(Event::end)?;
-    buffers.into_iter().try_for_each(Memory::end)?;
-    streams.into_iter().try_for_each(Stream::end)?;
+    marks.into_iter().try_for_each(CudaEvent::end)?;
+    buffers.into_iter().try_for_each(CudaMemory::end)?;
+    streams.into_iter().try_for_each(CudaStream::end)?;
     device.end()?;
     Ok(best)
 }
 
 fn comm(
     libraries: &Libraries,
-    meeting: &Meeting,
+    meeting: &BothRanks,
     device: &Device,
     (rank, nth): (u32, usize),
-) -> Result<Comm, Error> {
+) -> Result<NcclComm, Error> {
     if rank == 0 {
-        let bytes = UniqueId::create(libraries)?.bytes();
+        let bytes = NcclUniqueId::create(libraries)?.bytes();
         meeting.ids[nth].get_or_init(|| bytes);
     }
     meeting.barrier.wait();
     let bytes = meeting.ids[nth].get().expect("rank 0 made it before it came to the barrier");
-    let id = UniqueId::from_bytes(bytes).expect("as long as an id is");
-    Comm::init_rank(device, &id, rank, 2, Resources::Own)
+    let id = NcclUniqueId::from_bytes(bytes).expect("as long as an id is");
+    NcclComm::init_rank(device, &id, rank, 2, Resources::Own)
 }
 
 impl Bench {
     /// Rank 0 sends on the first communicator and receives on the second, rank 1 the other way round, each on two
     /// streams. Gives the milliseconds from the start of the first to the end of the last.
-    fn both_directions(&self, there: &Comm, back: &Comm) -> Result<f32, Error> {
+    fn both_directions(&self, there: &NcclComm, back: &NcclComm) -> Result<f32, Error> {
         let elements = Elements { count: LEN_BYTES / Dtype::F32.len_bytes(), dtype: Dtype::F32 };
         let [first, second] = &self.streams;
         let [x, y] = [self.buffers[0].range(), self.buffers[1].range()];
@@ -144,7 +148,7 @@ impl Bench {
         self.marks[2].record(second)?;
         let start = Instant::now();
         for stream in &self.streams {
-            while stream.query()? == Progress::Pending {
+            while stream.query()? == Completion::Pending {
                 if start.elapsed() > LIMIT {
                     return Err(Error::TimedOut { what: "a transfer".to_owned(), after: LIMIT });
                 }

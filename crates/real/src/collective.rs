@@ -3,25 +3,24 @@
 //!
 //! Each call returns when the kernel is launched; inside a group, when the call is queued. The first of a
 //! communicator blocks the host until the peers come.
-//! Not here: whether the members' calls fit together, and which kernel NCCL chooses.
-
-use std::ffi::c_int;
+//! Not here: which call a kind is ([`crate::ffi::nccl`]), whether the members' calls fit together, and which kernel
+//! NCCL chooses.
 
 use cudarc::nccl::sys::{ncclDataType_t, ncclRedOp_t};
 use rankcheck_model::{CollectiveKind, Dtype, ReduceOp};
 
 use crate::Error;
-use crate::comm::Comm;
+use crate::comm::NcclComm;
 use crate::ffi::DeviceRange;
-use crate::ffi::nccl::{Kind, Launch};
-use crate::stream::Stream;
+use crate::ffi::nccl::{CollectiveCall, TransferCall};
+use crate::stream::CudaStream;
 
 /// How many elements of which type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Elements {
     /// Number of elements of one rank's part. Not compared with the lengths of the buffers.
     pub count: u64,
-    /// Element type.
+    /// ComputeType type.
     pub dtype: Dtype,
 }
 
@@ -34,140 +33,52 @@ pub struct Buffers {
     pub recv: DeviceRange,
 }
 
-/// `ncclAllReduce`.
+/// A collective of any kind; `elements` is one rank's part. A root is a position in the communicator.
 ///
 /// # Errors
-/// [`Error::Nccl`].
-pub fn all_reduce(
-    comm: &Comm,
-    buffers: &Buffers,
-    elements: Elements,
-    op: ReduceOp,
-    stream: &Stream,
-) -> Result<(), Error> {
-    launch(comm, buffers, elements, Kind::AllReduce(red_op(op)), stream)
-}
-
-/// `ncclAllGather`; `elements` is one rank's part, which is the length of the input.
-///
-/// # Errors
-/// [`Error::Nccl`].
-pub fn all_gather(comm: &Comm, buffers: &Buffers, elements: Elements, stream: &Stream) -> Result<(), Error> {
-    launch(comm, buffers, elements, Kind::AllGather, stream)
-}
-
-/// `ncclReduceScatter`; `elements` is one rank's part, which is the length of the output.
-///
-/// # Errors
-/// [`Error::Nccl`].
-pub fn reduce_scatter(
-    comm: &Comm,
-    buffers: &Buffers,
-    elements: Elements,
-    op: ReduceOp,
-    stream: &Stream,
-) -> Result<(), Error> {
-    launch(comm, buffers, elements, Kind::ReduceScatter(red_op(op)), stream)
-}
-
-/// `ncclBroadcast`; the root is a position in the communicator.
-///
-/// # Errors
-/// [`Error::Nccl`], also when there is no such member.
-pub fn broadcast(
-    comm: &Comm,
-    buffers: &Buffers,
-    elements: Elements,
-    root: u32,
-    stream: &Stream,
-) -> Result<(), Error> {
-    launch(comm, buffers, elements, Kind::Broadcast(position(root)), stream)
-}
-
-/// `ncclReduce`; the root is a position in the communicator. The output is written on the root alone.
-///
-/// # Errors
-/// [`Error::Nccl`], also when there is no such member.
-pub fn reduce(
-    comm: &Comm,
-    buffers: &Buffers,
-    elements: Elements,
-    (root, op): (u32, ReduceOp),
-    stream: &Stream,
-) -> Result<(), Error> {
-    launch(comm, buffers, elements, Kind::Reduce(red_op(op), position(root)), stream)
-}
-
-/// Any of the collectives.
-///
-/// # Errors
-/// [`Error::Nccl`].
+/// [`Error::Nccl`], also when there is no such root.
 pub fn collective(
-    comm: &Comm,
+    comm: &NcclComm,
     buffers: &Buffers,
     elements: Elements,
     (kind, op): (CollectiveKind, ReduceOp),
-    stream: &Stream,
+    stream: &CudaStream,
 ) -> Result<(), Error> {
-    match kind {
-        CollectiveKind::AllReduce => all_reduce(comm, buffers, elements, op, stream),
-        CollectiveKind::AllGather => all_gather(comm, buffers, elements, stream),
-        CollectiveKind::ReduceScatter => reduce_scatter(comm, buffers, elements, op, stream),
-        CollectiveKind::Broadcast { root } => broadcast(comm, buffers, elements, root, stream),
-        CollectiveKind::Reduce { root } => reduce(comm, buffers, elements, (root, op), stream),
-    }
+    let Buffers { send, recv } = *buffers;
+    let (count, dtype, op) = (elements.count, data_type(elements.dtype), red_op(op));
+    comm.owner.collective(kind, &CollectiveCall { send, recv, count, dtype, op }, &stream.owner)
 }
 
-/// `ncclSend`.
+/// `ncclSend`; the peer is a position in the communicator.
 ///
 /// # Errors
-/// [`Error::Nccl`].
+/// [`Error::Nccl`], also when there is no such member.
 pub fn send(
-    comm: &Comm,
+    comm: &NcclComm,
     buffer: &DeviceRange,
     elements: Elements,
     peer: u32,
-    stream: &Stream,
+    stream: &CudaStream,
 ) -> Result<(), Error> {
-    let buffers = Buffers { send: *buffer, recv: DeviceRange::NULL };
-    launch(comm, &buffers, elements, Kind::Send(position(peer)), stream)
+    comm.owner.send(&transfer(buffer, elements, peer), &stream.owner)
 }
 
-/// `ncclRecv`.
+/// `ncclRecv`; the peer is a position in the communicator.
 ///
 /// # Errors
-/// [`Error::Nccl`].
+/// [`Error::Nccl`], also when there is no such member.
 pub fn receive(
-    comm: &Comm,
+    comm: &NcclComm,
     buffer: &DeviceRange,
     elements: Elements,
     peer: u32,
-    stream: &Stream,
+    stream: &CudaStream,
 ) -> Result<(), Error> {
-    let buffers = Buffers { send: DeviceRange::NULL, recv: *buffer };
-    launch(comm, &buffers, elements, Kind::Receive(position(peer)), stream)
+    comm.owner.receive(&transfer(buffer, elements, peer), &stream.owner)
 }
 
-fn launch(
-    comm: &Comm,
-    buffers: &Buffers,
-    elements: Elements,
-    kind: Kind,
-    stream: &Stream,
-) -> Result<(), Error> {
-    let launch = Launch {
-        kind,
-        send: buffers.send,
-        recv: buffers.recv,
-        count: elements.count,
-        dtype: data_type(elements.dtype),
-    };
-    comm.owner.launch(&launch, &stream.owner)
-}
-
-/// A number that no communicator has stays one that none has.
-fn position(member: u32) -> c_int {
-    c_int::try_from(member).unwrap_or(c_int::MAX)
+fn transfer(buffer: &DeviceRange, elements: Elements, peer: u32) -> TransferCall {
+    TransferCall { buffer: *buffer, count: elements.count, dtype: data_type(elements.dtype), peer }
 }
 
 fn data_type(dtype: Dtype) -> ncclDataType_t {

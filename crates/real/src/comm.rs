@@ -4,21 +4,21 @@
 
 use std::ffi::c_int;
 
-use rankcheck_model::{Dtype, ReduceOp, Resources};
+use rankcheck_model::{CollectiveKind, Dtype, ReduceOp, Resources};
 
 use crate::Error;
 use crate::collective::{self, Buffers, Elements};
-use crate::ffi::cuda::{Device, Progress};
-use crate::ffi::nccl::{self, UniqueId};
+use crate::ffi::cuda::{Completion, Device};
+use crate::ffi::nccl::{self, NcclUniqueId};
 use crate::ffi::{DeviceRange, Libraries};
 use crate::group::group;
-use crate::memory::Memory;
-use crate::stream::Stream;
+use crate::memory::CudaMemory;
+use crate::stream::CudaStream;
 
 /// A blocking communicator of this process.
 #[derive(Debug)]
-pub struct Comm {
-    pub(crate) owner: nccl::Comm,
+pub struct NcclComm {
+    pub(crate) owner: nccl::RawComm,
     /// Position of this process among the members.
     pub rank: u32,
     /// How many members there are.
@@ -37,7 +37,7 @@ pub enum Color {
 /// `NCCL_SPLIT_NOCOLOR` of `nccl.h`.
 const NO_COLOR: c_int = -1;
 
-impl Comm {
+impl NcclComm {
     /// `ncclCommInitRank`, or with a configuration where children are to share its channels. Blocks until every
     /// member calls it with the same id, without a timeout.
     ///
@@ -45,12 +45,12 @@ impl Comm {
     /// [`Error::Nccl`], or [`Error::InsideGroup`].
     pub fn init_rank(
         device: &Device,
-        id: &UniqueId,
+        id: &NcclUniqueId,
         rank: u32,
         size: u32,
         children: Resources,
     ) -> Result<Self, Error> {
-        nccl::Comm::init_rank(device, id, (rank, size), children).map(|owner| Self { owner, rank, size })
+        nccl::RawComm::init_rank(device, id, (rank, size), children).map(|owner| Self { owner, rank, size })
     }
 
     /// `ncclCommSplit`, in the parent's order, on channels of its own or the parent's, as the parent was made;
@@ -75,23 +75,25 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::Nccl`] or [`Error::Cuda`].
-    pub fn warm_up(&self, libraries: &Libraries, device: &Device, stream: &Stream) -> Result<(), Error> {
+    pub fn warm_up(&self, libraries: &Libraries, device: &Device, stream: &CudaStream) -> Result<(), Error> {
         const LEN_BYTES: u64 = 32 << 20;
-        let memory = Memory::alloc(device, LEN_BYTES)?;
+        let memory = CudaMemory::alloc(device, LEN_BYTES)?;
         let result = self.exchange(libraries, memory.range(), stream);
         let freed = memory.end();
         result.and(freed)
     }
 
-    fn exchange(&self, libraries: &Libraries, memory: DeviceRange, stream: &Stream) -> Result<(), Error> {
+    fn exchange(&self, libraries: &Libraries, memory: DeviceRange, stream: &CudaStream) -> Result<(), Error> {
         let part = |at: u64, len_bytes: u64| memory.slice(at, len_bytes).expect("the parts lie inside");
         let floats = |count: u64| Elements { count, dtype: Dtype::F32 };
         for len_bytes in [1 << 10, 256 << 10, memory.len_bytes()] {
             let buffers = Buffers { send: part(0, len_bytes), recv: part(0, len_bytes) };
-            collective::all_reduce(self, &buffers, floats(len_bytes / 4), ReduceOp::Sum, stream)?;
+            let what = (CollectiveKind::AllReduce, ReduceOp::Sum);
+            collective::collective(self, &buffers, floats(len_bytes / 4), what, stream)?;
         }
         let buffers = Buffers { send: part(0, 1 << 20), recv: part(0, 1 << 20) };
-        collective::broadcast(self, &buffers, floats(1 << 18), 0, stream)?;
+        let what = (CollectiveKind::Broadcast { root: 0 }, ReduceOp::Sum);
+        collective::collective(self, &buffers, floats(1 << 18), what, stream)?;
         group(libraries, || {
             for peer in (0..self.size).filter(|peer| *peer != self.rank) {
                 collective::send(self, &part(0, 64 << 10), floats(16 << 10), peer, stream)?;
@@ -99,7 +101,7 @@ impl Comm {
             }
             Ok(())
         })?;
-        while stream.query()? == Progress::Pending {
+        while stream.query()? == Completion::Pending {
             std::thread::yield_now();
         }
         Ok(())

@@ -3,22 +3,22 @@
 //! Not here: times of programs, whose events have none.
 
 use crate::Error;
-use crate::ffi::cuda::{self, Device, Progress, Timing};
-use crate::stream::Stream;
+use crate::ffi::cuda::{self, Completion, Device, Timing};
+use crate::stream::CudaStream;
 
 /// An event.
 #[derive(Debug)]
-pub struct Event {
-    pub(crate) owner: cuda::Event,
+pub struct CudaEvent {
+    pub(crate) owner: cuda::RawEvent,
 }
 
-impl Event {
+impl CudaEvent {
     /// `cuEventCreate`, without timing.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     pub fn create(device: &Device) -> Result<Self, Error> {
-        cuda::Event::create(device, Timing::Off).map(|owner| Self { owner })
+        cuda::RawEvent::create(device, Timing::Off).map(|owner| Self { owner })
     }
 
     /// `cuEventCreate` of an event that takes the time.
@@ -26,7 +26,7 @@ impl Event {
     /// # Errors
     /// [`Error::Cuda`].
     pub fn create_timed(device: &Device) -> Result<Self, Error> {
-        cuda::Event::create(device, Timing::On).map(|owner| Self { owner })
+        cuda::RawEvent::create(device, Timing::On).map(|owner| Self { owner })
     }
 
     /// `cuEventElapsedTime`: milliseconds from the completion of `earlier` to that of this event.
@@ -41,7 +41,7 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub fn record(&self, stream: &Stream) -> Result<(), Error> {
+    pub fn record(&self, stream: &CudaStream) -> Result<(), Error> {
         self.owner.record(&stream.owner)
     }
 
@@ -49,7 +49,7 @@ impl Event {
     ///
     /// # Errors
     /// [`Error::Cuda`], also for what a kernel of the process did wrong.
-    pub fn query(&self) -> Result<Progress, Error> {
+    pub fn query(&self) -> Result<Completion, Error> {
         self.owner.query()
     }
 

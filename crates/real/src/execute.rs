@@ -2,51 +2,64 @@
 //! an answer, and luck does what the case forces.
 //!
 //! Host threads of the program are threads here. What they share lies behind one lock, which is not held
-//! across a call that may wait for another rank or for the device. Memory holds
+//! across a call that may wait for another rank or for the device. CudaMemory holds
 //! [`initial_number`](rankcheck_model::term::initial_number) when it is handed out, and
 //! [`POISON_BYTE`] before.
 //!
 //! A call that hangs hangs its thread for ever; then [`execute`] does not return. Somebody else looks through
-//! [`Inspect`] and ends the process.
+//! [`RankInspector`] and ends the process.
 //!
 //! Not here: other ranks ([`Host`]), what was predicted, deadlines.
 
+mod barrier;
+mod collective;
 mod comm;
+mod container;
 mod contents;
 mod device;
+mod dispatch;
+mod event;
 mod exchange;
 mod flag;
 mod graph;
+mod group;
 mod inspect;
 mod ipc;
-mod luck;
-mod map;
 mod memory;
+mod mutex;
+mod naming;
+mod nondet;
+mod order;
+mod overlap;
 mod p2p;
+mod pool;
+mod question;
+mod store;
 mod stream;
 mod tables;
 mod thread;
 mod value;
-mod words;
+mod window;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 
+use rankcheck_model::host::value::{Buffer, Value};
 use rankcheck_model::{Entry, Rank, Source};
 
 pub use self::device::RankDevice;
-pub use self::inspect::Inspect;
+pub use self::inspect::RankInspector;
 
 use self::contents::Contents;
-use self::device::{STAGING_BYTES, Shared, locked};
-use self::luck::Luck;
-use self::tables::{Lends, Tables, ThreadRow};
-use self::thread::{Run, Stop};
-use self::value::{Buffer, Value};
+use self::device::{STAGING_BYTES, SharedDevice, locked};
+use self::nondet::Nondet;
+use self::tables::{Exports, Tables, ThreadRow};
+use self::thread::{Halt, RunningCase};
+use self::value::{OnDevice, range};
 use crate::Error;
 use crate::case::{Case, Ended, Held, Host, RankReport};
-use crate::ffi::cuda::Progress;
-use crate::kernel::Element;
+use crate::ffi::cuda::Completion;
+use crate::kernel::ComputeType;
 
 /// What every byte of new memory holds before anything is written: a number in every element type.
 pub const POISON_BYTE: u8 = 0xA5;
@@ -74,31 +87,31 @@ pub fn execute(
     }
     let mut tables = Tables::default();
     tables.threads.push(ThreadRow { entry: Entry(0), slots: Vec::new(), ended: false });
-    let run = Run {
+    let run = RunningCase {
         shared,
         source,
         host,
         rank,
         case,
-        element: Element::of(case.element),
+        element: ComputeType::of(case.element),
         tables: Mutex::new(tables),
         changed: Condvar::new(),
-        luck: Mutex::new(Luck::new(&case.forced, rank)),
+        nondet: Mutex::new(Nondet::new(&case.forced, rank)),
     };
     // The first thread is a new one too: what NCCL keeps of a group that a program leaves open belongs to
     // its thread and ends with it.
     std::thread::scope(|scope| thread::start(scope, &run, 0, Entry(0)));
     let held = match finish(&run) {
         Ok(held) => held,
-        Err(Stop::Broken(code)) => {
+        Err(Halt::Broken(code)) => {
             shared.inspect.broke(code);
             Vec::new()
         }
-        Err(Stop::Failed(why) | Stop::Exited(why)) => {
+        Err(Halt::Failed(why) | Halt::Exited(why)) => {
             shared.inspect.gave_up(why);
             Vec::new()
         }
-        Err(Stop::Others) => Vec::new(),
+        Err(Halt::Others) => Vec::new(),
     };
     let report = shared.inspect.report_with(held);
     device.left = Some(run.tables.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
@@ -106,24 +119,24 @@ pub fn execute(
 }
 
 /// All threads have returned: waits for the streams and reads what the program still holds.
-fn finish(run: &Run<'_>) -> Result<Vec<Held>, Stop> {
+fn finish(run: &RunningCase<'_>) -> Result<Vec<Held>, Halt> {
     let shared = run.shared;
     if shared.inspect.stopped() {
-        return Err(Stop::Others);
+        return Err(Halt::Others);
     }
     shared.open_gate();
     run.tables().end_captures();
     let streams = shared.inspect.streams();
     for stream in &streams {
-        while stream.query()? == Progress::Pending {
+        while stream.query()? == Completion::Pending {
             std::thread::park_timeout(std::time::Duration::from_micros(20));
         }
     }
     let ended = shared.inspect.report().ended;
     if !matches!(ended, Ended::Finishes | Ended::Dead { .. }) {
-        return Err(Stop::Others);
+        return Err(Halt::Others);
     }
-    if run.tables().lends == Lends::Memory {
+    if run.tables().exports == Exports::Memory {
         // Other ranks may still work on memory of this one.
         run.host.rest()?;
     }
@@ -136,8 +149,11 @@ fn finish(run: &Run<'_>) -> Result<Vec<Held>, Stop> {
     Ok(held)
 }
 
-/// The buffers that the program still has, each where a slot first names its allocation: thread and slot.
-fn holds(tables: &Tables) -> Vec<((u32, u32), Arc<Buffer>)> {
+/// Where a value stands: thread and slot.
+type SlotPosition = (u32, u32);
+
+/// The buffers that the program still has, each where a slot first names its allocation.
+fn holds(tables: &Tables) -> Vec<(SlotPosition, Arc<Buffer<OnDevice>>)> {
     let mut listed = BTreeSet::new();
     let mut held = Vec::new();
     for (thread, row) in (0_u32..).zip(&tables.threads) {
@@ -152,8 +168,8 @@ fn holds(tables: &Tables) -> Vec<((u32, u32), Arc<Buffer>)> {
     held
 }
 
-fn read(shared: &Shared, element: Element, buffer: &Buffer) -> Result<Contents, Error> {
-    let range = buffer.range();
+fn read(shared: &SharedDevice, element: ComputeType, buffer: &Buffer<OnDevice>) -> Result<Contents, Error> {
+    let range = range(buffer);
     let mut contents = Contents::default();
     let mut staging = locked(&shared.staging);
     let mut at = 0;
@@ -170,25 +186,20 @@ fn read(shared: &Shared, element: Element, buffer: &Buffer) -> Result<Contents, 
 #[cfg(test)]
 mod tests {
     use rankcheck_model::Token;
+    use rankcheck_model::host::value::{BlockId, MemoryId, Owner};
 
-    use super::value::{Base, Made, Owner};
+    use super::value::tests::block;
     use super::*;
 
     #[test]
     fn an_allocation_is_reported_where_it_is_named_first() {
-        let buffer = |nth: u32, len_bytes| {
-            let made = Made { owner: Owner::Pool(Token(1)), nth };
-            let base = Base { first: made, address: 0 };
-            let (block, name) = (Some(made), Token(2));
-            let buffer = Buffer { block, memory: made, base, offset_bytes: 0, len_bytes, name, grew: false };
-            Value::Buffer(Arc::new(buffer))
-        };
         let mut tables = Tables::default();
-        let slots = vec![Value::Int(3), buffer(0, 8), buffer(1, 8), buffer(0, 4)];
+        let slots = vec![Value::Int(3), block(0, 0, (0, 8)), block(1, 0, (0, 8)), block(0, 0, (0, 4))];
         tables.threads.push(ThreadRow { entry: Entry(0), slots, ended: true });
-        tables.threads.push(ThreadRow { entry: Entry(1), slots: vec![buffer(2, 8)], ended: true });
+        let slots = vec![block(2, 0, (0, 8))];
+        tables.threads.push(ThreadRow { entry: Entry(1), slots, ended: true });
         for nth in [0, 2] {
-            tables.live.insert(Made { owner: Owner::Pool(Token(1)), nth });
+            tables.live.insert(BlockId(MemoryId { owner: Owner::Pool(Token(1)), nth }));
         }
         let places: Vec<(u32, u32)> = holds(&tables).into_iter().map(|(place, _)| place).collect();
         assert_eq!(places, [(0, 1), (1, 0)], "the second was freed");

@@ -17,17 +17,17 @@ use crate::Error;
 
 pub mod cuda;
 pub mod graph;
+pub(crate) mod host_words;
 pub(crate) mod inventory;
 pub(crate) mod ipc;
 pub(crate) mod kernel;
 pub mod nccl;
 pub(crate) mod placed;
 pub mod process;
-pub(crate) mod words;
 
 /// A library that could be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundLibrary {
     /// The name under which the loader found it.
     pub name: String,
     /// The version as the library encodes it.
@@ -40,9 +40,9 @@ pub struct Found {
 #[derive(Debug)]
 pub struct Probe {
     /// `libcuda`, by `cuDriverGetVersion`.
-    pub cuda: Result<Found, Error>,
+    pub cuda: Result<FoundLibrary, Error>,
     /// `libnccl`, by `ncclGetVersion`.
-    pub nccl: Result<Found, Error>,
+    pub nccl: Result<FoundLibrary, Error>,
 }
 
 impl Probe {
@@ -59,9 +59,9 @@ impl Probe {
 #[derive(Debug, Clone)]
 pub struct Libraries {
     /// The driver.
-    pub cuda: Found,
+    pub cuda: FoundLibrary,
     /// NCCL. cudarc takes the first name that opens, so this is the library that later calls use.
-    pub nccl: Found,
+    pub nccl: FoundLibrary,
 }
 
 /// Looks for both libraries. Needs no GPU and starts nothing.

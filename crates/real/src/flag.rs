@@ -12,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::ffi::cuda::Device;
-use crate::ffi::words::{Registered, Shared};
-use crate::stream::Stream;
+use crate::ffi::host_words::{Registered, SharedPage};
+use crate::stream::CudaStream;
 
 /// Bytes of a page of words.
 const PAGE_BYTES: usize = 4096;
@@ -38,18 +38,18 @@ pub enum Tried {
 
 /// The words of a case, all 0 at first.
 #[derive(Debug)]
-pub struct Words {
+pub struct HostWords {
     registered: Mutex<Option<Registered>>,
-    shared: Shared,
+    shared: SharedPage,
 }
 
-impl Words {
+impl HostWords {
     /// Maps the file.
     ///
     /// # Errors
     /// [`Error::File`].
     pub fn open(file: &Path) -> Result<Self, Error> {
-        Ok(Self { registered: Mutex::default(), shared: Shared::open(file, PAGE_BYTES)? })
+        Ok(Self { registered: Mutex::default(), shared: SharedPage::open(file, PAGE_BYTES)? })
     }
 
     /// Works on a word, if it has a value that allows it.
@@ -74,7 +74,7 @@ impl Words {
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub fn launch(&self, device: &Device, nth: u32, act: FlagAct, stream: &Stream) -> Result<(), Error> {
+    pub fn launch(&self, device: &Device, nth: u32, act: FlagAct, stream: &CudaStream) -> Result<(), Error> {
         let address = self.address(device)? + u64::from(nth) * 4;
         let bits = |value: i64| u32::try_from(value).unwrap_or(u32::MAX);
         match act {
@@ -115,7 +115,7 @@ mod tests {
     #[test]
     fn two_mappings_are_one_word() {
         let file = std::env::temp_dir().join(format!("rankcheck-flag-{}", std::process::id()));
-        let (mine, yours) = (Words::open(&file), Words::open(&file));
+        let (mine, yours) = (HostWords::open(&file), HostWords::open(&file));
         std::fs::remove_file(&file).expect("it was made above");
         let (mine, yours) = (mine.expect("a page"), yours.expect("the same page"));
         assert_eq!(yours.attempt(3, FlagAct::Wait(Test::Equal, 1)), Tried::NotYet);

@@ -6,21 +6,21 @@ use rankcheck_model::CaptureMode;
 
 use crate::Error;
 pub use crate::ffi::graph::Capturing;
-use crate::ffi::graph::Graph as Owner;
-use crate::stream::Stream;
+use crate::ffi::graph::RawGraph;
+use crate::stream::CudaStream;
 
 /// A captured graph that can be launched.
 #[derive(Debug)]
-pub struct Graph {
-    owner: Owner,
+pub struct CudaGraph {
+    owner: RawGraph,
 }
 
-impl Graph {
+impl CudaGraph {
     /// `cuStreamBeginCapture`: what is launched on the stream from now on is recorded.
     ///
     /// # Errors
     /// [`Error::Cuda`], for example 401 if the stream records already.
-    pub fn begin(stream: &Stream, mode: CaptureMode) -> Result<(), Error> {
+    pub fn begin(stream: &CudaStream, mode: CaptureMode) -> Result<(), Error> {
         stream.owner.begin_capture(mode)
     }
 
@@ -28,7 +28,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Cuda`], for example 901 after a call that captures forbid, 904 if a stream was not joined.
-    pub fn finish(stream: &Stream) -> Result<Self, Error> {
+    pub fn finish(stream: &CudaStream) -> Result<Self, Error> {
         stream.owner.end_capture().map(|owner| Self { owner })
     }
 
@@ -36,7 +36,7 @@ impl Graph {
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub fn launch(&self, stream: &Stream) -> Result<(), Error> {
+    pub fn launch(&self, stream: &CudaStream) -> Result<(), Error> {
         self.owner.launch(&stream.owner)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Not here: inits and splits inside a group, whose results NCCL writes only at the group's end; they are
 //! refused with [`Error::InsideGroup`]. Registrations have a form of their own
-//! ([`crate::window::Window::register_later`]).
+//! ([`crate::window::NcclWindow::register_later`]).
 
 use crate::Error;
 use crate::ffi::{Libraries, nccl};

@@ -1,12 +1,12 @@
-//! Memory of other processes: a handle names an allocation of `cuMemAlloc`, a mapping opens it.
+//! CudaMemory of other processes: a handle names an allocation of `cuMemAlloc`, a mapping opens it.
 //!
-//! Memory of `ncclMemAlloc` has no handle of this kind. Not here: how a handle gets to another process, and
+//! CudaMemory of `ncclMemAlloc` has no handle of this kind. Not here: how a handle gets to another process, and
 //! whether its owner has freed the memory; an open mapping keeps the pages.
 
 use crate::Error;
 use crate::ffi::cuda::Device;
 use crate::ffi::ipc;
-use crate::memory::Memory;
+use crate::memory::CudaMemory;
 
 /// A handle of an allocation, as bytes that any process of this host can open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,24 +17,24 @@ impl Handle {
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub fn export(device: &Device, memory: &Memory) -> Result<Self, Error> {
+    pub fn export(device: &Device, memory: &CudaMemory) -> Result<Self, Error> {
         ipc::export(device, memory.range().address()).map(Self)
     }
 }
 
-/// Memory of another process, mapped into this one.
+/// CudaMemory of another process, mapped into this one.
 #[derive(Debug)]
-pub struct Mapping {
-    owner: ipc::Mapping,
+pub struct PeerMapping {
+    owner: ipc::RawMapping,
 }
 
-impl Mapping {
+impl PeerMapping {
     /// `cuIpcOpenMemHandle`. A handle that is open already gives the same address; each open ends by itself.
     ///
     /// # Errors
     /// [`Error::Cuda`], also for a handle of this process.
     pub fn open(device: &Device, handle: &Handle) -> Result<Self, Error> {
-        ipc::Mapping::open(device, &handle.0).map(|owner| Self { owner })
+        ipc::RawMapping::open(device, &handle.0).map(|owner| Self { owner })
     }
 
     /// Where the allocation starts here.

@@ -6,11 +6,11 @@
 //!            Enter, Leave, requests, Report        └──────── agent of another host ──▶ its processes
 //! ```
 //!
-//! Workers are reused after a case in which every rank finished without an error. After any other the processes
+//! WorkerSet are reused after a case in which every rank finished without an error. After any other the processes
 //! of the case are killed, because nobody knows what state CUDA and NCCL are in; others stand by.
 //!
 //! Reading order: [`Job::run`], `job/watch.rs` (how long ranks may be silent), `job/exchange.rs` (what ranks ask
-//! of each other), `job/crew.rs` (who works), `job/process.rs` (the only file that spawns), `job/door.rs`
+//! of each other), `job/workers.rs` (who works), `job/process.rs` (the only file that spawns), `job/listener.rs`
 //! (connections), [`agent`] (one process a rank under torchrun and srun).
 //!
 //! Not here: what a case means. A hang is a result, not an error.
@@ -27,29 +27,29 @@ use rankcheck_model::Rank;
 use crate::Error;
 use crate::case::{Case, Ended, RankReport, Report};
 use crate::launch::Cluster;
-use crate::wire::{Answer, FromWorker, ToWorker};
+use crate::wire::{FromWorker, Reply, ToWorker};
 
 pub mod agent;
-mod crew;
-mod door;
 mod exchange;
+mod listener;
 mod process;
 mod watch;
+mod workers;
 
-use crew::{Crew, Heard};
 use exchange::{Asker, Exchange, Tickets};
 use watch::Watch;
+use workers::{WorkerEvent, WorkerSet};
 
 /// What a job is made of.
 #[derive(Debug, Clone)]
 pub struct JobConfig {
-    /// Workers, one a rank. A case may use fewer.
+    /// WorkerSet, one a rank. A case may use fewer.
     pub ranks: u32,
     /// How one is started.
     pub worker: WorkerCommand,
     /// The processes among which this one is rank 0; nothing if it starts all workers itself.
     pub cluster: Option<Cluster>,
-    /// Workers of each rank that stand by, to take over at once when one had to be killed.
+    /// WorkerSet of each rank that stand by, to take over at once when one had to be killed.
     pub spares: u32,
     /// How long things may take.
     pub limits: Limits,
@@ -98,11 +98,11 @@ impl Default for Limits {
     }
 }
 
-/// Workers, ready for cases.
+/// WorkerSet, ready for cases.
 #[derive(Debug)]
 pub struct Job {
     /// Nothing once it was ended.
-    crew: Option<Crew>,
+    workers: Option<WorkerSet>,
     tickets: Tickets,
     limits: Limits,
     ranks: u32,
@@ -118,15 +118,15 @@ impl Job {
     /// in time; [`Error::Connection`] if the port cannot be listened on.
     pub fn start(config: JobConfig) -> Result<Self, Error> {
         let (limits, ranks) = (config.limits.clone(), config.ranks);
-        let crew = Crew::start(config, random_token()?)?;
-        Ok(Self { crew: Some(crew), tickets: Tickets::default(), limits, ranks, nth: 0 })
+        let workers = WorkerSet::start(config, random_token()?)?;
+        Ok(Self { workers: Some(workers), tickets: Tickets::default(), limits, ranks, nth: 0 })
     }
 
     /// What the worker of each rank said about its device; nothing for a rank that has none at the moment.
     #[must_use]
     pub fn devices(&self) -> Vec<Option<serde_json::Value>> {
-        let crew = self.crew.as_ref().expect("a job has a crew until it is ended");
-        crew.devices().into_iter().map(|device| device.cloned()).collect()
+        let workers = self.workers.as_ref().expect("a job has workers until it is ended");
+        workers.devices().into_iter().map(|device| device.cloned()).collect()
     }
 
     /// Runs a case to its end or its deadline.
@@ -142,46 +142,46 @@ impl Job {
     pub fn run(&mut self, case: &Case) -> Result<Report, Error> {
         assert!(case.ranks <= self.ranks, "a case of {} ranks in a job of {}", case.ranks, self.ranks);
         self.nth += 1;
-        let workers = match self.load(case) {
+        let numbers = match self.load(case) {
             // A worker that died since its last case may not have been missed before it was spoken to.
             Err(Error::Worker { .. }) => self.load(case)?,
             loaded => loaded?,
         };
-        let crew = self.crew.as_mut().expect("a job has a crew until it is ended");
-        let exchange = Exchange::new(&mut self.tickets, case.comms, &case.forced.turns, &workers);
+        let workers = self.workers.as_mut().expect("a job has workers until it is ended");
+        let exchange = Exchange::new(&mut self.tickets, case.comms, &case.forced.turns, &numbers);
         let watch = Watch::new(case, &self.limits, Instant::now());
-        let mut under_way = UnderWay { crew, workers: &workers, exchange, watch, nth: self.nth };
+        let mut under_way = UnderWay { workers, numbers: &numbers, exchange, watch, nth: self.nth };
         let took = under_way.follow(&self.limits);
         let UnderWay { exchange, watch, .. } = under_way;
         let ranks = watch.reports();
         if ranks.iter().all(is_clean) {
             exchange.keep();
         } else {
-            part_with_lost_communicators(crew, &mut self.tickets, workers.iter().copied().collect());
+            part_with_lost_communicators(workers, &mut self.tickets, numbers.iter().copied().collect());
         }
         Ok(Report { ranks, took })
     }
 
     /// Has a worker for each rank, all of whom have loaded the program.
     fn load(&mut self, case: &Case) -> Result<Vec<u64>, Error> {
-        let crew = self.crew.as_mut().expect("a job has a crew until it is ended");
-        crew.man(case.ranks, self.limits.start)?;
+        let workers = self.workers.as_mut().expect("a job has workers until it is ended");
+        workers.man(case.ranks, self.limits.start)?;
         // Somebody may have been missing, with whom others shared communicators.
-        if part_with_lost_communicators(crew, &mut self.tickets, BTreeSet::new()) {
-            crew.man(case.ranks, self.limits.start)?;
+        if part_with_lost_communicators(workers, &mut self.tickets, BTreeSet::new()) {
+            workers.man(case.ranks, self.limits.start)?;
         }
-        let workers = crew.at_work(case.ranks);
-        match load(crew, &workers, self.nth, case, self.limits.load) {
-            Ok(()) => Ok(workers),
+        let numbers = workers.at_work(case.ranks);
+        match load(workers, &numbers, self.nth, case, self.limits.load) {
+            Ok(()) => Ok(numbers),
             Err(error @ Error::Program { .. }) => {
                 // Whoever has loaded it forgets it.
-                for number in &workers {
-                    crew.send(*number, &ToWorker::Skip { nth: self.nth });
+                for number in &numbers {
+                    workers.send(*number, &ToWorker::Skip { nth: self.nth });
                 }
                 Err(error)
             }
             Err(error) => {
-                part_with_lost_communicators(crew, &mut self.tickets, workers.into_iter().collect());
+                part_with_lost_communicators(workers, &mut self.tickets, numbers.into_iter().collect());
                 Err(error)
             }
         }
@@ -192,16 +192,16 @@ impl Job {
     /// # Errors
     /// [`Error::TimedOut`] if a killed process is still there after [`Limits::exit`].
     pub fn end(mut self) -> Result<(), Error> {
-        let crew = self.crew.take().expect("a job is ended once");
-        crew.end(self.limits.exit)
+        let workers = self.workers.take().expect("a job is ended once");
+        workers.end(self.limits.exit)
     }
 }
 
 impl Drop for Job {
     /// A job that was not ended is ended here, so that no process keeps a device; errors have nowhere to go.
     fn drop(&mut self) {
-        if let Some(crew) = self.crew.take() {
-            let ended = crew.end(self.limits.exit);
+        if let Some(workers) = self.workers.take() {
+            let ended = workers.end(self.limits.exit);
             tracing::warn!(?ended, "a job was dropped without being ended");
         }
     }
@@ -214,8 +214,12 @@ fn is_clean(report: &RankReport) -> bool {
 
 /// Dismisses these workers, and with them all who share a communicator with somebody who is not at work any
 /// more: it can be neither used nor destroyed. Whether anybody was dismissed.
-fn part_with_lost_communicators(crew: &mut Crew, tickets: &mut Tickets, dismissed: BTreeSet<u64>) -> bool {
-    let present = crew.present();
+fn part_with_lost_communicators(
+    workers: &mut WorkerSet,
+    tickets: &mut Tickets,
+    dismissed: BTreeSet<u64>,
+) -> bool {
+    let present = workers.present();
     let mut gone: BTreeSet<u64> = tickets.holders().difference(&present).copied().collect();
     gone.extend(dismissed);
     loop {
@@ -226,30 +230,36 @@ fn part_with_lost_communicators(crew: &mut Crew, tickets: &mut Tickets, dismisse
         gone.extend(left);
     }
     let leaving: BTreeSet<u64> = gone.intersection(&present).copied().collect();
-    crew.dismiss(&leaving);
+    workers.dismiss(&leaving);
     !leaving.is_empty()
 }
 
 /// Has all ranks load the program before any starts.
-fn load(crew: &mut Crew, workers: &[u64], nth: u64, case: &Case, patience: Duration) -> Result<(), Error> {
-    for number in workers {
-        crew.send(*number, &ToWorker::Load { nth, case: Box::new(case.clone()) });
+fn load(
+    workers: &mut WorkerSet,
+    numbers: &[u64],
+    nth: u64,
+    case: &Case,
+    patience: Duration,
+) -> Result<(), Error> {
+    for number in numbers {
+        workers.send(*number, &ToWorker::Load { nth, case: Box::new(case.clone()) });
     }
     let until = Instant::now() + patience;
-    let mut wanting: BTreeSet<u64> = workers.iter().copied().collect();
+    let mut wanting: BTreeSet<u64> = numbers.iter().copied().collect();
     let mut unfit = None;
     while !wanting.is_empty() {
-        match crew.next(until) {
-            Some(Heard::Said(number, FromWorker::Loaded { nth: of, wrong })) if of == nth => {
+        match workers.next(until) {
+            Some(WorkerEvent::Said(number, FromWorker::Loaded { nth: of, wrong })) if of == nth => {
                 wanting.remove(&number);
-                if let (Some(why), Some(rank)) = (wrong, rank_of(workers, number)) {
+                if let (Some(why), Some(rank)) = (wrong, rank_of(numbers, number)) {
                     unfit.get_or_insert(Error::Program { rank: rank.0, why });
                 }
             }
-            Some(Heard::Gone(number, rank, why)) if workers.contains(&number) => {
+            Some(WorkerEvent::Gone(number, rank, why)) if numbers.contains(&number) => {
                 return Err(Error::Worker { rank: rank.0, why });
             }
-            Some(Heard::Gone(..) | Heard::Said(..) | Heard::Changed) => {}
+            Some(WorkerEvent::Gone(..) | WorkerEvent::Said(..) | WorkerEvent::Changed) => {}
             None => {
                 return Err(Error::TimedOut { what: "the loading of a program".to_owned(), after: patience });
             }
@@ -259,15 +269,15 @@ fn load(crew: &mut Crew, workers: &[u64], nth: u64, case: &Case, patience: Durat
 }
 
 /// Whose worker this is, if it is one of the case.
-fn rank_of(workers: &[u64], number: u64) -> Option<Rank> {
-    let rank = workers.iter().position(|worker| *worker == number)?;
+fn rank_of(numbers: &[u64], number: u64) -> Option<Rank> {
+    let rank = numbers.iter().position(|worker| *worker == number)?;
     Some(Rank(u32::try_from(rank).expect("ranks are counted in 32 bits")))
 }
 
 /// A case that runs.
 struct UnderWay<'a> {
-    crew: &'a mut Crew,
-    workers: &'a [u64],
+    workers: &'a mut WorkerSet,
+    numbers: &'a [u64],
     exchange: Exchange<'a>,
     watch: Watch<'a>,
     nth: u64,
@@ -276,11 +286,11 @@ struct UnderWay<'a> {
 impl UnderWay<'_> {
     /// Lets the ranks run until all have reported or the deadline has passed; how long that took.
     fn follow(&mut self, limits: &Limits) -> Duration {
-        for number in self.workers {
-            self.crew.send(*number, &ToWorker::Go { nth: self.nth });
+        for number in self.numbers {
+            self.workers.send(*number, &ToWorker::Go { nth: self.nth });
         }
         while !self.watch.unfinished().is_empty() {
-            match self.crew.next(self.watch.expires()) {
+            match self.workers.next(self.watch.expires()) {
                 Some(heard) => self.hear(heard),
                 None if Instant::now() >= self.watch.expires() => {
                     let took = self.watch.took(Instant::now());
@@ -293,23 +303,23 @@ impl UnderWay<'_> {
         self.watch.took(Instant::now())
     }
 
-    fn hear(&mut self, heard: Heard) {
+    fn hear(&mut self, heard: WorkerEvent) {
         match heard {
-            Heard::Said(number, message) => {
-                if let Some(rank) = rank_of(self.workers, number) {
+            WorkerEvent::Said(number, message) => {
+                if let Some(rank) = rank_of(self.numbers, number) {
                     self.watch.progress(Instant::now());
                     self.hear_rank(rank, message);
                 }
             }
-            Heard::Gone(number, _, why) => {
-                if let Some(rank) = rank_of(self.workers, number) {
+            WorkerEvent::Gone(number, _, why) => {
+                if let Some(rank) = rank_of(self.numbers, number) {
                     self.watch.progress(Instant::now());
                     self.watch.gone(rank, &why);
                     let answers = self.exchange.leaves(rank);
                     self.answer(answers);
                 }
             }
-            Heard::Changed => {}
+            WorkerEvent::Changed => {}
         }
     }
 
@@ -333,33 +343,33 @@ impl UnderWay<'_> {
         }
     }
 
-    fn answer(&mut self, answers: Vec<(Asker, Answer)>) {
-        let new = |answer: &Answer| matches!(answer, Answer::Comm(t) if t.comms == crate::case::Comms::Fresh);
+    fn answer(&mut self, answers: Vec<(Asker, Reply)>) {
+        let new = |answer: &Reply| matches!(answer, Reply::Comm(t) if t.comms == crate::case::Comms::Fresh);
         let making: Vec<_> =
             answers.iter().filter(|(_, a)| new(a)).map(|(asker, _)| (asker.rank, asker.thread)).collect();
         if !making.is_empty() {
             self.watch.makes(making);
         }
         for (Asker { rank, id, .. }, answer) in answers {
-            self.crew.send(self.workers[rank.at()], &ToWorker::Answer { id, answer });
+            self.workers.send(self.numbers[rank.at()], &ToWorker::Answer { id, answer });
         }
     }
 
     /// Asks all who have not reported where they stand. Nobody is answered any more.
     fn inspect(&mut self, patience: Duration) {
         for rank in self.watch.unfinished() {
-            self.crew.send(self.workers[rank.at()], &ToWorker::Inspect { nth: self.nth });
+            self.workers.send(self.numbers[rank.at()], &ToWorker::Inspect { nth: self.nth });
         }
         let until = Instant::now() + patience;
         let mut silent: BTreeSet<Rank> = self.watch.unfinished().into_iter().collect();
         while !silent.is_empty() {
-            let Some(heard) = self.crew.next(until) else { return };
-            let Heard::Said(number, message) = heard else {
+            let Some(heard) = self.workers.next(until) else { return };
+            let WorkerEvent::Said(number, message) = heard else {
                 self.hear(heard);
                 silent.retain(|rank| self.watch.unfinished().contains(rank));
                 continue;
             };
-            let Some(rank) = rank_of(self.workers, number) else { continue };
+            let Some(rank) = rank_of(self.numbers, number) else { continue };
             match message {
                 FromWorker::Report { .. } | FromWorker::Inspected { .. } => {
                     silent.remove(&rank);

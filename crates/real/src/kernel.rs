@@ -11,7 +11,7 @@ use crate::Error;
 use crate::ffi::DeviceRange;
 use crate::ffi::cuda::{Device, Pinned};
 use crate::ffi::kernel::{self, Function, Module};
-use crate::stream::Stream;
+use crate::stream::CudaStream;
 
 /// Inputs that one launch adds.
 const INPUTS: usize = 4;
@@ -184,7 +184,7 @@ fn text() -> CString {
 
 /// The types that fills and kernels compute in. Other element types are computed as `f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Element {
+pub enum ComputeType {
     /// 32-bit floating point.
     F32,
     /// 64-bit floating point.
@@ -195,7 +195,7 @@ pub enum Element {
     I64,
 }
 
-impl Element {
+impl ComputeType {
     /// The type for an element type of NCCL.
     #[must_use]
     pub fn of(dtype: Dtype) -> Self {
@@ -247,7 +247,7 @@ impl Element {
 
 /// The loaded functions.
 #[derive(Debug)]
-pub struct Kernels {
+pub struct DeviceCode {
     module: Module,
     fill: [Function; 2],
     combine: [Function; 4],
@@ -283,7 +283,7 @@ impl Gate {
     }
 }
 
-impl Kernels {
+impl DeviceCode {
     /// Compiles and loads the functions for the current device.
     ///
     /// # Errors
@@ -309,8 +309,8 @@ impl Kernels {
     pub fn fill(
         &self,
         range: &DeviceRange,
-        (element, number): (Element, u32),
-        stream: &Stream,
+        (element, number): (ComputeType, u32),
+        stream: &CudaStream,
     ) -> Result<(), Error> {
         let count = range.len_bytes() / element.len_bytes();
         if count == 0 {
@@ -333,8 +333,8 @@ impl Kernels {
         &self,
         out: &DeviceRange,
         inputs: &[DeviceRange],
-        (element, number): (Element, u32),
-        stream: &Stream,
+        (element, number): (ComputeType, u32),
+        stream: &CudaStream,
     ) -> Result<(), Error> {
         assert!(inputs.len() <= INPUTS, "at most four inputs");
         let count = out.len_bytes() / element.len_bytes();
@@ -348,10 +348,10 @@ impl Kernels {
         }
         parameters.resize(3 + 2 * INPUTS, 0);
         let function = match element {
-            Element::F32 => self.combine[0],
-            Element::F64 => self.combine[1],
-            Element::I32 => self.combine[2],
-            Element::I64 => self.combine[3],
+            ComputeType::F32 => self.combine[0],
+            ComputeType::F64 => self.combine[1],
+            ComputeType::I32 => self.combine[2],
+            ComputeType::I64 => self.combine[3],
         };
         kernel::launch(function, grid(count), &stream.owner, &mut parameters)
     }
@@ -369,8 +369,8 @@ impl Kernels {
         &self,
         (reads, writes): (&[DeviceRange], &[DeviceRange]),
         scratch: Option<&DeviceRange>,
-        (element, number): (Element, u32),
-        stream: &Stream,
+        (element, number): (ComputeType, u32),
+        stream: &CudaStream,
     ) -> Result<(), Error> {
         let Some(scratch) = scratch else {
             assert!(!needs_scratch(reads, writes), "memory for the sum was given");
@@ -401,7 +401,7 @@ impl Kernels {
         gate: &Gate,
         ticket: u32,
         limit_nanoseconds: u64,
-        stream: &Stream,
+        stream: &CudaStream,
     ) -> Result<(), Error> {
         let parameters = &mut [gate.word.address(), u64::from(ticket), limit_nanoseconds];
         kernel::launch(self.spin, (1, 1), &stream.owner, parameters)
@@ -416,7 +416,7 @@ impl Kernels {
     }
 }
 
-/// Whether [`Kernels::run`] needs scratch memory: for several outputs, for many inputs, and where an output
+/// Whether [`DeviceCode::run`] needs scratch memory: for several outputs, for many inputs, and where an output
 /// overlaps an input that does not start with it, so that elements would be read after they were written.
 #[must_use]
 pub fn needs_scratch(reads: &[DeviceRange], writes: &[DeviceRange]) -> bool {
@@ -453,7 +453,7 @@ mod tests {
 
     #[test]
     fn numbers_survive_their_bits() {
-        for element in [Element::F32, Element::F64, Element::I32, Element::I64] {
+        for element in [ComputeType::F32, ComputeType::F64, ComputeType::I32, ComputeType::I64] {
             assert_eq!(element.number(&element.bits(4093).to_le_bytes()), 4093.0, "{element:?}");
         }
     }

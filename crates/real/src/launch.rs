@@ -8,7 +8,7 @@ use crate::Error;
 
 /// What the environment says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Launch {
+pub enum ProcessRole {
     /// Nothing: one process starts all workers, on this machine.
     Local,
     /// This is rank 0 of several processes.
@@ -41,7 +41,7 @@ const PORT: &str = "RANKCHECK_PORT";
 /// A secret of the user's own, for networks with strangers.
 const SECRET: &str = "RANKCHECK_SECRET";
 
-impl Launch {
+impl ProcessRole {
     /// Reads the environment of this process.
     ///
     /// # Errors
@@ -153,9 +153,9 @@ fn first_host(list: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn launch(variables: &[(&str, &str)]) -> Result<Launch, Error> {
+    fn launch(variables: &[(&str, &str)]) -> Result<ProcessRole, Error> {
         let find = |name: &str| variables.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        Launch::from_variables(find)
+        ProcessRole::from_variables(find)
     }
 
     #[test]
@@ -176,10 +176,10 @@ mod tests {
             port: 29501,
             secret: "torchrun x".to_owned(),
         };
-        assert_eq!(launch(&variables), Ok(Launch::Agent(cluster)));
+        assert_eq!(launch(&variables), Ok(ProcessRole::Agent(cluster)));
         variables.extend([("RANKCHECK_PORT", "7"), ("RANKCHECK_SECRET", "s")]);
         variables[0].1 = "0";
-        let Ok(Launch::Coordinator(cluster)) = launch(&variables) else { panic!("rank 0 coordinates") };
+        let Ok(ProcessRole::Coordinator(cluster)) = launch(&variables) else { panic!("rank 0 coordinates") };
         assert_eq!((cluster.port, cluster.secret.as_str()), (7, "s"));
         variables[1].1 = "four";
         let wrong = launch(&variables).expect_err("no number");
@@ -206,14 +206,14 @@ mod tests {
             port: 34567,
             secret: "slurm 1234567.0".to_owned(),
         };
-        assert_eq!(launch(&variables), Ok(Launch::Coordinator(cluster)));
+        assert_eq!(launch(&variables), Ok(ProcessRole::Coordinator(cluster)));
         let batch: Vec<_> = variables.into_iter().filter(|(name, _)| *name != "SLURM_STEP_ID").collect();
-        assert_eq!(launch(&batch), Ok(Launch::Local));
+        assert_eq!(launch(&batch), Ok(ProcessRole::Local));
     }
 
     #[test]
     fn one_process_is_local() {
-        assert_eq!(launch(&[]), Ok(Launch::Local));
+        assert_eq!(launch(&[]), Ok(ProcessRole::Local));
     }
 
     #[test]

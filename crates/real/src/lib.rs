@@ -1,13 +1,13 @@
 //! The nouns of `rankcheck-model` on CUDA and NCCL: what the device does.
 //!
 //! Reading order: [`ffi`] (what is there, and the only unsafe code), [`segment`], [`placement`], [`memory`],
-//! [`pool`], [`stream`], [`event`], [`kernel`], [`comm`], [`group`], [`window`], [`collective`],
+//! [`stream`], [`event`], [`kernel`], [`comm`], [`group`], [`window`], [`collective`],
 //! [`flag`]; then [`case`] and [`execute`], which run programs on them; then [`job`], [`worker`] and
 //! [`launch`], one process a rank; then [`machine`], [`library`] and [`self_test`].
 //!
 //! What exists today: owners of segments (from NCCL or at a chosen address), ordinary memory, streams, events,
 //! communicators (init, split, abort, destroy, warm-up) and windows; all collectives of the model; point-to-point; groups,
-//! registrations inside them included; graphs; IPC handles and mappings; device code; a best-fit pool; flags that
+//! registrations inside them included; graphs; IPC handles and mappings; device code; flags that
 //! processes share; the execution of one rank's part of a case; worker processes and who coordinates them.
 //! Everything builds without CUDA; the libraries are opened at run time by [`ffi::probe`].
 //!
@@ -37,7 +37,6 @@ pub mod library;
 pub mod machine;
 pub mod memory;
 pub mod placement;
-pub mod pool;
 pub mod segment;
 pub mod self_test;
 pub mod stream;

@@ -5,11 +5,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::ffi::{Found, inventory};
+use crate::ffi::{FoundLibrary, inventory};
 
 /// A machine, as its driver describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct MachineFacts {
     /// The newest CUDA that the driver speaks.
     pub cuda: String,
     /// Devices, in the driver's order.
@@ -39,7 +39,7 @@ pub struct DeviceFacts {
 ///
 /// # Errors
 /// [`Error::Cuda`], for example 100 when there is no device.
-pub fn machine(driver: &Found) -> Result<Machine, Error> {
+pub fn machine(driver: &FoundLibrary) -> Result<MachineFacts, Error> {
     inventory::init(driver)?;
     let count = inventory::count()?;
     let devices = (0..count)
@@ -58,5 +58,5 @@ pub fn machine(driver: &Found) -> Result<Machine, Error> {
     let reaches = (0..count)
         .map(|device| (0..count).map(|peer| reach(device, peer)).collect())
         .collect::<Result<_, Error>>()?;
-    Ok(Machine { cuda: driver.version.clone(), devices, reaches })
+    Ok(MachineFacts { cuda: driver.version.clone(), devices, reaches })
 }

@@ -6,19 +6,19 @@ use crate::Error;
 use crate::ffi::DeviceRange;
 use crate::ffi::cuda::{self, Device};
 
-/// Memory of `cuMemAlloc`.
+/// CudaMemory of `cuMemAlloc`.
 #[derive(Debug)]
-pub struct Memory {
-    allocation: cuda::Allocation,
+pub struct CudaMemory {
+    allocation: cuda::RawMemory,
 }
 
-impl Memory {
+impl CudaMemory {
     /// `cuMemAlloc` on the device that is current.
     ///
     /// # Errors
     /// [`Error::Cuda`], for example when the device has no memory left.
     pub fn alloc(device: &Device, len_bytes: u64) -> Result<Self, Error> {
-        cuda::Allocation::alloc(device, len_bytes).map(|allocation| Self { allocation })
+        cuda::RawMemory::alloc(device, len_bytes).map(|allocation| Self { allocation })
     }
 
     /// The bytes of the allocation.

@@ -9,7 +9,7 @@ use crate::Error;
 use crate::ffi::cuda::Device;
 use crate::ffi::inventory;
 use crate::ffi::placed::{self, Placed, Reservation};
-use crate::segment::Segment;
+use crate::segment::NcclSegment;
 
 /// Bytes from one slot to the next. A longer segment takes several.
 const SLOT_BYTES: u64 = 2 << 30;
@@ -18,14 +18,14 @@ const SLOTS: u64 = 128;
 
 /// The reserved addresses of a process on one device.
 #[derive(Debug)]
-pub struct Placement {
+pub struct AddressSlots {
     reservation: Reservation,
     granularity_bytes: u64,
     /// Devices that can reach this one.
     peers: Vec<i32>,
 }
 
-impl Placement {
+impl AddressSlots {
     /// Reserves the addresses; takes no memory.
     ///
     /// # Errors
@@ -43,10 +43,10 @@ impl Placement {
         Ok(Self { reservation, granularity_bytes, peers })
     }
 
-    /// Slots that nobody has taken yet.
+    /// TakenSlots that nobody has taken yet.
     #[must_use]
-    pub fn slots(&self) -> Slots {
-        Slots { taken: BTreeSet::new() }
+    pub fn slots(&self) -> TakenSlots {
+        TakenSlots { taken: BTreeSet::new() }
     }
 
     /// The address of a slot.
@@ -59,8 +59,8 @@ impl Placement {
     ///
     /// # Errors
     /// [`Error::Cuda`], or [`Error::Address`] outside the range.
-    pub fn place(&self, device: &Device, address: u64, len_bytes: u64) -> Result<Segment, Error> {
-        Placed::map(device, &self.reservation, (address, len_bytes), &self.peers).map(Segment::placed)
+    pub fn place(&self, device: &Device, address: u64, len_bytes: u64) -> Result<NcclSegment, Error> {
+        Placed::map(device, &self.reservation, (address, len_bytes), &self.peers).map(NcclSegment::placed)
     }
 
     /// The bytes that `len_bytes` really take.
@@ -81,11 +81,11 @@ impl Placement {
 
 /// Which slots of a placement are taken. A slot is taken once: its address comes back only on demand.
 #[derive(Debug, Clone, Default)]
-pub struct Slots {
+pub struct TakenSlots {
     taken: BTreeSet<u64>,
 }
 
-impl Slots {
+impl TakenSlots {
     /// Takes the slots from `first` on for a segment of this length. Whether they were free and exist.
     pub fn take(&mut self, first: u64, len_bytes: u64) -> bool {
         let wanted = first..first + len_bytes.div_ceil(SLOT_BYTES).max(1);
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_slot_is_taken_once() {
-        let mut slots = Slots::default();
+        let mut slots = TakenSlots::default();
         assert!(slots.take(3, 1));
         assert!(!slots.take(3, 1));
         assert_eq!(slots.take_above(3, 1), Ok(4));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_long_segment_takes_several_slots() {
-        let mut slots = Slots::default();
+        let mut slots = TakenSlots::default();
         assert!(slots.take(2, 1));
         assert_eq!(slots.take_above(0, SLOT_BYTES + 1), Ok(0));
         assert_eq!(slots.take_above(0, 3 * SLOT_BYTES), Ok(3));

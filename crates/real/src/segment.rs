@@ -8,37 +8,38 @@ use crate::ffi::cuda::Device;
 use crate::ffi::placed::Placed;
 use crate::ffi::{DeviceRange, nccl};
 
-/// Memory that NCCL accepts as a window. Its size is rounded up to the granularity of the device, 2 MiB.
+/// SegmentMemory that NCCL accepts as a window. Its size is rounded up to the granularity of the device, 2 MiB.
 #[derive(Debug)]
-pub struct Segment {
-    memory: Memory,
+pub struct NcclSegment {
+    memory: SegmentMemory,
 }
 
 #[derive(Debug)]
-enum Memory {
-    Allocated(nccl::Allocation),
+enum SegmentMemory {
+    Allocated(nccl::RawNcclMemory),
     Placed(Placed),
 }
 
-impl Segment {
+impl NcclSegment {
     /// `ncclMemAlloc` on the device that is current.
     ///
     /// # Errors
     /// [`Error::Nccl`], for example when the device has no memory left.
     pub fn alloc(device: &Device, len_bytes: u64) -> Result<Self, Error> {
-        nccl::Allocation::alloc(device, len_bytes).map(|memory| Self { memory: Memory::Allocated(memory) })
+        nccl::RawNcclMemory::alloc(device, len_bytes)
+            .map(|memory| Self { memory: SegmentMemory::Allocated(memory) })
     }
 
     pub(crate) fn placed(memory: Placed) -> Self {
-        Self { memory: Memory::Placed(memory) }
+        Self { memory: SegmentMemory::Placed(memory) }
     }
 
     /// The bytes of the segment, as many as were asked for.
     #[must_use]
     pub fn range(&self) -> DeviceRange {
         match &self.memory {
-            Memory::Allocated(memory) => memory.range(),
-            Memory::Placed(memory) => memory.range(),
+            SegmentMemory::Allocated(memory) => memory.range(),
+            SegmentMemory::Placed(memory) => memory.range(),
         }
     }
 
@@ -49,8 +50,8 @@ impl Segment {
     /// [`Error::Nccl`] or [`Error::Cuda`].
     pub fn end(self) -> Result<(), Error> {
         match self.memory {
-            Memory::Allocated(memory) => memory.end(),
-            Memory::Placed(memory) => memory.end(),
+            SegmentMemory::Allocated(memory) => memory.end(),
+            SegmentMemory::Placed(memory) => memory.end(),
         }
     }
 }

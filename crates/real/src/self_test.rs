@@ -10,14 +10,14 @@ use rankcheck_model::Dtype;
 
 use crate::Error;
 use crate::case::Comms;
-use crate::event::Event;
-use crate::ffi::cuda::{Device, Pinned, Progress};
+use crate::event::CudaEvent;
+use crate::ffi::cuda::{Completion, Device, Pinned};
 use crate::ffi::{DeviceRange, Libraries};
-use crate::kernel::{Element, Gate, Kernels};
-use crate::memory::Memory;
-use crate::placement::Placement;
-use crate::segment::Segment;
-use crate::stream::Stream;
+use crate::kernel::{ComputeType, DeviceCode, Gate};
+use crate::memory::CudaMemory;
+use crate::placement::AddressSlots;
+use crate::segment::NcclSegment;
+use crate::stream::CudaStream;
 
 const LEN_BYTES: u64 = 1 << 20;
 
@@ -28,22 +28,22 @@ const LEN_BYTES: u64 = 1 << 20;
 pub fn self_test(libraries: &Libraries, ordinal: i32, mut step: impl FnMut(&str)) -> Result<(), Error> {
     let device = Device::open(libraries, ordinal)?;
     step("a context");
-    let kernels = Kernels::load(&device)?;
+    let kernels = DeviceCode::load(&device)?;
     step("device code is compiled and loaded");
-    let stream = Stream::create(&device)?;
-    let bench = Bench { device: &device, kernels: &kernels, stream: &stream };
+    let stream = CudaStream::create(&device)?;
+    let bench = OneDevice { device: &device, kernels: &kernels, stream: &stream };
     bench.compute()?;
     step("fills and kernels, in four element types, copied back");
     bench.scratch()?;
     step("a kernel with five inputs and two outputs");
     bench.events()?;
     step("an event is pending while its stream spins, and complete afterwards");
-    let placement = Placement::reserve(&device)?;
+    let placement = AddressSlots::reserve(&device)?;
     bench.place(&placement)?;
     step("placed segments at two addresses, and at one of them again");
     placement.end()?;
-    let segment = Segment::alloc(&device, LEN_BYTES)?;
-    bench.holds(&segment.range(), Element::F32, 11)?;
+    let segment = NcclSegment::alloc(&device, LEN_BYTES)?;
+    bench.holds(&segment.range(), ComputeType::F32, 11)?;
     segment.end()?;
     step("a segment of ncclMemAlloc");
     stream.end()?;
@@ -57,17 +57,17 @@ pub fn self_test(libraries: &Libraries, ordinal: i32, mut step: impl FnMut(&str)
     Ok(())
 }
 
-struct Bench<'a> {
+struct OneDevice<'a> {
     device: &'a Device,
-    kernels: &'a Kernels,
-    stream: &'a Stream,
+    kernels: &'a DeviceCode,
+    stream: &'a CudaStream,
 }
 
-impl Bench<'_> {
+impl OneDevice<'_> {
     fn drain(&self) -> Result<(), Error> {
         let limit = Duration::from_secs(10);
         let start = Instant::now();
-        while self.stream.query()? == Progress::Pending {
+        while self.stream.query()? == Completion::Pending {
             if start.elapsed() > limit {
                 return Err(Error::TimedOut { what: "the stream".to_owned(), after: limit });
             }
@@ -80,7 +80,7 @@ impl Bench<'_> {
         &self,
         what: &'static str,
         range: &DeviceRange,
-        (element, number): (Element, u32),
+        (element, number): (ComputeType, u32),
     ) -> Result<(), Error> {
         let mut staging = Pinned::alloc(self.device, usize::try_from(LEN_BYTES).expect("a megabyte"))?;
         assert!(range.len_bytes() <= staging.len() as u64, "the ranges are as long as the staging memory");
@@ -98,17 +98,17 @@ impl Bench<'_> {
     }
 
     /// Fills a range and reads it back.
-    fn holds(&self, range: &DeviceRange, element: Element, number: u32) -> Result<(), Error> {
+    fn holds(&self, range: &DeviceRange, element: ComputeType, number: u32) -> Result<(), Error> {
         self.kernels.fill(range, (element, number), self.stream)?;
         self.expect("a fill", range, (element, number))
     }
 
     fn compute(&self) -> Result<(), Error> {
-        let memory = Memory::alloc(self.device, 2 * LEN_BYTES)?;
+        let memory = CudaMemory::alloc(self.device, 2 * LEN_BYTES)?;
         let half = |at: u64| memory.range().slice(at * LEN_BYTES, LEN_BYTES).expect("two halves");
         let (a, b) = (half(0), half(1));
         for dtype in [Dtype::F32, Dtype::F64, Dtype::I32, Dtype::I64] {
-            let element = Element::of(dtype);
+            let element = ComputeType::of(dtype);
             self.holds(&a, element, 7)?;
             self.holds(&b, element, 100)?;
             self.kernels.combine(&a, &[a, b], (element, 1000), self.stream)?;
@@ -120,14 +120,14 @@ impl Bench<'_> {
         }
         self.stream.fill_bytes(&a, 0xA5)?;
         self.stream.copy(&b, &a)?;
-        self.expect("a copy", &a, (Element::I64, 100))?;
+        self.expect("a copy", &a, (ComputeType::I64, 100))?;
         memory.end()
     }
 
     fn scratch(&self) -> Result<(), Error> {
-        let memory = Memory::alloc(self.device, 8 * LEN_BYTES)?;
+        let memory = CudaMemory::alloc(self.device, 8 * LEN_BYTES)?;
         let part = |at: u64| memory.range().slice(at * LEN_BYTES, LEN_BYTES).expect("eight parts");
-        let element = Element::F32;
+        let element = ComputeType::F32;
         for nth in 0..5 {
             self.holds(&part(nth), element, 1 << nth)?;
         }
@@ -142,8 +142,8 @@ impl Bench<'_> {
     }
 
     fn events(&self) -> Result<(), Error> {
-        let (gate, event) = (Gate::create(self.device)?, Event::create(self.device)?);
-        let other = Stream::create(self.device)?;
+        let (gate, event) = (Gate::create(self.device)?, CudaEvent::create(self.device)?);
+        let other = CudaStream::create(self.device)?;
         self.kernels.spin(&gate, 1, 5_000_000_000, self.stream)?;
         event.record(self.stream)?;
         other.wait(&event)?;
@@ -151,11 +151,11 @@ impl Bench<'_> {
         gate.open(1);
         self.drain()?;
         let after = event.query()?;
-        while other.query()? == Progress::Pending {
+        while other.query()? == Completion::Pending {
             std::thread::yield_now();
         }
         let result = match (before, after) {
-            ((Progress::Pending, Progress::Pending), Progress::Complete) => Ok(()),
+            ((Completion::Pending, Completion::Pending), Completion::Complete) => Ok(()),
             (before, after) => Err(Error::Differs {
                 what: "an event",
                 expected: "pending, then complete".to_owned(),
@@ -168,20 +168,20 @@ impl Bench<'_> {
         result
     }
 
-    fn place(&self, placement: &Placement) -> Result<(), Error> {
+    fn place(&self, placement: &AddressSlots) -> Result<(), Error> {
         let (low, high) = (placement.address(1), placement.address(2));
         // The higher address first: the driver would have gone upwards.
         let second = placement.place(self.device, high, LEN_BYTES)?;
         let first = placement.place(self.device, low, LEN_BYTES)?;
-        self.holds(&second.range(), Element::F32, 2)?;
-        self.holds(&first.range(), Element::F32, 1)?;
-        self.expect("the other segment", &second.range(), (Element::F32, 2))?;
+        self.holds(&second.range(), ComputeType::F32, 2)?;
+        self.holds(&first.range(), ComputeType::F32, 1)?;
+        self.expect("the other segment", &second.range(), (ComputeType::F32, 2))?;
         if (first.range().address(), second.range().address()) != (low, high) {
             return Err(Error::Address { address: low, len_bytes: LEN_BYTES });
         }
         second.end()?;
         let again = placement.place(self.device, high, LEN_BYTES)?;
-        self.holds(&again.range(), Element::I64, 3)?;
+        self.holds(&again.range(), ComputeType::I64, 3)?;
         again.end()?;
         first.end()
     }

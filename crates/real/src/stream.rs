@@ -3,31 +3,31 @@
 //! Not here: graphs.
 
 use crate::Error;
-use crate::event::Event;
+use crate::event::CudaEvent;
 use crate::ffi::DeviceRange;
-use crate::ffi::cuda::{self, Device, Progress};
+use crate::ffi::cuda::{self, Completion, Device};
 use crate::ffi::graph::Capturing;
 
 /// A stream that does not wait for the legacy default stream.
 #[derive(Debug)]
-pub struct Stream {
-    pub(crate) owner: cuda::Stream,
+pub struct CudaStream {
+    pub(crate) owner: cuda::RawStream,
 }
 
-impl Stream {
+impl CudaStream {
     /// `cuStreamCreate`.
     ///
     /// # Errors
     /// [`Error::Cuda`].
     pub fn create(device: &Device) -> Result<Self, Error> {
-        cuda::Stream::create(device).map(|owner| Self { owner })
+        cuda::RawStream::create(device).map(|owner| Self { owner })
     }
 
     /// `cuStreamQuery`: whether everything that was launched is over.
     ///
     /// # Errors
     /// [`Error::Cuda`], also for what a kernel of the process did wrong.
-    pub fn query(&self) -> Result<Progress, Error> {
+    pub fn query(&self) -> Result<Completion, Error> {
         self.owner.query()
     }
 
@@ -51,7 +51,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Cuda`].
-    pub fn wait(&self, event: &Event) -> Result<(), Error> {
+    pub fn wait(&self, event: &CudaEvent) -> Result<(), Error> {
         self.owner.wait(&event.owner)
     }
 

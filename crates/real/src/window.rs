@@ -8,29 +8,29 @@ use std::ffi::c_int;
 use rankcheck_model::WindowFlags;
 
 use crate::Error;
-use crate::comm::Comm;
+use crate::comm::NcclComm;
 use crate::ffi::{DeviceRange, nccl};
 
 /// What a registration handed out. A name, not an owner: NCCL knows by its own table what is registered, and
 /// answers the rest with an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
-    handle: nccl::Window,
+pub struct NcclWindow {
+    handle: nccl::RawWindow,
 }
 
 /// A registration inside a group, which NCCL makes when the group ends.
 #[derive(Debug)]
-pub struct Pending {
-    handle: nccl::Pending,
+pub struct PendingWindow {
+    handle: nccl::RawPendingWindow,
 }
 
-impl Pending {
+impl PendingWindow {
     /// The window, after the group has ended without an error.
     ///
     /// # Errors
     /// [`Error::InsideGroup`] before that.
-    pub fn take(self) -> Result<Option<Window>, Error> {
-        Ok(self.handle.take()?.map(|handle| Window { handle }))
+    pub fn take(self) -> Result<Option<NcclWindow>, Error> {
+        Ok(self.handle.take()?.map(|handle| NcclWindow { handle }))
     }
 }
 
@@ -42,7 +42,7 @@ fn bits(flags: WindowFlags) -> c_int {
     }
 }
 
-impl Window {
+impl NcclWindow {
     /// `ncclCommWindowRegister`. Blocks until every member calls it, without a timeout.
     ///
     /// A success without a window is `None`: NCCL does so for empty memory and for communicators without
@@ -50,8 +50,12 @@ impl Window {
     ///
     /// # Errors
     /// [`Error::Nccl`], or [`Error::InsideGroup`].
-    pub fn register(comm: &Comm, memory: &DeviceRange, flags: WindowFlags) -> Result<Option<Self>, Error> {
-        let handle = nccl::Window::register(&comm.owner, memory, bits(flags))?;
+    pub fn register(
+        comm: &NcclComm,
+        memory: &DeviceRange,
+        flags: WindowFlags,
+    ) -> Result<Option<Self>, Error> {
+        let handle = nccl::RawWindow::register(&comm.owner, memory, bits(flags))?;
         Ok(handle.map(|handle| Self { handle }))
     }
 
@@ -59,16 +63,20 @@ impl Window {
     ///
     /// # Errors
     /// [`Error::Nccl`] for what NCCL refuses at once.
-    pub fn register_later(comm: &Comm, memory: &DeviceRange, flags: WindowFlags) -> Result<Pending, Error> {
-        let handle = nccl::Window::register_later(&comm.owner, memory, bits(flags))?;
-        Ok(Pending { handle })
+    pub fn register_later(
+        comm: &NcclComm,
+        memory: &DeviceRange,
+        flags: WindowFlags,
+    ) -> Result<PendingWindow, Error> {
+        let handle = nccl::RawWindow::register_later(&comm.owner, memory, bits(flags))?;
+        Ok(PendingWindow { handle })
     }
 
     /// `ncclCommWindowDeregister`, of nothing too. Local and immediate: it waits for no operation.
     ///
     /// # Errors
     /// [`Error::Nccl`], also when the window is of another communicator or not registered any more.
-    pub fn deregister(comm: &Comm, window: Option<Self>) -> Result<(), Error> {
-        nccl::Window::deregister(&comm.owner, window.map(|window| window.handle))
+    pub fn deregister(comm: &NcclComm, window: Option<Self>) -> Result<(), Error> {
+        nccl::RawWindow::deregister(&comm.owner, window.map(|window| window.handle))
     }
 }

@@ -79,7 +79,7 @@ pub(crate) enum ToWorker {
     /// Some rank could not load: forget it.
     Skip { nth: u64 },
     /// To the request of this id.
-    Answer { id: u64, answer: Answer },
+    Answer { id: u64, answer: Reply },
     /// Say where the threads and streams stand, whatever they do.
     Inspect { nth: u64 },
     /// Nothing more to do.
@@ -125,7 +125,7 @@ pub(crate) enum Request {
 /// The answer to a [`Request`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
+pub(crate) enum Reply {
     Done,
     Comm(CommTicket),
     UniqueId(Vec<u8>),
@@ -162,9 +162,9 @@ fn broken(what: &str, cause: &dyn std::fmt::Display) -> Error {
 
 /// The sending half of a connection.
 #[derive(Debug)]
-pub(crate) struct Writer(TcpStream);
+pub(crate) struct MessageWriter(TcpStream);
 
-impl Writer {
+impl MessageWriter {
     /// Sends one message.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), Error> {
         let mut line = serde_json::to_vec(message).map_err(|error| broken("a message", &error))?;
@@ -181,9 +181,9 @@ impl Writer {
 
 /// The receiving half of a connection.
 #[derive(Debug)]
-pub(crate) struct Reader(BufReader<TcpStream>);
+pub(crate) struct MessageReader(BufReader<TcpStream>);
 
-impl Reader {
+impl MessageReader {
     /// The next message, or nothing once the other side has closed the connection.
     pub(crate) fn receive<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Error> {
         self.receive_at_most(LINE_BYTES)
@@ -209,12 +209,12 @@ impl Reader {
 }
 
 /// Both halves of a connection. Messages are small and awaited, so they are sent at once.
-fn halves(stream: TcpStream) -> Result<(Reader, Writer), Error> {
+fn halves(stream: TcpStream) -> Result<(MessageReader, MessageWriter), Error> {
     let io = |error: std::io::Error| broken("the connection", &error);
     stream.set_nodelay(true).map_err(io)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT)).map_err(io)?;
     let writer = stream.try_clone().map_err(io)?;
-    Ok((Reader(BufReader::new(stream)), Writer(writer)))
+    Ok((MessageReader(BufReader::new(stream)), MessageWriter(writer)))
 }
 
 /// Connects to the coordinator and says hello. Tries again until `timeout`: the coordinator may start later.
@@ -225,7 +225,7 @@ pub(crate) fn connect(
     address: &str,
     hello: &Hello,
     timeout: Duration,
-) -> Result<(Reader, Writer, String), Error> {
+) -> Result<(MessageReader, MessageWriter, String), Error> {
     let until = Instant::now() + timeout;
     let stream = loop {
         match TcpStream::connect(address) {
@@ -252,7 +252,7 @@ pub(crate) fn connect(
 pub(crate) fn accept(
     stream: TcpStream,
     admit: impl FnOnce(&Hello) -> Result<String, String>,
-) -> Result<(Reader, Writer, Role), Error> {
+) -> Result<(MessageReader, MessageWriter, Role), Error> {
     let (mut reader, mut writer) = halves(stream)?;
     reader.patience(Some(HANDSHAKE))?;
     let hello = reader.receive_at_most::<Hello>(HELLO_BYTES);

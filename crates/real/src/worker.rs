@@ -19,7 +19,9 @@ use crate::Error;
 use crate::case::{At, Case, CommTicket, Host, Inspect, RankReport, Vote};
 use crate::ffi::process;
 use crate::flag::WordPlace;
-use crate::wire::{self, Answer, FromWorker, Hello, Reader, Request, Role, TOKEN, ToWorker, Writer};
+use crate::wire::{
+    self, FromWorker, Hello, MessageReader, MessageWriter, Reply, Request, Role, TOKEN, ToWorker,
+};
 
 /// How long a worker tries again to reach its coordinator, which listens before it starts any. One that is not
 /// there has died since, perhaps before the worker was bound to die with it.
@@ -131,7 +133,7 @@ pub fn serve<P>(
     let role = Role::Worker { rank: config.rank, number: config.number, device };
     let hello = Hello { version: wire::VERSION, secret: config.token.clone(), role };
     let (reader, writer, _) = wire::connect(&config.coordinator, &hello, CONNECT)?;
-    let line = Arc::new(Line {
+    let line = Arc::new(CoordinatorLink {
         writer: Mutex::new(writer),
         waiting: Mutex::default(),
         next: AtomicU64::new(0),
@@ -145,43 +147,45 @@ pub fn serve<P>(
         let wrong = program.as_ref().err().cloned();
         line.send(&FromWorker::Loaded { nth, wrong });
         match (inbox.recv(), program) {
-            (Ok(Order::Go), Ok(program)) => {
+            (Ok(CaseOrder::Go), Ok(program)) => {
                 let report = run(&case, program, Arc::clone(&line) as Arc<dyn Host>, &line.inspection);
                 line.inspection.close();
                 line.send(&FromWorker::Report { nth, report: Box::new(report) });
             }
-            (Ok(Order::Skip), _) => {}
-            (Ok(Order::Go), Err(_)) => panic!("the coordinator runs a program that could not be loaded"),
-            (Ok(Order::Load(..)), _) => panic!("the coordinator starts a case inside another"),
-            (Ok(Order::End) | Err(_), _) => return Ok(()),
+            (Ok(CaseOrder::Skip), _) => {}
+            (Ok(CaseOrder::Go), Err(_)) => panic!("the coordinator runs a program that could not be loaded"),
+            (Ok(CaseOrder::Load(..)), _) => panic!("the coordinator starts a case inside another"),
+            (Ok(CaseOrder::End) | Err(_), _) => return Ok(()),
         }
     }
     Ok(())
 }
 
 /// What the reading thread leaves to the one that runs cases.
-enum Order {
+enum CaseOrder {
     Load(u64, Box<Case>),
     Go,
     Skip,
     End,
 }
 
-fn next_case(inbox: &Receiver<Order>) -> Option<(u64, Box<Case>)> {
+fn next_case(inbox: &Receiver<CaseOrder>) -> Option<(u64, Box<Case>)> {
     match inbox.recv() {
-        Ok(Order::Load(nth, case)) => Some((nth, case)),
-        Ok(Order::Go | Order::Skip) => panic!("the coordinator goes on with a case that it did not start"),
-        Ok(Order::End) | Err(_) => None,
+        Ok(CaseOrder::Load(nth, case)) => Some((nth, case)),
+        Ok(CaseOrder::Go | CaseOrder::Skip) => {
+            panic!("the coordinator goes on with a case that it did not start")
+        }
+        Ok(CaseOrder::End) | Err(_) => None,
     }
 }
 
 /// Reads until the coordinator ends the work or is gone.
-fn read(mut reader: Reader, line: &Arc<Line>, orders: &Sender<Order>) {
+fn read(mut reader: MessageReader, line: &Arc<CoordinatorLink>, orders: &Sender<CaseOrder>) {
     loop {
         let order = match reader.receive() {
-            Ok(Some(ToWorker::Load { nth, case })) => Order::Load(nth, case),
-            Ok(Some(ToWorker::Go { .. })) => Order::Go,
-            Ok(Some(ToWorker::Skip { .. })) => Order::Skip,
+            Ok(Some(ToWorker::Load { nth, case })) => CaseOrder::Load(nth, case),
+            Ok(Some(ToWorker::Go { .. })) => CaseOrder::Go,
+            Ok(Some(ToWorker::Skip { .. })) => CaseOrder::Skip,
             Ok(Some(ToWorker::Answer { id, answer })) => {
                 line.answer(id, answer);
                 continue;
@@ -195,11 +199,11 @@ fn read(mut reader: Reader, line: &Arc<Line>, orders: &Sender<Order>) {
                 });
                 continue;
             }
-            Ok(Some(ToWorker::End)) => Order::End,
+            Ok(Some(ToWorker::End)) => CaseOrder::End,
             // Nobody is there any more to whom anything could be said, and the other threads may hang.
             Ok(None) | Err(_) => process::die(),
         };
-        let last = matches!(order, Order::End);
+        let last = matches!(order, CaseOrder::End);
         // The other end is dropped only when this process ends its work anyway.
         let _ = orders.send(order);
         if last {
@@ -209,10 +213,10 @@ fn read(mut reader: Reader, line: &Arc<Line>, orders: &Sender<Order>) {
 }
 
 /// The connection, as the threads of the program see it.
-struct Line {
-    writer: Mutex<Writer>,
+struct CoordinatorLink {
+    writer: Mutex<MessageWriter>,
     /// Requests without an answer yet.
-    waiting: Mutex<BTreeMap<u64, Sender<Answer>>>,
+    waiting: Mutex<BTreeMap<u64, Sender<Reply>>>,
     next: AtomicU64,
     inspection: Inspection,
 }
@@ -222,7 +226,7 @@ thread_local! {
     static INSIDE: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
-impl Line {
+impl CoordinatorLink {
     /// If this fails the connection is gone, and the reading thread, which sees that too, ends the process.
     fn send(&self, message: &FromWorker) {
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
@@ -231,14 +235,14 @@ impl Line {
         }
     }
 
-    fn answer(&self, id: u64, answer: Answer) {
+    fn answer(&self, id: u64, answer: Reply) {
         if let Some(waiting) = self.waiting().remove(&id) {
             // Who asked waits until it is answered.
             let _ = waiting.send(answer);
         }
     }
 
-    fn ask(&self, request: Request) -> Result<Answer, Error> {
+    fn ask(&self, request: Request) -> Result<Reply, Error> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (answer, wait) = mpsc::channel();
         self.waiting().insert(id, answer);
@@ -247,13 +251,13 @@ impl Line {
     }
 
     /// Every change is one call of the map, so a thread that panicked left it whole.
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Sender<Answer>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, Sender<Reply>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn ask_done(&self, request: Request) -> Result<(), Error> {
         let answer = self.ask(request)?;
-        if answer == Answer::Done { Ok(()) } else { Err(unfit(&answer)) }
+        if answer == Reply::Done { Ok(()) } else { Err(unfit(&answer)) }
     }
 }
 
@@ -262,7 +266,7 @@ fn unfit(answer: &(impl std::fmt::Debug + ?Sized)) -> Error {
     Error::Connection { what: "an answer of the coordinator".to_owned(), why: format!("it is {answer:?}") }
 }
 
-impl Host for Line {
+impl Host for CoordinatorLink {
     fn enter(&self, thread: u32, index: u32, call: &str) {
         INSIDE.set(Some(thread));
         self.send(&FromWorker::Enter { thread, index, call: call.to_owned() });
@@ -276,17 +280,17 @@ impl Host for Line {
     fn init(&self, name: &str, nth: u32, members: &[Rank], children: Resources) -> Result<CommTicket, Error> {
         let request = Request::Init { name: name.to_owned(), nth, members: members.to_vec(), children };
         let answer = self.ask(request)?;
-        if let Answer::Comm(ticket) = answer { Ok(ticket) } else { Err(unfit(&answer)) }
+        if let Reply::Comm(ticket) = answer { Ok(ticket) } else { Err(unfit(&answer)) }
     }
 
     fn unique_id(&self, ticket: &CommTicket, own: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {
         let answer = self.ask(Request::UniqueId { ticket: ticket.id, own })?;
-        if let Answer::UniqueId(bytes) = answer { Ok(bytes) } else { Err(unfit(&answer)) }
+        if let Reply::UniqueId(bytes) = answer { Ok(bytes) } else { Err(unfit(&answer)) }
     }
 
     fn agree(&self, members: &[Rank], nth: u32, vote: Vote) -> Result<Vote, Error> {
         let answer = self.ask(Request::Agree { members: members.to_vec(), nth, vote })?;
-        if let Answer::Agreed(vote) = answer { Ok(vote) } else { Err(unfit(&answer)) }
+        if let Reply::Agreed(vote) = answer { Ok(vote) } else { Err(unfit(&answer)) }
     }
 
     fn store_set(&self, key: &str, value: Value) -> Result<(), Error> {
@@ -295,7 +299,7 @@ impl Host for Line {
 
     fn store_get(&self, key: &str) -> Result<Value, Error> {
         let answer = self.ask(Request::StoreGet { key: key.to_owned() })?;
-        if let Answer::Value(value) = answer { Ok(value) } else { Err(unfit(&answer)) }
+        if let Reply::Value(value) = answer { Ok(value) } else { Err(unfit(&answer)) }
     }
 
     fn store_delete(&self, key: &str) -> Result<(), Error> {
@@ -304,12 +308,12 @@ impl Host for Line {
 
     fn gather(&self, members: &[Rank], nth: u32, brought: Value) -> Result<Vec<Value>, Error> {
         let answer = self.ask(Request::Gather { members: members.to_vec(), nth, brought })?;
-        if let Answer::Gathered(all) = answer { Ok(all) } else { Err(unfit(&answer)) }
+        if let Reply::Gathered(all) = answer { Ok(all) } else { Err(unfit(&answer)) }
     }
 
     fn word(&self, flag: &str) -> Result<WordPlace, Error> {
         let answer = self.ask(Request::Word { flag: flag.to_owned() })?;
-        if let Answer::Word(place) = answer { Ok(place) } else { Err(unfit(&answer)) }
+        if let Reply::Word(place) = answer { Ok(place) } else { Err(unfit(&answer)) }
     }
 
     fn rest(&self) -> Result<(), Error> {

@@ -10,7 +10,7 @@ mod find;
 pub(crate) mod frames;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod lookup;
-#[expect(non_snake_case, reason = "functions of the vendors")]
+#[expect(non_camel_case_types, non_snake_case, reason = "functions and types of the vendors")]
 mod nccl;
 pub(crate) mod process;
 mod python;

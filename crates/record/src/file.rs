@@ -14,13 +14,13 @@ use rankcheck_recording::layout::{EXTENT_BYTES, HEADER_BYTES, encode_header};
 use rankcheck_recording::{Header, Space};
 
 use crate::ffi::clock;
-use crate::ffi::process::Mapping;
+use crate::ffi::process::FileMapping;
 
 /// Events after a full disk until the next attempt to get an extent.
 const PATIENCE: u32 = 4096;
 
 /// The file of one process.
-pub(crate) struct Recording {
+pub(crate) struct RecordingFile {
     file: File,
     path: PathBuf,
     /// How many extents were claimed.
@@ -31,7 +31,7 @@ pub(crate) struct Recording {
     pub(crate) began_at: u64,
 }
 
-impl Recording {
+impl RecordingFile {
     /// Makes the file in the folder that `rankcheck record` names. Its times begin now, at `began`. `None` if no
     /// folder is named, or nothing can be written there: the program goes on without.
     pub(crate) fn create(began: u64) -> Option<Self> {
@@ -69,14 +69,14 @@ impl Recording {
 
 /// The extents of one thread.
 pub(crate) struct Extents {
-    recording: &'static Recording,
-    mapping: Option<Mapping>,
+    recording: &'static RecordingFile,
+    mapping: Option<FileMapping>,
     /// Events to let pass before the disk is asked again.
     patience: u32,
 }
 
 impl Extents {
-    pub(crate) fn new(recording: &'static Recording) -> Self {
+    pub(crate) fn new(recording: &'static RecordingFile) -> Self {
         Self { recording, mapping: None, patience: 0 }
     }
 }
@@ -90,7 +90,7 @@ impl Space for Extents {
         let nth = self.recording.extents.fetch_add(1, Ordering::Relaxed);
         let at = HEADER_BYTES as u64 + nth * EXTENT_BYTES as u64;
         let file = self.recording.file.as_raw_fd();
-        match Mapping::new(file, at, EXTENT_BYTES) {
+        match FileMapping::new(file, at, EXTENT_BYTES) {
             Some(mapping) => {
                 self.mapping = Some(mapping);
                 true
@@ -104,7 +104,7 @@ impl Space for Extents {
 
     #[inline]
     fn extent(&mut self) -> &mut [u8] {
-        self.mapping.as_mut().map_or(&mut [], Mapping::bytes)
+        self.mapping.as_mut().map_or(&mut [], FileMapping::bytes)
     }
 }
 

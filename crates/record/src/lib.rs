@@ -9,15 +9,15 @@
 //! What must hold: arguments, return codes and `errno` are what they would be without it; a failure in here
 //! ends the recording and never the program; a process that calls nothing writes nothing.
 //!
-//! Reading order: `recorder`, `places`, then `ffi/calls.rs` (what a wrapper does), `ffi/lookup.rs` (how programs come by
+//! Reading order: `recorder`, `call_sites`, then `ffi/calls.rs` (what a wrapper does), `ffi/lookup.rs` (how programs come by
 //! wrappers), and the tables: `ffi/nccl.rs`, `ffi/runtime.rs`, `ffi/driver.rs`.
 //!
 //! Not here: the format (`rankcheck-recording`), and what the calls mean.
 #![deny(unsafe_code)]
 
+mod call_sites;
 mod digest;
 #[expect(unsafe_code, reason = "the border to C: functions of others are called and memory is mapped")]
 mod ffi;
 mod file;
-mod places;
 mod recorder;

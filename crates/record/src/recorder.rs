@@ -10,13 +10,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use rankcheck_recording::{Content, Field, Returns, Signature, Writer};
+use rankcheck_recording::{CallContent, EventWriter, Field, Returns, Signature};
 
-use crate::ffi::clock::Clock;
+use crate::call_sites::{CallSiteId, CallSites};
+use crate::ffi::clock::RunningClock;
 use crate::ffi::process::{self, PerProcess};
 use crate::ffi::thread::{self, Owned};
-use crate::file::{Extents, Recording};
-use crate::places::{PlaceId, Places};
+use crate::file::{Extents, RecordingFile};
 
 /// What a failed call returns.
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
@@ -30,17 +30,17 @@ const DEFINED_MAX: usize = 4096;
 /// The recorder of this process. A child of a fork has none until it calls something.
 static CURRENT: PerProcess<Recorder> = PerProcess::new();
 /// What every call looks at.
-static SHARED: Shared = Shared { stopped: AtomicBool::new(false), clock: Clock::new() };
+static SHARED: SharedState = SharedState { stopped: AtomicBool::new(false), clock: RunningClock::new() };
 
 /// See [`SHARED`]. Programs leave nothing of it in the nearer caches, so it has one line of them.
 #[repr(C, align(64))]
-struct Shared {
+struct SharedState {
     /// Nothing is recorded: it failed, the process ends, or the program asked for it.
     stopped: AtomicBool,
-    clock: Clock,
+    clock: RunningClock,
 }
 
-impl Shared {
+impl SharedState {
     fn stop(&self) {
         self.stopped.store(true, Ordering::Relaxed);
     }
@@ -51,24 +51,24 @@ impl Shared {
     }
 }
 
-/// How often an event was recorded that has this place here.
+/// How often an event was recorded that has this slot.
 static WORK: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
 
 struct Recorder {
-    recording: Recording,
+    recording: RecordingFile,
     threads: AtomicU32,
     logs: Mutex<Vec<&'static Owned<Log>>>,
-    /// Signatures that the program defined. Writers tell signatures by their place, so there is one of each.
+    /// Signatures that the program defined. Writers tell signatures by their address, so there is one of each.
     defined: Mutex<BTreeMap<String, &'static Signature>>,
 }
 
 /// What one thread wrote. What each call needs comes first.
 #[repr(C)]
 pub(crate) struct Log {
-    places: Places,
-    writer: Writer<Extents>,
-    /// What was answered when the thread asked last, by the place of what it asked about.
-    answers: [Answer; 64],
+    sites: CallSites,
+    writer: EventWriter<Extents>,
+    /// What was answered when the thread asked last, by the slot of what it asked about.
+    answers: [PollAnswer; 64],
     /// NCCL's groups that are open.
     groups: u32,
     /// Where the registrations within them will write their windows.
@@ -79,11 +79,11 @@ impl Log {
     fn new(recorder: &'static Recorder) -> Self {
         let recording = &recorder.recording;
         let number = recorder.threads.fetch_add(1, Ordering::Relaxed);
-        let writer = Writer::new(Extents::new(recording), number, recording.began);
+        let writer = EventWriter::new(Extents::new(recording), number, recording.began);
         Self {
             writer,
-            places: Places::new(),
-            answers: [Answer::default(); 64],
+            sites: CallSites::new(),
+            answers: [PollAnswer::default(); 64],
             groups: 0,
             windows: Vec::new(),
         }
@@ -92,7 +92,7 @@ impl Log {
 
 /// What was answered when a thread asked whether work is done.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-struct Answer {
+struct PollAnswer {
     /// The event or the stream.
     object: u64,
     /// [`WORK`] at that time.
@@ -102,7 +102,7 @@ struct Answer {
 
 /// What is asked whether its work is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum Polled {
     /// It stays done until it is recorded again.
     Event,
     /// It gets work in ways that are not seen here.
@@ -112,25 +112,25 @@ pub(crate) enum Asked {
 /// A call that the program told of before it enters it.
 pub(crate) struct Told {
     signature: &'static Signature,
-    content: Content,
+    content: CallContent,
     fields: Vec<Field<'static>>,
 }
 
 /// What a thread knows of itself.
-pub(crate) type Thread = thread::Thread<Log>;
+pub(crate) type LogThread = thread::ThreadSelf<Log>;
 
 thread_local! {
-    static THREAD: Thread = const { Thread::new() };
+    static THREAD: LogThread = const { LogThread::new() };
 }
 
 /// Calls this with what the thread knows of itself.
 #[inline]
-pub(crate) fn on_thread<R>(run: impl FnOnce(&Thread) -> R) -> R {
+pub(crate) fn on_thread<R>(run: impl FnOnce(&LogThread) -> R) -> R {
     THREAD.with(run)
 }
 
 /// What came back from a call.
-pub(crate) enum Returned<'a> {
+pub(crate) enum CallResult<'a> {
     /// Nothing that is not known from the arguments.
     Plain,
     /// What it made.
@@ -141,14 +141,14 @@ pub(crate) enum Returned<'a> {
 
 /// Whether a vendor's call of this thread is to be recorded. If so, [`enter`] or [`ask`] comes next.
 #[inline]
-pub(crate) fn wanted(thread: &Thread) -> bool {
+pub(crate) fn wanted(thread: &LogThread) -> bool {
     !thread.calling.get() && !SHARED.is_stopped()
 }
 
-/// A vendor's call as it is written: without a place in the user's code, and with one as its last key.
-pub(crate) struct Called {
+/// A vendor's call as it is written: without its site in the user's code, and with one as its last key.
+pub(crate) struct CallSignatures {
     pub(crate) plain: Signature,
-    pub(crate) placed: Signature,
+    pub(crate) sited: Signature,
 }
 
 /// Whether anybody will want to know where a call was made.
@@ -161,17 +161,17 @@ pub(crate) enum Where {
 /// A vendor's call is entered.
 #[inline(always)]
 pub(crate) fn enter<const N: usize>(
-    thread: &Thread,
-    called: &'static Called,
+    thread: &LogThread,
+    called: &'static CallSignatures,
     fields: [Field<'_>; N],
-    place: Where,
+    site: Where,
     returns: Returns,
 ) {
     thread.calling.set(true);
-    let content = Content::of(&called.plain, &fields);
-    if !entered_again(thread, content, Field::varying(&fields), place, returns) {
+    let content = CallContent::of(&called.plain, &fields);
+    if !entered_again(thread, content, Field::varying(&fields), site, returns) {
         // Of a copy: so the short way does not even put them into memory.
-        enter_anew(thread, content, called, &{ fields }, place, returns);
+        enter_anew(thread, content, called, &{ fields }, site, returns);
     }
 }
 
@@ -179,18 +179,18 @@ pub(crate) fn enter<const N: usize>(
 /// finds it in the cache after another.
 #[inline(never)]
 fn entered_again(
-    thread: &Thread,
-    content: Content,
+    thread: &LogThread,
+    content: CallContent,
     varying: Option<u64>,
-    place: Where,
+    site: Where,
     returns: Returns,
 ) -> bool {
     let now = SHARED.clock.now();
     let again = |log: &mut Log| {
-        let content = match place {
+        let content = match site {
             Where::NotWanted => content,
-            Where::Wanted => match log.places.here() {
-                Some(place) => at(content, place),
+            Where::Wanted => match log.sites.here() {
+                Some(site) => at(content, site),
                 None => return false,
             },
         };
@@ -200,30 +200,30 @@ fn entered_again(
 }
 
 #[inline]
-fn at(content: Content, place: PlaceId) -> Content {
-    if place == PlaceId::NONE { content } else { content.at(place.0) }
+fn at(content: CallContent, site: CallSiteId) -> CallContent {
+    if site == CallSiteId::NONE { content } else { content.at(site.0) }
 }
 
 #[cold]
 fn enter_anew(
-    thread: &Thread,
-    content: Content,
-    called: &'static Called,
+    thread: &LogThread,
+    content: CallContent,
+    called: &'static CallSignatures,
     fields: &[Field<'_>],
-    place: Where,
+    site: Where,
     returns: Returns,
 ) {
     let now = SHARED.clock.now();
     with_log(thread, |log| {
-        let Log { places, writer, .. } = log;
-        let place = match place {
-            Where::Wanted => places.here().unwrap_or_else(|| places.learn()),
-            Where::NotWanted => PlaceId::NONE,
+        let Log { sites, writer, .. } = log;
+        let site = match site {
+            Where::Wanted => sites.here().unwrap_or_else(|| sites.learn()),
+            Where::NotWanted => CallSiteId::NONE,
         };
-        let content = at(content, place);
-        if let Some(place) = places.text(place) {
-            let fields: Vec<Field<'_>> = fields.iter().copied().chain([Field::Text(place)]).collect();
-            writer.call_known(now, content, &called.placed, &fields, returns);
+        let content = at(content, site);
+        if let Some(site) = sites.text(site) {
+            let fields: Vec<Field<'_>> = fields.iter().copied().chain([Field::Text(site)]).collect();
+            writer.call_known(now, content, &called.sited, &fields, returns);
         } else {
             writer.call_known(now, content, &called.plain, fields, returns);
         }
@@ -231,30 +231,30 @@ fn enter_anew(
 }
 
 /// Where the calling thread is in the user's code, as calls get it. Nothing is written for it.
-pub(crate) fn place_here() -> Option<String> {
-    let place = || {
-        let mut places = Places::new();
-        let place = places.learn();
-        places.text(place).map(str::to_owned)
+pub(crate) fn call_site_here() -> Option<String> {
+    let site = || {
+        let mut sites = CallSites::new();
+        let site = sites.learn();
+        sites.text(site).map(str::to_owned)
     };
-    catch_unwind(place).ok().flatten()
+    catch_unwind(site).ok().flatten()
 }
 
 /// The vendor's call that was entered last returned; `entered` says what was said of that then.
 #[inline]
-pub(crate) fn leave(thread: &Thread, entered: Returns, returned: &Returned<'_>) {
+pub(crate) fn leave(thread: &LogThread, entered: Returns, returned: &CallResult<'_>) {
     thread.calling.set(false);
     match (entered, returned) {
-        (Returns::AtOnce, Returned::Plain) => {}
-        (Returns::Later, Returned::Plain) => left(thread),
-        (_, Returned::Values(signature, fields)) => left_with(thread, entered, signature, fields),
-        (_, Returned::Failed(code)) => left_with(thread, entered, &FAILED, &[Field::Signed(*code)]),
+        (Returns::AtOnce, CallResult::Plain) => {}
+        (Returns::Later, CallResult::Plain) => left(thread),
+        (_, CallResult::Values(signature, fields)) => left_with(thread, entered, signature, fields),
+        (_, CallResult::Failed(code)) => left_with(thread, entered, &FAILED, &[Field::Signed(*code)]),
     }
 }
 
 /// As [`entered_again`].
 #[inline(never)]
-fn left(thread: &Thread) {
+fn left(thread: &LogThread) {
     let now = SHARED.clock.now();
     if let Some(log) = thread.own.get() {
         log.with(thread, |log| log.writer.leave(now));
@@ -262,7 +262,7 @@ fn left(thread: &Thread) {
 }
 
 #[inline(never)]
-fn left_with(thread: &Thread, entered: Returns, signature: &'static Signature, fields: &[Field<'_>]) {
+fn left_with(thread: &LogThread, entered: Returns, signature: &'static Signature, fields: &[Field<'_>]) {
     let now = SHARED.clock.now();
     write(thread, |writer| match entered {
         Returns::Later => writer.leave_with(now, signature, fields),
@@ -271,7 +271,7 @@ fn left_with(thread: &Thread, entered: Returns, signature: &'static Signature, f
 }
 
 /// The thread is about to ask whether the work of something is done; [`answered`] follows. Returns when.
-pub(crate) fn ask(thread: &Thread) -> u64 {
+pub(crate) fn ask(thread: &LogThread) -> u64 {
     thread.calling.set(true);
     SHARED.clock.now()
 }
@@ -279,8 +279,8 @@ pub(crate) fn ask(thread: &Thread) -> u64 {
 /// The thread asked about its first argument, and this is the answer. Programs ask again and again: an answer
 /// that is no news to the thread is not written.
 pub(crate) fn answered(
-    thread: &Thread,
-    asked: Asked,
+    thread: &LogThread,
+    asked: Polled,
     at: u64,
     signature: &'static Signature,
     fields: &[Field<'_>],
@@ -288,14 +288,14 @@ pub(crate) fn answered(
 ) {
     thread.calling.set(false);
     let Some(Field::Address(object) | Field::Varying(object)) = fields.first() else { return };
-    let answer = Answer { object: *object, work: work(*object).load(Ordering::Relaxed), code };
+    let answer = PollAnswer { object: *object, work: work(*object).load(Ordering::Relaxed), code };
     with_log(thread, |log| {
         let last = &mut log.answers[spread(*object, 64)];
         if *last == answer {
             return;
         }
         // A stream that was done may have got work meanwhile, so that it is done again is news.
-        *last = if asked == Asked::Stream && code == 0 { Answer::default() } else { answer };
+        *last = if asked == Polled::Stream && code == 0 { PollAnswer::default() } else { answer };
         log.writer.call(at, signature, fields);
         let now = SHARED.clock.now();
         match code {
@@ -306,7 +306,7 @@ pub(crate) fn answered(
 }
 
 /// A group of NCCL began.
-pub(crate) fn group_began(thread: &Thread) {
+pub(crate) fn group_began(thread: &LogThread) {
     with_log(thread, |log| log.groups += 1);
 }
 
@@ -325,7 +325,7 @@ pub(crate) fn in_group(to: usize) -> bool {
 }
 
 /// A group of NCCL ended. If no other is around it, `made` reads what was made.
-pub(crate) fn group_ended(thread: &Thread, made: impl Fn(usize) -> Option<u64>) {
+pub(crate) fn group_ended(thread: &LogThread, made: impl Fn(usize) -> Option<u64>) {
     with_log(thread, |log| {
         log.groups = log.groups.saturating_sub(1);
         if log.groups > 0 {
@@ -350,9 +350,9 @@ fn work(object: u64) -> &'static AtomicU32 {
     &WORK[spread(object, WORK.len())]
 }
 
-/// A place among so many, which are a power of two.
-fn spread(object: u64, places: usize) -> usize {
-    (object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (places - 1)
+/// A slot among so many, which are a power of two.
+fn spread(object: u64, slots: usize) -> usize {
+    (object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40) as usize & (slots - 1)
 }
 
 /// A call that the program tells of itself; calls within it are recorded as well.
@@ -368,7 +368,7 @@ pub(crate) fn note(name: &str, keys: &[&str], fields: &[Field<'_>]) {
 /// A call that the program will tell of.
 pub(crate) fn told(name: &str, keys: &[&str], fields: Vec<Field<'static>>) -> Option<Told> {
     let signature = define(name, keys, false)?;
-    Some(Told { signature, content: Content::of(signature, &fields), fields })
+    Some(Told { signature, content: CallContent::of(signature, &fields), fields })
 }
 
 /// As [`enter_told`], with less work.
@@ -475,7 +475,7 @@ fn recorder() -> Option<&'static Recorder> {
     if let Some(recorder) = CURRENT.get() {
         return Some(recorder);
     }
-    let Some(recording) = Recording::create(SHARED.clock.now()) else {
+    let Some(recording) = RecordingFile::create(SHARED.clock.now()) else {
         SHARED.stop();
         return None;
     };
@@ -491,7 +491,7 @@ fn recorder() -> Option<&'static Recorder> {
 
 impl Recorder {
     /// A log for a thread that has none; those of threads that ended are used again.
-    fn log(&'static self, thread: &Thread) -> &'static Owned<Log> {
+    fn log(&'static self, thread: &LogThread) -> &'static Owned<Log> {
         let Ok(mut logs) = self.logs.lock() else {
             return Box::leak(Box::new(Owned::new(thread, Log::new(self))));
         };
@@ -507,7 +507,7 @@ impl Recorder {
 
 /// The log of a thread that has none yet.
 #[cold]
-fn first_log(thread: &Thread) -> Option<&'static Owned<Log>> {
+fn first_log(thread: &LogThread) -> Option<&'static Owned<Log>> {
     let log = recorder()?.log(thread);
     thread.own.set(Some(log));
     process::watch_thread();
@@ -516,14 +516,14 @@ fn first_log(thread: &Thread) -> Option<&'static Owned<Log>> {
 
 /// Calls this with the writer of the thread.
 #[inline]
-fn write(thread: &Thread, write: impl FnOnce(&mut Writer<Extents>)) {
+fn write(thread: &LogThread, write: impl FnOnce(&mut EventWriter<Extents>)) {
     with_log(thread, |log| write(&mut log.writer));
 }
 
 /// Calls this with the log of the thread, if nobody is in it: a signal handler that calls NCCL while its thread
 /// writes gets nothing recorded.
 #[inline]
-fn with_log(thread: &Thread, write: impl FnOnce(&mut Log)) {
+fn with_log(thread: &LogThread, write: impl FnOnce(&mut Log)) {
     let errno = process::Errno::kept();
     let done = catch_unwind(AssertUnwindSafe(|| {
         if let Some(log) = thread.own.get().or_else(|| first_log(thread)) {

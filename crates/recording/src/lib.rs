@@ -9,22 +9,22 @@
 //! SIGKILL loses nothing. An extent without its checksum was open when the process ended: it is read up to
 //! its last whole event, which is how a cut file is read too. `docs/recording-format.md` has every byte.
 //!
-//! Reading order: [`mod@value`], [`mod@layout`], [`mod@write`], [`mod@sequence`], [`mod@read`],
+//! Reading order: [`mod@value`], [`mod@layout`], [`mod@write`], [`mod@extent_stream`], [`mod@read`],
 //! [`mod@pack`].
 //!
 //! Not here: how calls are caught, and what they mean.
 #![forbid(unsafe_code)]
 
+pub mod extent_stream;
 pub mod layout;
 pub mod pack;
 pub mod read;
-pub mod sequence;
 pub mod value;
 pub mod write;
 
+pub use extent_stream::ExtentStream;
 pub use layout::Header;
 pub use pack::{Packed, pack};
-pub use read::{Cut, Event, PlainCall, Process, ReadError, Shape, ShapeId};
-pub use sequence::Sequence;
-pub use value::{Field, Signature, Value};
-pub use write::{Content, Returns, Space, Writer};
+pub use read::{CallEvent, Cut, PlainCall, ProcessFile, ReadError, Shape, ShapeId};
+pub use value::{Argument, Field, Signature};
+pub use write::{CallContent, EventWriter, Returns, Space};

@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES, encode_header};
-use crate::read::{Event, Process, ReadError};
+use crate::read::{CallEvent, ProcessFile, ReadError};
 
 /// What a file holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -32,13 +32,13 @@ pub struct Packed {
 /// If it cannot be read, is damaged, or the shorter one cannot be written; the file is then unchanged.
 pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
     let io = |source| ReadError::Io { path: path.to_owned(), source };
-    let mut process = Process::open(path)?;
+    let mut process = ProcessFile::open(path)?;
     let mut packed = Packed::default();
     while let Some(event) = process.next_event()? {
         match event {
-            Event::Enter { call, .. } => packed.calls += u64::from(!process.shape(call).instant),
-            Event::Lost { events, .. } => packed.lost += events,
-            Event::Return { .. } => {}
+            CallEvent::Enter { call, .. } => packed.calls += u64::from(!process.shape(call).instant),
+            CallEvent::Lost { events, .. } => packed.lost += events,
+            CallEvent::Return { .. } => {}
         }
     }
     packed.cut = process.cuts().len() as u64;
@@ -55,7 +55,7 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
 }
 
 /// With another header, if there is one.
-fn write(process: &Process, header: Option<Vec<u8>>, from: &File, to: &Path) -> io::Result<u64> {
+fn write(process: &ProcessFile, header: Option<Vec<u8>>, from: &File, to: &Path) -> io::Result<u64> {
     let mut writer = BufWriter::new(File::create(to)?);
     let old = || {
         let mut bytes = vec![0; HEADER_BYTES];

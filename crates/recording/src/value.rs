@@ -26,7 +26,7 @@ pub enum Field<'a> {
     Signed(i64),
     /// Pointers and opaque handles; only their identity within the process has a meaning.
     Address(u64),
-    /// An address that is another one at nearly every call: read as [`Value::Address`]. A call has one at most, and
+    /// An address that is another one at nearly every call: read as [`Argument::Address`]. A call has one at most, and
     /// not what it returns.
     Varying(u64),
     /// Names and places in source.
@@ -48,7 +48,7 @@ impl Field<'_> {
 
 /// An argument that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Value {
+pub enum Argument {
     /// Not known.
     None,
     /// Counts, sizes in bytes, enumerations, ranks.
@@ -63,7 +63,7 @@ pub enum Value {
     Bytes(Box<[u8]>),
 }
 
-impl Value {
+impl Argument {
     /// A count, a size or an address.
     #[must_use]
     pub fn number(&self) -> Option<u64> {
@@ -93,7 +93,7 @@ impl Value {
     }
 }
 
-impl fmt::Display for Value {
+impl fmt::Display for Argument {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::None => f.write_str("unknown"),

@@ -32,15 +32,15 @@ const RESERVE: usize = 32;
 
 /// A call with its arguments, in one number. Two are taken for one if they agree in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Content(u64);
+pub struct CallContent(u64);
 
-impl Content {
-    /// Of a signature, which is told by its place, and a value for each of its keys.
+impl CallContent {
+    /// Of a signature, which is told by its address, and a value for each of its keys.
     #[must_use]
     #[inline(always)]
     pub fn of(signature: &Signature, fields: &[Field<'_>]) -> Self {
         debug_assert_eq!(signature.keys.len(), fields.len(), "{} has a value for each key", signature.name);
-        let (name, keys) = place(signature);
+        let (name, keys) = addresses(signature);
         let mut content = mixed(name as u64, keys as u64, 0);
         // Pairs are mixed apart, so that a processor does them side by side.
         for (nth, pair) in (1..).zip(fields.chunks(2)) {
@@ -49,27 +49,27 @@ impl Content {
         Self(content)
     }
 
-    /// The same call, made at the place of this number.
+    /// The same call, made at the call site of this number.
     #[must_use]
     #[inline]
-    pub fn at(self, place: u32) -> Self {
-        Self(mixed(self.0, place.into(), 0))
+    pub fn at(self, site: u32) -> Self {
+        Self(mixed(self.0, site.into(), 0))
     }
 
     /// Among [`Recent::MANY`].
     #[inline]
-    fn place(self) -> usize {
+    fn slot(self) -> usize {
         // Bits from the middle depend on most of the content.
         (self.0 >> 24) as usize % Recent::MANY
     }
 }
 
-/// Two numbers in one that depends on every bit of them, and on their place.
+/// Two numbers in one that depends on every bit of them, and on their position.
 #[inline(always)]
-fn mixed(one: u64, other: u64, place: u64) -> u64 {
+fn mixed(one: u64, other: u64, position: u64) -> u64 {
     // Halves of digits of pi, which have no pattern.
-    let one = one ^ 0x243f_6a88_85a3_08d3_u64.wrapping_mul(2 * place + 1);
-    let other = other ^ 0x1319_8a2e_0370_7344_u64.wrapping_add(place).wrapping_mul(2 * place + 1);
+    let one = one ^ 0x243f_6a88_85a3_08d3_u64.wrapping_mul(2 * position + 1);
+    let other = other ^ 0x1319_8a2e_0370_7344_u64.wrapping_add(position).wrapping_mul(2 * position + 1);
     let product = u128::from(one) * u128::from(other);
     #[expect(clippy::cast_possible_truncation, reason = "both halves are used")]
     let halves = (product as u64, (product >> 64) as u64);
@@ -96,37 +96,37 @@ fn hashed(bytes: &[u8]) -> u64 {
     FxBuildHasher.hash_one(bytes)
 }
 
-fn place(signature: &Signature) -> (usize, usize) {
+fn addresses(signature: &Signature) -> (usize, usize) {
     (signature.name.as_ptr().addr(), signature.keys.as_ptr().addr())
 }
 
 /// How it becomes known that a call returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Returns {
-    /// [`Writer::leave`] or [`Writer::leave_with`] follows.
+    /// [`EventWriter::leave`] or [`EventWriter::leave_with`] follows.
     Later,
     /// It waits for nobody and succeeds, so it is written as over when it is entered. If it was not,
-    /// [`Writer::leave_after_all`] follows at once.
+    /// [`EventWriter::leave_after_all`] follows at once.
     AtOnce,
 }
 
 /// A shape that was told lately.
 #[derive(Debug, Clone, Copy)]
 struct Recent {
-    content: Content,
+    content: CallContent,
     /// Its number, from 1; 0 for none.
     nth: u32,
 }
 
 impl Recent {
-    const NONE: Self = Self { content: Content(0), nth: 0 };
-    /// How many are remembered: one for each place that a content has. Libraries take turns with a thousand events.
+    const NONE: Self = Self { content: CallContent(0), nth: 0 };
+    /// How many are remembered: one for each slot that a content has. Libraries take turns with a thousand events.
     const MANY: usize = 4096;
 }
 
 /// What becomes of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum WriterState {
     /// There is no extent yet.
     Fresh,
     /// The space has an extent that is not sealed.
@@ -139,7 +139,7 @@ enum State {
 ///
 /// What each call needs stands together: programs leave nothing of it in the nearer caches.
 #[repr(C)]
-pub struct Writer<S: Space> {
+pub struct EventWriter<S: Space> {
     space: S,
     /// Of the next event in the extent.
     at: usize,
@@ -149,7 +149,7 @@ pub struct Writer<S: Space> {
     /// The same where it says that the call is over.
     over: Option<NonZeroUsize>,
     recent: Box<[Recent]>,
-    state: State,
+    state: WriterState,
     thread: u32,
     sequence: u32,
     /// When times of the recording begin.
@@ -157,12 +157,12 @@ pub struct Writer<S: Space> {
     first_time: u64,
     lost: u64,
     signatures: FxHashMap<(usize, usize), u32>,
-    /// [`Content`] of shapes, and their numbers.
+    /// [`CallContent`] of shapes, and their numbers.
     shapes: FxHashMap<u64, u32>,
     scratch: Vec<u8>,
 }
 
-impl<S: Space> Writer<S> {
+impl<S: Space> EventWriter<S> {
     /// A writer for a thread that has written nothing. Times are nanoseconds of a clock that nobody sets, and are
     /// told since `began`.
     pub fn new(space: S, thread: u32, began: u64) -> Self {
@@ -173,7 +173,7 @@ impl<S: Space> Writer<S> {
             took: None,
             over: None,
             recent: vec![Recent::NONE; Recent::MANY].into(),
-            state: State::Fresh,
+            state: WriterState::Fresh,
             thread,
             sequence: 0,
             began,
@@ -187,11 +187,17 @@ impl<S: Space> Writer<S> {
 
     /// A call was entered, or something was noted. Other events may come before its return.
     pub fn enter(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        self.enter_known(time, Content::of(signature, fields), signature, fields);
+        self.enter_known(time, CallContent::of(signature, fields), signature, fields);
     }
 
-    /// As [`Writer::enter`], where the content is known.
-    pub fn enter_known(&mut self, time: u64, content: Content, signature: &Signature, fields: &[Field<'_>]) {
+    /// As [`EventWriter::enter`], where the content is known.
+    pub fn enter_known(
+        &mut self,
+        time: u64,
+        content: CallContent,
+        signature: &Signature,
+        fields: &[Field<'_>],
+    ) {
         if let Some(number) = self.number(content, signature, fields) {
             self.timed(time, |event, passed| {
                 event.varint(ENTER + u64::from(number));
@@ -205,14 +211,14 @@ impl<S: Space> Writer<S> {
 
     /// A call was entered. Its return is most probably the next event, and is then told within this one.
     pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
-        self.call_known(time, Content::of(signature, fields), signature, fields, Returns::Later);
+        self.call_known(time, CallContent::of(signature, fields), signature, fields, Returns::Later);
     }
 
-    /// As [`Writer::call`], where the content is known.
+    /// As [`EventWriter::call`], where the content is known.
     pub fn call_known(
         &mut self,
         time: u64,
-        content: Content,
+        content: CallContent,
         signature: &Signature,
         fields: &[Field<'_>],
         returns: Returns,
@@ -226,17 +232,17 @@ impl<S: Space> Writer<S> {
         }
     }
 
-    /// As [`Writer::call_known`], if the call was made lately and there is room; nothing else is touched for it.
+    /// As [`EventWriter::call_known`], if the call was made lately and there is room; nothing else is touched for it.
     /// Returns whether that was so.
     #[inline]
     pub fn call_again(
         &mut self,
         time: u64,
-        content: Content,
+        content: CallContent,
         varying: Option<u64>,
         returns: Returns,
     ) -> bool {
-        let recent = self.recent[content.place()];
+        let recent = self.recent[content.slot()];
         let again = recent.content == content && recent.nth > 0 && self.fits(Short::BYTES);
         if again {
             self.write_call(time, recent.nth - 1, varying, returns);
@@ -342,13 +348,13 @@ impl<S: Space> Writer<S> {
     /// Ends the last extent, with the number of events that found no room after it. What comes later is not
     /// written.
     pub fn finish(&mut self) {
-        if self.state == State::Open {
+        if self.state == WriterState::Open {
             if self.lost > 0 {
                 self.write_lost();
             }
             self.seal();
         }
-        (self.state, self.took, self.over) = (State::Ended, None, None);
+        (self.state, self.took, self.over) = (WriterState::Ended, None, None);
     }
 
     /// What it wrote to.
@@ -389,7 +395,7 @@ impl<S: Space> Writer<S> {
         }
     }
 
-    /// As [`Writer::timed`], where there is room.
+    /// As [`EventWriter::timed`], where there is room.
     #[inline]
     fn timed_here(&mut self, time: u64, tell: impl FnOnce(&mut Short<'_>, u64)) {
         // An extent that begins here begins with this event's time.
@@ -402,14 +408,19 @@ impl<S: Space> Writer<S> {
     }
 
     /// The number of a shape, which is defined if it has none. `None` if there is no room for that.
-    fn number(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
+    fn number(&mut self, content: CallContent, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
         (self.took, self.over) = (None, None);
         let number = self.known_or_new(content, signature, fields)?;
-        self.recent[content.place()] = Recent { content, nth: number + 1 };
+        self.recent[content.slot()] = Recent { content, nth: number + 1 };
         Some(number)
     }
 
-    fn known_or_new(&mut self, content: Content, signature: &Signature, fields: &[Field<'_>]) -> Option<u32> {
+    fn known_or_new(
+        &mut self,
+        content: CallContent,
+        signature: &Signature,
+        fields: &[Field<'_>],
+    ) -> Option<u32> {
         if let Some(&number) = self.shapes.get(&content.0) {
             return Some(number);
         }
@@ -437,7 +448,7 @@ impl<S: Space> Writer<S> {
     }
 
     fn signature(&mut self, signature: &Signature) -> Option<u32> {
-        let key = place(signature);
+        let key = addresses(signature);
         if let Some(&number) = self.signatures.get(&key) {
             return Some(number);
         }
@@ -497,7 +508,7 @@ impl<S: Space> Writer<S> {
 
     #[inline]
     fn fits(&mut self, length: usize) -> bool {
-        self.state == State::Open && self.at + length + RESERVE <= self.space.extent().len()
+        self.state == WriterState::Open && self.at + length + RESERVE <= self.space.extent().len()
     }
 
     #[cold]
@@ -505,9 +516,9 @@ impl<S: Space> Writer<S> {
         // The extent of before is not written to any more, whether or not there is another.
         (self.took, self.over) = (None, None);
         let has_one = match self.state {
-            State::Ended => return false,
-            State::Open => true,
-            State::Fresh => false,
+            WriterState::Ended => return false,
+            WriterState::Open => true,
+            WriterState::Fresh => false,
         };
         if has_one {
             // Before the next one: a process that is killed in between leaves this one whole.
@@ -530,7 +541,7 @@ impl<S: Space> Writer<S> {
         };
         extent[..EXTENT_HEADER_BYTES].copy_from_slice(&header.encode());
         self.at = EXTENT_HEADER_BYTES;
-        self.state = State::Open;
+        self.state = WriterState::Open;
         if self.lost > 0 {
             self.write_lost();
         }
@@ -642,300 +653,4 @@ fn encode(bytes: &mut Vec<u8>, field: Field<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::layout::{Header, encode_header};
-    use crate::read::{Event, PlainCall, Process, ReadError};
-    use crate::sequence::Sequence;
-    use crate::value::Value;
-
-    /// Extents in memory, as many as there is room for.
-    struct Memory {
-        extents: Sequence<Vec<u8>>,
-        left: usize,
-    }
-
-    impl Space for Memory {
-        fn advance(&mut self) -> bool {
-            let Some(left) = self.left.checked_sub(1) else { return false };
-            self.left = left;
-            self.extents.advance()
-        }
-        fn extent(&mut self) -> &mut [u8] {
-            self.extents.extent()
-        }
-    }
-
-    const REDUCE: Signature =
-        Signature { name: "ncclAllReduce", keys: &["comm", "count", "place"], instant: false };
-    const EVENT: Signature =
-        Signature { name: "cudaEventRecord", keys: &["stream", "event"], instant: false };
-    const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
-
-    fn file(name: &str, calls: u64) -> std::path::PathBuf {
-        file_within(name, calls, usize::MAX)
-    }
-
-    fn file_within(name: &str, calls: u64, extents: usize) -> std::path::PathBuf {
-        let header = encode_header(&Header { rank: Some(3), ..Header::default() }).expect("short");
-        let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: extents }, 0, 0);
-        for call in 0..calls {
-            let fields = [Field::Address(0xa0), Field::Number(call % 300), Field::Text("train.py:7")];
-            if call % 3 == 0 {
-                writer.enter(call * 1000, &REDUCE, &fields);
-            } else {
-                writer.call(call * 1000, &REDUCE, &fields);
-            }
-            if call % 7 == 0 {
-                writer.leave_with(call * 1000 + 400, &FAILED, &[Field::Signed(-5)]);
-            } else {
-                writer.leave(call * 1000 + 400);
-            }
-        }
-        writer.finish();
-        let bytes = writer.into_space().extents.end().expect("memory takes everything");
-        let path = std::env::temp_dir().join(format!("rankcheck-recording-{name}-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
-        path
-    }
-
-    fn events(path: &std::path::Path) -> Result<(Process, Vec<Event>), ReadError> {
-        let mut process = Process::open(path)?;
-        let mut events = Vec::new();
-        while let Some(event) = process.next_event()? {
-            events.push(event);
-        }
-        Ok((process, events))
-    }
-
-    #[test]
-    fn numbers_without_a_loop_are_the_same() {
-        for bit in 0..56 {
-            for number in [1 << bit, (2 << bit) - 1, (1 << bit) ^ 0x5555_5555_5555 & ((1 << bit) - 1)] {
-                let mut wanted = Vec::new();
-                varint(&mut wanted, number);
-                let (told, bits) = long(number);
-                assert_eq!(told.to_le_bytes()[..bits as usize / 8], wanted, "{number}");
-            }
-        }
-        assert_eq!(long(0), (0, 8));
-    }
-
-    #[test]
-    fn what_is_written_is_read() {
-        let path = file("whole", 200_000);
-        let (process, events) = events(&path).expect("a whole file");
-        std::fs::remove_file(&path).expect("it was written");
-        assert_eq!(process.header.rank, Some(3));
-        assert!(process.cuts().is_empty());
-        assert_eq!(events.len(), 400_000);
-        for (call, pair) in (0..).zip(events.chunks(2)) {
-            let [Event::Enter { time, call: shape, .. }, Event::Return { time: back, values, .. }] = pair
-            else {
-                panic!("{pair:?}")
-            };
-            assert_eq!((*time, *back), (call * 1000, call * 1000 + 400));
-            assert_eq!(process.shape(*shape).get("count"), Some(&Value::Number(call % 300)));
-            assert_eq!(values.is_some(), call % 7 == 0);
-            if let Some(values) = values {
-                assert_eq!(process.shape(*values).get("code"), Some(&Value::Signed(-5)));
-            }
-        }
-    }
-
-    #[test]
-    fn an_address_that_varies_is_read_as_an_argument() {
-        let mut writer =
-            Writer::new(Sequence::new(encode_header(&Header::default()).expect("short")), 0, 1000);
-        let address = |call: u64| call * 0x0001_2345_6789 % LONG_MAX;
-        for call in 0..20_000 {
-            let fields = [Field::Address(call % 3), Field::Varying(address(call))];
-            let (content, time) = (Content::of(&EVENT, &fields), 1000 + call * 1000);
-            if !writer.call_again(time, content, Field::varying(&fields), Returns::AtOnce) {
-                writer.call_known(time, content, &EVENT, &fields, Returns::AtOnce);
-            }
-            if call % 7 == 0 {
-                writer.leave_after_all(time + 400, &FAILED, &[Field::Signed(-5)]);
-            }
-        }
-        assert_eq!(writer.shapes.len(), 3);
-        writer.finish();
-        writer.call(0, &REDUCE, &[Field::None; 3]);
-        let bytes = writer.into_space().end().expect("memory takes everything");
-        let path = std::env::temp_dir().join(format!("rankcheck-recording-varying-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
-        let (process, events) = events(&path).expect("a whole file");
-        std::fs::remove_file(&path).expect("it was written");
-        let mut events = events.into_iter();
-        for call in 0..20_000 {
-            let (
-                Some(Event::Enter { time, call: shape, .. }),
-                Some(Event::Return { time: back, values, .. }),
-            ) = (events.next(), events.next())
-            else {
-                panic!("call {call} was entered and returned")
-            };
-            let (took, failed) = if call % 7 == 0 { (400, true) } else { (0, false) };
-            assert_eq!((time, back, values.is_some()), (call * 1000, call * 1000 + took, failed));
-            let shape = process.shape(shape);
-            assert_eq!(shape.get("stream"), Some(&Value::Address(call % 3)));
-            assert_eq!(shape.get("event"), Some(&Value::Address(address(call))));
-        }
-        assert_eq!(events.next(), None);
-    }
-
-    /// Adds a thread that calls every so many nanoseconds, now and then with another call inside.
-    fn with_thread(bytes: Vec<u8>, thread: u32, every: u64) -> Vec<u8> {
-        let mut writer = Writer::new(Sequence::new(bytes), thread, 0);
-        for call in 0..60_000_u64 {
-            let (time, took) = (call * every, 1 + call % 90 * every / 60);
-            let fields = [Field::Varying(call % 5000), Field::Number(call % 30), Field::None];
-            writer.call(time, &REDUCE, &fields);
-            if call % 11 == 0 {
-                writer.call(time + 1, &REDUCE, &fields);
-                writer.leave(time + 2);
-            }
-            if call % 50 == 0 {
-                writer.leave_with(time + took, &FAILED, &[Field::Signed(-5)]);
-            } else {
-                writer.leave(time + took);
-            }
-        }
-        writer.finish();
-        writer.into_space().end().expect("memory takes everything")
-    }
-
-    #[test]
-    fn plain_calls_are_events_of_calls_that_are_over_at_once() {
-        let mut bytes = encode_header(&Header::default()).expect("short");
-        for (thread, every) in [(0, 1000), (1, 17_000), (2, 1003)] {
-            bytes = with_thread(bytes, thread, every);
-        }
-        let path = std::env::temp_dir().join(format!("rankcheck-recording-plain-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
-        let (_, wanted) = events(&path).expect("a whole file");
-        for at_most in [1, 2, 7, u64::MAX] {
-            let mut wanted = wanted.iter();
-            let mut process = Process::open(&path).expect("a whole file");
-            let (mut plain, mut refused) = (0, 0);
-            loop {
-                plain += process
-                    .plain_calls(at_most, |PlainCall { time, thread, call }| {
-                        // Now and then one is not wanted.
-                        refused += u64::from(time % 64 == 0);
-                        if time % 64 == 0 {
-                            return false;
-                        }
-                        assert_eq!(wanted.next(), Some(&Event::Enter { time, thread, call }));
-                        let Some(Event::Return { thread: of, values: None, .. }) = wanted.next() else {
-                            panic!("a plain call returns at once, and nothing")
-                        };
-                        *of == thread
-                    })
-                    .expect("a whole file");
-                let Some(event) = process.next_event().expect("a whole file") else { break };
-                assert_eq!(Some(&event), wanted.next());
-            }
-            assert_eq!(wanted.next(), None);
-            assert!(plain > 20_000 && refused > 500, "{plain}, {refused}");
-        }
-        std::fs::remove_file(&path).expect("it was written");
-    }
-
-    #[test]
-    fn a_cut_file_is_read_up_to_the_cut() {
-        let path = file("cut", 50_000);
-        let whole = std::fs::read(&path).expect("it was written");
-        for length in [4096, 4100, 4128, 5000, 70_000, 70_001, 140_000] {
-            std::fs::write(&path, &whole[..length]).expect("as before");
-            let (process, events) = events(&path).expect("a cut is no damage");
-            assert!(events.len() < 100_000);
-            assert_eq!(length <= 4128, events.is_empty(), "{length}");
-            assert_eq!(process.cuts().is_empty(), length < 4128, "{length}");
-        }
-        std::fs::remove_file(&path).expect("as before");
-    }
-
-    #[test]
-    fn a_packed_file_says_the_same() {
-        let path = file("packed", 50_000);
-        let whole = std::fs::read(&path).expect("it was written");
-        for length in [whole.len(), 4096, 4128, 70_001] {
-            std::fs::write(&path, &whole[..length]).expect("as before");
-            let (before, wanted) = events(&path).expect("a cut is no damage");
-            let packed = crate::pack(&path, None).expect("it can be read and written");
-            assert_eq!(packed.bytes, std::fs::metadata(&path).expect("it is there").len());
-            assert!(packed.bytes <= length as u64 + 64);
-            let (after, found) = events(&path).expect("a packed file is whole");
-            assert_eq!((found, after.cuts().len()), (wanted, before.cuts().len()));
-        }
-        std::fs::remove_file(&path).expect("as before");
-    }
-
-    #[test]
-    fn where_there_is_no_room_for_a_return_the_call_stays_open() {
-        let header = encode_header(&Header::default()).expect("short");
-        let mut writer = Writer::new(Memory { extents: Sequence::new(header), left: 1 }, 0, 0);
-        for call in 0..20_000 {
-            writer.enter(call * 1000, &EVENT, &[Field::Address(1), Field::Address(call % 3)]);
-            writer.call(call * 1000 + 1, &REDUCE, &[Field::None; 3]);
-            writer.leave_with(call * 1000 + 2, &FAILED, &[Field::Signed(-5)]);
-            writer.leave(call * 1000 + 3);
-        }
-        // As if the process was killed now: nothing is finished.
-        let bytes = writer.into_space().extents.end().expect("memory takes everything");
-        let path = std::env::temp_dir().join(format!("rankcheck-recording-no-room-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
-        let read = events(&path);
-        std::fs::remove_file(&path).expect("it was written");
-        assert!(read.expect("what is sealed stays as it is").1.len() > 1000);
-    }
-
-    #[test]
-    fn a_call_that_cannot_be_written_changes_no_other() {
-        let mut writer = Writer::new(Sequence::new(encode_header(&Header::default()).expect("short")), 0, 0);
-        for address in [0x3000, 0x3000, u64::MAX] {
-            let fields = [Field::Address(7), Field::Varying(address)];
-            let content = Content::of(&EVENT, &fields);
-            if !writer.call_again(10, content, Some(address), Returns::AtOnce) {
-                writer.call_known(10, content, &EVENT, &fields, Returns::AtOnce);
-            }
-        }
-        writer.leave_after_all(20, &FAILED, &[Field::Signed(400)]);
-        writer.finish();
-        let bytes = writer.into_space().end().expect("memory takes everything");
-        let path = std::env::temp_dir().join(format!("rankcheck-recording-too-long-{}", std::process::id()));
-        std::fs::write(&path, bytes).expect("the directory for temporary files can be written");
-        let (_, events) = events(&path).expect("a whole file");
-        std::fs::remove_file(&path).expect("it was written");
-        let returned = events[..4].iter().filter(|event| matches!(event, Event::Return { values: None, .. }));
-        assert_eq!(returned.count(), 2, "{events:?}");
-        assert!(matches!(events.last(), Some(Event::Lost { events: 1, .. })), "{events:?}");
-    }
-
-    #[test]
-    fn what_found_no_room_is_counted() {
-        let path = file_within("full", 50_000, 2);
-        let (process, events) = events(&path).expect("a full disk is no damage");
-        std::fs::remove_file(&path).expect("as before");
-        assert!(process.cuts().is_empty());
-        let Some(Event::Lost { events: lost, .. }) = events.last() else { panic!("{:?}", events.last()) };
-        assert_eq!(*lost as usize + events.len() - 1, 100_000);
-    }
-
-    #[test]
-    fn damage_is_an_error_with_its_place() {
-        let path = file("damaged", 1000);
-        let whole = std::fs::read(&path).expect("it was written");
-        for (at, needle) in
-            [(0, "is no recording"), (8, "format version"), (4097, "no extent"), (4500, "checksum")]
-        {
-            let mut bytes = whole.clone();
-            bytes[at] ^= 0x40;
-            std::fs::write(&path, &bytes).expect("as before");
-            let error = events(&path).err().expect("damaged").to_string();
-            assert!(error.contains(needle), "{error}");
-        }
-        std::fs::remove_file(&path).expect("as before");
-    }
-}
+mod tests;

@@ -214,9 +214,9 @@ impl Conclusion {
 
     fn of_run(judged: &Judged) -> Self {
         match judged.verdict {
-            judge::Verdict::Holds => Self::AsStated,
-            judge::Verdict::Fails | judge::Verdict::Hangs => Self::Otherwise,
-            judge::Verdict::Unknown => Self::Unknown,
+            judge::RunVerdict::Holds => Self::AsStated,
+            judge::RunVerdict::Fails | judge::RunVerdict::Hangs => Self::Otherwise,
+            judge::RunVerdict::Unknown => Self::Unknown,
         }
     }
 }

@@ -10,7 +10,7 @@ use rankcheck_real::case::Comms;
 use rankcheck_real::library;
 
 use super::output;
-use crate::device::diff::{self, Event, Item, Row, Settings, Summary, Wanted};
+use crate::device::diff::{self, DiffEvent, DiffRow, PlannedRun, Selection, Settings, Summary};
 use crate::device::observation;
 use crate::device::testbed::{self, Served};
 use crate::spec::Spec;
@@ -113,7 +113,7 @@ pub(super) enum Rows {
 }
 
 impl Rows {
-    fn show(self, row: &Row) -> bool {
+    fn show(self, row: &DiffRow) -> bool {
         match self {
             Self::All => true,
             Self::Disagreeing => row.disagrees(),
@@ -138,13 +138,13 @@ impl Batch {
         let ranks_at_most = self.ranks_at_most.unwrap_or(gpus.max(2));
         let machine = devices.require(ranks_at_most.min(gpus.max(2))).map_err(|error| missing(&error))?;
         let only = self.only.clone();
-        let wanted = Wanted { only, ranks_at_most: ranks_at_most.min(gpus), comms: self.comms.clone() };
+        let wanted = Selection { only, ranks_at_most: ranks_at_most.min(gpus), comms: self.comms.clone() };
         let plan = diff::plan(specs, &wanted);
-        let Some(most) = plan.items.iter().map(Item::ranks).max() else {
+        let Some(most) = plan.items.iter().map(PlannedRun::ranks).max() else {
             let why = "no check fits: none has a name like that (--only), or all need more GPUs";
             return Err(output::usage(why));
         };
-        let recorded = match &self.kept_in {
+        let observed = match &self.kept_in {
             Some(folder) if self.known == Known::LeftOut && folder.join(observation::FILE_NAME).exists() => {
                 observation::read(&folder.join(observation::FILE_NAME)).map_err(output::usage)?
             }
@@ -159,8 +159,8 @@ impl Batch {
         let settings = Settings {
             runs: self.runs,
             budget: self.budget,
-            record: self.kept_in.clone(),
-            recorded,
+            observe: self.kept_in.clone(),
+            observed,
             machine,
             platform,
             command: command_line(),
@@ -169,12 +169,12 @@ impl Batch {
         let mut runner = testbed::start(&devices, most).map_err(|error| not_started(&error))?;
         let bar = output::progress(plan.items.len());
         let summary = diff::run(&mut *runner, &plan, &settings, &mut |event| match event {
-            Event::Begins(title) => {
+            DiffEvent::Begins(title) => {
                 bar.inc(1);
                 bar.set_message(title.to_owned());
             }
-            Event::Over(row) if self.rows.show(row) => bar.suspend(|| output::line(row.text())),
-            Event::Over(_) => {}
+            DiffEvent::Over(row) if self.rows.show(row) => bar.suspend(|| output::line(row.text())),
+            DiffEvent::Over(_) => {}
         });
         bar.finish_and_clear();
         summary.map_err(|error| output::bad(&error))

@@ -16,7 +16,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rankcheck_real::ffi::process;
-use rankcheck_recording::read::Process;
+use rankcheck_recording::read::ProcessFile;
 use thiserror::Error;
 
 use super::output;
@@ -202,7 +202,7 @@ fn watch(folder: &Path, ended: &Receiver<()>) -> BTreeMap<PathBuf, u64> {
         for path in files(folder).unwrap_or_default() {
             if !known.contains_key(&path) {
                 // It may have been made just now, without what it says of its process.
-                let Ok(process) = Process::open(&path) else { continue };
+                let Ok(process) = ProcessFile::open(&path) else { continue };
                 let pid = local(&process);
                 // It lived then, however soon it was gone.
                 alive.extend(pid.map(|_| (path.clone(), process.header.began)));
@@ -275,7 +275,7 @@ fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<Recorde
     };
     for path in files(folder)? {
         recorded.processes += 1;
-        let pid = Process::open(&path).ok().and_then(|process| local(&process));
+        let pid = ProcessFile::open(&path).ok().and_then(|process| local(&process));
         if let Some(pid) = pid.filter(|pid| runs(*pid)) {
             recorded.left.push(format!("{} is still written by process {pid}", path.display()));
             continue;
@@ -293,7 +293,7 @@ fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<Recorde
 }
 
 /// The number of a process, if it is of this machine.
-fn local(process: &Process) -> Option<u32> {
+fn local(process: &ProcessFile) -> Option<u32> {
     let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     (process.header.host == host.trim()).then_some(process.header.pid)
 }

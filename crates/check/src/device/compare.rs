@@ -1,4 +1,4 @@
-//! Whether a device did what the model predicts, and where the two part.
+//! Whether a device did what the model predicts, and where the two diverge.
 //!
 //! The model walks along the answers that the device gave: choices that contradict a pick or an answer are not
 //! taken. What is left are the ends that the model has for these answers. The device agrees if its end is among
@@ -14,7 +14,7 @@ use rankcheck_model::number::{Run, STRIPE_BYTES};
 use rankcheck_model::{Choice, Class, Ending, Machine, Rank, RankOutcome, State, Thread};
 use rankcheck_real::case::{At, CallFailed, Ended, Forced, Held, Pick, RankReport, Report};
 
-use super::predict::{Defined, Element, Prediction, Predictions, at, defined, picks_of, turn_of};
+use super::predict::{ComparedType, Defined, Prediction, Predictions, at, defined, picks_of, turn_of};
 
 /// States after which a walk along a device's answers is given up.
 const STATES: usize = 20_000;
@@ -59,7 +59,7 @@ impl Judgement {
     }
 }
 
-/// The first event at which model and device part.
+/// The first event at which model and device diverge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
     /// Where: rank, operation, place.
@@ -78,21 +78,21 @@ impl fmt::Display for Difference {
 
 /// A difference before it is known which comes first.
 #[derive(Debug)]
-struct Parting {
+struct Mismatch {
     rank: Rank,
     site: Site,
     model: String,
     device: String,
 }
 
-/// Where ranks part.
+/// Where rank and model diverge.
 #[derive(Debug)]
 enum Site {
     /// At an operation or question.
     Op(Thread, u32),
     /// At the n-th question of a thread.
     Question(Thread, usize),
-    /// At a call that the model does in these words.
+    /// At a call of the model that is displayed so.
     Call(String),
     /// When everything is over.
     End(String),
@@ -101,7 +101,7 @@ enum Site {
 /// An end of the model's walk along a device's answers.
 struct Walked {
     prediction: Prediction,
-    partings: Vec<Parting>,
+    mismatches: Vec<Mismatch>,
 }
 
 /// Compares what a device did with what is predicted, given what was forced.
@@ -150,7 +150,7 @@ pub fn compare(predictions: &Predictions, forced: &Forced, report: &Report) -> J
 fn judge(ends: &[Walked], cut: Option<String>) -> Option<Judgement> {
     let outcomes: BTreeSet<_> = ends.iter().map(|end| &end.prediction.outcome).collect();
     let unspecified = ends.iter().any(|end| end.prediction.defined == Defined::No);
-    let matches = |end: &Walked| end.partings.is_empty() && end.prediction.defined == Defined::Yes;
+    let matches = |end: &Walked| end.mismatches.is_empty() && end.prediction.defined == Defined::Yes;
     // Where some end is unspecified, every outcome is predicted.
     let count = if unspecified || cut.is_some() { usize::MAX } else { outcomes.len() };
     if let Some(end) = ends.iter().find(|end| matches(end)) {
@@ -163,16 +163,16 @@ fn judge(ends: &[Walked], cut: Option<String>) -> Option<Judgement> {
     cut.map(|why| Judgement::without_class(Agreement::NotComparable(why), count))
 }
 
-/// No run of the model gives the device's answers: where the forced one parts from them.
+/// No run of the model gives the device's answers: where the forced one diverges from them.
 fn unreached(predictions: &Predictions, forced: &Forced, report: &Report) -> Option<Walked> {
     let prediction = predictions.run_of(forced).or(predictions.runs.first())?.clone();
-    let mut partings = Vec::new();
+    let mut mismatches = Vec::new();
     for ((ending, seen), rank) in prediction.endings.iter().zip(&report.ranks).zip((0..).map(Rank)) {
         for (thread, answers) in ending.answers.iter().enumerate() {
             let number = u32::try_from(thread).expect("few threads");
             let given = seen.answers.get(&number).map_or(&[][..], Vec::as_slice);
             if let Some(nth) = answers.iter().zip(given).position(|(model, device)| model != device) {
-                partings.push(Parting {
+                mismatches.push(Mismatch {
                     rank,
                     site: Site::Question(Thread(number), nth),
                     model: format!("answer {}", answers[nth]),
@@ -180,10 +180,10 @@ fn unreached(predictions: &Predictions, forced: &Forced, report: &Report) -> Opt
                 });
             }
         }
-        partings.extend(rank_partings(predictions, ending, seen, rank));
+        mismatches.extend(rank_mismatches(predictions, ending, seen, rank));
     }
     // Picks that no run has leave no trace in what ranks did.
-    (!partings.is_empty()).then_some(Walked { prediction, partings })
+    (!mismatches.is_empty()).then_some(Walked { prediction, mismatches })
 }
 
 /// Whether luck did what it was told, as far as ranks noticed.
@@ -252,18 +252,18 @@ fn ended(
     machine.finish(&mut state);
     let endings = machine.endings(&state, predictions.element.filled());
     let pairs = endings.iter().zip(&report.ranks).zip((0..).map(Rank));
-    let partings =
-        pairs.flat_map(|((end, seen), rank)| rank_partings(predictions, end, seen, rank)).collect();
+    let mismatches =
+        pairs.flat_map(|((end, seen), rank)| rank_mismatches(predictions, end, seen, rank)).collect();
     let (outcome, defined) = (machine.outcome(&state), defined(machine, &state));
     let prediction = Prediction { choices, outcome, endings, defined, forced: Forced::default() };
-    Walked { prediction, partings }
+    Walked { prediction, mismatches }
 }
 
 /// Whether no thread was answered otherwise than on the device, as far as both came.
 fn fits_answers(machine: &Machine, state: &State, report: &Report) -> bool {
     report.ranks.iter().zip((0..machine.config.ranks).map(Rank)).all(|(seen, rank)| {
         seen.answers.iter().all(|(thread, given)| {
-            let Some(thread) = state.rank(rank).threads.get(*thread as usize) else { return true };
+            let Some(thread) = state.rank(rank).threads().get(*thread as usize) else { return true };
             thread.answers().iter().zip(given).all(|(model, device)| model == device)
         })
     })
@@ -298,19 +298,24 @@ fn fits_picks(
     })
 }
 
-fn rank_partings(predictions: &Predictions, model: &Ending, device: &RankReport, rank: Rank) -> Vec<Parting> {
-    let mut partings = error_partings(model, device, rank);
-    partings.extend(end_parting(model, device, rank));
+fn rank_mismatches(
+    predictions: &Predictions,
+    model: &Ending,
+    device: &RankReport,
+    rank: Rank,
+) -> Vec<Mismatch> {
+    let mut mismatches = error_mismatches(model, device, rank);
+    mismatches.extend(end_mismatch(model, device, rank));
     let finished = model.how == RankOutcome::Finishes && device.ended == Ended::Finishes;
-    if finished && matches!(predictions.element, Element::Of(_)) {
+    if finished && matches!(predictions.element, ComparedType::Of(_)) {
         let element_bytes = predictions.element.filled().len_bytes();
-        partings.extend(content_partings(model, device, rank, element_bytes));
+        mismatches.extend(content_mismatches(model, device, rank, element_bytes));
     }
-    partings
+    mismatches
 }
 
 /// Calls that return errors on one side only; threads may run in any order.
-fn error_partings(model: &Ending, device: &RankReport, rank: Rank) -> Vec<Parting> {
+fn error_mismatches(model: &Ending, device: &RankReport, rank: Rank) -> Vec<Mismatch> {
     let mut expected = model.errors.clone();
     let mut surplus: Vec<&CallFailed> = Vec::new();
     for failed in &device.errors {
@@ -319,36 +324,36 @@ fn error_partings(model: &Ending, device: &RankReport, rank: Rank) -> Vec<Partin
             None => surplus.push(failed),
         }
     }
-    let mut partings = Vec::new();
+    let mut mismatches = Vec::new();
     for failed in surplus {
         let model = match expected.iter().position(|e| *e.call == *failed.call) {
             Some(at) => format!("that it returns {}", expected.remove(at).code),
             None => "that it succeeds".to_owned(),
         };
         let detail = failed.detail.as_ref().map_or_else(String::new, |detail| format!(" ({detail})"));
-        partings.push(Parting {
+        mismatches.push(Mismatch {
             rank,
             site: Site::Op(Thread(failed.thread), failed.index),
             model,
             device: format!("{} returns {}{detail}", failed.call, failed.code),
         });
     }
-    partings.extend(expected.into_iter().map(|error| Parting {
+    mismatches.extend(expected.into_iter().map(|error| Mismatch {
         rank,
         site: Site::Call(error.call.to_string()),
         model: format!("that {} returns {}", error.call, error.code),
         device: "it returned no such error".to_owned(),
     }));
-    partings
+    mismatches
 }
 
-fn end_parting(model: &Ending, device: &RankReport, rank: Rank) -> Option<Parting> {
-    let says = model_words(model);
-    let seen = device_words(&device.ended);
+fn end_mismatch(model: &Ending, device: &RankReport, rank: Rank) -> Option<Mismatch> {
+    let says = model_text(model);
+    let seen = device_text(&device.ended);
     let stuck = model.inside.first().map(|stuck| Site::Op(stuck.thread, stuck.index));
     let head = model.undrained.first().map(|stream| Site::Op(stream.head.thread, stream.head.index));
     let model_site = || stuck.or(head).unwrap_or_else(|| Site::End(String::new()));
-    let part = |site| Some(Parting { rank, site, model: says.clone(), device: seen.clone() });
+    let mismatch = |site| Some(Mismatch { rank, site, model: says.clone(), device: seen.clone() });
     match (&model.how, &device.ended) {
         (RankOutcome::Finishes, Ended::Finishes) => None,
         (RankOutcome::Dead(why), Ended::Dead { message }) if **why == **message => None,
@@ -357,14 +362,14 @@ fn end_parting(model: &Ending, device: &RankReport, rank: Rank) -> Option<Partin
                 model.inside.iter().any(|stuck| (stuck.thread.0, stuck.index) == (thread, index))
             };
             match inside.iter().find(|(thread, index, _)| !among(*thread, *index)) {
-                Some((thread, index, _)) => part(Site::Op(Thread(*thread), *index)),
-                None if inside.is_empty() => part(model_site()),
+                Some((thread, index, _)) => mismatch(Site::Op(Thread(*thread), *index)),
+                None if inside.is_empty() => mismatch(model_site()),
                 None => None,
             }
         }
         (RankOutcome::GpuHang(_) | RankOutcome::HostHang(_), Ended::GpuHang { streams }) => {
             if model.inside.iter().any(|stuck| stuck.waits == Waits::Host) {
-                return part(model_site());
+                return mismatch(model_site());
             }
             let wrong = streams.iter().find(|(name, head)| {
                 !model.undrained.iter().any(|stuck| {
@@ -373,23 +378,23 @@ fn end_parting(model: &Ending, device: &RankReport, rank: Rank) -> Option<Partin
                 })
             });
             match wrong {
-                Some((_, Some((thread, index)))) => part(Site::Op(Thread(*thread), *index)),
-                Some((_, None)) => part(model_site()),
-                None if streams.is_empty() => part(model_site()),
+                Some((_, Some((thread, index)))) => mismatch(Site::Op(Thread(*thread), *index)),
+                Some((_, None)) => mismatch(model_site()),
+                None if streams.is_empty() => mismatch(model_site()),
                 None => None,
             }
         }
         (_, Ended::GpuHang { streams }) => {
             let head = streams.iter().find_map(|(_, head)| *head);
-            part(head.map_or_else(model_site, |(thread, index)| Site::Op(Thread(thread), index)))
+            mismatch(head.map_or_else(model_site, |(thread, index)| Site::Op(Thread(thread), index)))
         }
         (_, Ended::Finishes | Ended::Dead { .. } | Ended::Broken { .. } | Ended::Lost { .. }) => {
-            part(model_site())
+            mismatch(model_site())
         }
     }
 }
 
-fn model_words(model: &Ending) -> String {
+fn model_text(model: &Ending) -> String {
     let inside = |stuck: &StuckThread| stuck.call.clone();
     match &model.how {
         RankOutcome::Finishes => "that the rank finishes".to_owned(),
@@ -402,9 +407,9 @@ fn model_words(model: &Ending) -> String {
     }
 }
 
-/// How a rank ended on a device, in words.
+/// How a rank ended on a device, for people.
 #[must_use]
-pub fn device_words(ended: &Ended) -> String {
+pub fn device_text(ended: &Ended) -> String {
     match ended {
         Ended::Finishes => "the rank finishes".to_owned(),
         Ended::HostHang { inside } => {
@@ -421,28 +426,28 @@ pub fn device_words(ended: &Ended) -> String {
     }
 }
 
-fn content_partings(model: &Ending, device: &RankReport, rank: Rank, element_bytes: u64) -> Vec<Parting> {
+fn content_mismatches(model: &Ending, device: &RankReport, rank: Rank, element_bytes: u64) -> Vec<Mismatch> {
     let slot = |held: &Held| (held.thread, held.slot);
-    let mut partings = Vec::new();
-    let mut part = |name: &str, model: String, device: String| {
-        partings.push(Parting { rank, site: Site::End(name.to_owned()), model, device });
+    let mut mismatches = Vec::new();
+    let mut mismatch = |name: &str, model: String, device: String| {
+        mismatches.push(Mismatch { rank, site: Site::End(name.to_owned()), model, device });
     };
     for buffer in &model.held {
         match device.held.iter().find(|held| slot(held) == (buffer.thread.0, buffer.slot)) {
-            None => part(&buffer.name, "that the rank still has it".to_owned(), "it does not".to_owned()),
+            None => mismatch(&buffer.name, "that the rank still has it".to_owned(), "it does not".to_owned()),
             Some(held) => {
                 if let Some((model, device)) = contents_differ(buffer, held, element_bytes) {
-                    part(&buffer.name, model, device);
+                    mismatch(&buffer.name, model, device);
                 }
             }
         }
     }
     for held in &device.held {
         if !model.held.iter().any(|buffer| slot(held) == (buffer.thread.0, buffer.slot)) {
-            part(&held.name, "that the rank no longer has it".to_owned(), "it does".to_owned());
+            mismatch(&held.name, "that the rank no longer has it".to_owned(), "it does".to_owned());
         }
     }
-    partings
+    mismatches
 }
 
 /// Values with how many elements hold each, and by how many that may be off.
@@ -463,7 +468,7 @@ fn expected(runs: &[Run], element_bytes: u64) -> BTreeMap<u64, (f64, u64, u64)> 
     values
 }
 
-/// Both sides in words, if the elements are not those expected.
+/// Both sides, for people, if the elements are not those expected.
 fn contents_differ(model: &HeldBuffer, device: &Held, element_bytes: u64) -> Option<(String, String)> {
     let elements = model.len_bytes / element_bytes;
     if elements != device.elements {
@@ -489,7 +494,7 @@ fn contents_differ(model: &HeldBuffer, device: &Held, element_bytes: u64) -> Opt
     (counted != elements).then(|| (says(), format!("{} distinct values", device.distinct)))
 }
 
-/// The parting that comes first in the run of the model, in words.
+/// The mismatch that comes first in the run of the model.
 fn first(predictions: &Predictions, end: &Walked) -> Difference {
     let (machine, log) = predictions.log(&end.prediction.choices);
     let place = |logged: &Logged| {
@@ -497,11 +502,11 @@ fn first(predictions: &Predictions, end: &Walked) -> Difference {
         let file = place.file.rsplit('/').next().unwrap_or(&place.file).to_owned();
         format!("rank {} at {} ({file}:{})", logged.op.rank.0, logged.text, place.line)
     };
-    let find = |parting: &Parting| -> Option<usize> {
-        let of_rank = |logged: &&(usize, &Logged)| logged.1.op.rank == parting.rank;
+    let find = |mismatch: &Mismatch| -> Option<usize> {
+        let of_rank = |logged: &&(usize, &Logged)| logged.1.op.rank == mismatch.rank;
         let rows: Vec<(usize, &Logged)> = log.iter().enumerate().collect();
         let mut rows = rows.iter().filter(of_rank);
-        let row = match &parting.site {
+        let row = match &mismatch.site {
             Site::Op(thread, index) => rows.find(|(_, l)| (l.op.thread, l.op.index) == (*thread, *index)),
             Site::Question(thread, nth) => rows.filter(|(_, l)| l.asks && l.op.thread == *thread).nth(*nth),
             Site::Call(call) => rows.find(|(_, l)| l.text.starts_with(call.as_str())),
@@ -509,24 +514,24 @@ fn first(predictions: &Predictions, end: &Walked) -> Difference {
         };
         row.map(|(at, _)| *at)
     };
-    let (at, parting) = end
-        .partings
+    let (at, mismatch) = end
+        .mismatches
         .iter()
-        .map(|parting| (find(parting), parting))
+        .map(|mismatch| (find(mismatch), mismatch))
         .min_by_key(|(at, _)| at.unwrap_or(usize::MAX))
-        .expect("an end that differs has a parting");
-    let words = match (at, &parting.site) {
+        .expect("an end that differs has a mismatch");
+    let at_text = match (at, &mismatch.site) {
         (Some(at), _) => place(&log[at]),
-        (None, Site::End(name)) if !name.is_empty() => format!("rank {} at the end, {name}", parting.rank.0),
+        (None, Site::End(name)) if !name.is_empty() => format!("rank {} at the end, {name}", mismatch.rank.0),
         (None, Site::Op(thread, index)) => {
             format!(
                 "rank {} at operation {index} of thread {}, which the model does not reach",
-                parting.rank.0, thread.0
+                mismatch.rank.0, thread.0
             )
         }
         (None, Site::End(_) | Site::Call(_) | Site::Question(..)) => {
-            format!("rank {} at the end", parting.rank.0)
+            format!("rank {} at the end", mismatch.rank.0)
         }
     };
-    Difference { at: words, model: parting.model.clone(), device: parting.device.clone() }
+    Difference { at: at_text, model: mismatch.model.clone(), device: mismatch.device.clone() }
 }

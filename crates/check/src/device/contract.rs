@@ -12,27 +12,27 @@ use super::observation::{self, Observation, ObservationError, ends};
 
 /// What ranks did, as far as versions can be compared by it: ends, errors, values.
 fn behaviour(ranks: &[RankReport]) -> String {
-    let mut words = String::new();
+    let mut text = String::new();
     for rank in ranks {
         let errors: Vec<(&str, i32)> = rank.errors.iter().map(|e| (e.call.as_str(), e.code)).collect();
         let held: Vec<_> = rank.held.iter().map(|held| (&held.name, &held.values)).collect();
-        let _ = write!(words, "{:?} {errors:?} {held:?};", rank.ended);
+        let _ = write!(text, "{:?} {errors:?} {held:?};", rank.ended);
     }
-    words
+    text
 }
 
 fn behaviours(observation: &Observation) -> BTreeSet<String> {
     observation.seen.iter().map(|seen| behaviour(&seen.ranks)).collect()
 }
 
-fn words(observation: &Observation) -> String {
-    let words: BTreeSet<String> = observation.seen.iter().map(|seen| ends(&seen.ranks)).collect();
-    words.into_iter().collect::<Vec<_>>().join(" or ")
+fn seen_ends(observation: &Observation) -> String {
+    let ends: BTreeSet<String> = observation.seen.iter().map(|seen| ends(&seen.ranks)).collect();
+    ends.into_iter().collect::<Vec<_>>().join(" or ")
 }
 
 /// What two observations of a program differ in; the ends of both say nothing where only data differ.
 fn difference(old: &Observation, new: &Observation) -> String {
-    match (words(old), words(new)) {
+    match (seen_ends(old), seen_ends(new)) {
         (there, here) if there == here => format!("{here} there and here, with other data or errors"),
         (there, here) => format!("there {there}, here {here}"),
     }

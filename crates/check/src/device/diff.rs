@@ -12,8 +12,8 @@ use rankcheck_real::case::{Case, Comms, Report};
 
 use super::Runner;
 use super::digest::ProgramName;
-use super::observation::{self, Machine, Observation, ObservationError};
-use super::{Agreement, Judgement, Predictions, Question, compare, predict};
+use super::observation::{self, Observation, ObservationError, Testbed};
+use super::{Agreement, Judgement, PredictionQuery, Predictions, compare, predict};
 use crate::spec::{CheckKind, Param, Spec, SpecError};
 
 /// Cases that may fail to run one after the other before the rest is given up.
@@ -21,7 +21,7 @@ const FAILURES_AT_MOST: u32 = 3;
 
 /// Which checks are wanted.
 #[derive(Debug, Clone)]
-pub struct Wanted {
+pub struct Selection {
     /// Only those whose name contains this.
     pub only: Option<String>,
     /// Ranks that the machine can run.
@@ -32,7 +32,7 @@ pub struct Wanted {
 
 /// One program to run.
 #[derive(Debug, Clone)]
-pub struct Item<'a> {
+pub struct PlannedRun<'a> {
     spec: &'a Spec,
     check: &'a crate::spec::Check,
     ranks: u32,
@@ -40,7 +40,7 @@ pub struct Item<'a> {
     comms: Comms,
 }
 
-impl Item<'_> {
+impl PlannedRun<'_> {
     fn name(&self) -> ProgramName {
         ProgramName::new(self.spec, self.check, self.ranks, &self.params)
     }
@@ -51,7 +51,7 @@ impl Item<'_> {
         self.ranks
     }
 
-    /// What is run, in words.
+    /// What is run, as observations name it.
     #[must_use]
     pub fn title(&self) -> String {
         observation::title(&self.name(), self.comms)
@@ -60,17 +60,17 @@ impl Item<'_> {
 
 /// What will be run, and what will not and why.
 #[derive(Debug, Default)]
-pub struct Plan<'a> {
+pub struct DiffPlan<'a> {
     /// Programs, those that share workers next to each other.
-    pub items: Vec<Item<'a>>,
+    pub items: Vec<PlannedRun<'a>>,
     /// Titles and reasons.
     pub left_out: Vec<(String, String)>,
 }
 
 /// Everything of these specs that fits.
 #[must_use]
-pub fn plan<'a>(specs: &'a [Spec], wanted: &Wanted) -> Plan<'a> {
-    let mut plan = Plan::default();
+pub fn plan<'a>(specs: &'a [Spec], wanted: &Selection) -> DiffPlan<'a> {
+    let mut plan = DiffPlan::default();
     for spec in specs {
         for check in &spec.checks {
             if wanted.only.as_ref().is_some_and(|part| !check.name.contains(part.as_str())) {
@@ -88,7 +88,7 @@ pub fn plan<'a>(specs: &'a [Spec], wanted: &Wanted) -> Plan<'a> {
                     continue;
                 }
                 for params in check.combinations() {
-                    plan.items.extend(wanted.comms.iter().map(|comms| Item {
+                    plan.items.extend(wanted.comms.iter().map(|comms| PlannedRun {
                         spec,
                         check,
                         ranks: *ranks,
@@ -111,11 +111,11 @@ pub struct Settings {
     /// No program is begun after this time.
     pub budget: Option<Duration>,
     /// Folder for observations.
-    pub record: Option<PathBuf>,
+    pub observe: Option<PathBuf>,
     /// Observations that are there already.
-    pub recorded: Vec<Observation>,
+    pub observed: Vec<Observation>,
     /// Where this is.
-    pub machine: Machine,
+    pub machine: Testbed,
     /// The facts to predict with.
     pub platform: Platform,
     /// The command line.
@@ -126,7 +126,7 @@ pub struct Settings {
 
 /// A program that was run.
 #[derive(Debug)]
-pub struct Row {
+pub struct DiffRow {
     /// What was run.
     pub title: String,
     /// Predicted classes.
@@ -139,11 +139,11 @@ pub struct Row {
 
 /// What was learned so far.
 #[derive(Debug)]
-pub enum Event<'a> {
+pub enum DiffEvent<'a> {
     /// A program begins.
     Begins(&'a str),
     /// A program is over.
-    Over(&'a Row),
+    Over(&'a DiffRow),
 }
 
 /// What all programs together say.
@@ -183,9 +183,9 @@ pub enum DiffError {
 /// If a spec is bad or an observation cannot be written; what a device does is never an error.
 pub fn run(
     runner: &mut dyn Runner,
-    plan: &Plan<'_>,
+    plan: &DiffPlan<'_>,
     settings: &Settings,
-    each: &mut dyn FnMut(Event<'_>),
+    each: &mut dyn FnMut(DiffEvent<'_>),
 ) -> Result<Summary, DiffError> {
     let started = Instant::now();
     let mut summary = Summary { not_run: plan.left_out.clone(), ..Summary::default() };
@@ -201,8 +201,8 @@ pub fn run(
             summary.not_run.push((title, why));
             continue;
         }
-        each(Event::Begins(&title));
-        let predictions = predict(&Question {
+        each(DiffEvent::Begins(&title));
+        let predictions = predict(&PredictionQuery {
             spec: item.spec,
             check: item.check,
             ranks: item.ranks,
@@ -212,7 +212,7 @@ pub fn run(
         })?;
         let name = item.name();
         let mut kept = Observation::new(name.clone(), &predictions, &settings.machine, &settings.command);
-        if settings.recorded.iter().any(|old| (&old.program, &old.digest) == (&name, &kept.digest)) {
+        if settings.observed.iter().any(|old| (&old.program, &old.digest) == (&name, &kept.digest)) {
             summary.not_run.push((title, "it is recorded already".to_owned()));
             continue;
         }
@@ -224,7 +224,7 @@ pub fn run(
                 continue;
             }
         }
-        if let Some(folder) = &settings.record {
+        if let Some(folder) = &settings.observe {
             observation::append(folder, &kept)?;
         }
         let judgements: Vec<Judgement> = kept
@@ -235,9 +235,9 @@ pub fn run(
                 compare(&predictions, &seen.forced, &report)
             })
             .collect();
-        let row = Row { title, predicted: predictions.classes(), observation: kept, judgements };
+        let row = DiffRow { title, predicted: predictions.classes(), observation: kept, judgements };
         summary.count(&row);
-        each(Event::Over(&row));
+        each(DiffEvent::Over(&row));
         summary.observations.push(row.observation);
     }
     Ok(summary)
@@ -274,42 +274,42 @@ fn observe(
 
 /// How a program stands, worst first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Word {
+enum RowState {
     Disagrees,
     NotComparable,
     Agrees,
 }
 
-impl Row {
-    fn word(&self) -> Word {
-        let words = self.judgements.iter().map(|judgement| match judgement.agreement {
-            Agreement::Disagrees(_) => Word::Disagrees,
-            Agreement::NotComparable(_) => Word::NotComparable,
-            Agreement::Agrees | Agreement::AgreesOtherwise | Agreement::Undefined => Word::Agrees,
+impl DiffRow {
+    fn state(&self) -> RowState {
+        let states = self.judgements.iter().map(|judgement| match judgement.agreement {
+            Agreement::Disagrees(_) => RowState::Disagrees,
+            Agreement::NotComparable(_) => RowState::NotComparable,
+            Agreement::Agrees | Agreement::AgreesOtherwise | Agreement::Undefined => RowState::Agrees,
         });
-        words.min().unwrap_or(Word::NotComparable)
+        states.min().unwrap_or(RowState::NotComparable)
     }
 
     /// Whether the device did something that the model does not have.
     #[must_use]
     pub fn disagrees(&self) -> bool {
-        self.word() == Word::Disagrees
+        self.state() == RowState::Disagrees
     }
 
     /// The row of the table, without a trailing newline.
     #[must_use]
     pub fn text(&self) -> String {
-        let word = match self.word() {
-            Word::Disagrees => "DISAGREES",
-            Word::NotComparable => "unknown",
-            Word::Agrees => "agrees",
+        let label = match self.state() {
+            RowState::Disagrees => "DISAGREES",
+            RowState::NotComparable => "unknown",
+            RowState::Agrees => "agrees",
         };
-        let mut out = format!("{word:<10} {}\n           predicted {}; seen ", self.title, self.predicted);
+        let mut out = format!("{label:<10} {}\n           predicted {}; seen ", self.title, self.predicted);
         let mut seen: BTreeMap<String, u32> = BTreeMap::new();
         for (behaviour, judgement) in self.observation.seen.iter().zip(&self.judgements) {
-            *seen.entry(seen_words(&behaviour.ranks, judgement)).or_default() += behaviour.count;
+            *seen.entry(behaviour_text(&behaviour.ranks, judgement)).or_default() += behaviour.count;
         }
-        let seen: Vec<String> = seen.into_iter().map(|(words, count)| format!("{words} ×{count}")).collect();
+        let seen: Vec<String> = seen.into_iter().map(|(text, count)| format!("{text} ×{count}")).collect();
         out.push_str(&seen.join(", "));
         for judgement in &self.judgements {
             match &judgement.agreement {
@@ -326,9 +326,9 @@ impl Row {
     }
 }
 
-/// A behaviour in few words, with the model's word for it where it agrees.
+/// A behaviour for people, with the model's word for it where it agrees.
 #[must_use]
-pub fn seen_words(ranks: &[rankcheck_real::case::RankReport], judgement: &Judgement) -> String {
+pub fn behaviour_text(ranks: &[rankcheck_real::case::RankReport], judgement: &Judgement) -> String {
     let ends = observation::ends(ranks);
     match (&judgement.class, &judgement.agreement) {
         (Some(class), Agreement::AgreesOtherwise) => format!("{class} (luck not as told)"),
@@ -339,12 +339,12 @@ pub fn seen_words(ranks: &[rankcheck_real::case::RankReport], judgement: &Judgem
 }
 
 impl Summary {
-    fn count(&mut self, row: &Row) {
+    fn count(&mut self, row: &DiffRow) {
         self.run += 1;
-        match row.word() {
-            Word::Disagrees => self.disagree += 1,
-            Word::NotComparable => self.not_comparable += 1,
-            Word::Agrees => self.agree += 1,
+        match row.state() {
+            RowState::Disagrees => self.disagree += 1,
+            RowState::NotComparable => self.not_comparable += 1,
+            RowState::Agrees => self.agree += 1,
         }
         self.single += usize::from(row.judgements.iter().all(Judgement::single));
     }

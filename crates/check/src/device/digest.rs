@@ -84,27 +84,27 @@ impl ProgramName {
 }
 
 /// One thread of a run: what it was told, and everything it would do on these answers.
-struct Recorded {
+struct ThreadOps {
     heading: String,
-    verbs: Vec<Op>,
+    ops: Vec<Op>,
     /// Where each thread of the rank started, by the thread's number.
     entries: Vec<u32>,
 }
 
-fn recorded(machine: &Machine, state: &State) -> Result<Vec<Recorded>, SourceError> {
+fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, SourceError> {
     let mut all = Vec::new();
     for rank in (0..machine.config.ranks).map(Rank) {
-        let threads = &state.rank(rank).threads;
+        let threads = state.rank(rank).threads();
         let entries: Vec<u32> = threads.iter().map(|thread| thread.entry().0).collect();
         for (nth, thread) in threads.iter().enumerate() {
             let answers = thread.answers();
-            let mut verbs = Vec::new();
+            let mut ops = Vec::new();
             for known in 0..=answers.len() {
                 let stretch = machine.source.stretch(rank, thread.entry(), &answers[..known])?;
-                verbs.extend(stretch.ops.iter().map(|op| op.op.clone()));
+                ops.extend(stretch.ops.iter().map(|op| op.op.clone()));
             }
             let heading = format!("rank {} thread {nth} answers {answers:?}", rank.0);
-            all.push(Recorded { heading, verbs, entries: entries.clone() });
+            all.push(ThreadOps { heading, ops, entries: entries.clone() });
         }
     }
     Ok(all)
@@ -129,16 +129,21 @@ impl Naming for Named<'_> {
 
 /// Collects what runs of a program record.
 #[derive(Default)]
-pub(crate) struct Recording {
+pub(crate) struct DigestBuilder {
     hasher: Sha256,
     dtypes: Vec<Dtype>,
 }
 
-impl Recording {
+impl DigestBuilder {
     pub(crate) fn of(ranks: u32, params: &[(String, String)], platform: Platform, comms: Comms) -> Self {
-        let mut recording = Self::default();
-        recording.line(&format!("{ranks} ranks, {params:?}, {platform}, {comms:?}"));
-        recording
+        let mut digest = Self::default();
+        // Spelt out: a digest must not change with the name of a variant.
+        let comms = match comms {
+            Comms::Fresh => "Fresh",
+            Comms::Warm => "Warm",
+        };
+        digest.line(&format!("{ranks} ranks, {params:?}, {platform}, {comms}"));
+        digest
     }
 
     fn line(&mut self, line: &str) {
@@ -148,13 +153,13 @@ impl Recording {
 
     /// Adds a finished run.
     pub(crate) fn add(&mut self, machine: &Machine, state: &State) -> Result<(), SourceError> {
-        for thread in recorded(machine, state)? {
+        for thread in ops_of_threads(machine, state)? {
             self.line(&thread.heading);
             let named = Named { machine, entries: &thread.entries };
-            for verb in &thread.verbs {
-                self.line(&description(verb, &named));
+            for op in &thread.ops {
+                self.line(&description(op, &named));
             }
-            self.dtypes.extend(dtypes(&thread.verbs));
+            self.dtypes.extend(dtypes(&thread.ops));
         }
         Ok(())
     }
@@ -175,11 +180,11 @@ impl Recording {
     }
 }
 
-fn dtypes(verbs: &[Op]) -> impl Iterator<Item = Dtype> {
-    verbs.iter().filter_map(|verb| {
-        if let Op::Collective(call) = verb {
+fn dtypes(ops: &[Op]) -> impl Iterator<Item = Dtype> {
+    ops.iter().filter_map(|op| {
+        if let Op::Collective(call) = op {
             Some(call.dtype)
-        } else if let Op::Transfer(call) = verb {
+        } else if let Op::Transfer(call) = op {
             Some(call.dtype)
         } else {
             None

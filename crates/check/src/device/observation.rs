@@ -16,7 +16,7 @@ use rankcheck_real::case::{Comms, Ended, Forced, RankReport, Report};
 use serde::{Deserialize, Serialize};
 
 use super::digest::ProgramName;
-use super::{Agreement, Difference, Element, Judgement, Predictions, Question, compare, predict};
+use super::{Agreement, ComparedType, Difference, Judgement, PredictionQuery, Predictions, compare, predict};
 use crate::spec::{self, Spec, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
@@ -50,18 +50,18 @@ pub struct Observation {
     /// Why contents are not compared, if they are not.
     pub contents_not_compared: Option<String>,
     /// Where it was run.
-    pub machine: Machine,
+    pub machine: Testbed,
     /// Day of the run, in UTC.
     pub date: String,
     /// The command line.
     pub command: String,
     /// What was seen, most frequent first.
-    pub seen: Vec<Seen>,
+    pub seen: Vec<ObservedBehaviour>,
 }
 
 /// Where an observation was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Machine {
+pub struct Testbed {
     /// Name of the GPUs.
     pub gpu: String,
     /// CUDA version of the driver.
@@ -84,7 +84,7 @@ pub enum Multicast {
 
 /// One distinct behaviour.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct ObservedBehaviour {
     /// In how many runs.
     pub count: u32,
     /// What luck was told to do.
@@ -129,10 +129,10 @@ pub enum ObservationError {
 impl Observation {
     /// An observation of nothing yet.
     #[must_use]
-    pub fn new(program: ProgramName, predictions: &Predictions, machine: &Machine, command: &str) -> Self {
+    pub fn new(program: ProgramName, predictions: &Predictions, machine: &Testbed, command: &str) -> Self {
         let contents_not_compared = match &predictions.element {
-            Element::Of(_) => None,
-            Element::None(why) => Some(why.clone()),
+            ComparedType::Of(_) => None,
+            ComparedType::None(why) => Some(why.clone()),
         };
         Self {
             schema_version: SCHEMA_VERSION,
@@ -153,12 +153,12 @@ impl Observation {
         let ranks: Vec<RankReport> = report.ranks.iter().map(lasting).collect();
         match self.seen.iter_mut().find(|seen| seen.forced == *forced && seen.ranks == ranks) {
             Some(seen) => seen.count += 1,
-            None => self.seen.push(Seen { count: 1, forced: forced.clone(), ranks }),
+            None => self.seen.push(ObservedBehaviour { count: 1, forced: forced.clone(), ranks }),
         }
         self.seen.sort_by_key(|seen| std::cmp::Reverse(seen.count));
     }
 
-    /// What was run, in words: the same for every machine.
+    /// What was run, for people: the same for every machine.
     #[must_use]
     pub fn title(&self) -> String {
         title(&self.program, self.comms)
@@ -189,22 +189,22 @@ impl Observation {
     }
 }
 
-/// What was run, in words.
+/// What was run, for people.
 #[must_use]
 pub fn title(program: &ProgramName, comms: Comms) -> String {
-    let mut words = format!("{} \"{}\", {} ranks", program.spec, program.check, program.ranks);
+    let mut title = format!("{} \"{}\", {} ranks", program.spec, program.check, program.ranks);
     for (name, value) in &program.params {
-        let _ = write!(words, ", {name} = {value}");
+        let _ = write!(title, ", {name} = {value}");
     }
-    words.push_str(match comms {
+    title.push_str(match comms {
         Comms::Fresh => ", fresh",
         Comms::Warm => ", warm",
     });
-    words
+    title
 }
 
-fn slug(words: &str) -> String {
-    words.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+fn slug(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
 }
 
 /// A report without what differs from run to run: addresses in the texts of libraries.
@@ -216,12 +216,12 @@ fn lasting(rank: &RankReport) -> RankReport {
     rank
 }
 
-/// How a run ended, in few words.
+/// How a run ended, for people.
 #[must_use]
 pub fn ends(ranks: &[RankReport]) -> String {
-    let mut words: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    let mut ranks_by_end: BTreeMap<&str, Vec<String>> = BTreeMap::new();
     for (rank, report) in ranks.iter().enumerate() {
-        let word = match &report.ended {
+        let end = match &report.ended {
             Ended::HostHang { .. } => "host hang",
             Ended::GpuHang { .. } => "gpu hang",
             Ended::Dead { .. } => "dead",
@@ -230,14 +230,14 @@ pub fn ends(ranks: &[RankReport]) -> String {
             Ended::Finishes if !report.errors.is_empty() => "error",
             Ended::Finishes => "finishes",
         };
-        words.entry(word).or_default().push(rank.to_string());
+        ranks_by_end.entry(end).or_default().push(rank.to_string());
     }
-    if let [(word, _)] = words.iter().collect::<Vec<_>>()[..] {
-        return (*word).to_owned();
+    if let [(end, _)] = ranks_by_end.iter().collect::<Vec<_>>()[..] {
+        return (*end).to_owned();
     }
-    let words: Vec<String> =
-        words.into_iter().map(|(word, ranks)| format!("{word} on {}", ranks.join(", "))).collect();
-    words.join("; ")
+    let ends: Vec<String> =
+        ranks_by_end.into_iter().map(|(end, ranks)| format!("{end} on {}", ranks.join(", "))).collect();
+    ends.join("; ")
 }
 
 /// Today's date in UTC, as `2026-11-21`.
@@ -348,9 +348,9 @@ pub fn files(root: &Path) -> Result<Vec<PathBuf>, ObservationError> {
 ///
 /// # Errors
 /// If a file cannot be read or written.
-pub fn unpack(recorded: &Path, root: &Path) -> Result<BTreeMap<PathBuf, usize>, ObservationError> {
+pub fn unpack(observed: &Path, root: &Path) -> Result<BTreeMap<PathBuf, usize>, ObservationError> {
     let mut by_file: BTreeMap<PathBuf, Vec<Observation>> = BTreeMap::new();
-    for observation in read(recorded)? {
+    for observation in read(observed)? {
         by_file.entry(root.join(observation.file())).or_default().push(observation);
     }
     let mut changed = BTreeMap::new();
@@ -373,14 +373,14 @@ pub fn unpack(recorded: &Path, root: &Path) -> Result<BTreeMap<PathBuf, usize>, 
 
 /// What an observation says about the model as it is now.
 #[derive(Debug)]
-pub enum Standing {
+pub enum Validity {
     /// Nothing: the check is gone, or its program is another one.
     Stale,
     /// For each distinct behaviour, whether it agrees.
     Judged(Vec<Judgement>),
 }
 
-impl Standing {
+impl Validity {
     /// The first behaviour that the model does not have.
     #[must_use]
     pub fn difference(&self) -> Option<&Difference> {
@@ -405,17 +405,17 @@ impl Standing {
 }
 
 /// An observation of the repository, and what it says now.
-pub struct Kept {
+pub struct KeptObservation {
     /// Its file.
     pub path: PathBuf,
     /// What was observed.
     pub observation: Observation,
     /// What it says about the model.
-    pub standing: Standing,
+    pub validity: Validity,
 }
 
-impl Kept {
-    /// The observation in words, with its machine: the heading of a disagreement and a line of the stale list.
+impl KeptObservation {
+    /// The observation for people, with its machine: the heading of a disagreement and a line of the stale list.
     #[must_use]
     pub fn title(&self) -> String {
         format!("{}: {}", self.observation.folder(), self.observation.title())
@@ -426,7 +426,7 @@ impl Kept {
 ///
 /// # Errors
 /// If a file or a spec is bad.
-pub fn kept(root: &Path) -> Result<Vec<Kept>, KeptError> {
+pub fn kept(root: &Path) -> Result<Vec<KeptObservation>, KeptError> {
     let mut specs: BTreeMap<String, Option<Spec>> = BTreeMap::new();
     let mut all = Vec::new();
     for path in files(root)? {
@@ -437,8 +437,8 @@ pub fn kept(root: &Path) -> Result<Vec<Kept>, KeptError> {
                 let loaded = if file.exists() { Some(spec::load(file)?) } else { None };
                 specs.insert(name.clone(), loaded);
             }
-            let standing = standing(&observation, specs[&name].as_ref())?;
-            all.push(Kept { path: path.clone(), observation, standing });
+            let validity = validity(&observation, specs[&name].as_ref())?;
+            all.push(KeptObservation { path: path.clone(), observation, validity });
         }
     }
     Ok(all)
@@ -460,10 +460,10 @@ pub enum KeptError {
 ///
 /// # Errors
 /// If the spec is bad.
-pub fn standing(observation: &Observation, spec: Option<&Spec>) -> Result<Standing, SpecError> {
-    let Some(spec) = spec else { return Ok(Standing::Stale) };
-    let Some((check, params)) = observation.program.find(spec) else { return Ok(Standing::Stale) };
-    let predictions = predict(&Question {
+pub fn validity(observation: &Observation, spec: Option<&Spec>) -> Result<Validity, SpecError> {
+    let Some(spec) = spec else { return Ok(Validity::Stale) };
+    let Some((check, params)) = observation.program.find(spec) else { return Ok(Validity::Stale) };
+    let predictions = predict(&PredictionQuery {
         spec,
         check,
         ranks: observation.program.ranks,
@@ -472,23 +472,23 @@ pub fn standing(observation: &Observation, spec: Option<&Spec>) -> Result<Standi
         comms: observation.comms,
     })?;
     if predictions.digest != observation.digest {
-        return Ok(Standing::Stale);
+        return Ok(Validity::Stale);
     }
     let judged = observation.seen.iter().map(|seen| {
         let report = Report { ranks: seen.ranks.clone(), took: Duration::ZERO };
         compare(&predictions, &seen.forced, &report)
     });
-    Ok(Standing::Judged(judged.collect()))
+    Ok(Validity::Judged(judged.collect()))
 }
 
 /// The list of stale observations, one a line.
 #[must_use]
-pub fn stale_list(kept: &[Kept]) -> String {
-    let stale = kept.iter().filter(|kept| matches!(kept.standing, Standing::Stale));
+pub fn stale_list(kept: &[KeptObservation]) -> String {
+    let stale = kept.iter().filter(|kept| matches!(kept.validity, Validity::Stale));
     stale.map(|kept| kept.title() + "\n").collect()
 }
 
-/// The disagreements that a document explains: the words of each `## ` heading, with its section.
+/// The disagreements that a document explains: the text of each `## ` heading, with its section.
 #[must_use]
 pub fn explained(document: &str) -> BTreeMap<String, String> {
     let mut sections: BTreeMap<String, String> = BTreeMap::new();
@@ -507,13 +507,13 @@ pub fn explained(document: &str) -> BTreeMap<String, String> {
 
 /// What is wrong between the disagreements and the document that explains them.
 #[must_use]
-pub fn unexplained(kept: &[Kept], document: &str) -> Vec<String> {
+pub fn unexplained(kept: &[KeptObservation], document: &str) -> Vec<String> {
     let mut sections = explained(document);
     let mut wrong = Vec::new();
     for kept in kept {
         let title = kept.title();
         let section = sections.remove(&title);
-        match (kept.standing.difference(), section) {
+        match (kept.validity.difference(), section) {
             (Some(difference), None) => {
                 wrong.push(format!("{title} disagrees and is not in {DISAGREEMENTS}: {difference}"))
             }

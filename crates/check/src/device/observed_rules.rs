@@ -7,42 +7,42 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::Agreement;
-use super::diff::seen_words;
-use super::observation::{Kept, ObservationError, Standing};
+use super::diff::behaviour_text;
+use super::observation::{KeptObservation, ObservationError, Validity};
 
 /// One line for each observed check of a rule, by rule.
 #[must_use]
-pub fn lines(kept: &[Kept]) -> BTreeMap<String, BTreeSet<String>> {
+pub fn lines(kept: &[KeptObservation]) -> BTreeMap<String, BTreeSet<String>> {
     let mut lines: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for kept in kept {
         let program = &kept.observation.program;
-        let (Standing::Judged(judgements), Some(rule)) = (&kept.standing, program.check.split(' ').next())
+        let (Validity::Judged(judgements), Some(rule)) = (&kept.validity, program.check.split(' ').next())
         else {
             continue;
         };
-        let words: BTreeSet<String> = kept
+        let texts: BTreeSet<String> = kept
             .observation
             .seen
             .iter()
             .zip(judgements)
             .map(|(seen, judgement)| {
-                let words = seen_words(&seen.ranks, judgement);
+                let text = behaviour_text(&seen.ranks, judgement);
                 match judgement.agreement {
-                    Agreement::Disagrees(_) => format!("{words} (not as predicted)"),
+                    Agreement::Disagrees(_) => format!("{text} (not as predicted)"),
                     Agreement::Agrees
                     | Agreement::AgreesOtherwise
                     | Agreement::Undefined
-                    | Agreement::NotComparable(_) => words,
+                    | Agreement::NotComparable(_) => text,
                 }
             })
             .collect();
-        let (machine, words) = (&kept.observation.machine, words.into_iter().collect::<Vec<_>>().join(", "));
+        let (machine, texts) = (&kept.observation.machine, texts.into_iter().collect::<Vec<_>>().join(", "));
         let title = kept.observation.title();
         let what = title.split_once(' ').map_or(title.as_str(), |(_, what)| what);
         lines
             .entry(rule.to_owned())
             .or_default()
-            .insert(format!("- NCCL {}, {}: {what}: {words}", machine.nccl, machine.gpu));
+            .insert(format!("- NCCL {}, {}: {what}: {texts}", machine.nccl, machine.gpu));
     }
     lines
 }

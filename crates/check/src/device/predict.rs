@@ -12,7 +12,7 @@ use rankcheck_model::{
 };
 use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
 
-use super::digest::{Recording, printed};
+use super::digest::{DigestBuilder, printed};
 use crate::search::explore::{BoundHit, Bounds, Distinct, explore_alone};
 use crate::search::verdict;
 use crate::spec::{Check, Param, Spec, SpecError};
@@ -25,7 +25,7 @@ const STATES: u64 = 200_000;
 
 /// A program, and where it is run.
 #[derive(Debug, Clone, Copy)]
-pub struct Question<'a> {
+pub struct PredictionQuery<'a> {
     /// The spec.
     pub spec: &'a Spec,
     /// One of its checks.
@@ -42,14 +42,14 @@ pub struct Question<'a> {
 
 /// In which element type the contents of buffers are compared.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Element {
+pub enum ComparedType {
     /// In this one, which all collectives of the program have; f32 if there are none.
     Of(Dtype),
     /// In none, for this reason.
     None(String),
 }
 
-impl Element {
+impl ComparedType {
     /// The type that buffers are filled and reported in.
     #[must_use]
     pub fn filled(&self) -> Dtype {
@@ -65,7 +65,7 @@ impl Element {
 pub struct Prediction {
     /// The choices that lead to it.
     pub choices: Vec<Choice>,
-    /// How it ends, in words.
+    /// How it ends.
     pub outcome: Outcome,
     /// How each rank ends.
     pub endings: Vec<Ending>,
@@ -95,8 +95,8 @@ pub struct Predictions {
     /// New or used communicators.
     pub comms: Comms,
     /// How contents are compared.
-    pub element: Element,
-    /// Digest of the recorded program.
+    pub element: ComparedType,
+    /// Digest of the program.
     pub digest: String,
     /// The runs to try, those with the fewest choices first, one for each distinct outcome.
     pub runs: Vec<Prediction>,
@@ -121,8 +121,8 @@ impl std::fmt::Debug for Predictions {
 ///
 /// # Errors
 /// If the spec is bad.
-pub fn predict(question: &Question<'_>) -> Result<Predictions, SpecError> {
-    let Question { spec, check, ranks, params, platform, comms } = *question;
+pub fn predict(question: &PredictionQuery<'_>) -> Result<Predictions, SpecError> {
+    let PredictionQuery { spec, check, ranks, params, platform, comms } = *question;
     let source: Arc<dyn Source> = Arc::new(check.source(ranks, params, &check.assume)?);
     let source: Arc<dyn Source> = Arc::new(Distinct(source));
     let config = verdict::config(check, ranks, platform, &check.assume);
@@ -151,15 +151,15 @@ pub fn predicted(
     let mut witnesses: Vec<_> = exploration.outcomes.into_iter().collect();
     witnesses.sort_by(|(a, v), (b, w)| (v.choices.len(), a).cmp(&(w.choices.len(), b)));
     witnesses.truncate(TRIED_AT_MOST);
-    let mut recording = Recording::of(config.ranks, params, config.platform, comms);
+    let mut digest = DigestBuilder::of(config.ranks, params, config.platform, comms);
     let mut ended = Vec::new();
     for (_, witness) in witnesses {
         let machine = Machine::new(Arc::clone(&source), config.clone());
         let (state, forced) = follow(&machine, &witness.choices);
-        recording.add(&machine, &state)?;
+        digest.add(&machine, &state)?;
         ended.push((machine, state, forced, witness.choices));
     }
-    let element = element(&recording.dtypes());
+    let element = element(&digest.dtypes());
     let runs = ended
         .into_iter()
         .map(|(machine, state, forced, choices)| prediction(&machine, state, forced, choices, &element))
@@ -170,7 +170,7 @@ pub fn predicted(
         platform: config.platform,
         comms,
         element,
-        digest: recording.digest(),
+        digest: digest.digest(),
         runs,
         outcomes,
         bound: exploration.bound,
@@ -184,7 +184,7 @@ fn prediction(
     mut state: State,
     mut forced: Forced,
     choices: Vec<Choice>,
-    element: &Element,
+    element: &ComparedType,
 ) -> Prediction {
     machine.finish(&mut state);
     let endings = machine.endings(&state, element.filled());
@@ -198,14 +198,14 @@ pub(super) fn defined(machine: &Machine, state: &State) -> Defined {
 }
 
 /// One element type for the whole run: buffers are filled before anybody knows what reads them.
-fn element(dtypes: &[Dtype]) -> Element {
+fn element(dtypes: &[Dtype]) -> ComparedType {
     match dtypes {
-        [] => Element::Of(Dtype::F32),
-        [one @ (Dtype::F32 | Dtype::F64 | Dtype::I32 | Dtype::I64)] => Element::Of(*one),
-        [other] => Element::None(format!("no contents are compared in {}", other.name())),
+        [] => ComparedType::Of(Dtype::F32),
+        [one @ (Dtype::F32 | Dtype::F64 | Dtype::I32 | Dtype::I64)] => ComparedType::Of(*one),
+        [other] => ComparedType::None(format!("no contents are compared in {}", other.name())),
         several => {
             let names: Vec<&str> = several.iter().map(|dtype| dtype.name()).collect();
-            Element::None(format!("collectives have several element types: {}", names.join(", ")))
+            ComparedType::None(format!("collectives have several element types: {}", names.join(", ")))
         }
     }
 }
@@ -231,8 +231,8 @@ fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
     }
     // Who waits for a turn that never comes in this run must not come first on the device.
     for (rank, r) in (0..machine.config.ranks).map(|rank| (Rank(rank), state.rank(Rank(rank)))) {
-        for (thread, t) in (0..).map(Thread).zip(&r.threads) {
-            let ready = t.status == rankcheck_model::machine::Status::Ready;
+        for (thread, t) in (0..).map(Thread).zip(r.threads()) {
+            let ready = t.is_ready();
             if ready && t.running() && machine.is_turn(&state, rank, thread) {
                 forced.turns.push(at(machine, &state, rank, thread));
             }
@@ -243,8 +243,8 @@ fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
 
 fn standing(machine: &Machine, state: &State, choice: &Choice) -> Option<(u32, bool)> {
     let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
-    let t = &state.rank(*rank).threads[thread.at()];
-    Some((machine.next_op(state, *rank, *thread).index, t.status == rankcheck_model::machine::Status::Ready))
+    let t = &state.rank(*rank).threads()[thread.at()];
+    Some((machine.next_op(state, *rank, *thread).index, t.is_ready()))
 }
 
 /// The operation whose turn a choice is, if orders were open.
@@ -259,7 +259,7 @@ pub(super) fn at(machine: &Machine, state: &State, rank: Rank, thread: Thread) -
     At { rank, thread: thread.0, index: machine.next_op(state, rank, thread).index }
 }
 
-/// What a choice picks, in the words of a case.
+/// What a choice picks, as cases name it.
 pub(super) fn picks_of(
     machine: &Machine,
     state: &State,
@@ -321,17 +321,17 @@ impl Predictions {
         self.runs.iter().find(|run| run.forced == *forced)
     }
 
-    /// How often each class of outcome is predicted, in words.
+    /// How often each class of outcome is predicted, for people.
     #[must_use]
     pub fn classes(&self) -> String {
         let mut classes: BTreeMap<_, usize> = BTreeMap::new();
         for run in &self.runs {
             *classes.entry(run.outcome.class).or_default() += 1;
         }
-        let words: Vec<String> = classes
+        let texts: Vec<String> = classes
             .into_iter()
             .map(|(class, count)| if count == 1 { class.to_string() } else { format!("{class} ×{count}") })
             .collect();
-        words.join(", ")
+        texts.join(", ")
     }
 }

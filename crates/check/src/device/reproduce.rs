@@ -11,7 +11,7 @@ use super::Runner;
 use super::digest::ProgramName;
 use super::observation::ends;
 use super::predict::Defined;
-use super::{Agreement, Question, compare, predict};
+use super::{Agreement, PredictionQuery, compare, predict};
 use crate::trace::{Loaded, TraceError};
 
 /// What came out of the tries.
@@ -78,7 +78,7 @@ pub fn reproduce(
     let loaded = Loaded::load(path)?;
     let (spec, check, ranks, params) = (&loaded.spec, loaded.check(), loaded.trace.ranks, &loaded.params);
     let (platform, comms) = (loaded.platform, Comms::Fresh);
-    let predictions = predict(&Question { spec, check, ranks, params, platform, comms })?;
+    let predictions = predict(&PredictionQuery { spec, check, ranks, params, platform, comms })?;
     let run = predictions.of_choices(loaded.choices()?);
     if run.defined == Defined::No {
         let why = "nobody specifies what follows, so no end of a device can be told from another";

@@ -9,11 +9,11 @@ use rankcheck_real::case::{Case, Report};
 use rankcheck_real::execute::{RankDevice, execute};
 use rankcheck_real::ffi::{Probe, probe};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
-use rankcheck_real::launch::{Cluster, Launch};
+use rankcheck_real::launch::{Cluster, ProcessRole};
 use rankcheck_real::worker::{self, WorkerConfig};
 
 use super::digest::ProgramName;
-use super::observation::{Machine, Multicast};
+use super::observation::{Multicast, Testbed};
 
 /// The variable that keeps NCCL from using multicast.
 pub const MULTICAST_VARIABLE: &str = "NCCL_NVLS_ENABLE";
@@ -88,9 +88,9 @@ pub fn find() -> Devices {
     let (gpus, reaches) = machine.map_or_else(Default::default, |machine| {
         (machine.devices.into_iter().map(|device| device.name).collect(), machine.reaches)
     });
-    let cluster = match Launch::from_environment() {
-        Ok(Launch::Coordinator(cluster)) => Some(cluster),
-        Ok(Launch::Local | Launch::Agent(_)) | Err(_) => None,
+    let cluster = match ProcessRole::from_environment() {
+        Ok(ProcessRole::Coordinator(cluster)) => Some(cluster),
+        Ok(ProcessRole::Local | ProcessRole::Agent(_)) | Err(_) => None,
     };
     Devices { libraries, gpus, reaches, multicast, cluster }
 }
@@ -107,14 +107,14 @@ impl Devices {
     ///
     /// # Errors
     /// With the first thing that is missing.
-    pub fn require(&self, ranks: u32) -> Result<Machine, Missing> {
+    pub fn require(&self, ranks: u32) -> Result<Testbed, Missing> {
         let driver = self.libraries.cuda.as_ref().map_err(Missing::library)?;
         let nccl = self.libraries.nccl.as_ref().map_err(Missing::library)?;
         let found = self.ranks();
         let Some(gpu) = self.gpus.first().filter(|_| found >= ranks) else {
             return Err(Missing::gpus(ranks, found, &driver.name));
         };
-        Ok(Machine {
+        Ok(Testbed {
             gpu: gpu.clone(),
             driver: driver_version(&driver.version),
             nccl: nccl.version.clone(),
@@ -226,9 +226,9 @@ pub fn start(devices: &Devices, ranks: u32) -> Result<Box<dyn Runner>, rankcheck
 pub fn serve_as_agent() -> Result<Served, rankcheck_real::Error> {
     /// Rank 0 may still be loading its specs.
     const TIMEOUT: Duration = Duration::from_secs(120);
-    match Launch::from_environment()? {
-        Launch::Local | Launch::Coordinator(_) => Ok(Served::NotAsked),
-        Launch::Agent(cluster) => {
+    match ProcessRole::from_environment()? {
+        ProcessRole::Local | ProcessRole::Coordinator(_) => Ok(Served::NotAsked),
+        ProcessRole::Agent(cluster) => {
             agent::serve(&cluster, worker()?, TIMEOUT)?;
             Ok(Served::ToTheEnd)
         }

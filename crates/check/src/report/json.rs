@@ -22,7 +22,7 @@ pub struct JsonReport {
     /// One entry for each exploration.
     pub checks: Vec<CheckEntry>,
     /// One entry for each recorded run.
-    pub recordings: Vec<runs::report::Entry>,
+    pub recordings: Vec<runs::report::RunEntry>,
 }
 
 /// One exploration of a check.

@@ -8,7 +8,7 @@
 use std::sync::LazyLock;
 
 use rankcheck_model::{CollectiveKind, Way};
-use rankcheck_recording::{Shape, Value};
+use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
 /// What a call is, as far as somebody treats it differently.
@@ -384,9 +384,9 @@ pub(super) fn failure(result: Option<&Shape>) -> Option<i64> {
     Some(failed.get("code").and_then(whole).unwrap_or(-1))
 }
 
-fn whole(value: &Value) -> Option<i64> {
+fn whole(value: &Argument) -> Option<i64> {
     match value {
-        Value::Signed(number) => Some(*number),
+        Argument::Signed(number) => Some(*number),
         other => other.number().and_then(|number| i64::try_from(number).ok()),
     }
 }

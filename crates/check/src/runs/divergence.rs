@@ -1,4 +1,4 @@
-//! Where ranks part: the first operation on a communicator that two of its members do differently.
+//! Where ranks diverge: the first operation on a communicator that two of its members do differently.
 //!
 //! Collectives are compared with collectives and set-up events with set-up events: NCCL matches each by its own
 //! count, and a program may launch before it registers on one rank and after it on another.
@@ -14,8 +14,8 @@ use rankcheck_model::{
 use rustc_hash::FxHashMap;
 
 use super::judge::Recording;
-use super::lower::{Ending, RankProgram};
-use super::world::CommId;
+use super::lower::{RankRun, RecordingEnd};
+use super::world::RunCommId;
 
 /// What one member does on a communicator, as far as all have to do the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,12 +63,12 @@ impl Act {
     }
 }
 
-/// Two ranks that part.
+/// Two ranks that diverge.
 #[derive(Debug, Clone)]
-pub struct Parting {
+pub struct Divergence {
     /// The communicator.
-    pub comm: CommId,
-    /// What parts them.
+    pub comm: RunCommId,
+    /// What they do differently.
     pub counted: Counted,
     /// The n-th of those, from 0; what was folded is not counted.
     pub nth: usize,
@@ -78,7 +78,7 @@ pub struct Parting {
     pub other: (Rank, Option<(Act, PlaceId)>),
 }
 
-impl Parting {
+impl Divergence {
     /// In one sentence.
     #[must_use]
     pub fn sentence(&self, recording: &Recording) -> String {
@@ -92,7 +92,7 @@ impl Parting {
                 let last =
                     program.last.map(|last| program.place(&last, &recording.program.names).to_string());
                 let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
-                format!("nothing on rank {}, which ended without it{last}", rank.0)
+                format!("nothing on rank {}, which exited without making that call{last}", rank.0)
             }
         };
         let what = match self.counted {
@@ -104,13 +104,13 @@ impl Parting {
 }
 
 /// What a rank does on each communicator, in order.
-struct Walk<'a> {
-    program: &'a RankProgram,
-    acts: FxHashMap<(CommId, Counted), Vec<PlaceId>>,
+struct RankActs<'a> {
+    program: &'a RankRun,
+    acts: FxHashMap<(RunCommId, Counted), Vec<PlaceId>>,
     ops: FxHashMap<PlaceId, Act>,
 }
 
-impl Walk<'_> {
+impl RankActs<'_> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are every member's")]
     fn walk(&mut self, ops: &[Statement]) {
         for op in ops {
@@ -137,46 +137,46 @@ impl Walk<'_> {
         }
     }
 
-    fn comm(&self, slot: Slot) -> Option<CommId> {
+    fn comm(&self, slot: Slot) -> Option<RunCommId> {
         self.program.comms.get(&slot).copied()
     }
 }
 
-/// For each communicator the first operation at which members part.
+/// For each communicator the first operation at which members diverge.
 #[must_use]
-pub fn partings(recording: &Recording) -> Vec<Parting> {
-    let walks: Vec<(Rank, Walk<'_>)> = recording
+pub fn divergences(recording: &Recording) -> Vec<Divergence> {
+    let walks: Vec<(Rank, RankActs<'_>)> = recording
         .world
         .members
         .iter()
         .map(|member| {
             let program = &recording.program.ranks[member.rank.at()];
-            let mut walk = Walk { program, acts: FxHashMap::default(), ops: FxHashMap::default() };
+            let mut walk = RankActs { program, acts: FxHashMap::default(), ops: FxHashMap::default() };
             walk.walk(&program.stretches[0].ops);
             (member.rank, walk)
         })
         .collect();
-    let comms = (0..recording.world.comms.len()).map(|at| CommId(u32::try_from(at).expect("numbered so")));
+    let comms = (0..recording.world.comms.len()).map(|at| RunCommId(u32::try_from(at).expect("numbered so")));
     let both = comms.flat_map(|comm| [(comm, Counted::SetUp), (comm, Counted::Collective)]);
-    both.filter_map(|of| parting(recording, of, &walks)).collect()
+    both.filter_map(|of| divergence(recording, of, &walks)).collect()
 }
 
-fn parting(
+fn divergence(
     recording: &Recording,
-    (comm, counted): (CommId, Counted),
-    walks: &[(Rank, Walk<'_>)],
-) -> Option<Parting> {
+    (comm, counted): (RunCommId, Counted),
+    walks: &[(Rank, RankActs<'_>)],
+) -> Option<Divergence> {
     let of = recording.world.comm(comm);
     let members = walks.iter().filter(|(rank, _)| of.rank_of(*rank).is_some());
-    let acts = |walk: &'_ Walk<'_>, nth: usize| {
+    let acts = |walk: &'_ RankActs<'_>, nth: usize| {
         let place = *walk.acts.get(&(comm, counted))?.get(nth)?;
         Some((walk.ops[&place], place))
     };
-    let length = |walk: &Walk<'_>| walk.acts.get(&(comm, counted)).map_or(0, Vec::len);
+    let length = |walk: &RankActs<'_>| walk.acts.get(&(comm, counted)).map_or(0, Vec::len);
     let (longest, first) =
         members.clone().max_by_key(|(rank, walk)| (length(walk), std::cmp::Reverse(*rank)))?;
-    let parts = |(rank, walk): &&(Rank, Walk<'_>)| {
-        let ended = matches!(walk.program.ending, Ending::Exit(_));
+    let differing = |(rank, walk): &&(Rank, RankActs<'_>)| {
+        let ended = matches!(walk.program.ending, RecordingEnd::Exit(_));
         let differs = |nth: &usize| match (acts(first, *nth), acts(walk, *nth)) {
             (Some((one, _)), Some((other, _))) => one != other,
             (Some(_), None) => ended,
@@ -185,8 +185,8 @@ fn parting(
         let nth = (0..length(first)).find(differs)?;
         Some((nth, *rank))
     };
-    let (nth, other) = members.clone().filter_map(|member| parts(&member)).min()?;
+    let (nth, other) = members.clone().filter_map(|member| differing(&member)).min()?;
     let (act, place) = acts(first, nth)?;
     let (_, walk) = members.clone().find(|(rank, _)| *rank == other)?;
-    Some(Parting { comm, counted, nth, one: (*longest, act, place), other: (other, acts(walk, nth)) })
+    Some(Divergence { comm, counted, nth, one: (*longest, act, place), other: (other, acts(walk, nth)) })
 }

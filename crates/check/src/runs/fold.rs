@@ -21,7 +21,7 @@ use std::ops::Range;
 use rankcheck_model::Rank;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use self::count::{Key, Loop, loops};
+use self::count::{Loop, UseKey, loops};
 use self::repeat::repeats;
 use super::sequence::{Sequence, Symbol};
 use super::world::World;
@@ -139,7 +139,7 @@ struct Round<'a> {
 
 /// A loop that takes part in a fold.
 #[derive(Debug, Clone, Copy)]
-struct Part {
+struct LoopPart {
     member: usize,
     at: usize,
     /// How many of its periods make one iteration of all: a fraction while the parts are gathered.
@@ -181,7 +181,7 @@ impl<'a> Round<'a> {
                 if this.repeats() <= FIRST + LAST || self.failed.contains(&(member, at)) {
                     continue;
                 }
-                let mut parts = vec![Part { member, at, times: (1, 1) }];
+                let mut parts = vec![LoopPart { member, at, times: (1, 1) }];
                 if self.gather(&mut parts).is_none() || self.take_out(&parts).is_none() {
                     self.failed.extend(parts.iter().map(|part| (part.member, part.at)));
                 }
@@ -191,10 +191,10 @@ impl<'a> Round<'a> {
 
     /// Completes the parts: whoever shares a communicator with one that uses it in its loop must be in a loop
     /// that uses it too, and as often.
-    fn gather(&self, parts: &mut Vec<Part>) -> Option<()> {
+    fn gather(&self, parts: &mut Vec<LoopPart>) -> Option<()> {
         let mut part_of: FxHashMap<usize, usize> = FxHashMap::default();
         part_of.insert(parts[0].member, 0);
-        let mut seen: FxHashSet<Key> = FxHashSet::default();
+        let mut seen: FxHashSet<UseKey> = FxHashSet::default();
         let mut next = 0;
         while next < parts.len() {
             let part = parts[next];
@@ -218,7 +218,7 @@ impl<'a> Round<'a> {
                         Some(_) => {}
                         None => {
                             part_of.insert(other, parts.len());
-                            parts.push(Part { member: other, at, times });
+                            parts.push(LoopPart { member: other, at, times });
                         }
                     }
                 }
@@ -239,16 +239,16 @@ impl<'a> Round<'a> {
     }
 
     /// The members that count with this key.
-    fn sharers(&self, key: Key) -> Vec<usize> {
+    fn sharers(&self, key: UseKey) -> Vec<usize> {
         let of = |rank: &Rank| self.member_of.get(rank).copied();
         match key {
-            Key::Comm(comm) => self.world.comm(comm).members.iter().flatten().filter_map(of).collect(),
-            Key::Link { from, to, .. } => [from, to].iter().filter_map(of).collect(),
+            UseKey::Comm(comm) => self.world.comm(comm).members.iter().flatten().filter_map(of).collect(),
+            UseKey::Link { from, to, .. } => [from, to].iter().filter_map(of).collect(),
         }
     }
 
     /// The loop of a member that has most of these uses in common.
-    fn meets(&self, member: usize, key: Key, from: u64, to: u64) -> Option<usize> {
+    fn meets(&self, member: usize, key: UseKey, from: u64, to: u64) -> Option<usize> {
         let common = |this: &Loop| {
             let of_key = this.counters.get(&key)?;
             let to = to.min(of_key.at(this, this.to));
@@ -261,7 +261,7 @@ impl<'a> Round<'a> {
     }
 
     /// Finds the first consistent cut, and takes out what lies between it and the last one.
-    fn take_out(&mut self, parts: &[Part]) -> Option<()> {
+    fn take_out(&mut self, parts: &[LoopPart]) -> Option<()> {
         if parts.iter().any(|part| !self.loops[part.member][part.at].whole) {
             return None;
         }
@@ -302,9 +302,9 @@ impl<'a> Round<'a> {
     }
 
     /// The first positions, one in each loop, before which everything that was begun together was begun by all.
-    fn cut(&self, parts: &[Part]) -> Option<Vec<usize>> {
-        let of = |part: &Part| &self.loops[part.member][part.at];
-        let mut keys: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
+    fn cut(&self, parts: &[LoopPart]) -> Option<Vec<usize>> {
+        let of = |part: &LoopPart| &self.loops[part.member][part.at];
+        let mut keys: BTreeMap<UseKey, Vec<usize>> = BTreeMap::new();
         for (at, part) in parts.iter().enumerate() {
             for &key in of(part).counters.keys() {
                 keys.entry(key).or_default().push(at);

@@ -11,8 +11,8 @@ use rankcheck_model::{
 use rustc_hash::FxHashMap;
 
 use super::judge::Recording;
-use super::lower::{Ending, RankProgram};
-use super::world::CommId;
+use super::lower::{RankRun, RecordingEnd};
+use super::world::RunCommId;
 
 /// Walks of one rank that are tried at most.
 const WALKS: usize = 20_000;
@@ -34,13 +34,13 @@ enum Does {
 }
 
 /// An operation that both programs and recordings have.
-struct Step<'a> {
+struct ProgramStep<'a> {
     does: Does,
     comm: Option<&'a Operand>,
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "few operations are on communicators")]
-fn step(verb: &Op) -> Option<Step<'_>> {
+fn step(verb: &Op) -> Option<ProgramStep<'_>> {
     let (does, comm) = match verb {
         Op::Comm(CommOp::Init { members, .. }) => (Does::Init(members.to_vec()), None),
         Op::Comm(CommOp::Split { comm, color, .. }) => (Does::Split(*color), Some(comm)),
@@ -56,11 +56,11 @@ fn step(verb: &Op) -> Option<Step<'_>> {
         Op::Group(GroupOp::End) => (Does::GroupEnd, None),
         _ => return None,
     };
-    Some(Step { does, comm })
+    Some(ProgramStep { does, comm })
 }
 
-/// In words, with the communicator's name.
-fn words(does: &Does, comm: &str) -> String {
+/// What is done, with the communicator's name.
+fn display(does: &Does, comm: &str) -> String {
     match does {
         Does::Init(members) => {
             let members: Vec<String> = members.iter().map(|rank| rank.0.to_string()).collect();
@@ -87,19 +87,19 @@ fn words(does: &Does, comm: &str) -> String {
 /// An operation of a recorded rank.
 struct Did {
     does: Does,
-    comm: Option<CommId>,
-    makes: Option<CommId>,
+    comm: Option<RunCommId>,
+    makes: Option<RunCommId>,
     place: PlaceId,
 }
 
 /// What a rank did, in the order of its calls.
-fn did(program: &RankProgram) -> Vec<Did> {
+fn did(program: &RankRun) -> Vec<Did> {
     let mut out = Vec::new();
     collect(program, Entry(0), &mut out);
     out
 }
 
-fn collect(program: &RankProgram, entry: Entry, out: &mut Vec<Did>) {
+fn collect(program: &RankRun, entry: Entry, out: &mut Vec<Did>) {
     let mut slots = 0;
     for op in &program.stretches[entry.0 as usize].ops {
         if let Op::Thread(ThreadOp::Spawn { entry }) = op.op {
@@ -120,13 +120,13 @@ fn collect(program: &RankProgram, entry: Entry, out: &mut Vec<Did>) {
 
 /// A way through the program of a rank that fits what was recorded so far.
 #[derive(Debug, Clone)]
-struct Walk {
+struct ProgramWalk {
     answers: Vec<Answer>,
     /// Recorded operations behind it.
     behind: usize,
     slots: u32,
     /// Which recorded communicator a slot of the program holds.
-    comms: FxHashMap<Slot, CommId>,
+    comms: FxHashMap<Slot, RunCommId>,
 }
 
 /// Where a recorded run leaves the tree of a program.
@@ -155,7 +155,7 @@ impl std::fmt::Display for Leaving {
     }
 }
 
-/// Follows a recorded run through a program of as many ranks; gives the first place at which it leaves it.
+/// Follows a recorded run through a program of as many ranks; gives where it leaves it first.
 ///
 /// # Errors
 /// If the program cannot be evaluated, or has too many ways through it.
@@ -165,7 +165,7 @@ pub fn follow(recording: &Recording, source: &dyn Source) -> Result<Option<Leavi
         let did = did(program);
         let mut one =
             Following { recording, source, rank: member.rank, did: &did, best: 0, allowed: Vec::new() };
-        if !one.walk(matches!(program.ending, Ending::Exit(_)))? {
+        if !one.walk(matches!(program.ending, RecordingEnd::Exit(_)))? {
             return Ok(Some(one.leaving()));
         }
     }
@@ -185,7 +185,7 @@ struct Following<'a> {
 impl Following<'_> {
     /// Whether some walk gets to the end of what was recorded.
     fn walk(&mut self, ended: bool) -> Result<bool, String> {
-        let start = Walk { answers: Vec::new(), behind: 0, slots: 0, comms: FxHashMap::default() };
+        let start = ProgramWalk { answers: Vec::new(), behind: 0, slots: 0, comms: FxHashMap::default() };
         let mut open = vec![start];
         let mut walks = 0;
         while let Some(mut walk) = open.pop() {
@@ -218,7 +218,7 @@ impl Following<'_> {
     }
 
     /// Walks over operations; whether what was recorded fits them.
-    fn stretch(&mut self, walk: &mut Walk, ops: &[rankcheck_model::Statement]) -> bool {
+    fn stretch(&mut self, walk: &mut ProgramWalk, ops: &[rankcheck_model::Statement]) -> bool {
         for op in ops {
             if let Some(step) = step(&op.op)
                 && !self.step(walk, &step, op.place)
@@ -230,7 +230,7 @@ impl Following<'_> {
         true
     }
 
-    fn step(&mut self, walk: &mut Walk, step: &Step<'_>, place: PlaceId) -> bool {
+    fn step(&mut self, walk: &mut ProgramWalk, step: &ProgramStep<'_>, place: PlaceId) -> bool {
         let known = match step.comm {
             Some(Operand::Slot(slot)) => walk.comms.get(slot).copied(),
             Some(_) | None => None,
@@ -242,7 +242,7 @@ impl Following<'_> {
             .filter(|did| did.does == step.does && known.is_none_or(|known| did.comm == Some(known)));
         let Some(did) = fits else {
             let name = known.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
-            let text = format!("{} ({})", words(&step.does, name), self.source.place(place));
+            let text = format!("{} ({})", display(&step.does, name), self.source.place(place));
             self.allows(walk.behind, text);
             return false;
         };
@@ -269,7 +269,7 @@ impl Following<'_> {
             Some(did) => {
                 let name =
                     did.comm.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
-                format!("{} ({})", words(&did.does, name), program.place(did.place))
+                format!("{} ({})", display(&did.does, name), program.place(did.place))
             }
             None => "its end".to_owned(),
         };

@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use rankcheck_recording::{Event, Process, ReadError, ShapeId};
+use rankcheck_recording::{CallEvent, ProcessFile, ReadError, ShapeId};
 
 /// Which calls of a process were folded away, and need not be looked at again.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<'a> Outside<'a> {
     /// # Errors
     ///
     /// If the file is damaged there.
-    pub fn next(&mut self, process: &mut Process) -> Result<Option<(u64, Event)>, ReadError> {
+    pub fn next(&mut self, process: &mut ProcessFile) -> Result<Option<(u64, CallEvent)>, ReadError> {
         loop {
             if self.number >= self.gap.start {
                 let left = self.gap.end - self.number;
@@ -76,7 +76,7 @@ impl<'a> Outside<'a> {
             }
             let Some(event) = process.next_event()? else { return Ok(None) };
             match event {
-                Event::Enter { thread, call, .. } => {
+                CallEvent::Enter { thread, call, .. } => {
                     let number = self.number;
                     if number < self.gap.start {
                         self.number += 1;
@@ -88,14 +88,14 @@ impl<'a> Outside<'a> {
                         *self.inside(thread) += 1;
                     }
                 }
-                Event::Return { thread, .. } => {
+                CallEvent::Return { thread, .. } => {
                     let inside = self.inside(thread);
                     if *inside == 0 {
                         return Ok(Some((self.number, event)));
                     }
                     *inside -= 1;
                 }
-                Event::Lost { .. } => return Ok(Some((self.number, event))),
+                CallEvent::Lost { .. } => return Ok(Some((self.number, event))),
             }
         }
     }

@@ -4,14 +4,14 @@
 //! processes on a host. So an open comes after its export, because it must, and nothing more is taken for ordered.
 //! When memory was freed is read off the clock of the host, where both processes ran on one: what was over before
 //! the other was entered came before it. Where that does not tell, the memory was freed after it was closed.
-//! Two steps: `Local` listens to the calls of one process, `join` brings all processes together.
+//! Two steps: `IpcListener` listens to the calls of one process, `join` brings all processes together.
 //! Not here: rules, and what addresses mean.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rankcheck_model::{Freed, Rank};
-use rankcheck_recording::{Header, Shape, Value};
+use rankcheck_recording::{Argument, Header, Shape};
 use rustc_hash::FxHashMap;
 
 use super::call::{Allocator, CallKind, failure};
@@ -31,25 +31,25 @@ pub struct Span {
 
 /// Memory of this process that was exported.
 #[derive(Debug, Clone)]
-struct Lent {
+struct ExportedMemory {
     len_bytes: u64,
     freed: Option<Span>,
 }
 
 /// `cudaIpcGetMemHandle`.
 #[derive(Debug, Clone)]
-struct Export {
+struct HandleExport {
     digest: Box<str>,
     /// Of the call.
     number: u64,
     at: Span,
     /// None of memory that nobody was seen to allocate.
-    lent: Option<usize>,
+    exported: Option<usize>,
 }
 
 /// `cudaIpcOpenMemHandle`.
 #[derive(Debug, Clone)]
-struct Open {
+struct HandleOpen {
     digest: Box<str>,
     /// Of the call.
     number: u64,
@@ -59,29 +59,29 @@ struct Open {
 
 /// An address at which memory of another process is, from the first open to the last close.
 #[derive(Debug, Clone, Default)]
-struct Mapping {
+struct OpenMapping {
     /// Opens that were not closed yet.
     count: u32,
     closed: Option<Span>,
 }
 
-/// What one process says of memory that it lends or opens. It listens to the process's calls in the order in which
+/// What one process says of memory that it exports or opens. It listens to the process's calls in the order in which
 /// they returned.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Local {
-    /// By address: the length, and what it is among what is lent.
+pub(super) struct IpcListener {
+    /// By address: the length, and what it is among what is exported.
     living: BTreeMap<u64, (u64, Option<usize>)>,
-    lent: Vec<Lent>,
-    exports: Vec<Export>,
-    opens: Vec<Open>,
-    mappings: Vec<Mapping>,
+    exported: Vec<ExportedMemory>,
+    exports: Vec<HandleExport>,
+    opens: Vec<HandleOpen>,
+    mappings: Vec<OpenMapping>,
     /// By address.
     mapped: FxHashMap<u64, usize>,
     /// When it was last seen to live.
     lived: u64,
 }
 
-impl Local {
+impl IpcListener {
     /// Whether calls of this kind are of interest here. Memory of other allocators cannot be exported.
     pub(super) fn listens(kind: CallKind) -> bool {
         matches!(
@@ -101,35 +101,35 @@ impl Local {
         if failure(result).is_some() {
             return;
         }
-        let address = call.get("address").and_then(Value::number).unwrap_or(0);
-        let made = result.and_then(|result| result.get("address")).and_then(Value::number);
+        let address = call.get("address").and_then(Argument::number).unwrap_or(0);
+        let made = result.and_then(|result| result.get("address")).and_then(Argument::number);
         let handle = |of: Option<&Shape>| of.and_then(|of| of.get("handle")).map(|id| id.to_string().into());
         match CallKind::of(&call.name) {
             CallKind::Allocate(Allocator::Cuda) => {
                 if let Some(made) = made {
-                    let bytes = call.get("bytes").and_then(Value::number).unwrap_or(0);
+                    let bytes = call.get("bytes").and_then(Argument::number).unwrap_or(0);
                     self.living.insert(made, (bytes, None));
                 }
             }
             CallKind::Free(Allocator::Cuda) => {
-                if let Some((_, Some(lent))) = self.living.remove(&address) {
-                    self.lent[lent].freed = Some(at);
+                if let Some((_, Some(exported))) = self.living.remove(&address) {
+                    self.exported[exported].freed = Some(at);
                 }
             }
             CallKind::IpcExport => {
                 if let Some(digest) = handle(result) {
-                    let lent = self.lend(address);
-                    self.exports.push(Export { digest, number, at, lent });
+                    let exported = self.exported_at(address);
+                    self.exports.push(HandleExport { digest, number, at, exported });
                 }
             }
             CallKind::IpcOpen => {
                 if let (Some(digest), Some(made)) = (handle(Some(call)), made) {
                     let mapping = *self.mapped.entry(made).or_insert_with(|| {
-                        self.mappings.push(Mapping::default());
+                        self.mappings.push(OpenMapping::default());
                         self.mappings.len() - 1
                     });
                     self.mappings[mapping].count += 1;
-                    self.opens.push(Open { digest, number, at, mapping });
+                    self.opens.push(HandleOpen { digest, number, at, mapping });
                 }
             }
             CallKind::IpcClose => {
@@ -145,15 +145,15 @@ impl Local {
         }
     }
 
-    /// The memory in which an address lies, as one that is lent.
-    fn lend(&mut self, address: u64) -> Option<usize> {
-        let (start, (len_bytes, lent)) = self.living.range_mut(..=address).next_back()?;
+    /// The memory in which an address lies, as one that is exported.
+    fn exported_at(&mut self, address: u64) -> Option<usize> {
+        let (start, (len_bytes, exported)) = self.living.range_mut(..=address).next_back()?;
         if address - start >= *len_bytes {
             return None;
         }
-        Some(*lent.get_or_insert_with(|| {
-            self.lent.push(Lent { len_bytes: *len_bytes, freed: None });
-            self.lent.len() - 1
+        Some(*exported.get_or_insert_with(|| {
+            self.exported.push(ExportedMemory { len_bytes: *len_bytes, freed: None });
+            self.exported.len() - 1
         }))
     }
 }
@@ -168,9 +168,9 @@ pub(super) struct Opened {
     pub(super) freed: Freed,
 }
 
-/// What a process lent and opened, by the numbers of its calls.
+/// What a process exported and opened, by the numbers of its calls.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Shared {
+pub(super) struct SharedMemory {
     /// What a handle is called that somebody opened.
     pub(super) exports: FxHashMap<u64, Arc<str>>,
     /// Of handles whose memory is known.
@@ -178,35 +178,37 @@ pub(super) struct Shared {
 }
 
 /// Brings the processes of all ranks together. The result is in their order.
-pub(super) fn join(processes: &[(Rank, &Header, &Local)]) -> Vec<Shared> {
-    let mut shared = vec![Shared::default(); processes.len()];
-    let mut exports: FxHashMap<&str, Vec<(usize, &Export)>> = FxHashMap::default();
+pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMemory> {
+    let mut shared = vec![SharedMemory::default(); processes.len()];
+    let mut exports: FxHashMap<&str, Vec<(usize, &HandleExport)>> = FxHashMap::default();
     for (owner, (_, _, local)) in processes.iter().enumerate() {
         for export in &local.exports {
             exports.entry(&export.digest).or_default().push((owner, export));
         }
     }
     for (opener, (_, header, local)) in processes.iter().enumerate() {
-        let here = Clock { header };
+        let here = HostTime { header };
         for open in &local.opens {
             let of = exports.get(&*open.digest).into_iter().flatten();
             // A handle may come back with its address, and then the last that was there to be opened counts.
             let of = of.filter(|(owner, export)| {
-                *owner != opener && !here.before(open.at, (Clock { header: processes[*owner].1 }, export.at))
+                *owner != opener
+                    && !here.before(open.at, (HostTime { header: processes[*owner].1 }, export.at))
             });
-            let last = of
-                .max_by_key(|(owner, export)| Clock { header: processes[*owner].1 }.time(export.at.entered));
+            let last = of.max_by_key(|(owner, export)| {
+                HostTime { header: processes[*owner].1 }.time(export.at.entered)
+            });
             let Some(&(owner, export)) = last else { continue };
-            let Some(lent) = export.lent else { continue };
-            let (rank, there, lender) = processes[owner];
-            let lent = &lender.lent[lent];
+            let Some(exported) = export.exported else { continue };
+            let (rank, there, exporter) = processes[owner];
+            let exported = &exporter.exported[exported];
             let handle: Arc<str> = format!("handle {} of rank {}", export.number, rank.0).into();
             shared[owner].exports.insert(export.number, Arc::clone(&handle));
             let closed = local.mappings[open.mapping]
                 .closed
                 .unwrap_or(Span { entered: local.lived, returned: local.lived });
-            let there = Clock { header: there };
-            let freed = match lent.freed {
+            let there = HostTime { header: there };
+            let freed = match exported.freed {
                 Some(freed) if there.before(freed, (here, open.at)) => Freed::BeforeOpened,
                 Some(freed)
                     if here.before(open.at, (there, freed)) && there.before(freed, (here, closed)) =>
@@ -215,7 +217,7 @@ pub(super) fn join(processes: &[(Rank, &Header, &Local)]) -> Vec<Shared> {
                 }
                 Some(_) | None => Freed::AfterClosed,
             };
-            let opened = Opened { handle, len_bytes: lent.len_bytes, freed };
+            let opened = Opened { handle, len_bytes: exported.len_bytes, freed };
             shared[opener].opens.insert(open.number, opened);
         }
     }
@@ -224,11 +226,11 @@ pub(super) fn join(processes: &[(Rank, &Header, &Local)]) -> Vec<Shared> {
 
 /// The times of a process.
 #[derive(Clone, Copy)]
-struct Clock<'a> {
+struct HostTime<'a> {
     header: &'a Header,
 }
 
-impl Clock<'_> {
+impl HostTime<'_> {
     /// Nanoseconds since 1970.
     fn time(self, since_began: u64) -> u64 {
         self.header.began.saturating_add(since_began)

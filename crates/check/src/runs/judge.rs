@@ -14,17 +14,17 @@ use rankcheck_model::{
     Answer, Choice, Config, Entry, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
     PlaceId, Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token, actors_per_rank,
 };
-use rankcheck_recording::Value;
+use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
 
 use super::RunError;
 use super::call::CallKind;
-use super::divergence::{self, Parting};
+use super::divergence::{self, Divergence};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
-use super::lower::{self, Ending, Origin, RankProgram};
+use super::lower::{self, Origin, RankRun, RecordingEnd};
 use super::sequence::{self, Sequence, Symbol};
-use super::world::{self, CommId, Member, World};
+use super::world::{self, RankProcess, RunCommId, World};
 use crate::recorder::Names;
 
 /// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
@@ -32,16 +32,16 @@ const SILENCE_NS: u64 = 10_000_000_000;
 
 /// What was recorded, as a program.
 #[derive(Debug)]
-pub struct Program {
+pub struct RunProgram {
     /// Texts of tokens.
     pub names: Names,
     /// By rank.
-    pub ranks: Vec<RankProgram>,
+    pub ranks: Vec<RankRun>,
     default: Token,
 }
 
-impl Program {
-    fn of(&self, place: PlaceId) -> Option<(&RankProgram, &Origin)> {
+impl RunProgram {
+    fn of(&self, place: PlaceId) -> Option<(&RankRun, &Origin)> {
         let at = self.ranks.partition_point(|rank| rank.base <= place.0).checked_sub(1)?;
         let rank = &self.ranks[at];
         Some((rank, rank.origins.get((place.0 - rank.base) as usize)?))
@@ -54,7 +54,7 @@ impl Program {
     }
 }
 
-impl Source for Program {
+impl Source for RunProgram {
     fn stretch(&self, rank: Rank, entry: Entry, _: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
         let found = self.ranks.get(rank.at()).and_then(|rank| rank.stretches.get(entry.0 as usize));
         Ok(Arc::clone(found.expect("a recorded run has no questions, and spawns what it has")))
@@ -102,7 +102,7 @@ pub struct Recording {
     /// Iterations that are not judged again.
     pub folds: Vec<Fold>,
     /// What every rank did.
-    pub program: Arc<Program>,
+    pub program: Arc<RunProgram>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
     /// When the processes began: nanoseconds since 1970, by rank.
@@ -111,7 +111,7 @@ pub struct Recording {
 
 /// What a recording shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum RunVerdict {
     /// No rule is broken in what was recorded, and all of it was recorded.
     Holds,
     /// Some rule is broken.
@@ -127,13 +127,13 @@ pub struct Judged {
     /// What was read.
     pub recording: Recording,
     /// The verdict.
-    pub verdict: Verdict,
+    pub verdict: RunVerdict,
     /// Rules that are broken, the one with the smallest causal past first.
     pub findings: Vec<Finding>,
     /// What was not over at the end.
     pub standing: Vec<Standing>,
-    /// Where ranks part.
-    pub partings: Vec<Parting>,
+    /// Where ranks diverge.
+    pub divergences: Vec<Divergence>,
     /// Nobody specifies what follows a finding.
     pub undefined: bool,
     /// The platform whose facts were taken.
@@ -178,7 +178,7 @@ fn read_with(
     for (member, time) in world.members.iter().zip(headers) {
         began[member.rank.at()] = time;
     }
-    let program = Arc::new(Program { names, ranks, default });
+    let program = Arc::new(RunProgram { names, ranks, default });
     Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began })
 }
 
@@ -193,7 +193,7 @@ fn name_groups(world: &mut World, sequences: &[Sequence]) {
             if CallKind::of(&note.name) != CallKind::ProcessGroup {
                 continue;
             }
-            let text = |key: &str| note.get(key).and_then(Value::text).unwrap_or_default();
+            let text = |key: &str| note.get(key).and_then(Argument::text).unwrap_or_default();
             let mut ranks: Vec<u32> =
                 text("ranks").split(',').filter_map(|rank| rank.trim().parse().ok()).collect();
             ranks.sort_unstable();
@@ -203,9 +203,9 @@ fn name_groups(world: &mut World, sequences: &[Sequence]) {
             }
         }
     }
-    let mut births: Vec<CommId> = Vec::new();
+    let mut births: Vec<RunCommId> = Vec::new();
     let mut seen = FxHashSet::default();
-    births.extend(world.members.iter().flat_map(Member::births).filter(|comm| seen.insert(**comm)));
+    births.extend(world.members.iter().flat_map(RankProcess::births).filter(|comm| seen.insert(**comm)));
     for comm in births {
         let comm = &mut world.comms[comm.0 as usize];
         let mut members: Vec<u32> = comm.members.iter().flatten().map(|rank| rank.0).collect();
@@ -244,13 +244,13 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
     for finding in &mut findings {
         complete(finding, &recording.program);
     }
-    let partings = divergence::partings(&recording);
+    let divergences = divergence::divergences(&recording);
     let undefined = machine.undefined(&state);
     let mut judged = Judged {
-        verdict: Verdict::Holds,
+        verdict: RunVerdict::Holds,
         findings,
         standing,
-        partings,
+        divergences,
         undefined,
         platform,
         steps: state.steps,
@@ -258,14 +258,14 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
         recording,
     };
     judged.unknown = judged.why_unknown();
-    judged.verdict = if !judged.findings.is_empty() || !judged.partings.is_empty() {
-        Verdict::Fails
+    judged.verdict = if !judged.findings.is_empty() || !judged.divergences.is_empty() {
+        RunVerdict::Fails
     } else if judged.silent() {
-        Verdict::Hangs
+        RunVerdict::Hangs
     } else if judged.unknown.is_empty() {
-        Verdict::Holds
+        RunVerdict::Holds
     } else {
-        Verdict::Unknown
+        RunVerdict::Unknown
     };
     Ok(judged)
 }
@@ -283,7 +283,7 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Ru
         ..Config::new(recording.world.ranks)
     };
     loop {
-        let source: Arc<dyn Source> = Arc::<Program>::clone(&recording.program);
+        let source: Arc<dyn Source> = Arc::<RunProgram>::clone(&recording.program);
         let machine = Machine::new(source, config.clone());
         let mut state = machine.init();
         machine.advance(&mut state);
@@ -303,7 +303,7 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Ru
 }
 
 /// What luck picked in the recorded run, where it picks next.
-fn recorded(machine: &Machine, state: &State, ranks: &[RankProgram]) -> Option<Choice> {
+fn recorded(machine: &Machine, state: &State, ranks: &[RankRun]) -> Option<Choice> {
     if machine.interrupted() {
         return None;
     }
@@ -319,7 +319,7 @@ fn recorded(machine: &Machine, state: &State, ranks: &[RankProgram]) -> Option<C
 }
 
 /// A sentence names the ranks and places of all operations that it is about.
-fn complete(finding: &mut Finding, program: &Program) {
+fn complete(finding: &mut Finding, program: &RunProgram) {
     let mut named = BTreeSet::new();
     for op in &finding.ops {
         let (rank, at) = (format!("rank {}", op.rank.0), program.place(op.place).to_string());
@@ -335,7 +335,7 @@ impl Judged {
     #[must_use]
     pub fn went_well(&self) -> bool {
         let ranks = &self.recording.program.ranks;
-        ranks.iter().all(|rank| matches!(rank.ending, Ending::Exit(0)) && rank.failures.is_empty())
+        ranks.iter().all(|rank| matches!(rank.ending, RecordingEnd::Exit(0)) && rank.failures.is_empty())
     }
 
     /// Why the recording says too little.
@@ -356,7 +356,7 @@ impl Judged {
             if program.lost > 0 {
                 why.push(format!("{} events of rank {rank} were lost while recording", program.lost));
             }
-            if matches!(program.ending, Ending::Cut { .. }) {
+            if matches!(program.ending, RecordingEnd::Cut { .. }) {
                 let place = |origin: &Origin| {
                     let name = self.recording.program.names.text(origin.name);
                     let place = program.place(origin, &self.recording.program.names).to_string();
@@ -364,7 +364,7 @@ impl Judged {
                     if place.contains(&*name) { place } else { format!("{name}{key} ({place})") }
                 };
                 let last = match (&program.ending, program.last) {
-                    (Ending::Cut { inside }, _) if !inside.is_empty() => {
+                    (RecordingEnd::Cut { inside }, _) if !inside.is_empty() => {
                         let calls: Vec<String> = inside.iter().map(place).collect();
                         format!("was inside {}", calls.join(", "))
                     }
@@ -378,7 +378,7 @@ impl Judged {
     }
 
     /// The key that a call waited for, and whether anybody set it. Sets in C++ are not seen.
-    fn awaited(&self, program: &RankProgram, origin: &Origin) -> String {
+    fn awaited(&self, program: &RankRun, origin: &Origin) -> String {
         let Some((_, key)) = program.awaited.iter().find(|(number, _)| *number == origin.number) else {
             return String::new();
         };
@@ -387,7 +387,7 @@ impl Judged {
     }
 
     /// Ranks that were recorded.
-    pub fn there(&self) -> impl Iterator<Item = (u32, &RankProgram)> {
+    pub fn there(&self) -> impl Iterator<Item = (u32, &RankRun)> {
         let members = &self.recording.world.members;
         members.iter().map(|member| (member.rank.0, &self.recording.program.ranks[member.rank.at()]))
     }
@@ -396,16 +396,16 @@ impl Judged {
     /// anything for long; or some call had not returned for as long.
     pub(super) fn silent(&self) -> bool {
         let at = |rank: Rank, time: u64| self.recording.began[rank.at()].saturating_add(time);
-        let recorded = |(rank, program): (u32, &RankProgram)| at(Rank(rank), program.times.1);
+        let recorded = |(rank, program): (u32, &RankRun)| at(Rank(rank), program.times.1);
         let last = self.there().map(recorded).max().unwrap_or(0);
         // Who was killed in a call did not wait in it while others went on. If nobody looked whether he lived, the
         // others' recordings have to do.
         let until = |rank: Rank| {
             let program = &self.recording.program.ranks[rank.at()];
             match (&program.ending, program.alive) {
-                (Ending::Exit(_), _) => at(rank, program.times.1),
-                (Ending::Cut { .. }, Some(alive)) => at(rank, alive.max(program.times.1)),
-                (Ending::Cut { .. }, None) => last,
+                (RecordingEnd::Exit(_), _) => at(rank, program.times.1),
+                (RecordingEnd::Cut { .. }, Some(alive)) => at(rank, alive.max(program.times.1)),
+                (RecordingEnd::Cut { .. }, None) => last,
             }
         };
         let still = |rank: Rank, until: u64| {
@@ -421,8 +421,8 @@ impl Judged {
                     Awaited::Unknown(rank) => still(*rank, until),
                 })
         };
-        let inside = |(rank, program): (u32, &RankProgram)| {
-            matches!(&program.ending, Ending::Cut { inside } if !inside.is_empty())
+        let inside = |(rank, program): (u32, &RankRun)| {
+            matches!(&program.ending, RecordingEnd::Cut { inside } if !inside.is_empty())
                 && still(Rank(rank), until(Rank(rank)))
         };
         self.standing.iter().any(waits) || self.there().any(inside)

@@ -9,133 +9,56 @@
 mod call;
 mod device;
 mod group;
+mod memory;
+mod program;
+mod ranks;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    End, Entry, Freed, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Stretch, ThreadOp, Token,
+    End, Entry, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Stretch, ThreadOp,
 };
-use rankcheck_recording::{Event, Process, Shape, ShapeId, Value};
+use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::RunError;
+use super::address_space::AddressSpace;
 use super::call::{CallKind, failure, signed};
-use super::gaps::{Gaps, Outside};
-use super::memory::Memory;
 use super::vendor;
-use super::world::{CommId, Member, World};
+use super::world::{RankProcess, RunCommId, World};
 use crate::recorder::Names;
 
-/// Where an operation was called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Origin {
-    /// The calls of a process are counted from 0, notes included.
-    pub number: u32,
-    /// What it is called.
-    pub name: Token,
-    /// The place in the user's source, by number; `u32::MAX` where none was recorded.
-    place: u32,
-}
-
-/// A call that returned an error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failure {
-    /// Where.
-    pub origin: Origin,
-    /// The vendor's number.
-    pub code: i64,
-}
-
-/// How the recording of a process ends.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ending {
-    /// The process said that it ends.
-    Exit(i64),
-    /// It does not say: the process was killed, or the file was cut.
-    Cut {
-        /// Calls that had not returned, outermost first.
-        inside: Vec<Origin>,
-    },
-}
-
-/// The program of one rank, and what is known of it beside.
-#[derive(Debug)]
-pub struct RankProgram {
-    /// By entry.
-    pub stretches: Vec<Arc<Stretch>>,
-    /// By operation, counted over all entries in the order of their writing.
-    pub origins: Vec<Origin>,
-    /// The number of the first place of this rank.
-    pub base: u32,
-    /// Places in the user's source.
-    pub places: Vec<Place>,
-    /// What luck picked for operations of the first entry, where it had a choice.
-    pub picks: FxHashMap<u32, u32>,
-    /// Calls that returned errors.
-    pub failures: Vec<Failure>,
-    /// Calls that are not judged, and how many there were.
-    pub unjudged: BTreeMap<Arc<str>, u64>,
-    /// How it ends.
-    pub ending: Ending,
-    /// The last call, polls aside.
-    pub last: Option<Origin>,
-    /// When that was, and when the last of all: nanoseconds since the process began.
-    pub times: (u64, u64),
-    /// When the process was last seen to run, if somebody looked: nanoseconds since it began.
-    pub alive: Option<u64>,
-    /// Keys of stores that it set.
-    pub keys: FxHashSet<Arc<str>>,
-    /// Keys of the calls of stores that it was inside when its recording ended, by the number of the call.
-    pub awaited: Vec<(u32, Arc<str>)>,
-    /// Host threads whose calls were merged.
-    pub threads: usize,
-    /// Events that were not recorded.
-    pub lost: u64,
-    /// Calls that returned, polls and notes included.
-    pub calls: u64,
-    /// Streams that something was launched on.
-    pub streams: usize,
-    /// What the slots of communicators hold.
-    pub comms: FxHashMap<Slot, CommId>,
-    /// The version of NCCL that it says it ran on.
-    pub nccl: Option<String>,
-    /// Where collectives were left out: before the operation of which place, on which communicator, and how many.
-    skipped: Vec<(PlaceId, CommId, u32)>,
-    /// When memory was freed that operations opened.
-    pub freed: FxHashMap<PlaceId, Freed>,
-    /// Registrations that failed: operations of the first entry, by communicator.
-    failed: FxHashMap<CommId, Vec<usize>>,
-}
+pub use program::{Failure, Origin, RankRun, RecordingEnd};
+pub(super) use ranks::lower_all;
 
 /// What becomes of an operation's result.
 #[derive(Debug, Clone)]
 enum Bind {
     Nothing,
-    Comm(CommId),
+    Comm(RunCommId),
     Window(u64),
     /// A window whose handle is noted when the group ends.
     Unnamed,
     /// A registration that failed.
-    Failed(CommId),
+    Failed(RunCommId),
 }
 
 /// An operation that is about to be written.
 #[derive(Debug, Clone)]
-struct Item {
-    verb: Op,
+struct Lowered {
+    op: Op,
     origin: Origin,
     bind: Bind,
 }
 
 /// A call that was entered.
-struct Open {
+struct OpenCall {
     shape: ShapeId,
     origin: Origin,
     time: u64,
     /// How many operations were written by then.
     mark: usize,
-    /// Whether an operation holds its place, in case that it turns out to be a thread of its own.
+    /// Whether a placeholder stands for it, in case that it turns out to be a thread of its own.
     held: bool,
     /// The place in source that it says.
     place: u32,
@@ -144,10 +67,10 @@ struct Open {
 /// A host thread of the process.
 #[derive(Default)]
 struct HostThread {
-    open: Vec<Open>,
+    open: Vec<OpenCall>,
     /// Groups that are open.
     depth: u32,
-    grouped: Vec<Item>,
+    grouped: Vec<Lowered>,
     calls: u64,
 }
 
@@ -156,7 +79,7 @@ const NO_PLACE: u32 = u32::MAX;
 /// One process, while it is read.
 pub(super) struct Lowering<'a> {
     world: &'a World,
-    member: &'a Member,
+    member: &'a RankProcess,
     names: &'a Names,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
@@ -165,238 +88,33 @@ pub(super) struct Lowering<'a> {
     ops: Vec<Statement>,
     entries: Vec<Arc<Stretch>>,
     slots: u32,
-    program: RankProgram,
+    program: RankRun,
     threads: FxHashMap<u32, HostThread>,
     by_place: FxHashMap<Box<str>, u32>,
     kinds: Vec<CallKind>,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
     cache: FxHashMap<ShapeId, Op>,
     born: u32,
-    comms: FxHashMap<u64, CommId>,
-    of_comm: FxHashMap<CommId, Operand>,
+    comms: FxHashMap<u64, RunCommId>,
+    of_comm: FxHashMap<RunCommId, Operand>,
     /// Communicators whose calls go on behind the caller's back.
-    not_blocking: FxHashSet<CommId>,
+    not_blocking: FxHashSet<RunCommId>,
     /// Threads that still make a communicator, to be joined when somebody uses it.
-    under_way: Vec<(CommId, Operand)>,
+    under_way: Vec<(RunCommId, Operand)>,
     windows: FxHashMap<u64, Operand>,
     /// Windows of a group that ended, until their handles are noted, in order.
     unnamed: VecDeque<Operand>,
-    memory: Memory,
+    memory: AddressSpace,
     /// Memory that nobody was seen to allocate.
     unseen: Option<Operand>,
     allocations: u32,
-    device: device::Device,
-}
-
-/// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
-pub(super) fn lower_all(world: &World, names: &Names, gaps: &[Gaps]) -> Result<Vec<RankProgram>, RunError> {
-    let members = members(world);
-    let orders = orders(world, &members);
-    let mut programs = Vec::with_capacity(world.ranks as usize);
-    let mut base = 0_u32;
-    let mut lower = |read: Option<(&Member, Kept)>| {
-        let program = match read {
-            Some((member, kept)) => {
-                let of = (&members[..], &orders[..]);
-                let mut lowering = Lowering::new(world, member, names, of, base);
-                let header = &kept.process.header;
-                lowering.program.alive = header.alive.map(|alive| alive.saturating_sub(header.began));
-                let mut gaps = kept.gaps.iter().peekable();
-                for (at, (number, event)) in kept.events.into_iter().enumerate() {
-                    if let Some((_, passed_over)) = gaps.next_if(|(before, _)| *before == at) {
-                        lowering.skipped(&kept.process, passed_over);
-                    }
-                    lowering.event(&kept.process, number, event);
-                }
-                lowering.program.calls += kept.folded;
-                lowering.finish(&kept.process)
-            }
-            // What it did is not known.
-            None => RankProgram::empty(base),
-        };
-        let length = u32::try_from(program.origins.len() + 1).unwrap_or(u32::MAX);
-        base = base.checked_add(length).ok_or(RunError::TooMany)?;
-        programs.push(program);
-        Ok::<(), RunError>(())
-    };
-    // Names are numbered as they come, so ranks become programs in order; files are read ahead of that.
-    let workers = std::thread::available_parallelism().map_or(1, usize::from);
-    std::thread::scope(|scope| {
-        let mut files = world.members.iter().zip(gaps);
-        let mut ahead = VecDeque::new();
-        let mut next = || {
-            let (member, gaps) = files.next()?;
-            Some((member, scope.spawn(|| Kept::read(member, gaps))))
-        };
-        for rank in (0..world.ranks).map(Rank) {
-            while ahead.len() <= workers
-                && let Some(read) = next()
-            {
-                ahead.push_back(read);
-            }
-            let mine = match ahead.front() {
-                Some((member, _)) if member.rank == rank => ahead.pop_front(),
-                Some(_) | None => None,
-            };
-            let mine = mine.map(|(member, read)| {
-                let kept = read.join().expect("a reader does not panic")?;
-                Ok::<_, RunError>((member, kept))
-            });
-            lower(mine.transpose()?)?;
-        }
-        Ok::<(), RunError>(())
-    })?;
-    leave_out_failed(&orders, &mut programs, names.token("nothing"));
-    Ok(programs)
-}
-
-/// What is left of a process without what was folded away.
-struct Kept {
-    process: Process,
-    /// With their numbers.
-    events: Vec<(u64, Event)>,
-    /// Of which events others were passed over before, and how often each call.
-    gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,
-    /// How many calls and notes are missing.
-    folded: u64,
-}
-
-impl Kept {
-    fn read(member: &Member, gaps: &Gaps) -> Result<Self, RunError> {
-        let mut process = Process::open(&member.path)?;
-        let mut outside = Outside::new(gaps);
-        let (mut events, mut gaps) = (Vec::new(), Vec::new());
-        while let Some(event) = outside.next(&mut process)? {
-            let passed_over = outside.take_passed_over();
-            if !passed_over.is_empty() {
-                gaps.push((events.len(), passed_over));
-            }
-            events.push(event);
-        }
-        Ok(Self { folded: outside.folded(), process, events, gaps })
-    }
-}
-
-/// Registrations that failed equally often on all members have met, so that rules may say why. Others failed on
-/// their rank alone: they met nobody, and are left out.
-fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankProgram], map: Token) {
-    for (comm, members) in orders.iter().enumerate() {
-        let comm = CommId(u32::try_from(comm).expect("communicators are numbered in 32 bits"));
-        let count = |rank: &Rank| programs[rank.at()].failed.get(&comm).map_or(0, Vec::len);
-        if members.iter().all(|rank| count(rank) == count(&members[0])) {
-            continue;
-        }
-        for rank in members {
-            let program = &mut programs[rank.at()];
-            let Some(failed) = program.failed.remove(&comm) else { continue };
-            let stretch = Arc::get_mut(&mut program.stretches[0]).expect("nobody runs it yet");
-            for at in failed {
-                // It produced a slot.
-                stretch.ops[at].op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
-            }
-        }
-    }
-}
-
-/// Members of each communicator by rank in it. Of a communicator that spans the world, who did not come is known
-/// too.
-fn members(world: &World) -> Vec<Vec<Option<Rank>>> {
-    let of = |comm: &super::world::Comm| {
-        let mut members = comm.members.clone();
-        if comm.parent.is_none() && members.len() == world.ranks as usize {
-            let came: FxHashSet<Rank> = members.iter().flatten().copied().collect();
-            let mut absent = world.members.iter().map(|m| m.rank).filter(|rank| !came.contains(rank));
-            if absent.clone().count() == members.len() - came.len() {
-                for member in members.iter_mut().filter(|member| member.is_none()) {
-                    *member = absent.next();
-                }
-            }
-        }
-        members
-    };
-    world.comms.iter().map(of).collect()
-}
-
-/// The same in the model's order: of an init by rank in it, of a split by rank in the parent; without those that
-/// were not recorded.
-fn orders(world: &World, members: &[Vec<Option<Rank>>]) -> Vec<Vec<Rank>> {
-    let mut orders: Vec<Vec<Rank>> = Vec::with_capacity(world.comms.len());
-    for (comm, members) in world.comms.iter().zip(members) {
-        let mut members: Vec<Rank> = members.iter().flatten().copied().collect();
-        if let (Some(parent), false) = (comm.parent, comm.shrunk) {
-            let of = &orders[parent.0 as usize];
-            members.sort_by_key(|rank| of.iter().position(|other| other == rank));
-        }
-        orders.push(members);
-    }
-    orders
-}
-
-impl RankProgram {
-    fn empty(base: u32) -> Self {
-        Self {
-            stretches: vec![Arc::new(Stretch { ops: Vec::new(), end: End::Cut })],
-            origins: Vec::new(),
-            base,
-            places: Vec::new(),
-            picks: FxHashMap::default(),
-            failures: Vec::new(),
-            unjudged: BTreeMap::new(),
-            ending: Ending::Cut { inside: Vec::new() },
-            last: None,
-            times: (0, 0),
-            alive: None,
-            keys: FxHashSet::default(),
-            awaited: Vec::new(),
-            threads: 0,
-            lost: 0,
-            calls: 0,
-            streams: 0,
-            comms: FxHashMap::default(),
-            nccl: None,
-            skipped: Vec::new(),
-            freed: FxHashMap::default(),
-            failed: FxHashMap::default(),
-        }
-    }
-
-    /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
-    #[must_use]
-    pub fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
-        let mut ops = self.stretches.iter().flat_map(|stretch| &stretch.ops);
-        let comm = ops.find(|op| op.place == of).and_then(|op| self.collects_on(op));
-        let skipped = self.skipped.iter().filter(|(at, on, _)| *at <= before && Some(*on) == comm);
-        skipped.map(|(.., times)| times).sum()
-    }
-
-    #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
-    fn collects_on(&self, op: &Statement) -> Option<CommId> {
-        match &op.op {
-            Op::Collective(call) => match &call.comm {
-                Operand::Slot(slot) => self.comms.get(slot).copied(),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Where a call was made: in the user's source if that is known, else by its number.
-    #[must_use]
-    pub fn place(&self, origin: &Origin, names: &Names) -> Place {
-        match self.places.get(origin.place as usize) {
-            Some(place) => place.clone(),
-            None => {
-                let file = format!("call {} ({})", origin.number, names.text(origin.name));
-                Place { file: file.into(), line: 0, column: 0, called_at: None }
-            }
-        }
-    }
+    device: device::DeviceHandles,
 }
 
 impl<'a> Lowering<'a> {
     fn new(
         world: &'a World,
-        member: &'a Member,
+        member: &'a RankProcess,
         names: &'a Names,
         (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
         base: u32,
@@ -410,7 +128,7 @@ impl<'a> Lowering<'a> {
             ops: Vec::new(),
             entries: Vec::new(),
             slots: 0,
-            program: RankProgram::empty(base),
+            program: RankRun::empty(base),
             threads: FxHashMap::default(),
             by_place: FxHashMap::default(),
             kinds: Vec::new(),
@@ -422,34 +140,34 @@ impl<'a> Lowering<'a> {
             under_way: Vec::new(),
             windows: FxHashMap::default(),
             unnamed: VecDeque::new(),
-            memory: Memory::default(),
+            memory: AddressSpace::default(),
             unseen: None,
             allocations: 0,
-            device: device::Device::new(names),
+            device: device::DeviceHandles::new(names),
         }
     }
 
-    fn event(&mut self, process: &Process, number: u64, event: Event) {
+    fn event(&mut self, process: &ProcessFile, number: u64, event: CallEvent) {
         match event {
-            Event::Enter { time, thread, call } => {
+            CallEvent::Enter { time, thread, call } => {
                 let number = u32::try_from(number).unwrap_or(u32::MAX);
                 self.enter(process, number, time, thread, call);
             }
-            Event::Return { time, thread, values } => {
+            CallEvent::Return { time, thread, values } => {
                 self.program.times.1 = self.program.times.1.max(time);
                 self.program.calls += 1;
                 if let Some(open) = self.threads.entry(thread).or_default().open.pop() {
                     self.leave(process, thread, open, values);
                 }
             }
-            Event::Lost { events, .. } => self.program.lost += events,
+            CallEvent::Lost { events, .. } => self.program.lost += events,
         }
     }
 
     /// Calls were passed over: what is numbered here is numbered as in the whole run.
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls launch collectives")]
-    fn skipped(&mut self, process: &Process, passed_over: &[(ShapeId, u64)]) {
-        let mut by_comm: BTreeMap<CommId, u64> = BTreeMap::new();
+    fn skipped(&mut self, process: &ProcessFile, passed_over: &[(ShapeId, u64)]) {
+        let mut by_comm: BTreeMap<RunCommId, u64> = BTreeMap::new();
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
             match self.kind(process, shape) {
@@ -472,7 +190,7 @@ impl<'a> Lowering<'a> {
         self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (place, comm, times(more))));
     }
 
-    fn kind(&mut self, process: &Process, shape: ShapeId) -> CallKind {
+    fn kind(&mut self, process: &ProcessFile, shape: ShapeId) -> CallKind {
         let at = shape.0 as usize;
         while self.kinds.len() <= at {
             let next = ShapeId(u32::try_from(self.kinds.len()).expect("shapes are numbered in 32 bits"));
@@ -481,10 +199,10 @@ impl<'a> Lowering<'a> {
         self.kinds[at]
     }
 
-    fn enter(&mut self, process: &Process, number: u32, time: u64, thread: u32, shape: ShapeId) {
+    fn enter(&mut self, process: &ProcessFile, number: u32, time: u64, thread: u32, shape: ShapeId) {
         let kind = self.kind(process, shape);
         let call = process.shape(shape);
-        let own = match call.get("place").and_then(Value::text) {
+        let own = match call.get("place").and_then(Argument::text) {
             Some(text) if !text.is_empty() => self.place(text),
             Some(_) | None => NO_PLACE,
         };
@@ -506,7 +224,7 @@ impl<'a> Lowering<'a> {
             self.program.keys.insert(key.into());
         }
         if !self.under_way.is_empty()
-            && let Some(comm) = call.get("comm").and_then(Value::number).and_then(|comm| self.comm(comm))
+            && let Some(comm) = call.get("comm").and_then(Argument::number).and_then(|comm| self.comm(comm))
         {
             self.joined(comm, origin);
         }
@@ -517,12 +235,12 @@ impl<'a> Lowering<'a> {
         if kind.is_call() {
             state.calls += 1;
         }
-        state.open.push(Open { shape, origin, time, mark, held, place });
+        state.open.push(OpenCall { shape, origin, time, mark, held, place });
         if held {
-            // It produces a slot, as the start of a thread does that may take its place.
+            // It produces a slot, as the start of a thread does that may replace it.
             let map = self.names.token("nothing");
-            let verb = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
-            self.write(Item { verb, origin, bind: Bind::Nothing });
+            let op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
+            self.write(Lowered { op, origin, bind: Bind::Nothing });
         }
     }
 
@@ -541,7 +259,7 @@ impl<'a> Lowering<'a> {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "few notes are of interest")]
-    fn note(&mut self, process: &Process, shape: ShapeId) {
+    fn note(&mut self, process: &ProcessFile, shape: ShapeId) {
         let note = process.shape(shape);
         match self.kind(process, shape) {
             CallKind::Process => self.program.nccl = note.get("nccl_version").and_then(version),
@@ -552,12 +270,12 @@ impl<'a> Lowering<'a> {
                     self.windows.insert(window, operand);
                 }
             }
-            CallKind::Exit => self.program.ending = Ending::Exit(signed(note, "code")),
+            CallKind::Exit => self.program.ending = RecordingEnd::Exit(signed(note, "code")),
             _ => {}
         }
     }
 
-    fn leave(&mut self, process: &Process, thread: u32, open: Open, values: Option<ShapeId>) {
+    fn leave(&mut self, process: &ProcessFile, thread: u32, open: OpenCall, values: Option<ShapeId>) {
         let call = process.shape(open.shape);
         let kind = self.kind(process, open.shape);
         let result = values.map(|values| process.shape(values));
@@ -574,15 +292,15 @@ impl<'a> Lowering<'a> {
             if let (Some(item), Some(comm)) = (items.first_mut(), self.comm(call::number(call, "comm"))) {
                 item.bind = Bind::Failed(comm);
             }
-            self.put(thread, kind, &open, items, Returned::Yes);
+            self.put(thread, kind, &open, items, Completed::Yes);
             return;
         }
         let items = self.items(thread, kind, (open.shape, call), result, open.origin);
-        self.put(thread, kind, &open, items, Returned::Yes);
+        self.put(thread, kind, &open, items, Completed::Yes);
     }
 
     /// A call that failed did nothing, as far as others can see. One that makes a communicator counts.
-    fn failed(&mut self, thread: u32, kind: CallKind, call: &rankcheck_recording::Shape, open: &Open) {
+    fn failed(&mut self, thread: u32, kind: CallKind, call: &rankcheck_recording::Shape, open: &OpenCall) {
         if kind.makes_comm(call) {
             self.born += 1;
         }
@@ -599,7 +317,14 @@ impl<'a> Lowering<'a> {
     }
 
     /// Writes the operations of a call.
-    fn put(&mut self, thread: u32, kind: CallKind, open: &Open, items: Vec<Item>, returned: Returned) {
+    fn put(
+        &mut self,
+        thread: u32,
+        kind: CallKind,
+        open: &OpenCall,
+        items: Vec<Lowered>,
+        returned: Completed,
+    ) {
         let state = self.threads.entry(thread).or_default();
         if kind == CallKind::GroupStart {
             state.depth += 1;
@@ -627,7 +352,7 @@ impl<'a> Lowering<'a> {
             Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
             Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) => None,
         });
-        if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Returned::Never) {
+        if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Completed::Never) {
             self.withdraw(open);
             for item in items {
                 self.write(item);
@@ -636,17 +361,17 @@ impl<'a> Lowering<'a> {
         }
         let thread = self.own_thread(open, items, returned);
         match (background, thread, returned) {
-            (Some(comm), Some(thread), Returned::Yes) => self.under_way.push((comm, thread)),
-            (None, Some(thread), Returned::Yes) => {
-                let verb = Op::Thread(ThreadOp::Join { thread });
-                self.write(Item { verb, origin: open.origin, bind: Bind::Nothing });
+            (Some(comm), Some(thread), Completed::Yes) => self.under_way.push((comm, thread)),
+            (None, Some(thread), Completed::Yes) => {
+                let op = Op::Thread(ThreadOp::Join { thread });
+                self.write(Lowered { op, origin: open.origin, bind: Bind::Nothing });
             }
-            (_, None, _) | (_, _, Returned::Never) => {}
+            (_, None, _) | (_, _, Completed::Never) => {}
         }
     }
 
-    /// The place that was held for a call is given up, if nothing was written since.
-    fn withdraw(&mut self, open: &Open) {
+    /// Takes a call's placeholder back, if nothing was written since.
+    fn withdraw(&mut self, open: &OpenCall) {
         if self.ops.len() == open.mark + 1 {
             self.ops.pop();
             self.program.origins.pop();
@@ -655,28 +380,28 @@ impl<'a> Lowering<'a> {
     }
 
     /// Somebody uses a communicator: what still makes it, or a child of it, has to be over.
-    fn joined(&mut self, comm: CommId, origin: Origin) {
-        let parent = |child: CommId| self.world.comm(child).parent;
-        let meant = |made: CommId| made == comm || parent(made) == Some(comm);
+    fn joined(&mut self, comm: RunCommId, origin: Origin) {
+        let parent = |child: RunCommId| self.world.comm(child).parent;
+        let meant = |made: RunCommId| made == comm || parent(made) == Some(comm);
         let (now, later): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.under_way).into_iter().partition(|(made, _)| meant(*made));
         self.under_way = later;
         for (_, thread) in now {
-            self.write(Item { verb: Op::Thread(ThreadOp::Join { thread }), origin, bind: Bind::Nothing });
+            self.write(Lowered { op: Op::Thread(ThreadOp::Join { thread }), origin, bind: Bind::Nothing });
         }
     }
 
-    /// The call is a thread of its own from where its place was held. Gives the thread.
-    fn own_thread(&mut self, open: &Open, items: Vec<Item>, returned: Returned) -> Option<Operand> {
+    /// The call is a thread of its own from where its placeholder stands. Returns the thread.
+    fn own_thread(&mut self, open: &OpenCall, items: Vec<Lowered>, returned: Completed) -> Option<Operand> {
         let entry = Entry(u32::try_from(self.entries.len() + 1).expect("few calls overlap"));
         let mut ops = Vec::with_capacity(items.len());
         let mut slots = 0;
         for item in items {
             self.bind(&item, Slot { entry, index: slots });
-            slots += item.verb.slots();
-            ops.push(Statement { op: item.verb, place: self.program.origin(item.origin) });
+            slots += item.op.slots();
+            ops.push(Statement { op: item.op, place: self.program.origin(item.origin) });
         }
-        let end = if returned == Returned::Yes { End::Return } else { End::Cut };
+        let end = if returned == Completed::Yes { End::Return } else { End::Cut };
         self.entries.push(Arc::new(Stretch { ops, end }));
         let held = self.ops.get_mut(open.mark)?;
         let Op::Map(MapOp::Get { .. }) = &held.op else { return None };
@@ -688,7 +413,7 @@ impl<'a> Lowering<'a> {
         self.slots - self.ops[at..].iter().map(|op| op.op.slots()).sum::<u32>()
     }
 
-    fn bind(&mut self, item: &Item, slot: Slot) {
+    fn bind(&mut self, item: &Lowered, slot: Slot) {
         match item.bind {
             Bind::Nothing => {}
             Bind::Comm(comm) => {
@@ -707,20 +432,20 @@ impl<'a> Lowering<'a> {
     }
 
     /// Writes an operation; returns what it produces.
-    fn write(&mut self, item: Item) -> Operand {
+    fn write(&mut self, item: Lowered) -> Operand {
         let slot = Slot { entry: Entry(0), index: self.slots };
         self.bind(&item, slot);
-        self.slots += item.verb.slots();
+        self.slots += item.op.slots();
         let place = self.program.origin(item.origin);
-        self.ops.push(Statement { op: item.verb, place });
+        self.ops.push(Statement { op: item.op, place });
         Operand::Slot(slot)
     }
 
     /// The calls that never returned, and the end.
-    fn finish(mut self, process: &Process) -> RankProgram {
+    fn finish(mut self, process: &ProcessFile) -> RankRun {
         self.program.threads = self.threads.values().filter(|thread| thread.calls > 0).count();
-        let exited = matches!(self.program.ending, Ending::Exit(_));
-        let mut open: Vec<(u32, Open)> = Vec::new();
+        let exited = matches!(self.program.ending, RecordingEnd::Exit(_));
+        let mut open: Vec<(u32, OpenCall)> = Vec::new();
         for (thread, state) in &mut self.threads {
             open.extend(state.open.drain(..).map(|open| (*thread, open)));
         }
@@ -734,7 +459,7 @@ impl<'a> Lowering<'a> {
             }
             inside.push(open.origin);
             if kind == CallKind::Store {
-                let key = process.shape(open.shape).get("key").and_then(Value::text).unwrap_or_default();
+                let key = process.shape(open.shape).get("key").and_then(Argument::text).unwrap_or_default();
                 self.program.awaited.push((open.origin.number, key.into()));
             }
             let before = self.ops.len();
@@ -742,7 +467,7 @@ impl<'a> Lowering<'a> {
                 self.program.times.0 = self.program.times.0.max(open.time);
             }
             let items = self.items(thread, kind, (open.shape, process.shape(open.shape)), None, open.origin);
-            let returned = if exited { Returned::Yes } else { Returned::Never };
+            let returned = if exited { Completed::Yes } else { Completed::Never };
             self.put(thread, kind, &open, items, returned);
             apart |= self.entries.len() > entries;
             stands |= self.ops.len() > before;
@@ -750,7 +475,7 @@ impl<'a> Lowering<'a> {
         // A process with a thread that stands apart from the others is taken to wait for it.
         let end = if exited || (apart && !stands) { End::Return } else { End::Cut };
         if !exited {
-            self.program.ending = Ending::Cut { inside };
+            self.program.ending = RecordingEnd::Cut { inside };
         }
         let mut stretches = vec![Arc::new(Stretch { ops: self.ops, end })];
         stretches.append(&mut self.entries);
@@ -759,7 +484,7 @@ impl<'a> Lowering<'a> {
         self.program
     }
 
-    fn unjudged(&mut self, name: &str) -> Vec<Item> {
+    fn unjudged(&mut self, name: &str) -> Vec<Lowered> {
         *self.program.unjudged.entry(name.into()).or_default() += 1;
         Vec::new()
     }
@@ -769,36 +494,21 @@ impl<'a> Lowering<'a> {
 fn key_set(call: &Shape) -> Option<&str> {
     let sets = ["set", "add", "compare_set"];
     let method = call.name.rsplit('.').next()?;
-    sets.contains(&method).then(|| call.get("key").and_then(Value::text)).flatten()
+    sets.contains(&method).then(|| call.get("key").and_then(Argument::text)).flatten()
 }
 
 /// Whether a call came back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Returned {
+enum Completed {
     Yes,
     Never,
 }
 
-impl RankProgram {
-    /// The place of the operation that was written last.
-    fn last_place(&self) -> PlaceId {
-        PlaceId(
-            self.base.saturating_add(u32::try_from(self.origins.len()).unwrap_or(u32::MAX)).saturating_sub(1),
-        )
-    }
-
-    fn origin(&mut self, origin: Origin) -> PlaceId {
-        let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
-        self.origins.push(origin);
-        PlaceId(self.base.saturating_add(at))
-    }
-}
-
 /// `2.28.9`, from that or from NCCL's own number for it.
-fn version(value: &Value) -> Option<String> {
+fn version(value: &Argument) -> Option<String> {
     match value {
-        Value::Text(text) => Some(text.to_string()),
-        Value::Number(code) => Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100)),
-        Value::None | Value::Signed(_) | Value::Address(_) | Value::Bytes(_) => None,
+        Argument::Text(text) => Some(text.to_string()),
+        Argument::Number(code) => Some(format!("{}.{}.{}", code / 10_000, code / 100 % 100, code % 100)),
+        Argument::None | Argument::Signed(_) | Argument::Address(_) | Argument::Bytes(_) => None,
     }
 }

@@ -1,6 +1,6 @@
 //! What people and tools read about a recorded run.
 //!
-//! The order is that of other reports: what is wrong, where ranks part, where the run stands, what calls
+//! The order is that of other reports: what is wrong, where ranks diverge, where the run stands, what calls
 //! returned, and what the verdict rests on. Not here: how any of it was found.
 
 use std::collections::BTreeMap;
@@ -10,17 +10,17 @@ use rankcheck_model::machine::Awaited;
 use rankcheck_model::{PlaceId, Source as _};
 use serde::Serialize;
 
-use super::judge::{Judged, Verdict};
-use super::lower::Ending;
+use super::judge::{Judged, RunVerdict};
+use super::lower::RecordingEnd;
 use super::vendor;
 
 /// Lines of one kind, beyond which the rest is counted.
 const LINES_MAX: usize = 8;
 
-impl Verdict {
+impl RunVerdict {
     /// `holds`, `fails`, `hangs` or `unknown`.
     #[must_use]
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Holds => "holds",
             Self::Fails => "fails",
@@ -42,7 +42,7 @@ impl Verdict {
 
 /// What became of the recorded run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class {
+pub enum RunClass {
     /// It ended in order: what is wrong with it was luck.
     Latent,
     /// Some call returned an error.
@@ -53,7 +53,7 @@ pub enum Class {
     Ended,
 }
 
-impl Class {
+impl RunClass {
     /// In reports.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -68,16 +68,16 @@ impl Class {
 
 /// What became of the recorded run.
 #[must_use]
-pub fn class(judged: &Judged) -> Class {
-    let cut = judged.there().any(|(_, program)| matches!(program.ending, Ending::Cut { .. }));
+pub fn class(judged: &Judged) -> RunClass {
+    let cut = judged.there().any(|(_, program)| matches!(program.ending, RecordingEnd::Cut { .. }));
     if judged.went_well() {
-        Class::Latent
+        RunClass::Latent
     } else if judged.there().any(|(_, program)| !program.failures.is_empty()) {
-        Class::Error
+        RunClass::Error
     } else if cut && (!judged.standing.is_empty() || judged.silent()) {
-        Class::Hang
+        RunClass::Hang
     } else {
-        Class::Ended
+        RunClass::Ended
     }
 }
 
@@ -86,22 +86,22 @@ pub fn class(judged: &Judged) -> Class {
 pub fn text(judged: &Judged) -> String {
     let mut out = String::new();
     let what = match (judged.verdict, judged.findings.first()) {
-        (Verdict::Fails, Some(first)) => format!("FAILS {}", first.rule),
-        (Verdict::Fails, None) => "FAILS".to_owned(),
-        (Verdict::Holds, _) => "HOLDS".to_owned(),
-        (Verdict::Hangs, _) => "HANGS".to_owned(),
-        (Verdict::Unknown, _) => "UNKNOWN".to_owned(),
+        (RunVerdict::Fails, Some(first)) => format!("FAILS {}", first.rule),
+        (RunVerdict::Fails, None) => "FAILS".to_owned(),
+        (RunVerdict::Holds, _) => "HOLDS".to_owned(),
+        (RunVerdict::Hangs, _) => "HANGS".to_owned(),
+        (RunVerdict::Unknown, _) => "UNKNOWN".to_owned(),
     };
     let calls: u64 = judged.there().map(|(_, program)| program.calls).sum();
     let folder = judged.recording.folder.display();
     let _ = write!(out, "{what}  {folder}   {} ranks, {calls} calls", judged.recording.world.ranks);
-    if matches!(judged.verdict, Verdict::Fails | Verdict::Hangs) {
+    if matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs) {
         let _ = write!(out, ", {}", class(judged).name());
     }
     for line in sentences(judged) {
         let _ = write!(out, "\n{line}");
     }
-    rows(&mut out, "parts", &partings(judged));
+    rows(&mut out, "parts", &divergences(judged));
     rows(&mut out, "stands", &standing(judged));
     rows(&mut out, "returned", &failures(judged));
     rows(&mut out, "unknown", &judged.unknown);
@@ -125,13 +125,13 @@ fn sentences(judged: &Judged) -> Vec<String> {
         lines.push(format!("            … {} more", judged.findings.len() - LINES_MAX));
     }
     if judged.undefined {
-        lines.push("  data      nobody specifies what the buffers hold from here on".to_owned());
+        lines.push("  data      buffer contents are undefined from here on".to_owned());
     }
     lines
 }
 
-fn partings(judged: &Judged) -> Vec<String> {
-    judged.partings.iter().map(|parting| parting.sentence(&judged.recording)).collect()
+fn divergences(judged: &Judged) -> Vec<String> {
+    judged.divergences.iter().map(|divergence| divergence.sentence(&judged.recording)).collect()
 }
 
 /// Who waits for whom.
@@ -143,7 +143,7 @@ fn standing(judged: &Judged) -> Vec<String> {
         let last = of.last.map(|last| of.place(&last, &program.names).to_string());
         last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"))
     };
-    let words = judged.standing.iter().map(|standing| {
+    let lines = judged.standing.iter().map(|standing| {
         let op = standing.op;
         let mut text = format!("rank {} waits {} ({})", op.rank.0, standing.text, at(op.place));
         let whom: Vec<String> = standing
@@ -153,7 +153,7 @@ fn standing(judged: &Judged) -> Vec<String> {
             .map(|awaited| match awaited {
                 Awaited::Blocked(other) => format!("rank {} ({})", other.rank.0, at(other.place)),
                 Awaited::Ended(rank) => {
-                    format!("rank {}, which ended without it ({})", rank.0, last(*rank))
+                    format!("rank {}, which exited without making that call ({})", rank.0, last(*rank))
                 }
                 Awaited::Unknown(rank) => {
                     format!("rank {}, which had not come when its recording ended ({})", rank.0, last(*rank))
@@ -169,9 +169,9 @@ fn standing(judged: &Judged) -> Vec<String> {
         }
         text
     });
-    let mut words: Vec<String> = words.collect();
-    words.dedup();
-    words
+    let mut lines: Vec<String> = lines.collect();
+    lines.dedup();
+    lines
 }
 
 /// Calls that returned errors.
@@ -236,7 +236,7 @@ fn rows(out: &mut String, label: &str, lines: &[String]) {
 
 /// A recording in the JSON report.
 #[derive(Debug, Serialize)]
-pub struct Entry {
+pub struct RunEntry {
     folder: String,
     ranks: u32,
     calls: u64,
@@ -246,7 +246,7 @@ pub struct Entry {
     class: &'static str,
     rules: Vec<&'static str>,
     primary: Option<&'static str>,
-    findings: Vec<Found>,
+    findings: Vec<FoundEntry>,
     partings: Vec<String>,
     standing: Vec<String>,
     returned: Vec<String>,
@@ -256,14 +256,14 @@ pub struct Entry {
 }
 
 #[derive(Debug, Serialize)]
-struct Found {
+struct FoundEntry {
     rule: &'static str,
     sentence: String,
-    at: Vec<At>,
+    at: Vec<FoundAt>,
 }
 
 #[derive(Debug, Serialize)]
-struct At {
+struct FoundAt {
     rank: u32,
     place: String,
     call: Option<u32>,
@@ -271,15 +271,15 @@ struct At {
 
 /// What the JSON report says of a recording.
 #[must_use]
-pub fn entry(judged: &Judged) -> Entry {
+pub fn entry(judged: &Judged) -> RunEntry {
     let program = &judged.recording.program;
-    let found = judged.findings.iter().map(|finding| Found {
+    let found = judged.findings.iter().map(|finding| FoundEntry {
         rule: finding.rule.id(),
         sentence: finding.sentence.clone(),
         at: finding
             .ops
             .iter()
-            .map(|op| At {
+            .map(|op| FoundAt {
                 rank: op.rank.0,
                 place: program.place(op.place).to_string(),
                 call: program.origin(op.place).map(|origin| origin.number),
@@ -289,24 +289,24 @@ pub fn entry(judged: &Judged) -> Entry {
     let mut rules: Vec<_> = judged.findings.iter().map(|finding| finding.rule).collect();
     rules.sort_unstable();
     rules.dedup();
-    Entry {
+    RunEntry {
         folder: judged.recording.folder.display().to_string(),
         ranks: judged.recording.world.ranks,
         calls: judged.there().map(|(_, program)| program.calls).sum(),
         platform: judged.platform.name().to_owned(),
         nccl: judged.recording.nccl.clone(),
-        verdict: judged.verdict.word(),
+        verdict: judged.verdict.name(),
         class: match class(judged) {
-            Class::Latent if judged.verdict == Verdict::Holds => "finishes",
-            Class::Latent => "latent",
-            Class::Error => "error",
-            Class::Hang => "hang",
-            Class::Ended => "ended",
+            RunClass::Latent if judged.verdict == RunVerdict::Holds => "finishes",
+            RunClass::Latent => "latent",
+            RunClass::Error => "error",
+            RunClass::Hang => "hang",
+            RunClass::Ended => "ended",
         },
         rules: rules.into_iter().map(rankcheck_model::Rule::id).collect(),
         primary: judged.findings.first().map(|finding| finding.rule.id()),
         findings: found.collect(),
-        partings: partings(judged),
+        partings: divergences(judged),
         standing: standing(judged),
         returned: failures(judged),
         unknown: judged.unknown.clone(),

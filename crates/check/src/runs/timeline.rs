@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
 
-use rankcheck_recording::{Event, Process, ShapeId};
+use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
@@ -70,7 +70,7 @@ pub fn write(judged: &Judged, out: &mut dyn Write) -> Result<(), TimelineError> 
         events.write(&json!({
             "ph": "M", "name": "process_name", "pid": rank, "args": { "name": format!("rank {rank}") }
         }))?;
-        let mut process = Process::open(&member.path).map_err(RunError::from)?;
+        let mut process = ProcessFile::open(&member.path).map_err(RunError::from)?;
         one(&mut process, (rank, offset), &found(judged, rank), &mut events)?;
     }
     writeln!(events.out, "\n]}}")?;
@@ -92,7 +92,7 @@ fn found(judged: &Judged, rank: u32) -> FxHashMap<u32, Vec<String>> {
 }
 
 fn one(
-    process: &mut Process,
+    process: &mut ProcessFile,
     (rank, offset): (u32, u64),
     found: &FxHashMap<u32, Vec<String>>,
     events: &mut Events<'_>,
@@ -101,7 +101,7 @@ fn one(
     let (mut number, mut last) = (0_u32, 0);
     while let Some(event) = process.next_event().map_err(RunError::from)? {
         match event {
-            Event::Enter { time, thread, call } => {
+            CallEvent::Enter { time, thread, call } => {
                 last = last.max(time);
                 let at = microseconds(offset + time);
                 for text in found.get(&number).into_iter().flatten() {
@@ -120,7 +120,7 @@ fn one(
                     open.entry(thread).or_default().push((time, call));
                 }
             }
-            Event::Return { time, thread, values } => {
+            CallEvent::Return { time, thread, values } => {
                 last = last.max(time);
                 let Some((entered, call)) = open.entry(thread).or_default().pop() else { continue };
                 let mut given = arguments(process, call);
@@ -132,7 +132,7 @@ fn one(
                     "ts": microseconds(offset + entered), "dur": microseconds(time - entered), "args": given
                 }))?;
             }
-            Event::Lost { .. } => {}
+            CallEvent::Lost { .. } => {}
         }
     }
     for (thread, calls) in open {
@@ -147,7 +147,7 @@ fn one(
     Ok(())
 }
 
-fn arguments(process: &Process, shape: ShapeId) -> Map<String, Value> {
+fn arguments(process: &ProcessFile, shape: ShapeId) -> Map<String, Value> {
     let shape = process.shape(shape);
     let pairs = shape.keys.iter().zip(&shape.values);
     pairs.map(|(key, value)| (key.to_string(), Value::String(value.to_string()))).collect()

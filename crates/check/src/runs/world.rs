@@ -2,19 +2,19 @@
 //!
 //! A process knows its communicators by address, and an address comes back. Across processes a communicator
 //! is known by its unique id; a child by its parent, by which split of the parent it was, and by its color.
-//! Two steps: [`Local`] listens to the calls of one process, [`World::join`] brings all processes together.
+//! Two steps: [`CommListener`] listens to the calls of one process, [`World::join`] brings all processes together.
 //! Not here: what is done on communicators.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rankcheck_model::Rank;
-use rankcheck_recording::{Header, Shape, Value};
+use rankcheck_recording::{Argument, Header, Shape};
 use rustc_hash::FxHashMap;
 
 use super::RunError;
 use super::call::{CallKind, signed};
-use super::ipc::{self, Shared, Span};
+use super::ipc::{self, SharedMemory, Span};
 
 /// The files of a directory that are recordings, in the order of their names.
 ///
@@ -55,7 +55,7 @@ pub struct LocalComm(pub u32);
 
 /// A communicator of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct CommId(pub u32);
+pub struct RunCommId(pub u32);
 
 /// How a process came to a communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,7 +77,7 @@ enum Birth {
 
 /// What one process knows of a communicator.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownComm {
     birth: Birth,
     address: u64,
     /// The number of the call that made it.
@@ -88,8 +88,8 @@ struct Known {
 
 /// What one process says of itself and of its communicators. It listens to the process's calls in their order.
 #[derive(Debug, Clone, Default)]
-pub struct Local {
-    comms: Vec<Known>,
+pub struct CommListener {
+    comms: Vec<KnownComm>,
     /// By address: the communicator that lives there.
     living: FxHashMap<u64, LocalComm>,
     /// Splits and shrinks of each communicator so far.
@@ -99,13 +99,13 @@ pub struct Local {
     noted_ranks: Option<u32>,
     /// The first call that made this process two ranks of one communicator.
     twice: Option<u64>,
-    ipc: ipc::Local,
+    ipc: ipc::IpcListener,
 }
 
-impl Local {
+impl CommListener {
     /// Whether calls of this kind are of interest here; all others may be left out.
     pub(super) fn listens(kind: CallKind) -> bool {
-        kind == CallKind::Process || kind.of_comms() || ipc::Local::listens(kind)
+        kind == CallKind::Process || kind.of_comms() || ipc::IpcListener::listens(kind)
     }
 
     /// A call, when it was, and what it returned (`None` if nothing worth a word).
@@ -118,9 +118,9 @@ impl Local {
     }
 
     /// A call, and what it returned (`None` if nothing worth a word, or if it never returned), as far as it is
-    /// about communicators. Numbers are those of [`Local::returned`].
+    /// about communicators. Numbers are those of [`CommListener::returned`].
     pub fn call(&mut self, number: u64, call: &Shape, result: Option<&Shape>) {
-        let get = |key: &str| call.get(key).and_then(Value::number);
+        let get = |key: &str| call.get(key).and_then(Argument::number);
         match CallKind::of(&call.name) {
             CallKind::Process => {
                 let small = |key: &str| get(key).and_then(|number| u32::try_from(number).ok());
@@ -133,8 +133,8 @@ impl Local {
                 let (rank, ranks) = (number_u32(get("rank")), number_u32(get("ranks")));
                 let again = self.comms.iter().any(|known| {
                     known.died.is_none()
-                        && matches!(&known.birth, Birth::Init { id: other, rank: place, .. }
-                            if *other == id && *place != rank)
+                        && matches!(&known.birth, Birth::Init { id: other, rank: claimed, .. }
+                            if *other == id && *claimed != rank)
                 });
                 if again {
                     self.twice = self.twice.or(Some(number));
@@ -156,7 +156,7 @@ impl Local {
                 let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
                 let nth = self.child_of(parent);
                 let excluded = match call.get("excluded") {
-                    Some(Value::Bytes(bytes)) => bytes
+                    Some(Argument::Bytes(bytes)) => bytes
                         .chunks_exact(4)
                         .map(|rank| u32::from_le_bytes([rank[0], rank[1], rank[2], rank[3]]))
                         .collect(),
@@ -188,12 +188,12 @@ impl Local {
     /// A call that makes a communicator. One that failed, or never returned, made one without an address: the
     /// process is a member all the same.
     fn born(&mut self, number: u64, birth: Birth, result: Option<&Shape>) {
-        let address = result.and_then(|result| result.get("comm")).and_then(Value::number).unwrap_or(0);
+        let address = result.and_then(|result| result.get("comm")).and_then(Argument::number).unwrap_or(0);
         let comm = LocalComm(u32::try_from(self.comms.len()).expect("fewer than 2^32 communicators"));
         if address != 0 {
             self.living.insert(address, comm);
         }
-        self.comms.push(Known { birth, address, born: number, died: None });
+        self.comms.push(KnownComm { birth, address, born: number, died: None });
     }
 }
 
@@ -204,7 +204,7 @@ fn number_u32(number: Option<u64>) -> u32 {
 
 /// A communicator of the run.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Comm {
+pub struct RunComm {
     /// What people read: the first digits of the id, or the parent's name, the split and the color.
     pub name: String,
     /// The members in the communicator's order; `None` where that rank was not recorded.
@@ -212,12 +212,12 @@ pub struct Comm {
     /// Whether all members were recorded. A child of a communicator that is not whole is not either.
     pub whole: bool,
     /// The communicator that it was split or shrunk from.
-    pub parent: Option<CommId>,
+    pub parent: Option<RunCommId>,
     /// Whether it was shrunk from it: then nobody who is left out takes part.
     pub shrunk: bool,
 }
 
-impl Comm {
+impl RunComm {
     /// The rank in the communicator of a rank of the world.
     #[must_use]
     pub fn rank_of(&self, rank: Rank) -> Option<u32> {
@@ -228,7 +228,7 @@ impl Comm {
 
 /// A process that takes part.
 #[derive(Debug, Clone)]
-pub struct Member {
+pub struct RankProcess {
     /// Its file.
     pub path: PathBuf,
     /// Its place in the list that [`World::join`] was given.
@@ -236,11 +236,11 @@ pub struct Member {
     /// Its rank in the world.
     pub rank: Rank,
     /// By [`LocalComm`].
-    comms: Vec<CommId>,
+    comms: Vec<RunCommId>,
     /// By address: since which call which communicator lives there, and until which.
     lives: FxHashMap<u64, Vec<Life>>,
-    /// Memory that it lends and opens.
-    pub(super) shared: Shared,
+    /// Memory that it exports and opens.
+    pub(super) shared: SharedMemory,
 }
 
 /// A stay at an address.
@@ -248,13 +248,13 @@ pub struct Member {
 struct Life {
     born: u64,
     died: Option<u64>,
-    comm: CommId,
+    comm: RunCommId,
 }
 
-impl Member {
+impl RankProcess {
     /// The communicator at an address, when the call of this number was entered.
     #[must_use]
-    pub fn comm_at(&self, address: u64, call: u64) -> Option<CommId> {
+    pub fn comm_at(&self, address: u64, call: u64) -> Option<RunCommId> {
         let lives = self.lives.get(&address)?;
         let after = lives.partition_point(|life| life.born < call);
         let life = lives[..after].last()?;
@@ -268,12 +268,12 @@ impl Member {
     ///
     /// If the process has fewer.
     #[must_use]
-    pub fn comm(&self, comm: LocalComm) -> CommId {
+    pub fn comm(&self, comm: LocalComm) -> RunCommId {
         self.comms[comm.0 as usize]
     }
 
     /// Its communicators, in the order in which it made them.
-    pub(super) fn births(&self) -> &[CommId] {
+    pub(super) fn births(&self) -> &[RunCommId] {
         &self.comms
     }
 }
@@ -284,9 +284,9 @@ pub struct World {
     /// How many ranks the run had, as far as anybody says.
     pub ranks: u32,
     /// By rank; those that were not recorded are left out.
-    pub members: Vec<Member>,
-    /// By [`CommId`].
-    pub comms: Vec<Comm>,
+    pub members: Vec<RankProcess>,
+    /// By [`RunCommId`].
+    pub comms: Vec<RunComm>,
     /// Files of processes that communicate with nobody beside one of the same rank that does: a loader of
     /// data, a compiler.
     pub bystanders: Vec<PathBuf>,
@@ -298,7 +298,7 @@ impl World {
     /// # Errors
     ///
     /// If they are not the processes of one run, with one rank each.
-    pub fn join(processes: Vec<(PathBuf, Header, Local)>) -> Result<Self, RunError> {
+    pub fn join(processes: Vec<(PathBuf, Header, CommListener)>) -> Result<Self, RunError> {
         one_run(&processes)?;
         for (path, _, local) in &processes {
             if let Some(call) = local.twice {
@@ -313,9 +313,9 @@ impl World {
 
         let order: Vec<(Rank, usize)> = by_rank.into_iter().collect();
         let comms = world.name(&order, &processes)?;
-        let lenders: Vec<_> =
+        let listeners: Vec<_> =
             order.iter().map(|&(rank, file)| (rank, &processes[file].1, &processes[file].2.ipc)).collect();
-        let shared = ipc::join(&lenders);
+        let shared = ipc::join(&listeners);
         for (((rank, file), comms), shared) in order.into_iter().zip(comms).zip(shared) {
             let (path, _, local) = &processes[file];
             let mut lives: FxHashMap<u64, Vec<Life>> = FxHashMap::default();
@@ -323,7 +323,7 @@ impl World {
                 let life = Life { born: known.born, died: known.died, comm };
                 lives.entry(known.address).or_default().push(life);
             }
-            world.members.push(Member { path: path.clone(), file, rank, comms, lives, shared });
+            world.members.push(RankProcess { path: path.clone(), file, rank, comms, lives, shared });
         }
         Ok(world)
     }
@@ -341,13 +341,13 @@ impl World {
     ///
     /// If it is another world's.
     #[must_use]
-    pub fn comm(&self, comm: CommId) -> &Comm {
+    pub fn comm(&self, comm: RunCommId) -> &RunComm {
         &self.comms[comm.0 as usize]
     }
 
     /// The process of a rank.
     #[must_use]
-    pub fn member(&self, rank: Rank) -> Option<&Member> {
+    pub fn member(&self, rank: Rank) -> Option<&RankProcess> {
         self.members.binary_search_by_key(&rank, |member| member.rank).ok().map(|at| &self.members[at])
     }
 
@@ -358,26 +358,28 @@ impl World {
     fn name(
         &mut self,
         order: &[(Rank, usize)],
-        processes: &[(PathBuf, Header, Local)],
-    ) -> Result<Vec<Vec<CommId>>, RunError> {
-        const NOT_YET: CommId = CommId(u32::MAX);
-        let mut found: Vec<Vec<CommId>> =
+        processes: &[(PathBuf, Header, CommListener)],
+    ) -> Result<Vec<Vec<RunCommId>>, RunError> {
+        const NOT_YET: RunCommId = RunCommId(u32::MAX);
+        let mut found: Vec<Vec<RunCommId>> =
             order.iter().map(|&(_, file)| vec![NOT_YET; processes[file].2.comms.len()]).collect();
         loop {
-            let mut births: BTreeMap<Key<'_>, Vec<(usize, usize)>> = BTreeMap::new();
+            let mut births: BTreeMap<CommKey<'_>, Vec<(usize, usize)>> = BTreeMap::new();
             for (at, &(_, file)) in order.iter().enumerate() {
                 for (local, known) in processes[file].2.comms.iter().enumerate() {
                     if found[at][local] != NOT_YET {
                         continue;
                     }
                     let key = match &known.birth {
-                        Birth::Init { id, nth, .. } => Key::Id(id, *nth),
+                        Birth::Init { id, nth, .. } => CommKey::Id(id, *nth),
                         Birth::Split { parent, nth, color, .. } => {
-                            Key::Split(found[at][parent.0 as usize], *nth, *color)
+                            CommKey::Split(found[at][parent.0 as usize], *nth, *color)
                         }
-                        Birth::Shrink { parent, nth, .. } => Key::Shrink(found[at][parent.0 as usize], *nth),
+                        Birth::Shrink { parent, nth, .. } => {
+                            CommKey::Shrink(found[at][parent.0 as usize], *nth)
+                        }
                     };
-                    if !matches!(key, Key::Split(NOT_YET, ..) | Key::Shrink(NOT_YET, _)) {
+                    if !matches!(key, CommKey::Split(NOT_YET, ..) | CommKey::Shrink(NOT_YET, _)) {
                         births.entry(key).or_default().push((at, local));
                     }
                 }
@@ -386,17 +388,19 @@ impl World {
                 return Ok(found);
             }
             for (key, born) in births {
-                let comm = CommId(u32::try_from(self.comms.len()).expect("fewer than 2^32 communicators"));
+                let comm = RunCommId(u32::try_from(self.comms.len()).expect("fewer than 2^32 communicators"));
                 let known = |(at, local): (usize, usize)| {
                     let (rank, file) = order[at];
                     (rank, &processes[file].0, &processes[file].2.comms[local].birth)
                 };
                 let named = match key {
-                    Key::Id(id, nth) => root(id, nth, born.iter().map(|&at| known(at)))?,
-                    Key::Split(parent, nth, color) => {
+                    CommKey::Id(id, nth) => root(id, nth, born.iter().map(|&at| known(at)))?,
+                    CommKey::Split(parent, nth, color) => {
                         self.split(parent, nth, color, born.iter().map(|&at| known(at)))
                     }
-                    Key::Shrink(parent, nth) => self.shrink(parent, nth, born.iter().map(|&at| known(at))),
+                    CommKey::Shrink(parent, nth) => {
+                        self.shrink(parent, nth, born.iter().map(|&at| known(at)))
+                    }
                 };
                 self.comms.push(named);
                 for (at, local) in born {
@@ -408,11 +412,11 @@ impl World {
 
     fn split<'a>(
         &self,
-        parent: CommId,
+        parent: RunCommId,
         nth: u32,
         color: i64,
         born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
-    ) -> Comm {
+    ) -> RunComm {
         let of = self.comm(parent);
         let mut members: Vec<(i64, Option<u32>, Rank)> = born
             .map(|(rank, _, birth)| {
@@ -421,7 +425,7 @@ impl World {
             })
             .collect();
         members.sort();
-        Comm {
+        RunComm {
             name: format!("{}/{nth}.{color}", of.name),
             members: members.into_iter().map(|(_, _, rank)| Some(rank)).collect(),
             whole: of.whole,
@@ -432,10 +436,10 @@ impl World {
 
     fn shrink<'a>(
         &self,
-        parent: CommId,
+        parent: RunCommId,
         nth: u32,
         mut born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
-    ) -> Comm {
+    ) -> RunComm {
         let of = self.comm(parent);
         let excluded: &[u32] = match born.next() {
             Some((_, _, Birth::Shrink { excluded, .. })) => excluded,
@@ -447,16 +451,22 @@ impl World {
             .map(|(_, &member)| member)
             .collect();
         let whole = members.iter().all(Option::is_some);
-        Comm { name: format!("{}/{nth}.shrunk", of.name), members, whole, parent: Some(parent), shrunk: true }
+        RunComm {
+            name: format!("{}/{nth}.shrunk", of.name),
+            members,
+            whole,
+            parent: Some(parent),
+            shrunk: true,
+        }
     }
 }
 
 /// What makes a communicator of one process the same as another's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Key<'a> {
+enum CommKey<'a> {
     Id(&'a str, u32),
-    Split(CommId, u32, i64),
-    Shrink(CommId, u32),
+    Split(RunCommId, u32, i64),
+    Shrink(RunCommId, u32),
 }
 
 /// A communicator that was made with a unique id.
@@ -464,7 +474,7 @@ fn root<'a>(
     id: &str,
     nth: u32,
     born: impl Iterator<Item = (Rank, &'a PathBuf, &'a Birth)>,
-) -> Result<Comm, RunError> {
+) -> Result<RunComm, RunError> {
     let mut name: String = format!("comm {}", id.get(..8).unwrap_or(id));
     if nth > 0 {
         name = format!("{name} ({})", nth + 1);
@@ -492,7 +502,7 @@ fn root<'a>(
             members.resize(at + 1, None);
         }
         if let Some((_, first)) = members[at].replace((world, path)) {
-            return Err(RunError::SamePlace {
+            return Err(RunError::SameRank {
                 id: name,
                 rank: *rank,
                 first: first.clone(),
@@ -505,7 +515,7 @@ fn root<'a>(
         members.resize(members.len().max(ranks), None);
     }
     let whole = members.len() == ranks && members.iter().all(Option::is_some);
-    Ok(Comm {
+    Ok(RunComm {
         name,
         members: members.into_iter().map(|member| member.map(|(rank, _)| rank)).collect(),
         whole,
@@ -514,7 +524,7 @@ fn root<'a>(
     })
 }
 
-fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RunError> {
+fn one_run(processes: &[(PathBuf, Header, CommListener)]) -> Result<(), RunError> {
     let Some((first, header, _)) = processes.first() else { return Ok(()) };
     match processes.iter().find(|(_, other, _)| other.run != header.run) {
         Some((second, other, _)) => Err(RunError::TwoRuns {
@@ -528,7 +538,9 @@ fn one_run(processes: &[(PathBuf, Header, Local)]) -> Result<(), RunError> {
 }
 
 /// The file of each rank, and the files of processes beside them.
-fn assign(processes: &[(PathBuf, Header, Local)]) -> Result<(BTreeMap<Rank, usize>, Vec<PathBuf>), RunError> {
+fn assign(
+    processes: &[(PathBuf, Header, CommListener)],
+) -> Result<(BTreeMap<Rank, usize>, Vec<PathBuf>), RunError> {
     let said: Vec<Option<u32>> =
         processes.iter().map(|(_, header, local)| local.noted_rank.or(header.rank)).collect();
     let said: Vec<Option<u32>> = said.into_iter().map(|rank| rank.filter(|&rank| rank < RANKS_MAX)).collect();
@@ -567,7 +579,10 @@ fn assign(processes: &[(PathBuf, Header, Local)]) -> Result<(BTreeMap<Rank, usiz
 }
 
 /// Ranks where the launcher said none: those in a communicator that has all processes that communicate.
-fn by_communicator(processes: &[(PathBuf, Header, Local)], said: Vec<Option<u32>>) -> Vec<Option<u32>> {
+fn by_communicator(
+    processes: &[(PathBuf, Header, CommListener)],
+    said: Vec<Option<u32>>,
+) -> Vec<Option<u32>> {
     if processes.len() == 1 {
         return vec![Some(said[0].unwrap_or(0))];
     }

@@ -1,11 +1,46 @@
-//! Values: what slots, maps, lists and the store hold at run time.
+//! Values: what slots, maps, lists and the store hold at run time, in the model and on devices.
+//!
+//! Both compute with the same values and call the objects in them differently: the model by ids that mean the
+//! same on every rank, a device by what the vendor handed out. [`Objects`] names the difference.
 //! Not here: the tables that the ids point into.
 
+use std::convert::Infallible;
+use std::fmt::Debug;
+use std::hash::Hash;
 use std::sync::Arc;
 
+use crate::program::{Answer, MAX_NUMBER};
 use crate::rank::{Rank, Token};
 
-/// A communicator, the same on all its members. Resolved by [`Machine::comm`](crate::machine::Machine::comm).
+/// What the objects in values are called by whoever runs a program.
+pub trait Objects: Debug + Clone + Ord + Hash {
+    /// A name that a value carries.
+    type Name: Debug + Clone + Ord + Hash;
+    /// Physical memory.
+    type Memory: Debug + Copy + Ord + Hash;
+    /// Where memory starts.
+    type Address: Debug + Copy + Ord + Hash;
+    /// Memory of a rank, as its handle knows it.
+    type Exported: Debug + Clone + Ord + Hash;
+    /// An object of another rank that is good for nothing but a comparison.
+    type Foreign: Debug + Clone + Ord + Hash;
+}
+
+/// Objects as the model calls them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Modelled {}
+
+impl Objects for Modelled {
+    type Name = Token;
+    type Memory = MemoryId;
+    type Address = AddressId;
+    type Exported = Buffer;
+    /// The model knows every object.
+    type Foreign = Infallible;
+}
+
+/// A communicator: in the model the same on all its members, where
+/// [`Machine::comm`](crate::machine::Machine::comm) resolves it; on a device a number of one rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
 
@@ -47,13 +82,13 @@ pub struct MappingId {
 
 /// A range of memory that the program holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Buffer {
+pub struct Buffer<O: Objects = Modelled> {
     /// The allocation it belongs to; none for a segment as such.
     pub block: Option<BlockId>,
     /// Physical memory.
-    pub memory: MemoryId,
+    pub memory: O::Memory,
     /// Its address.
-    pub address: AddressId,
+    pub address: O::Address,
     /// Start, from the start of the memory.
     pub offset_bytes: u64,
     /// Length.
@@ -68,28 +103,46 @@ pub struct Buffer {
     pub grew: bool,
 }
 
-impl Buffer {
+impl<O: Objects> Buffer<O> {
     /// The rank whose memory it is, for a rank that holds it.
     #[must_use]
     pub fn home(&self, holder: Rank) -> Rank {
         self.through.map_or(holder, |mapping| mapping.of)
     }
+
+    /// As many bytes of the same memory, from an offset in this range on.
+    #[must_use]
+    pub fn slice(&self, offset_bytes: u64, len_bytes: u64) -> Self {
+        Self { offset_bytes: self.offset_bytes + offset_bytes, len_bytes, ..self.clone() }
+    }
+
+    /// The bytes of this memory at which another buffer lies in its own.
+    #[must_use]
+    pub fn at(&self, like: &Self) -> Self {
+        Self { offset_bytes: like.offset_bytes, len_bytes: like.len_bytes, ..self.clone() }
+    }
+
+    /// Whether both are the same memory from the same byte on, whatever its address.
+    fn same(&self, other: &Self) -> bool {
+        (self.memory, self.offset_bytes, self.block, self.through)
+            == (other.memory, other.offset_bytes, other.block, other.through)
+    }
 }
 
 /// An opaque address with equality.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Address {
+pub enum Address<O: Objects = Modelled> {
     /// In memory, at a byte offset.
-    Memory(AddressId, u64),
+    Memory(O::Address, u64),
     /// In a mapping of a peer's memory, at a byte offset.
     Mapping(MappingId, u64),
-    /// Of a communicator.
+    /// Of a communicator: of the first one that had it.
     Comm(CommId),
 }
 
 /// What a slot holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Value {
+pub enum Value<O: Objects = Modelled> {
     /// Nothing: a failed call, Python's `None`.
     Null,
     /// A truth value.
@@ -97,27 +150,89 @@ pub enum Value {
     /// A number.
     Int(i64),
     /// A name.
-    Token(Token),
+    Token(O::Name),
     /// A communicator.
     Comm(CommId),
     /// A buffer or a segment.
-    Buffer(Arc<Buffer>),
+    Buffer(Arc<Buffer<O>>),
     /// The n-th window of a communicator.
     Window(CommId, u32),
     /// A handle of an allocation of a rank: which memory, and at which address.
-    Handle(Rank, Arc<Buffer>),
+    Handle(Rank, Arc<O::Exported>),
     /// A host thread of the rank.
     Thread(u32),
     /// The segments that a trim released.
-    Trimmed(Arc<[Arc<Buffer>]>),
+    Trimmed(Arc<[Arc<Buffer<O>>]>),
     /// An address.
-    Address(Address),
+    Address(Address<O>),
     /// Several values as one.
-    Tuple(Arc<[Value]>),
+    Tuple(Arc<[Value<O>]>),
     /// A stream of the rank.
     Stream(Token),
     /// An event of the rank.
     Event(Token),
     /// The rank's device.
     Device,
+    /// An object of another rank that came through the store.
+    Foreign(O::Foreign),
+}
+
+impl<O: Objects> Value<O> {
+    /// Equality as a program sees it: buffers by what they are, addresses by where they are.
+    #[must_use]
+    pub fn same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Buffer(a), Self::Buffer(b)) => a.same(b),
+            (a, b) => a == b,
+        }
+    }
+
+    /// Whether control flow takes it for true.
+    #[must_use]
+    pub fn truth(&self) -> bool {
+        match self {
+            Self::Bool(truth) => *truth,
+            Self::Int(number) => *number != 0,
+            Self::Null => false,
+            Self::Token(_)
+            | Self::Comm(_)
+            | Self::Buffer(_)
+            | Self::Window(..)
+            | Self::Handle(..)
+            | Self::Thread(_)
+            | Self::Trimmed(_)
+            | Self::Address(_)
+            | Self::Tuple(_)
+            | Self::Stream(_)
+            | Self::Event(_)
+            | Self::Device
+            | Self::Foreign(_) => true,
+        }
+    }
+
+    /// The number that control flow gets, at most [`MAX_NUMBER`]; 0 for what is no number.
+    #[must_use]
+    pub fn number(&self) -> Answer {
+        let number = if let Self::Int(number) = self { *number } else { 0 };
+        u32::try_from(number.clamp(0, i64::from(MAX_NUMBER))).expect("clamped")
+    }
+
+    /// The buffer, if it is one.
+    #[must_use]
+    pub fn buffer(&self) -> Option<&Arc<Buffer<O>>> {
+        if let Self::Buffer(buffer) = self { Some(buffer) } else { None }
+    }
+
+    /// Whether it is a buffer whose allocation took a new segment.
+    #[must_use]
+    pub fn grew(&self) -> bool {
+        self.buffer().is_some_and(|buffer| buffer.grew)
+    }
+
+    /// The segments that a trim released, each as a value.
+    #[must_use]
+    pub fn trimmed(&self) -> Vec<Self> {
+        let segments = if let Self::Trimmed(segments) = self { &segments[..] } else { &[] };
+        segments.iter().map(|segment| Self::Buffer(Arc::clone(segment))).collect()
+    }
 }

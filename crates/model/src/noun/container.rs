@@ -12,16 +12,20 @@ use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use crate::host::value::{Address, Value};
+use crate::host::container::{Containers, Entries, OutOfRange};
+use crate::host::order::walk;
+use crate::host::value::{Modelled, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
-use crate::state::{RankState, State, find};
+use crate::state::{RankState, State, Table};
+use crate::walk::{LocalHash, walk};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// In which order a map is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,7 +48,7 @@ impl Describe for MapOrder {
     }
 }
 
-/// What can be done with maps.
+/// Operations on maps of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MapOp {
     /// Puts a value under a key, replacing.
@@ -141,7 +145,7 @@ impl MapOp {
     }
 }
 
-/// What can be done with lists.
+/// Operations on lists of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListOp {
     /// Appends to a list.
@@ -244,45 +248,34 @@ impl ListOp {
     }
 }
 
-type Entries = Vec<(Value, Value)>;
-
-fn map_mut(rank: &mut RankState, map: Token) -> &mut Entries {
-    let at = find(&rank.maps, &map).unwrap_or_else(|| {
-        rank.maps.push((map, Vec::new()));
-        rank.maps.len() - 1
-    });
-    &mut rank.maps[at].1
+/// What a program keeps on a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept {
+    containers: Containers,
+    /// The order in which hash maps are walked, as far as anybody looked.
+    hash_order: Arc<[Value]>,
 }
 
-fn list_mut(rank: &mut RankState, list: Token) -> &mut Vec<Value> {
-    let at = find(&rank.lists, &list).unwrap_or_else(|| {
-        rank.lists.push((list, Vec::new()));
-        rank.lists.len() - 1
-    });
-    &mut rank.lists[at].1
+walk!(struct Kept { containers: hashed fixed, hash_order: hashed fixed });
+
+impl LocalHash for Kept {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        self.hash_order.hash(state);
+    }
+}
+
+impl RankState {
+    /// All that maps and lists hold, keys included.
+    pub(crate) fn contained(&self) -> impl Iterator<Item = &Value> {
+        Kept::of(self).containers.values()
+    }
 }
 
 /// A decided walk: entries in order, and the order of addresses or hashes as known after it.
 pub(crate) struct Walk<'a> {
-    entries: Entries,
+    entries: Entries<Modelled>,
     addresses: Cow<'a, [Value]>,
     hashes: Cow<'a, [Value]>,
-}
-
-/// The position of a value in an order that luck extends: placed once, for ever.
-pub(crate) fn place(
-    order: &mut Cow<'_, [Value]>,
-    value: &Value,
-    picks: &mut Picks<'_>,
-    of: fn() -> PickOf,
-) -> Result<usize, Poll> {
-    if let Some(at) = order.iter().position(|placed| placed == value) {
-        return Ok(at);
-    }
-    let places = u32::try_from(order.len()).expect("few addresses");
-    let at = picks.take(of, 0..=places)? as usize;
-    order.to_mut().insert(at, value.clone());
-    Ok(at)
 }
 
 impl Machine {
@@ -295,20 +288,17 @@ impl Machine {
         picks: &mut Picks<'_>,
     ) -> Result<Walk<'a>, Poll> {
         let r = state.rank(rank);
-        let entries = find(&r.maps, &map).map_or_else(Vec::new, |at| r.maps[at].1.clone());
-        let (addresses, hashes) = (Cow::Borrowed(&r.address_order[..]), Cow::Borrowed(&r.hash_order[..]));
-        let mut walk = Walk { entries, addresses, hashes };
-        if order == MapOrder::Insertion || walk.entries.len() < 2 {
-            return Ok(walk);
-        }
-        let known = if order == MapOrder::Hash { &mut walk.hashes } else { &mut walk.addresses };
-        let of = if order == MapOrder::Hash { || PickOf::HashOrder } else { || PickOf::AddressOrder };
-        for (key, _) in &walk.entries {
-            place(known, &base(key), picks, of)?;
-        }
-        let position = |key: &Value| known.iter().position(|placed| *placed == base(key));
-        walk.entries.sort_by_key(|(key, _)| (position(key), offset(key)));
-        Ok(walk)
+        let own = Kept::of(r);
+        let entries = own.containers.entries(map).to_vec();
+        let mut addresses = Cow::Borrowed(r.address_order());
+        let mut hashes = Cow::Borrowed(&own.hash_order[..]);
+        let entries = match order {
+            MapOrder::Hash => walk(entries, order, &mut hashes, picks.place(|| PickOf::HashOrder))?,
+            MapOrder::Insertion | MapOrder::Address => {
+                walk(entries, order, &mut addresses, picks.place(|| PickOf::AddressOrder))?
+            }
+        };
+        Ok(Walk { entries, addresses, hashes })
     }
 }
 
@@ -319,29 +309,26 @@ impl Cx<'_> {
             Question::MapHas { map, key } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
                 let key = Machine::value(self.state, rank, key);
-                let r = self.me();
-                let has = find(&r.maps, map)
-                    .is_some_and(|at| r.maps[at].1.iter().any(|(k, _)| Machine::same(k, &key)));
+                let has = Kept::of(self.me()).containers.has(*map, &key);
                 self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
-                let given = self.this().picks.clone();
+                let given = self.this().picks().to_vec();
                 let Walk { entries, addresses, hashes } = m
                     .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));
                 let (addresses, hashes) = (addresses.into(), hashes.into());
                 let r = self.me_mut();
-                (r.address_order, r.hash_order) = (addresses, hashes);
+                r.set_address_order(addresses);
+                Kept::of_mut(r).hash_order = hashes;
                 let count = u32::try_from(entries.len()).expect("few entries");
                 let slots: Vec<Value> = entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
                 self.answer(count, &slots);
             }
             Question::ListLen { list } => {
                 self.access(Object::named(ObjectKind::List, *list), Access::Read);
-                let r = self.me();
-                let len = find(&r.lists, list).map_or(0, |at| r.lists[at].1.len());
-                let len = u32::try_from(len).expect("few elements");
+                let len = Kept::of(self.me()).containers.len(*list);
                 self.answer(len, &[]);
             }
             _ => unreachable!("dispatched by question"),
@@ -356,25 +343,17 @@ impl Cx<'_> {
         match verb {
             MapOp::Put { map, key, value } => {
                 let (key, value) = (value_of(self.state, key), value_of(self.state, value));
-                let entries = map_mut(self.me_mut(), *map);
-                match entries.iter_mut().find(|(k, _)| Machine::same(k, &key)) {
-                    Some(entry) => entry.1 = value,
-                    None => entries.push((key, value)),
-                }
+                Kept::of_mut(self.me_mut()).containers.put(*map, key, value);
             }
             MapOp::Pop { map, key } => {
                 let key = value_of(self.state, key);
-                let entries = map_mut(self.me_mut(), *map);
-                let at = entries.iter().position(|(k, _)| Machine::same(k, &key));
-                slots.push(at.map_or(Value::Null, |at| entries.remove(at).1));
+                slots.push(Kept::of_mut(self.me_mut()).containers.pop(*map, &key));
             }
             MapOp::Get { map, key, default } => {
                 let (key, default) = (value_of(self.state, key), value_of(self.state, default));
-                let entries = map_mut(self.me_mut(), *map);
-                let found = entries.iter().find(|(k, _)| Machine::same(k, &key));
-                slots.push(found.map_or(default, |(_, value)| value.clone()));
+                slots.push(Kept::of_mut(self.me_mut()).containers.get(*map, &key, default));
             }
-            MapOp::Clear { map } => map_mut(self.me_mut(), *map).clear(),
+            MapOp::Clear { map } => Kept::of_mut(self.me_mut()).containers.clear_map(*map),
         }
         self.done(&slots);
     }
@@ -387,67 +366,40 @@ impl Cx<'_> {
         match verb {
             ListOp::Push { list, value } => {
                 let value = value_of(self.state, value);
-                list_mut(self.me_mut(), *list).push(value);
+                Kept::of_mut(self.me_mut()).containers.push(*list, value);
             }
             ListOp::Get { list, index } => {
-                let at = self.index((*list, index));
-                let elements = list_mut(self.me_mut(), *list);
-                slots.push(at.map_or(Value::Null, |at| elements[at].clone()));
+                let index = value_of(self.state, index);
+                let element = Kept::of_mut(self.me_mut()).containers.element(*list, &index);
+                slots.push(self.in_range(*list, element).unwrap_or(Value::Null));
             }
             ListOp::Set { list, index, value } => {
-                let value = value_of(self.state, value);
-                if let Some(at) = self.index((*list, index)) {
-                    list_mut(self.me_mut(), *list)[at] = value;
-                }
+                let (index, value) = (value_of(self.state, index), value_of(self.state, value));
+                let replaced = Kept::of_mut(self.me_mut()).containers.replace(*list, &index, value);
+                self.in_range(*list, replaced);
             }
-            ListOp::Pop { list } => {
-                slots.push(list_mut(self.me_mut(), *list).pop().unwrap_or(Value::Null));
-            }
-            ListOp::Clear { list } => list_mut(self.me_mut(), *list).clear(),
+            ListOp::Pop { list } => slots.push(Kept::of_mut(self.me_mut()).containers.pop_last(*list)),
+            ListOp::Clear { list } => Kept::of_mut(self.me_mut()).containers.clear_list(*list),
         }
         self.done(&slots);
     }
 
-    /// The index of a list operation, if it is inside; a finding if not.
-    fn index(&mut self, (list, index): (Token, &Operand)) -> Option<usize> {
+    /// What a list operation gave; a finding if the list has no such index.
+    fn in_range<T>(&mut self, list: Token, result: Result<T, OutOfRange>) -> Option<T> {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let len = list_mut(self.me_mut(), list).len();
-        let number = match Machine::value(self.state, rank, index) {
-            Value::Int(number) => number,
-            _ => -1,
+        let OutOfRange { index, len } = match result {
+            Ok(element) => return Some(element),
+            Err(error) => error,
         };
-        if let Ok(at) = usize::try_from(number)
-            && at < len
-        {
-            return Some(at);
-        }
         let past = self.here().past();
         m.find(self.state, Rule::List1, About::Of(rank, list), &[op], past, || {
             format!(
-                "rank {} takes element {number} of {}, which has {len} ({})",
+                "rank {} takes element {index} of {}, which has {len} ({})",
                 rank.0,
                 m.name(list),
                 m.at(&op)
             )
         });
         None
-    }
-}
-
-/// What is ordered about a key: its address without the offset, or the first part of a tuple.
-fn base(key: &Value) -> Value {
-    match key {
-        Value::Address(Address::Memory(address, _)) => Value::Address(Address::Memory(*address, 0)),
-        Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.address, 0)),
-        Value::Tuple(parts) => Value::Tuple(parts.iter().map(base).collect::<Arc<[Value]>>()),
-        other => other.clone(),
-    }
-}
-
-fn offset(key: &Value) -> u64 {
-    match key {
-        Value::Address(Address::Memory(_, offset)) => *offset,
-        Value::Buffer(buffer) => buffer.offset_bytes,
-        _ => 0,
     }
 }

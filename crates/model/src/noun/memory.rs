@@ -6,26 +6,32 @@
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::host::best_fit::GRANULARITY_BYTES;
 use crate::host::value::{Owner, Value};
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::ObjectKind;
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{FaultOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 use std::sync::Arc;
 
+use crate::clock::Actor;
 use crate::clock::Clock;
+use crate::host::value::{AddressId, BlockId};
 use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
+use crate::noun::stream::Expectation;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Accessed, Expectation, Memory, State, whole};
+use crate::state::{RankState, State, Table};
 use crate::term::{Content, Term, TermNode};
+use crate::walk::{Rows, walk};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Where ordinary memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +51,7 @@ impl Describe for MemoryKind {
     }
 }
 
-/// What can be done with memorys.
+/// Operations on memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MemoryOp {
     /// `cudaMemcpyAsync` between device memory of this rank and mappings of peers.
@@ -180,7 +186,7 @@ impl Verb for MemoryOp {
             Self::Alloc { memory: MemoryKind::Cuda, .. } => here.refused_by_mode(),
             Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
                 Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
-                    let kind = here.me().memory.get(&buffer.memory)?.kind;
+                    let kind = here.me().memory(buffer.memory)?.kind;
                     (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
                 }
                 _ => None,
@@ -295,6 +301,113 @@ pub(crate) fn overlap(a: (u64, u64), b: (u64, u64)) -> bool {
     a.0 < b.0 + b.1 && b.0 < a.0 + a.1
 }
 
+/// A past access; a function of positions, so not part of the identity of a state.
+#[derive(Debug, Clone)]
+struct Accessed {
+    offset_bytes: u64,
+    len_bytes: u64,
+    actor: Actor,
+    epoch: u32,
+    access: Access,
+    op: OpRef,
+}
+
+walk!(struct Accessed {
+    offset_bytes: hashed fixed,
+    len_bytes: hashed fixed,
+    actor: hashed moved,
+    epoch: hashed fixed,
+    access: hashed fixed,
+    op: hashed moved,
+});
+
+/// Physical memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    kind: MemoryKind,
+    /// All that was asked for.
+    buffer: Arc<Buffer>,
+    /// When it went back to the driver; a function of positions, like accesses.
+    released: Option<Moment>,
+    /// Non-overlapping, by offset: start, length, contents.
+    pieces: Vec<(u64, u64, Content)>,
+    accesses: Vec<Accessed>,
+}
+
+walk!(struct Memory {
+    // It follows from the operation that made it.
+    kind: derived fixed,
+    buffer: (address_of) fixed,
+    // When that was is a function of positions.
+    released: (Option::is_some) moved,
+    pieces: hashed moved,
+    accesses: derived moved,
+});
+
+fn address_of(buffer: &Arc<Buffer>) -> AddressId {
+    buffer.address
+}
+
+/// The memory of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memories {
+    rows: BTreeMap<MemoryId, Arc<Memory>>,
+    /// Blocks that the program holds.
+    live: Arc<BTreeSet<BlockId>>,
+    /// How often the program made memory of a name: a function of positions.
+    made: Rows<Token, u32>,
+}
+
+walk!(struct Memories { rows: hashed moved, live: hashed fixed, made: derived fixed });
+
+impl Memory {
+    /// Which.
+    pub(crate) fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    /// All that was asked for.
+    pub(crate) fn whole(&self) -> &Arc<Buffer> {
+        &self.buffer
+    }
+
+    /// When it went back to the driver.
+    pub(crate) fn released(&self) -> Option<&Moment> {
+        self.released.as_ref()
+    }
+}
+
+impl RankState {
+    /// Memory that was made, released or not.
+    pub(crate) fn memory(&self, id: MemoryId) -> Option<&Memory> {
+        Memories::of(self).rows.get(&id).map(|memory| &**memory)
+    }
+
+    fn memory_mut(&mut self, id: MemoryId) -> Option<&mut Memory> {
+        Memories::of_mut(self).rows.get_mut(&id).map(Arc::make_mut)
+    }
+
+    /// Whether memory was never made, or went back to the driver.
+    pub(crate) fn is_gone(&self, id: MemoryId) -> bool {
+        self.memory(id).is_none_or(|memory| memory.released.is_some())
+    }
+
+    /// Whether the program holds a block.
+    pub(crate) fn is_live(&self, block: BlockId) -> bool {
+        Memories::of(self).live.contains(&block)
+    }
+
+    /// The program gets a block.
+    pub(crate) fn hand_out(&mut self, block: BlockId) {
+        Arc::make_mut(&mut Memories::of_mut(self).live).insert(block);
+    }
+
+    /// The program gives a block up.
+    pub(crate) fn take_back(&mut self, block: BlockId) {
+        Arc::make_mut(&mut Memories::of_mut(self).live).remove(&block);
+    }
+}
+
 impl Machine {
     /// New physical memory of a rank.
     pub(crate) fn create(&self, state: &mut State, rank: Rank, kind: MemoryKind, buffer: &Arc<Buffer>) {
@@ -306,9 +419,26 @@ impl Machine {
             accesses: Vec::new(),
         };
         let r = state.rank_mut(rank);
-        r.memory.insert(buffer.memory, Arc::new(memory));
-        r.costs.reserved_bytes += buffer.memory_len_bytes;
-        r.costs.reserved_bytes_max = r.costs.reserved_bytes_max.max(r.costs.reserved_bytes);
+        Memories::of_mut(r).rows.insert(buffer.memory, Arc::new(memory));
+        let costs = r.costs_mut();
+        costs.reserved_bytes += buffer.memory_len_bytes;
+        costs.reserved_bytes_max = costs.reserved_bytes_max.max(costs.reserved_bytes);
+    }
+
+    fn decide_mem_alloc(
+        &self,
+        state: &State,
+        rank: Rank,
+        (name, len_bytes): (Token, u64),
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        if self.decide_fault(state, FaultOf::Alloc, picks)? {
+            return Ok(Plan::Fail);
+        }
+        let r = state.rank(rank);
+        let nth = Memories::of(r).made.get(&name).map_or(0, |made| *made);
+        let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
     }
 
     /// A buffer was just handed out: what it holds is its own initial term.
@@ -324,7 +454,7 @@ impl Machine {
     /// A buffer that was handed out behind other work may be used by now. What was written to it and is not
     /// ordered before stays: nobody observes when the buffer was first its owner's.
     pub(crate) fn fresh_behind(&self, state: &mut State, rank: Rank, buffer: &Buffer, now: &Clock) {
-        let Some(memory) = state.rank(rank).memory.get(&buffer.memory) else { return };
+        let Some(memory) = state.rank(rank).memory(buffer.memory) else { return };
         let all = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
         let mut free = vec![all];
         for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
@@ -351,7 +481,7 @@ impl Machine {
     /// What a range holds.
     pub(crate) fn read(&self, state: &State, rank: Rank, range: &Range) -> Content {
         let nothing = || TermNode::Row(Vec::new());
-        let Some(memory) = state.rank(rank).memory.get(&range.memory) else {
+        let Some(memory) = state.rank(rank).memory(range.memory) else {
             return Content::Whole(locked(&self.terms).intern(nothing()));
         };
         let (start, len) = (range.offset_bytes, range.len_bytes);
@@ -368,7 +498,7 @@ impl Machine {
             if !overlap((*at, *piece_len), (start, len)) {
                 continue;
             }
-            let term = whole(&mut terms, content);
+            let term = terms.whole(content);
             let (from, to) = ((*at).max(start), (at + piece_len).min(start + len));
             if from > next {
                 parts.push((terms.intern(nothing()), from - next));
@@ -390,8 +520,7 @@ impl Machine {
 
     /// Replaces what a range holds.
     pub(crate) fn write(&self, state: &mut State, rank: Rank, range: &Range, content: Content) {
-        let Some(memory) = state.rank_mut(rank).memory.get_mut(&range.memory) else { return };
-        let memory = Arc::make_mut(memory);
+        let Some(memory) = state.rank_mut(rank).memory_mut(range.memory) else { return };
         let (start, len) = (range.offset_bytes, range.len_bytes);
         if let Ok(at) = memory.pieces.binary_search_by_key(&start, |piece| piece.0)
             && memory.pieces[at].1 == len
@@ -408,7 +537,7 @@ impl Machine {
             }
             let end = at + piece_len;
             let mut part = |from: u64, to: u64| {
-                let term = whole(&mut terms, &old);
+                let term = terms.whole(&old);
                 Content::Whole(terms.intern(TermNode::Part(term, from - at, to - from)))
             };
             if at < start {
@@ -445,14 +574,13 @@ impl Machine {
         access: Access,
         op: OpRef,
     ) {
-        let clock = state.rank(rank).streams[stream].1.clock.clone();
+        let clock = state.rank(rank).stream(stream).clock().clone();
         let home = buffer.home(rank);
         self.judge_closed(state, rank, buffer, op, clock.past());
         if let Some(through) = buffer.through {
             Self::note_use(state, rank, through, &clock, op);
         }
-        let Some(memory) = state.rank_mut(home).memory.get_mut(&buffer.memory) else { return };
-        let memory = Arc::make_mut(memory);
+        let Some(memory) = state.rank_mut(home).memory_mut(buffer.memory) else { return };
         let range = (buffer.offset_bytes, buffer.len_bytes);
         // A mapping keeps the pages: whoever frees them while it is open is judged there.
         let released = memory.released.is_some() && buffer.through.is_none();
@@ -485,7 +613,7 @@ impl Machine {
         });
         let about = About::Memory(home, buffer.memory);
         if stale && buffer.through.is_some() {
-            state.rank_mut(rank).corrupt = true;
+            state.rank_mut(rank).spoil();
         }
         if released {
             self.find(state, Rule::Mem1, about, &[op], clock.past(), || {
@@ -536,7 +664,7 @@ impl Machine {
         let content = self.held_in(state, rank, buffer);
         let met = {
             let mut terms = locked(&self.terms);
-            let term = whole(&mut terms, &content);
+            let term = terms.whole(&content);
             terms.written_by(term, expected.kernel, expected.by)
         };
         if met {
@@ -544,13 +672,13 @@ impl Machine {
         }
         let home = buffer.home(rank);
         let range = (buffer.offset_bytes, buffer.len_bytes);
-        let accesses = state.rank(home).memory.get(&buffer.memory).map(|memory| &memory.accesses);
+        let accesses = state.rank(home).memory(buffer.memory).map(|memory| &memory.accesses);
         let writes =
             |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
         let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
         let mut ops = vec![op];
         ops.extend(writer);
-        state.rank_mut(rank).corrupt = true;
+        state.rank_mut(rank).spoil();
         self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
             let writer = writer.map_or_else(
                 || "as it was allocated".to_owned(),
@@ -571,12 +699,44 @@ impl Machine {
 }
 
 impl Cx<'_> {
+    fn mem_alloc(&mut self, (name, len_bytes, memory): (Token, u64, MemoryKind), plan: Plan) {
+        let (m, rank) = (self.m, self.rank);
+        let Plan::Memory(address) = plan else {
+            self.state.faults_used += 1;
+            self.fail("mem_alloc".to_owned(), 2);
+            self.done(&[Value::Null]);
+            return;
+        };
+        self.access(Object::ADDRESSES, Access::Read);
+        let r = self.me_mut();
+        let made = Memories::of_mut(r).made.get_or_insert_with(&name, || 0);
+        let id = MemoryId { owner: Owner::Program(name), nth: *made };
+        *made += 1;
+        let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        r.take_address(address, whole_len);
+        r.hand_out(BlockId(id));
+        let buffer = Arc::new(Buffer {
+            block: Some(BlockId(id)),
+            memory: id,
+            address,
+            offset_bytes: 0,
+            len_bytes,
+            memory_len_bytes: whole_len,
+            name,
+            through: None,
+            grew: true,
+        });
+        m.create(self.state, rank, memory, &buffer);
+        m.fresh_contents(self.state, rank, &buffer);
+        self.done(&[Value::Buffer(buffer)]);
+    }
+
     /// Physical memory goes back to the driver.
     pub(crate) fn release(&mut self, id: MemoryId) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let past = self.here().past();
-        let clock = self.this().clock.clone();
-        let Some(memory) = self.me().memory.get(&id) else { return };
+        let clock = self.this().clock().clone();
+        let Some(memory) = self.me().memory(id) else { return };
         if memory.released.is_some() {
             m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
                 format!("rank {} frees {} twice ({})", rank.0, m.memory_name(id), m.at(&op))
@@ -589,9 +749,7 @@ impl Cx<'_> {
         let running = running.map(|a| a.op);
         let queued = self
             .me()
-            .streams
-            .iter()
-            .flat_map(|(_, stream)| &stream.queue)
+            .queued()
             .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
             .map(|queued| queued.op);
         if let Some(user) = running.or(queued) {
@@ -621,12 +779,11 @@ impl Cx<'_> {
         }
         self.access(Object::ADDRESSES, Access::Write);
         let r = self.me_mut();
-        r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
-        r.free_addresses.sort_unstable();
-        r.costs.reserved_bytes -= buffer.memory_len_bytes;
-        let memory = r.memory.get_mut(&id).expect("looked up above");
+        r.free_address(buffer.address, buffer.memory_len_bytes);
+        r.costs_mut().reserved_bytes -= buffer.memory_len_bytes;
+        let memory = r.memory_mut(id).expect("looked up above");
         // Peers and stale windows still see the old pages.
         let released = Moment { actor: clock.actor(), epoch: clock.epoch(), op };
-        Arc::make_mut(memory).released = Some(released);
+        memory.released = Some(released);
     }
 }

@@ -4,10 +4,6 @@
 //! Everything an allocation depends on is *decided* first, without changing the state; what luck has to
 //! pick on the way (address order, reuse of addresses, polls, faults) becomes a choice.
 //! Not here: what memory holds ([`crate::noun::memory`]).
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
-)]
 
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
@@ -17,19 +13,19 @@ use crate::op::{MemoryKind, Show, Verb};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use smallvec::{SmallVec, smallvec};
-
 use crate::clock::Clock;
-use crate::host::value::{Address, AddressId, BlockId, Buffer, MemoryId, Owner, Value};
+use crate::host::best_fit::{Rounded, Segment, Use, best_fit, position};
+use crate::host::value::{AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
-use crate::noun::container::place;
-use crate::noun::window::GRANULARITY_BYTES;
+use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Block, Pool, Queued, RankState, Segment, State, Use, Work, find};
+use crate::state::{RankState, State, Table};
+use crate::walk::{LocalHash, Rows, walk};
+use std::hash::{Hash, Hasher};
 
 /// How a pool rounds requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -87,7 +83,7 @@ impl Describe for Release {
     }
 }
 
-/// What can be done with pools.
+/// Operations on caching pools.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PoolOp {
     /// Declares a pool of this rank. A second declaration of the name does nothing.
@@ -262,11 +258,6 @@ impl Verb for PoolOp {
     }
 }
 
-const BLOCK_BYTES: u64 = 512;
-const SMALL_BYTES: u64 = 1 << 20;
-const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
-const MIN_LARGE_BYTES: u64 = 10 << 20;
-
 /// What luck and the state have decided that an operation will do. Only allocations have something to decide.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
@@ -300,78 +291,49 @@ enum Found {
     Grown(AddressId),
 }
 
-/// Size classes: block length, whether it is small, and the length of a segment made for it.
-fn classed(classes: SizeClasses, len_bytes: u64) -> (u64, bool, u64) {
-    let block = len_bytes.max(1).next_multiple_of(BLOCK_BYTES);
-    match classes {
-        SizeClasses::Exact => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
-        SizeClasses::Torch if block <= SMALL_BYTES => (block, true, GRANULARITY_BYTES),
-        SizeClasses::Torch if block < MIN_LARGE_BYTES => (block, false, LARGE_SEGMENT_BYTES),
-        SizeClasses::Torch => (block, false, block.next_multiple_of(GRANULARITY_BYTES)),
-    }
+/// A request to the pool, rounded.
+fn rounded(pool: &Pool, len_bytes: u64) -> Rounded {
+    pool.classes.round(len_bytes).expect("programs ask for less than 2^64 bytes")
 }
 
-/// Whether what remains of a block is worth a block of its own.
-fn splits(classes: SizeClasses, small: bool, rest_bytes: u64) -> bool {
-    match classes {
-        SizeClasses::Exact => rest_bytes >= BLOCK_BYTES,
-        SizeClasses::Torch if small => rest_bytes >= BLOCK_BYTES,
-        SizeClasses::Torch => rest_bytes > SMALL_BYTES,
-    }
-}
-
-/// Gives a block back and merges it with free neighbours of its segment.
+/// Gives a block back, if the pool has it.
 fn give_back(pool: &mut Pool, id: BlockId) {
-    let holds = |segment: &Segment| segment.blocks.iter().position(|block| block.held == Use::Used(id));
-    let Some((s, at)) = pool.segments.iter().enumerate().find_map(|(s, segment)| Some((s, holds(segment)?)))
-    else {
-        return;
-    };
-    let blocks = &mut Arc::make_mut(&mut pool.segments)[s].blocks;
-    blocks[at].held = Use::Free;
-    if at + 1 < blocks.len() && blocks[at + 1].held == Use::Free {
-        let next = blocks.remove(at + 1);
-        blocks[at].len_bytes += next.len_bytes;
-    }
-    if at > 0 && blocks[at - 1].held == Use::Free {
-        let this = blocks.remove(at);
-        blocks[at - 1].len_bytes += this.len_bytes;
+    if let Some((segment, block)) = position(&pool.segments, id) {
+        Arc::make_mut(&mut pool.segments)[segment].give_back(block);
     }
 }
 
-/// The smallest free blocks that are long enough, by segment and position.
-fn best_fits(pool: &Pool, len_bytes: u64, stream: Token) -> SmallVec<[(usize, usize); 8]> {
-    let (block_bytes, small, _) = classed(pool.classes, len_bytes);
-    let mut best = u64::MAX;
-    let mut fits = SmallVec::new();
-    for (s, segment) in pool.segments.iter().enumerate().filter(|(_, segment)| segment.small == small) {
-        for (b, block) in segment.blocks.iter().enumerate() {
-            let fit = block.held == Use::Free && block.stream == stream && block.len_bytes >= block_bytes;
-            if !fit || block.len_bytes > best {
-                continue;
-            }
-            if block.len_bytes < best {
-                best = block.len_bytes;
-                fits.clear();
-            }
-            fits.push((s, b));
-        }
-    }
-    fits
+/// A caching pool of a rank.
+#[derive(Debug, Clone)]
+struct Pool {
+    classes: SizeClasses,
+    tie: TieBreak,
+    memory: MemoryKind,
+    segments: Arc<Vec<Segment>>,
+    segments_made: u32,
+    blocks_made: u32,
+    /// Blocks that return once the n-th record of an event is seen complete.
+    deferred: Vec<(BlockId, Token, u32)>,
+    holder: Option<u32>,
+    released: Clock,
 }
 
-/// Whether a value is the start of this address range.
-fn is_start(value: &Value, address: AddressId) -> bool {
-    matches!(value, Value::Address(Address::Memory(start, 0)) if *start == address)
-}
+walk!(struct Pool {
+    classes: hashed fixed,
+    tie: hashed fixed,
+    memory: hashed fixed,
+    segments: hashed fixed,
+    segments_made: hashed fixed,
+    blocks_made: hashed fixed,
+    deferred: hashed fixed,
+    holder: hashed fixed,
+    released: hashed moved,
+});
 
-fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
-    find(&rank.pools, &pool).map(|at| &rank.pools[at].1)
-}
-
-impl Machine {
-    fn declared(&self) -> Pool {
-        Pool {
+impl Pool {
+    /// A pool that nobody declared; it exists from its first use.
+    fn undeclared(released: Clock) -> Self {
+        Self {
             classes: SizeClasses::Exact,
             tie: TieBreak::Counter,
             memory: MemoryKind::Nccl,
@@ -380,18 +342,55 @@ impl Machine {
             blocks_made: 0,
             deferred: Vec::new(),
             holder: None,
-            released: self.nothing.clone(),
+            released,
         }
     }
+}
 
-    fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
-        let fresh = pool_of(state.rank(rank), pool).is_none().then(|| self.declared());
-        let pools = &mut state.rank_mut(rank).pools;
-        if let Some(fresh) = fresh {
-            pools.push((pool, fresh));
+/// The caching pools of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pools {
+    rows: Rows<Token, Pool>,
+}
+
+walk!(struct Pools { rows: hashed moved });
+
+impl LocalHash for Pools {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        for (name, pool) in self.rows.iter() {
+            (name, &pool.segments, &pool.deferred).hash(state);
         }
-        let at = find(pools, &pool).expect("just declared");
-        &mut pools[at].1
+    }
+}
+
+impl RankState {
+    /// The block that lies where a buffer was that its pool has taken back.
+    pub(crate) fn new_owner(&self, buffer: &Buffer) -> Option<BlockId> {
+        let Owner::Pool(pool) = buffer.memory.owner else { return None };
+        let pool = pool_of(self, pool)?;
+        let segment = pool.segments.iter().find(|segment| segment.buffer.memory == buffer.memory)?;
+        let (start, end) = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+        segment.blocks.iter().find_map(|block| match block.held {
+            Use::Used(id)
+                if Some(id) != buffer.block
+                    && block.offset_bytes < end
+                    && start < block.offset_bytes + block.len_bytes =>
+            {
+                Some(id)
+            }
+            Use::Used(_) | Use::Free => None,
+        })
+    }
+}
+
+fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
+    Pools::of(rank).rows.get(&pool)
+}
+
+impl Machine {
+    fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
+        let undeclared = || Pool::undeclared(self.nothing.clone());
+        Pools::of_mut(state.rank_mut(rank)).rows.get_or_insert_with(&pool, undeclared)
     }
 
     /// Whether another thread holds the allocator's lock.
@@ -400,37 +399,20 @@ impl Machine {
     }
 
     /// A fresh address, or one that was freed and comes back.
-    fn decide_address(
+    pub(crate) fn decide_address(
         &self,
         rank: &RankState,
         (owner, nth): (Owner, u32),
         len_bytes: u64,
         picks: &mut Picks<'_>,
     ) -> Result<AddressId, Poll> {
-        let back: Vec<AddressId> =
-            rank.free_addresses.iter().filter(|(_, len)| *len == len_bytes).map(|(a, _)| *a).collect();
+        let back = rank.freed_addresses(len_bytes);
         let options = u32::try_from(back.len()).expect("few addresses");
         let fresh = AddressId(MemoryId { owner, nth });
         match picks.take(|| PickOf::AddressReuse, 0..=options)? {
             0 => Ok(fresh),
             nth => Ok(back[nth as usize - 1]),
         }
-    }
-
-    pub(crate) fn decide_mem_alloc(
-        &self,
-        state: &State,
-        rank: Rank,
-        (name, len_bytes): (Token, u64),
-        picks: &mut Picks<'_>,
-    ) -> Result<Plan, Poll> {
-        if self.decide_fault(state, FaultOf::Alloc, picks)? {
-            return Ok(Plan::Fail);
-        }
-        let r = state.rank(rank);
-        let nth = find(&r.made, &name).map_or(0, |at| r.made[at].1);
-        let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
     }
 }
 
@@ -439,10 +421,9 @@ impl Cx<'_> {
         let (m, rank, thread) = (self.m, self.rank, self.thread);
         match verb {
             PoolOp::Declare { pool, classes, tie, memory } => {
-                if pool_of(self.me(), *pool).is_none() {
-                    let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..m.declared() };
-                    self.me_mut().pools.push((*pool, fresh));
-                }
+                let (classes, tie, memory) = (*classes, *tie, *memory);
+                let declared = || Pool { classes, tie, memory, ..Pool::undeclared(m.nothing.clone()) };
+                Pools::of_mut(self.me_mut()).rows.get_or_insert_with(pool, declared);
                 self.done(&[]);
             }
             PoolOp::Lock { pool } => {
@@ -450,12 +431,12 @@ impl Cx<'_> {
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = Some(thread);
                 let released = row.released.clone();
-                self.this_mut().clock.join(&released);
+                self.this_mut().clock_mut().join(&released);
                 self.done(&[]);
             }
             PoolOp::Unlock { pool } => {
                 self.access_pool(*pool);
-                let clock = self.this().clock.clone();
+                let clock = self.this().clock().clone();
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = None;
                 row.released = clock;
@@ -492,7 +473,7 @@ impl Cx<'_> {
             return;
         };
         for (_, clock) in &returned {
-            self.this_mut().clock.join(clock);
+            self.this_mut().clock_mut().join(clock);
         }
         // An undeclared pool exists from its first use.
         let pool = m.pool_mut(self.state, rank, *token);
@@ -500,21 +481,23 @@ impl Cx<'_> {
             pool.deferred.retain(|(deferred, ..)| *deferred != id);
             give_back(pool, id);
         }
-        let (block_bytes, small, segment_bytes) = classed(pool.classes, *len_bytes);
+        let request = rounded(pool, *len_bytes);
         let (segment, block) = match found {
             Found::Free(segment, block) => (segment, block),
-            Found::Grown(address) => (add_segment(pool, *token, address, (segment_bytes, small), *stream), 0),
+            Found::Grown(address) => (add_segment(pool, *token, address, request, *stream), 0),
         };
         let id = BlockId(MemoryId { owner: Owner::Pool(*token), nth: pool.blocks_made });
         pool.blocks_made += 1;
-        let kind = pool.memory;
-        let (whole, offset_bytes) = hold(pool, (segment, block), block_bytes, id);
+        let (kind, classes) = (pool.memory, pool.classes);
+        let segment = &mut Arc::make_mut(&mut pool.segments)[segment];
+        let offset_bytes = segment.hold(block, request.block_bytes, classes, id);
+        let whole = Arc::clone(&segment.buffer);
         let grew = match found {
             Found::Free(..) => false,
             Found::Grown(address) => {
                 self.access(Object::ADDRESSES, Access::Read);
                 m.create(self.state, rank, kind, &whole);
-                self.me_mut().free_addresses.retain(|free| *free != (address, segment_bytes));
+                self.me_mut().take_address(address, request.segment_bytes);
                 true
             }
         };
@@ -531,64 +514,29 @@ impl Cx<'_> {
         };
         let r = self.me_mut();
         if let Some(order) = address_order {
-            r.address_order = order.into();
+            r.set_address_order(order.into());
         }
-        Arc::make_mut(&mut r.live).insert(id);
+        r.hand_out(id);
         m.block_captured(self.state, rank, (*token, id));
         let buffer = Arc::new(buffer);
         let op = self.here().op_ref();
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         let fresh = Queued { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
         let Some(fresh) = m.record_or(self.state, rank, *stream, fresh) else {
             self.done(&[Value::Buffer(buffer)]);
             return;
         };
         let r = self.me_mut();
-        match find(&r.streams, stream) {
-            Some(at) if !r.streams[at].1.queue.is_empty() => r.streams[at].1.queue.push_back(fresh),
+        match r.stream_named(*stream) {
+            Some(at) if !r.stream(at).is_empty() => r.stream_mut(at).push(fresh),
             of => {
                 let mut now = fresh.issue;
                 if let Some(at) = of {
-                    now.join(&r.streams[at].1.clock);
+                    now.join(r.stream(at).clock());
                 }
                 m.fresh_behind(self.state, rank, &buffer, &now);
             }
         }
-        self.done(&[Value::Buffer(buffer)]);
-    }
-
-    pub(crate) fn mem_alloc(&mut self, (name, len_bytes, memory): (Token, u64, MemoryKind), plan: Plan) {
-        let (m, rank) = (self.m, self.rank);
-        let Plan::Memory(address) = plan else {
-            self.state.faults_used += 1;
-            self.fail("mem_alloc".to_owned(), 2);
-            self.done(&[Value::Null]);
-            return;
-        };
-        self.access(Object::ADDRESSES, Access::Read);
-        let r = self.me_mut();
-        let row = find(&r.made, &name).unwrap_or_else(|| {
-            r.made.push((name, 0));
-            r.made.len() - 1
-        });
-        let id = MemoryId { owner: Owner::Program(name), nth: r.made[row].1 };
-        r.made[row].1 += 1;
-        let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        r.free_addresses.retain(|free| *free != (address, whole_len));
-        Arc::make_mut(&mut r.live).insert(BlockId(id));
-        let buffer = Arc::new(Buffer {
-            block: Some(BlockId(id)),
-            memory: id,
-            address,
-            offset_bytes: 0,
-            len_bytes: len_bytes,
-            memory_len_bytes: whole_len,
-            name: name,
-            through: None,
-            grew: true,
-        });
-        m.create(self.state, rank, memory, &buffer);
-        m.fresh_contents(self.state, rank, &buffer);
         self.done(&[Value::Buffer(buffer)]);
     }
 
@@ -600,7 +548,7 @@ impl Cx<'_> {
         };
         self.access(Object::memory(buffer.memory), Access::Write);
         let past = self.here().past();
-        let owned = buffer.block.filter(|block| self.me().live.contains(block));
+        let owned = buffer.block.filter(|block| self.me().is_live(*block));
         let Some(block) = owned else {
             m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
@@ -614,14 +562,11 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         };
-        Arc::make_mut(&mut self.me_mut().live).remove(&block);
+        self.me_mut().take_back(block);
         match buffer.memory.owner {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
-                let recorded = after.map(|event| {
-                    let events = &self.me().events;
-                    (event, find(events, &event).map_or(0, |at| events[at].1.recorded))
-                });
+                let recorded = after.map(|event| (event, self.me().generation(event)));
                 let row = m.pool_mut(self.state, rank, pool);
                 match recorded {
                     Some((event, nth)) => row.deferred.push((block, event, nth)),
@@ -629,12 +574,13 @@ impl Cx<'_> {
                 }
             }
             Owner::Program(_) => {
-                let cuda = self.me().memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
+                let cuda = self.me().memory(buffer.memory).map(|m| m.kind()) == Some(MemoryKind::Cuda);
                 if cuda {
                     self.access(Object::DEVICE, Access::Write);
-                    let clocks: Vec<Clock> = self.me().streams.iter().map(|(_, s)| s.clock.clone()).collect();
+                    let clocks: Vec<Clock> =
+                        self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
                     for clock in clocks {
-                        self.this_mut().clock.join(&clock);
+                        self.this_mut().clock_mut().join(&clock);
                     }
                 }
                 self.release(buffer.memory);
@@ -647,8 +593,7 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let reserved = Machine::reserved(self.me(), pool);
         let row = m.pool_mut(self.state, rank, pool);
-        let idle =
-            |segment: &Segment| !reserved && segment.blocks.iter().all(|block| block.held == Use::Free);
+        let idle = |segment: &Segment| !reserved && segment.is_idle();
         let released: Vec<Arc<Buffer>> =
             row.segments.iter().filter(|s| idle(s)).map(|s| Arc::clone(&s.buffer)).collect();
         Arc::make_mut(&mut row.segments).retain(|segment| !idle(segment));
@@ -667,9 +612,8 @@ impl Cx<'_> {
         for len in sizes {
             let stream = m.source.default_stream();
             let row = m.pool_mut(self.state, rank, pool);
-            let (_, small, segment_bytes) = classed(row.classes, len);
             let address = AddressId(MemoryId { owner: Owner::Pool(pool), nth: row.segments_made });
-            let at = add_segment(row, pool, address, (segment_bytes, small), stream);
+            let at = add_segment(row, pool, address, rounded(row, len), stream);
             let (kind, buffer) = (row.memory, Arc::clone(&row.segments[at].buffer));
             m.create(self.state, rank, kind, &buffer);
         }
@@ -716,7 +660,8 @@ impl<'a> Here<'a> {
     ) -> Result<Plan, Poll> {
         let Here { m, state, rank, .. } = self;
         let r = self.me();
-        let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(m.declared()), Cow::Borrowed);
+        let mut pool =
+            pool_of(r, name).map_or_else(|| Cow::Owned(Pool::undeclared(m.nothing.clone())), Cow::Borrowed);
         let mut returned = Vec::new();
         // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
         let deferred = if m.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
@@ -727,34 +672,17 @@ impl<'a> Here<'a> {
                 give_back(pool.to_mut(), id);
             }
         }
-        let fits = best_fits(&pool, len_bytes, stream);
-        let mut address_order = None;
-        let found = match fits[..] {
-            [] => {
-                let (.., segment_bytes) = classed(pool.classes, len_bytes);
+        let request = rounded(&pool, len_bytes);
+        let mut order = Cow::Borrowed(r.address_order());
+        let place = picks.place(|| PickOf::AddressOrder);
+        let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, place)? {
+            Some((segment, block)) => Found::Free(segment, block),
+            None => {
                 let owner = (Owner::Pool(name), pool.segments_made);
-                Found::Grown(m.decide_address(r, owner, segment_bytes, picks)?)
+                Found::Grown(m.decide_address(r, owner, request.segment_bytes, picks)?)
             }
-            [_, _, ..] if pool.tie == TieBreak::Address => {
-                let mut order = Cow::Borrowed(&r.address_order[..]);
-                let address = |(s, _): &(usize, usize)| pool.segments[*s].buffer.address;
-                for fit in &fits {
-                    if !order.iter().any(|placed| is_start(placed, address(fit))) {
-                        let start = Value::Address(Address::Memory(address(fit), 0));
-                        place(&mut order, &start, picks, || PickOf::AddressOrder)?;
-                    }
-                }
-                // Fits come in the order of segments and blocks, so the first one at an address is the lowest.
-                let lowest =
-                    order.iter().find_map(|placed| fits.iter().find(|fit| is_start(placed, address(fit))));
-                let (segment, block) = *lowest.expect("several blocks fit, and each has its place");
-                if let Cow::Owned(order) = order {
-                    address_order = Some(order);
-                }
-                Found::Free(segment, block)
-            }
-            [(segment, block), ..] => Found::Free(segment, block),
         };
+        let address_order = if let Cow::Owned(order) = order { Some(order) } else { None };
         Ok(Plan::Block(Placement { returned, found, address_order }))
     }
 
@@ -766,19 +694,14 @@ impl<'a> Here<'a> {
         if let Owner::Pool(pool) = buffer.memory.owner {
             return !m.pool_held(r, pool, thread);
         }
-        let cuda = r.memory.get(&buffer.memory).is_some_and(|m| m.kind == MemoryKind::Cuda);
+        let cuda = r.memory(buffer.memory).is_some_and(|m| m.kind() == MemoryKind::Cuda);
         !cuda || m.drained(state, rank, &Operand::Device)
     }
 }
 
 /// A new segment of one free block; returns its position.
-fn add_segment(
-    pool: &mut Pool,
-    name: Token,
-    address: AddressId,
-    (len_bytes, small): (u64, bool),
-    stream: Token,
-) -> usize {
+fn add_segment(pool: &mut Pool, name: Token, address: AddressId, request: Rounded, stream: Token) -> usize {
+    let len_bytes = request.segment_bytes;
     let buffer = Buffer {
         block: None,
         memory: MemoryId { owner: Owner::Pool(name), nth: pool.segments_made },
@@ -790,24 +713,8 @@ fn add_segment(
         through: None,
         grew: false,
     };
-    let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };
     let segments = Arc::make_mut(&mut pool.segments);
-    segments.push(Segment { buffer: Arc::new(buffer), small, blocks: smallvec![whole] });
+    segments.push(Segment::free(Arc::new(buffer), request, stream));
     pool.segments_made += 1;
     segments.len() - 1
-}
-
-/// Hands out a free block, split if it is much too long; returns its segment and where it starts.
-fn hold(pool: &mut Pool, (s, b): (usize, usize), block_bytes: u64, id: BlockId) -> (Arc<Buffer>, u64) {
-    let classes = pool.classes;
-    let segment = &mut Arc::make_mut(&mut pool.segments)[s];
-    let Block { offset_bytes, len_bytes, stream, .. } = segment.blocks[b];
-    let rest = len_bytes - block_bytes;
-    if splits(classes, segment.small, rest) {
-        segment.blocks[b].len_bytes = block_bytes;
-        let offset_bytes = offset_bytes + block_bytes;
-        segment.blocks.insert(b + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
-    }
-    segment.blocks[b].held = Use::Used(id);
-    (Arc::clone(&segment.buffer), offset_bytes)
 }

@@ -5,6 +5,8 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod table;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
@@ -13,17 +15,21 @@ use crate::order::poll::{Picks, Poll};
 use crate::rank::Token;
 use std::sync::Arc;
 
+pub(crate) use self::table::{Next, Slots, Threads};
+pub use self::table::{Status, ThreadState};
 use crate::clock::Clock;
-use crate::host::value::{Address, Buffer, Value};
+use crate::host::operand::Known;
+use crate::host::value::{Address, Buffer, CommId, Modelled, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
+use crate::noun::group::Group;
 use crate::noun::pool::Plan;
-use crate::order::dependence::{Access, Object, touch};
-use crate::program::{Answer, End, Operand, Question, Statement, Stretch};
-use crate::rank::{Entry, PlaceId, Rank};
-use crate::state::{Group, Slots, State, Status, ThreadState};
+use crate::order::dependence::{Access, Object};
+use crate::program::{Answer, Operand, Question, Slot, Stretch};
+use crate::rank::{Entry, Rank};
+use crate::state::State;
 
-/// What can be done with threads.
+/// Operations of a rank and its host threads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ThreadOp {
     /// A local step that touches nothing.
@@ -118,7 +124,7 @@ impl Verb for ThreadOp {
     fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
         match self {
             Self::Join { thread } => match Machine::value(here.state, here.rank, thread) {
-                Value::Thread(child) => Poll::once(!here.me().threads[child as usize].running()),
+                Value::Thread(child) => Poll::once(!here.me().thread(child).running()),
                 _ => Poll::RUN,
             },
             Self::Step { .. }
@@ -161,7 +167,7 @@ impl Verb for ThreadOp {
                 cx.done(&[]);
             }
             Self::Steady => {
-                cx.me_mut().costs.steady = true;
+                cx.me_mut().costs_mut().steady = true;
                 cx.done(&[]);
             }
             Self::Measure { name, value } => {
@@ -176,68 +182,38 @@ impl Verb for ThreadOp {
     }
 }
 
-/// What a thread does next.
-pub(crate) enum Next<'a> {
-    Op(&'a Statement),
-    Ask(&'a Question, PlaceId),
-    Return,
-    Unknown,
+/// A rank, as operands of its threads are evaluated.
+struct OnRank<'a> {
+    state: &'a State,
+    rank: Rank,
 }
 
-impl ThreadState {
-    pub(crate) fn next_in<'a>(&self, stretch: &'a Stretch) -> Next<'a> {
-        match stretch.ops.get(self.next as usize) {
-            Some(op) => Next::Op(op),
-            None => match &stretch.end {
-                End::Return => Next::Return,
-                End::Ask(question, place) => Next::Ask(question, *place),
-                End::Cut => Next::Unknown,
-            },
+impl Known<Modelled> for OnRank<'_> {
+    fn name(&self, token: Token) -> Token {
+        token
+    }
+
+    fn slot(&self, slot: Slot) -> Option<&Value> {
+        let thread = self.state.rank(self.rank).threads().iter().find(|thread| thread.entry == slot.entry);
+        thread.and_then(|thread| thread.slots.get(slot.index))
+    }
+
+    fn segment(&self, buffer: &Buffer) -> Option<Arc<Buffer>> {
+        let memory = self.state.rank(buffer.home(self.rank)).memory(buffer.memory)?;
+        let whole = Buffer::clone(memory.whole());
+        let (len_bytes, through) = (whole.memory_len_bytes, buffer.through);
+        Some(Arc::new(Buffer { len_bytes, through, ..whole }))
+    }
+
+    fn address(&self, buffer: &Buffer) -> Address {
+        match buffer.through {
+            Some(mapping) => Address::Mapping(mapping, buffer.offset_bytes),
+            None => Address::Memory(buffer.address, buffer.offset_bytes),
         }
     }
 
-    pub(crate) fn place(&self) -> PlaceId {
-        match self.next_in(&self.stretch) {
-            Next::Op(op) => op.place,
-            Next::Ask(_, place) => place,
-            Next::Return | Next::Unknown => self.stretch.ops.last().map_or(PlaceId::default(), |op| op.place),
-        }
-    }
-
-    /// Whether the thread is still somewhere inside its function.
-    #[must_use]
-    pub fn running(&self) -> bool {
-        matches!(self.status, Status::Ready | Status::Waiting(_) | Status::Stuck)
-    }
-
-    /// Whether what it does next is not known.
-    #[must_use]
-    pub fn cut(&self) -> bool {
-        matches!(self.next_in(&self.stretch), Next::Unknown)
-    }
-
-    /// The function that it runs.
-    #[must_use]
-    pub fn entry(&self) -> Entry {
-        self.entry
-    }
-
-    /// The answers that it was given so far.
-    #[must_use]
-    pub fn answers(&self) -> &[Answer] {
-        &self.answers
-    }
-
-    /// Operations and questions that it has behind it.
-    #[must_use]
-    pub fn index(&self) -> u32 {
-        self.index
-    }
-
-    fn settle(&mut self) {
-        if self.next as usize == self.stretch.ops.len() && self.stretch.end == End::Return {
-            self.status = Status::Done;
-        }
+    fn comm_address(&self, comm: CommId) -> CommId {
+        Machine::comm_address(self.state, self.rank, comm)
     }
 }
 
@@ -262,63 +238,7 @@ impl Machine {
 
     /// What an operand is now.
     pub(crate) fn value(state: &State, rank: Rank, operand: &Operand) -> Value {
-        match operand {
-            Operand::Null => Value::Null,
-            Operand::Int(number) => Value::Int(*number),
-            Operand::Token(token) => Value::Token(*token),
-            Operand::Bool(truth) => Value::Bool(*truth),
-            Operand::Slot(slot) => {
-                // A slot names the entry that its thread started from: each entry is started once.
-                let threads = &state.rank(rank).threads;
-                let thread = threads.iter().find(|t| t.entry == slot.entry);
-                thread.and_then(|t| t.slots.get(slot.index)).cloned().unwrap_or(Value::Null)
-            }
-            Operand::Slice { of, offset_bytes, len_bytes } => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => {
-                    let mut slice = Buffer::clone(&buffer);
-                    slice.offset_bytes += offset_bytes;
-                    slice.len_bytes = *len_bytes;
-                    Value::Buffer(Arc::new(slice))
-                }
-                _ => Value::Null,
-            },
-            Operand::Segment(of) => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => {
-                    let memory = state.ranks[buffer.home(rank).at()].memory.get(&buffer.memory);
-                    memory.map_or(Value::Null, |memory| {
-                        let mut whole = Buffer::clone(&memory.buffer);
-                        whole.len_bytes = whole.memory_len_bytes;
-                        whole.through = buffer.through;
-                        Value::Buffer(Arc::new(whole))
-                    })
-                }
-                _ => Value::Null,
-            },
-            Operand::At { of, like } => {
-                match (Self::value(state, rank, of), Self::value(state, rank, like)) {
-                    (Value::Buffer(of), Value::Buffer(like)) => {
-                        let mut there = Buffer::clone(&of);
-                        (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
-                        Value::Buffer(Arc::new(there))
-                    }
-                    _ => Value::Null,
-                }
-            }
-            Operand::Address(of) => match Self::value(state, rank, of) {
-                Value::Buffer(buffer) => Value::Address(match buffer.through {
-                    Some(mapping) => Address::Mapping(mapping, buffer.offset_bytes),
-                    None => Address::Memory(buffer.address, buffer.offset_bytes),
-                }),
-                Value::Comm(comm) => Value::Address(Address::Comm(Self::comm_address(state, rank, comm))),
-                _ => Value::Null,
-            },
-            Operand::Tuple(parts) => {
-                Value::Tuple(parts.iter().map(|part| Self::value(state, rank, part)).collect())
-            }
-            Operand::Stream(token) => Value::Stream(*token),
-            Operand::Event(token) => Value::Event(*token),
-            Operand::Device => Value::Device,
-        }
+        operand.evaluate(&OnRank { state, rank })
     }
 
     /// An object turned out to be contended.
@@ -336,7 +256,7 @@ impl Machine {
     /// Adds the operations that threads are blocked before to the log: they did not run, but matter.
     pub fn log_blocked(&self, state: &State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, t) in state.rank(rank).threads.iter().enumerate() {
+            for (at, t) in state.rank(rank).threads().iter().enumerate() {
                 let thread = u32::try_from(at).expect("few threads a rank");
                 let op = self.here(state, rank, thread).op_ref();
                 let logged = locked(&self.log).iter().any(|logged| logged.op == op);
@@ -344,17 +264,6 @@ impl Machine {
                     self.here(state, rank, thread).log_next(op);
                 }
             }
-        }
-    }
-
-    /// Equality as a program sees it: buffers by what they are, addresses by where they are.
-    pub(crate) fn same(a: &Value, b: &Value) -> bool {
-        match (a, b) {
-            (Value::Buffer(a), Value::Buffer(b)) => {
-                (a.memory, a.offset_bytes, a.block, a.through)
-                    == (b.memory, b.offset_bytes, b.block, b.through)
-            }
-            (a, b) => a == b,
         }
     }
 }
@@ -393,12 +302,12 @@ impl Cx<'_> {
     /// the footprint of the operation must not be touched: the reduction would not know of it.
     pub(crate) fn access(&mut self, object: Object, how: Access) {
         let m = self.m;
-        if self.me().threads.len() < 2 {
+        if self.me().threads().len() < 2 {
             return;
         }
         self.assert_in_footprint(object, how);
         let clock = self.this().clock.clone();
-        let conflict = touch(&mut self.me_mut().touches, object, how, &clock);
+        let conflict = self.me_mut().touch(object, how, &clock);
         if conflict {
             m.contend(object);
         }
@@ -437,8 +346,8 @@ impl Cx<'_> {
 
     fn spawn(&mut self, entry: Entry) {
         let (m, rank) = (self.m, self.rank);
-        let index = self.me().threads.len();
-        let streams = self.me().streams.len();
+        let index = self.me().threads().len();
+        let streams = self.me().streams().len();
         if !m.fits(index + 1, streams) {
             self.this_mut().status = Status::Stuck;
             return;
@@ -448,14 +357,14 @@ impl Cx<'_> {
         let clock = parent.clock.child(m.thread_actor(rank, child));
         let empty = Arc::clone(&parent.stretch);
         let spawned = m.thread(self.state.original[rank.at()], entry, clock, empty);
-        self.me_mut().threads.push(spawned);
+        self.me_mut().start_thread(spawned);
         self.done(&[Value::Thread(child)]);
     }
 
     fn join(&mut self, child: &Operand) {
         let rank = self.rank;
         if let Value::Thread(child) = Machine::value(self.state, rank, child) {
-            let clock = self.me().threads[child as usize].clock.clone();
+            let clock = self.me().thread(child).clock.clone();
             self.this_mut().clock.join(&clock);
         }
         self.done(&[]);
@@ -485,8 +394,7 @@ impl Cx<'_> {
                 self.answer(pick, &[]);
             }
             Question::Grew(of) => {
-                let grew =
-                    matches!(Machine::value(self.state, rank, of), Value::Buffer(buffer) if buffer.grew);
+                let grew = Machine::value(self.state, rank, of).grew();
                 self.answer(is(grew), &[]);
             }
             Question::Failed(of) => {
@@ -494,35 +402,22 @@ impl Cx<'_> {
                 self.answer(is(failed), &[]);
             }
             Question::Equal(a, b) => {
-                let equal =
-                    Machine::same(&Machine::value(self.state, rank, a), &Machine::value(self.state, rank, b));
+                let equal = Machine::value(self.state, rank, a).same(&Machine::value(self.state, rank, b));
                 self.answer(is(equal), &[]);
             }
             Question::Truth(of) => {
-                let truth = match Machine::value(self.state, rank, of) {
-                    Value::Bool(truth) => truth,
-                    Value::Int(number) => number != 0,
-                    Value::Null => false,
-                    _ => true,
-                };
+                let truth = Machine::value(self.state, rank, of).truth();
                 self.answer(is(truth), &[]);
             }
             Question::Number(of) => {
-                let number = match Machine::value(self.state, rank, of) {
-                    Value::Int(number) => number.clamp(0, i64::from(crate::program::MAX_NUMBER)),
-                    _ => 0,
-                };
-                self.answer(u32::try_from(number).expect("clamped"), &[]);
+                let number = Machine::value(self.state, rank, of).number();
+                self.answer(number, &[]);
             }
             Question::MapHas { .. } | Question::MapItems { .. } | Question::ListLen { .. } => {
                 self.ask_map(question);
             }
             Question::Trimmed(of) => {
-                let segments = match Machine::value(self.state, rank, of) {
-                    Value::Trimmed(segments) => segments,
-                    _ => Arc::from([]),
-                };
-                let slots: Vec<Value> = segments.iter().map(|s| Value::Buffer(Arc::clone(s))).collect();
+                let slots = Machine::value(self.state, rank, of).trimmed();
                 let count = u32::try_from(slots.len()).expect("few segments");
                 self.answer(count, &slots);
             }
@@ -548,7 +443,7 @@ impl<'a> Here<'a> {
     fn log_next(self, op: OpRef) {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        let (text, asks, kind) = match t.next_in(&t.stretch) {
+        let (text, asks, kind) = match t.upcoming() {
             Next::Op(op) => (m.op_name(state, rank, &op.op), false, op.op.verb().kind()),
             Next::Ask(question, _) => (m.question_name(state, rank, question), true, Kind::Bookkeeping),
             Next::Return | Next::Unknown => return,

@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 
 use crate::case::Held;
-use crate::kernel::Element;
+use crate::kernel::ComputeType;
 
 /// Distinct values that are counted. What comes after them is only known to be more.
 const COUNTED: usize = 4096;
@@ -29,7 +29,7 @@ fn finite(number: f64) -> f64 {
 
 impl Contents {
     /// Adds whole elements.
-    pub(crate) fn add(&mut self, element: Element, bytes: &[u8]) {
+    pub(crate) fn add(&mut self, element: ComputeType, bytes: &[u8]) {
         let size = usize::try_from(element.len_bytes()).expect("a few bytes");
         let mut last: Option<&[u8]> = None;
         for chunk in bytes.chunks_exact(size) {
@@ -95,8 +95,8 @@ mod tests {
     #[test]
     fn runs_go_on_over_pieces() {
         let mut contents = Contents::default();
-        contents.add(Element::F32, &floats(&[1.0, 1.0, 2.0]));
-        contents.add(Element::F32, &floats(&[2.0, 2.0, 1.0]));
+        contents.add(ComputeType::F32, &floats(&[1.0, 1.0, 2.0]));
+        contents.add(ComputeType::F32, &floats(&[2.0, 2.0, 1.0]));
         let held = contents.held((0, 3), "x".to_owned());
         assert_eq!(held.runs, [(1.0, 2), (2.0, 3), (1.0, 1)]);
         assert_eq!(held.values, [(1.0, 3, 0), (2.0, 3, 2)]);
@@ -107,7 +107,7 @@ mod tests {
     fn many_values_are_one_more_than_are_listed() {
         let numbers: Vec<f32> = (0..5000_u16).map(f32::from).collect();
         let mut contents = Contents::default();
-        contents.add(Element::F32, &floats(&numbers));
+        contents.add(ComputeType::F32, &floats(&numbers));
         let held = contents.held((0, 0), "x".to_owned());
         assert_eq!((held.values.len(), held.distinct), (64, 65));
         assert_eq!((held.runs.len(), held.elements), (16, 5000));
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn what_json_cannot_hold_is_a_number() {
         let mut contents = Contents::default();
-        contents.add(Element::F32, &floats(&[f32::NAN, f32::INFINITY]));
+        contents.add(ComputeType::F32, &floats(&[f32::NAN, f32::INFINITY]));
         assert_eq!(contents.held((0, 0), "x".to_owned()).values, [(f64::MAX, 2, 0)]);
     }
 }

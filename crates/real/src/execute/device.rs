@@ -6,17 +6,17 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::inspect::Inspect;
-use super::tables::{CommRow, Kept, Tables};
+use super::inspect::RankInspector;
+use super::tables::{CommLifetime, CommRow, Tables};
 use crate::Error;
-use crate::comm::Comm;
-use crate::event::Event;
+use crate::comm::NcclComm;
+use crate::event::CudaEvent;
 use crate::ffi::Libraries;
-use crate::ffi::cuda::{Context, Device, Pinned, Progress};
-use crate::kernel::{Gate, Kernels};
-use crate::placement::Placement;
-use crate::stream::Stream;
-use crate::window::Window;
+use crate::ffi::cuda::{Completion, Context, Device, Pinned};
+use crate::kernel::{DeviceCode, Gate};
+use crate::placement::AddressSlots;
+use crate::stream::CudaStream;
+use crate::window::NcclWindow;
 
 /// Bytes that are read back at once; a multiple of every element's size.
 pub(crate) const STAGING_BYTES: u64 = 16 << 20;
@@ -25,29 +25,29 @@ pub(crate) const STAGING_BYTES: u64 = 16 << 20;
 #[derive(Debug)]
 pub struct RankDevice {
     device: Device,
-    pub(crate) shared: Shared,
+    pub(crate) shared: SharedDevice,
     /// What the last case left behind.
     pub(crate) left: Option<Tables>,
 }
 
 /// The part of it that all threads of the rank use.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedDevice {
     pub(crate) libraries: Libraries,
     pub(crate) context: Context,
-    pub(crate) kernels: Kernels,
-    pub(crate) placement: Placement,
+    pub(crate) code: DeviceCode,
+    pub(crate) placement: AddressSlots,
     /// For fills and copies that are no part of the program.
-    pub(crate) aside: Stream,
+    pub(crate) aside: CudaStream,
     pub(crate) staging: Mutex<Pinned>,
     pub(crate) gate: Gate,
     /// The last ticket that a spinning kernel got.
     pub(crate) ticket: AtomicU32,
-    spare_streams: Mutex<Vec<Stream>>,
-    spare_events: Mutex<Vec<Event>>,
+    spare_streams: Mutex<Vec<CudaStream>>,
+    spare_events: Mutex<Vec<CudaEvent>>,
     /// By ticket: connected, without windows.
-    pub(crate) kept: Mutex<BTreeMap<u64, Arc<Comm>>>,
-    pub(crate) inspect: Arc<Inspect>,
+    pub(crate) kept: Mutex<BTreeMap<u64, Arc<NcclComm>>>,
+    pub(crate) inspect: Arc<RankInspector>,
 }
 
 /// A lock that a panic elsewhere has poisoned still guards whole data.
@@ -55,21 +55,21 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedDevice {
     /// A stream on which nothing was launched.
-    pub(crate) fn stream(&self, device: &Device) -> Result<Stream, Error> {
+    pub(crate) fn stream(&self, device: &Device) -> Result<CudaStream, Error> {
         let spare = locked(&self.spare_streams).pop();
-        spare.map_or_else(|| Stream::create(device), Ok)
+        spare.map_or_else(|| CudaStream::create(device), Ok)
     }
 
-    pub(crate) fn event(&self, device: &Device) -> Result<Event, Error> {
+    pub(crate) fn event(&self, device: &Device) -> Result<CudaEvent, Error> {
         let spare = locked(&self.spare_events).pop();
-        spare.map_or_else(|| Event::create(device), Ok)
+        spare.map_or_else(|| CudaEvent::create(device), Ok)
     }
 
     /// Waits until the stream aside is done. It holds nothing that could hang.
     pub(crate) fn settle(&self) -> Result<(), Error> {
-        while self.aside.query()? == Progress::Pending {
+        while self.aside.query()? == Completion::Pending {
             std::thread::yield_now();
         }
         Ok(())
@@ -90,26 +90,26 @@ impl RankDevice {
         let device = Device::open(libraries, ordinal)?;
         let context = device.context();
         let staging_bytes = usize::try_from(STAGING_BYTES).expect("a few megabytes");
-        let shared = Shared {
+        let shared = SharedDevice {
             libraries: libraries.clone(),
             context,
-            kernels: Kernels::load(&device)?,
-            placement: Placement::reserve(&device)?,
-            aside: Stream::create(&device)?,
+            code: DeviceCode::load(&device)?,
+            placement: AddressSlots::reserve(&device)?,
+            aside: CudaStream::create(&device)?,
             staging: Mutex::new(Pinned::alloc(&device, staging_bytes)?),
             gate: Gate::create(&device)?,
             ticket: AtomicU32::new(0),
             spare_streams: Mutex::default(),
             spare_events: Mutex::default(),
             kept: Mutex::default(),
-            inspect: Arc::new(Inspect::new(context)),
+            inspect: Arc::new(RankInspector::new(context)),
         };
         Ok(Self { device, shared, left: None })
     }
 
     /// What the running case has done so far, for another thread to look at.
     #[must_use]
-    pub fn inspect(&self) -> Arc<Inspect> {
+    pub fn inspect(&self) -> Arc<RankInspector> {
         Arc::clone(&self.shared.inspect)
     }
 
@@ -127,7 +127,7 @@ impl RankDevice {
             comms,
             memory,
             mappings,
-            words,
+            host_words,
             streams,
             events,
             marks,
@@ -146,7 +146,7 @@ impl RankDevice {
         for mapping in mappings.into_iter().flat_map(|row| row.open) {
             note(mapping.end());
         }
-        if let Some(words) = words.and_then(Arc::into_inner) {
+        if let Some(words) = host_words.and_then(Arc::into_inner) {
             note(words.end());
         }
         for row in memory.into_values() {
@@ -173,7 +173,7 @@ impl RankDevice {
         self.clean()?;
         let Self { device, shared, .. } = self;
         for comm in shared.kept.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
-            Arc::into_inner(comm).map_or(Ok(()), Comm::end)?;
+            Arc::into_inner(comm).map_or(Ok(()), NcclComm::end)?;
         }
         for event in shared.spare_events.into_inner().unwrap_or_else(PoisonError::into_inner) {
             event.end()?;
@@ -185,7 +185,7 @@ impl RankDevice {
         shared.gate.end()?;
         shared.staging.into_inner().unwrap_or_else(PoisonError::into_inner).end()?;
         shared.placement.end()?;
-        shared.kernels.end()?;
+        shared.code.end()?;
         device.end()
     }
 }
@@ -196,10 +196,10 @@ fn end_comms(comms: Vec<CommRow>) -> Result<(), Error> {
     for mut row in comms.into_iter().rev() {
         let Some(comm) = row.comm.take() else { continue };
         for window in row.windows.iter().filter(|window| window.live) {
-            result = result.and(Window::deregister(&comm, Some(window.window)));
+            result = result.and(NcclWindow::deregister(&comm, Some(window.window)));
         }
-        if row.kept == Kept::Ours {
-            result = result.and(Arc::into_inner(comm).map_or(Ok(()), Comm::end));
+        if row.lifetime == CommLifetime::Case {
+            result = result.and(Arc::into_inner(comm).map_or(Ok(()), NcclComm::end));
         }
     }
     result

@@ -4,51 +4,45 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{FlagAct, Op, Token};
+use rankcheck_model::{FlagOp, Token};
 
+use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
-use super::thread::{Stop, Thread};
-use crate::ffi::cuda::Progress;
-use crate::flag::{Tried, Words};
+use super::thread::{Halt, ProgramThread};
+use crate::ffi::cuda::Completion;
+use crate::flag::{HostWords, Tried};
 
-impl Thread<'_, '_> {
-    /// The words of the case, and which of them a flag is.
-    fn word(&self, flag: Token) -> Result<(Arc<Words>, u32), Stop> {
-        let place = self.run.host.word(&self.run.source.token(flag))?;
-        let mut tables = self.run.tables();
-        if let Some(words) = &tables.words {
-            return Ok((Arc::clone(words), place.nth));
-        }
-        let words = Arc::new(Words::open(&place.file)?);
-        tables.words = Some(Arc::clone(&words));
-        Ok((words, place.nth))
-    }
-
-    pub(crate) fn flag(
-        &mut self,
-        verb: &Op,
-        flag: Token,
-        act: FlagAct,
-        stream: Option<Token>,
-    ) -> Result<(), Stop> {
-        let text = self.words(verb);
-        let (words, nth) = self.word(flag)?;
-        let Some(stream) = stream else {
-            return self.inside(&text, WaitsFor::Hosts, |thread| {
+impl Execute for FlagOp {
+    fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
+        let Self { flag, act, stream } = self;
+        let (words, nth) = thread.word(*flag)?;
+        match stream {
+            Some(stream) => {
+                thread.launch(text, *stream, |thread, on| words.launch(&thread.device, nth, *act, on))?;
+            }
+            None => thread.inside(text, WaitsFor::Hosts, |thread| {
                 thread.poll_until(|| {
-                    Ok(match words.attempt(nth, act) {
-                        Tried::Done => Progress::Complete,
-                        Tried::NotYet => Progress::Pending,
+                    Ok(match words.attempt(nth, *act) {
+                        Tried::Done => Completion::Complete,
+                        Tried::NotYet => Completion::Pending,
                     })
                 })
-            });
-        };
-        let (at, stream) = self.stream(stream)?;
-        let result =
-            self.inside(&text, WaitsFor::Hosts, |thread| words.launch(&thread.device, nth, act, &stream));
-        if self.noted(&text, result)?.is_some() {
-            self.launched(at, self.at().index)?;
+            })?,
         }
-        Ok(())
+        Ok(Vec::new())
+    }
+}
+
+impl ProgramThread<'_, '_> {
+    /// The words of the case, and which of them a flag is.
+    fn word(&self, flag: Token) -> Result<(Arc<HostWords>, u32), Halt> {
+        let place = self.run.host.word(&self.run.source.token(flag))?;
+        let mut tables = self.run.tables();
+        if let Some(words) = &tables.host_words {
+            return Ok((Arc::clone(words), place.nth));
+        }
+        let words = Arc::new(HostWords::open(&place.file)?);
+        tables.host_words = Some(Arc::clone(&words));
+        Ok((words, place.nth))
     }
 }

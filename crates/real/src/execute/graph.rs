@@ -5,15 +5,17 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{CaptureMode, GraphOp, Op, Token};
+use rankcheck_model::host::value::{CommId, Value};
+use rankcheck_model::{CaptureMode, GraphOp, Token};
 
+use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
 use super::tables::Tables;
-use super::thread::{Stop, Thread, refused_by_capture};
-use super::value::Value;
+use super::thread::{Halt, ProgramThread};
+use super::value::OnDevice;
 use crate::Error;
-use crate::graph::{Capturing, Graph};
-use crate::stream::Stream;
+use crate::graph::{Capturing, CudaGraph};
+use crate::stream::CudaStream;
 
 /// `CUDA_ERROR_INVALID_VALUE`: what a call on no graph returns.
 const INVALID_VALUE: i32 = 1;
@@ -22,37 +24,37 @@ const ILLEGAL_STATE: i32 = 401;
 
 /// Where a graph stands.
 #[derive(Debug)]
-pub(crate) enum Stage {
+pub(crate) enum GraphStage {
     /// The stream on which the capture was begun records.
-    Recording(Arc<Stream>),
-    Made(Graph),
+    Recording(Arc<CudaStream>),
+    Made(CudaGraph),
     Gone,
 }
 
 /// A graph of the program.
 #[derive(Debug)]
 pub(crate) struct GraphRow {
-    pub(crate) stage: Stage,
+    pub(crate) stage: GraphStage,
     /// The pool whose blocks it keeps.
     pub(crate) pool: Option<Token>,
     /// The communicators of which it captured collectives.
-    pub(crate) comms: Vec<usize>,
+    pub(crate) comms: Vec<CommId>,
 }
 
 impl GraphRow {
     pub(crate) fn lives(&self) -> bool {
-        !matches!(self.stage, Stage::Gone)
+        !matches!(self.stage, GraphStage::Gone)
     }
 
     pub(crate) fn records(&self) -> bool {
-        matches!(self.stage, Stage::Recording(_))
+        matches!(self.stage, GraphStage::Recording(_))
     }
 
     /// Gives back what is left of it.
     pub(crate) fn end(self) -> Result<(), Error> {
         match self.stage {
-            Stage::Made(graph) => graph.end(),
-            Stage::Recording(_) | Stage::Gone => Ok(()),
+            GraphStage::Made(graph) => graph.end(),
+            GraphStage::Recording(_) | GraphStage::Gone => Ok(()),
         }
     }
 }
@@ -69,74 +71,89 @@ impl Tables {
     }
 
     /// Whether a living graph captured a collective of a communicator.
-    pub(crate) fn captured(&self, comm: usize) -> bool {
+    pub(crate) fn captured(&self, comm: CommId) -> bool {
         self.graphs.values().any(|row| row.lives() && row.comms.contains(&comm))
     }
 
     /// Ends the captures that the program left open.
     pub(crate) fn end_captures(&mut self) {
         for row in self.graphs.values_mut() {
-            if let Stage::Recording(stream) = &row.stage {
-                row.stage = Graph::finish(stream).map_or(Stage::Gone, Stage::Made);
+            if let GraphStage::Recording(stream) = &row.stage {
+                row.stage = CudaGraph::finish(stream).map_or(GraphStage::Gone, GraphStage::Made);
             }
         }
     }
 }
 
-impl Thread<'_, '_> {
+impl Execute for GraphOp {
+    fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
+        match self {
+            Self::Begin { graph, stream, mode, pool } => {
+                thread.graph_begin(text, *graph, (*stream, *mode), *pool)?;
+            }
+            Self::End { graph } => return thread.graph_end(text, *graph).map(|made| vec![made]),
+            Self::Replay { graph, stream } => thread.graph_replay(text, *graph, *stream)?,
+            Self::Destroy { graph } => thread.graph_destroy(text, *graph)?,
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl ProgramThread<'_, '_> {
     /// Makes a call as the program would: captures forbid it what they forbid.
     pub(crate) fn unrelaxed<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
         self.device.unrelaxed(call)?
     }
 
-    pub(crate) fn graph_begin(&mut self, verb: &Op) -> Result<(), Stop> {
-        let Op::Graph(GraphOp::Begin { graph, stream, mode, pool }) = verb else { unreachable!("a begin") };
-        let words = self.words(verb);
-        if self.run.tables().graphs.get(graph).is_some_and(GraphRow::lives) {
-            self.failed(words, ILLEGAL_STATE, None);
+    fn graph_begin(
+        &self,
+        text: &str,
+        graph: Token,
+        (stream, mode): (Token, CaptureMode),
+        pool: Option<Token>,
+    ) -> Result<(), Halt> {
+        if self.run.tables().graphs.get(&graph).is_some_and(GraphRow::lives) {
+            self.failed(text.to_owned(), ILLEGAL_STATE, None);
             return Ok(());
         }
-        let (_, on) = self.stream(*stream)?;
-        let mode: CaptureMode = *mode;
-        let result = self.inside(&words, WaitsFor::Hosts, |_| Graph::begin(&on, mode));
-        if self.noted(&words, result)?.is_some() {
-            let row = GraphRow { stage: Stage::Recording(on), pool: *pool, comms: Vec::new() };
-            self.run.tables().graphs.insert(*graph, row);
+        let (_, on) = self.stream(stream)?;
+        let result = self.inside(text, WaitsFor::Hosts, |_| CudaGraph::begin(&on, mode));
+        if self.noted(text, result)?.is_some() {
+            let row = GraphRow { stage: GraphStage::Recording(on), pool, comms: Vec::new() };
+            self.run.tables().graphs.insert(graph, row);
         }
         Ok(())
     }
 
-    pub(crate) fn graph_end(&mut self, verb: &Op, graph: Token) -> Result<Value, Stop> {
-        let words = self.words(verb);
+    fn graph_end(&self, text: &str, graph: Token) -> Result<Value<OnDevice>, Halt> {
         let origin = match self.run.tables().graphs.get(&graph).map(|row| &row.stage) {
-            Some(Stage::Recording(stream)) => Some(Arc::clone(stream)),
-            Some(Stage::Made(_) | Stage::Gone) | None => None,
+            Some(GraphStage::Recording(stream)) => Some(Arc::clone(stream)),
+            Some(GraphStage::Made(_) | GraphStage::Gone) | None => None,
         };
         let Some(origin) = origin else {
-            self.failed(words, ILLEGAL_STATE, None);
+            self.failed(text.to_owned(), ILLEGAL_STATE, None);
             return Ok(Value::Null);
         };
-        let made = self.inside(&words, WaitsFor::Hosts, |_| Graph::finish(&origin));
-        let made = self.noted(&words, made)?;
+        let made = self.inside(text, WaitsFor::Hosts, |_| CudaGraph::finish(&origin));
+        let made = self.noted(text, made)?;
         let name = self.run.source.token(graph);
-        let value = if made.is_some() { Value::Name(name) } else { Value::Null };
+        let value = if made.is_some() { Value::Token(name) } else { Value::Null };
         let mut tables = self.run.tables();
         tables.captured_events.clear();
         if let Some(row) = tables.graphs.get_mut(&graph) {
-            row.stage = made.map_or(Stage::Gone, Stage::Made);
+            row.stage = made.map_or(GraphStage::Gone, GraphStage::Made);
         }
         Ok(value)
     }
 
-    pub(crate) fn graph_replay(&mut self, verb: &Op, graph: Token, stream: Token) -> Result<(), Stop> {
-        let words = self.words(verb);
+    fn graph_replay(&self, text: &str, graph: Token, stream: Token) -> Result<(), Halt> {
         let call = format!("{}.replay", self.run.source.token(graph));
         let (at, on) = self.stream(stream)?;
-        let result = self.inside(&words, WaitsFor::Hosts, |thread| {
+        let result = self.inside(text, WaitsFor::Hosts, |thread| {
             let tables = thread.run.tables();
             match tables.graphs.get(&graph).map(|row| &row.stage) {
-                Some(Stage::Made(made)) => Some(made.launch(&on)),
-                Some(Stage::Recording(_) | Stage::Gone) | None => None,
+                Some(GraphStage::Made(made)) => Some(made.launch(&on)),
+                Some(GraphStage::Recording(_) | GraphStage::Gone) | None => None,
             }
         });
         let Some(result) = result else {
@@ -149,30 +166,29 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    pub(crate) fn graph_destroy(&mut self, verb: &Op, graph: Token) -> Result<(), Stop> {
-        let words = self.words(verb);
+    fn graph_destroy(&self, text: &str, graph: Token) -> Result<(), Halt> {
         let taken = {
             let mut tables = self.run.tables();
             match tables.graphs.get_mut(&graph) {
-                Some(row) if matches!(row.stage, Stage::Made(_)) => {
+                Some(row) if matches!(row.stage, GraphStage::Made(_)) => {
                     row.comms.clear();
-                    Some(std::mem::replace(&mut row.stage, Stage::Gone))
+                    Some(std::mem::replace(&mut row.stage, GraphStage::Gone))
                 }
                 Some(_) | None => None,
             }
         };
-        let Some(Stage::Made(made)) = taken else {
-            self.failed(words, INVALID_VALUE, None);
+        let Some(GraphStage::Made(made)) = taken else {
+            self.failed(text.to_owned(), INVALID_VALUE, None);
             return Ok(());
         };
-        let result = self.inside(&words, WaitsFor::Hosts, |_| made.end());
-        self.noted(&words, result)?;
+        let result = self.inside(text, WaitsFor::Hosts, |_| made.end());
+        self.noted(text, result)?;
         self.run.changed.notify_all();
         Ok(())
     }
 
     /// Makes a wait that a capture forbids; whether it was one.
-    pub(crate) fn refused_wait(&self, words: &str, what: &Value) -> Result<bool, Stop> {
+    pub(crate) fn refused_wait(&self, text: &str, what: &Value<OnDevice>) -> Result<bool, Halt> {
         if !self.run.tables().captures() {
             return Ok(false);
         }
@@ -192,35 +208,12 @@ impl Thread<'_, '_> {
             recording.map(|stream| self.unrelaxed(|| stream.synchronize()))
         };
         let Some(result) = result else { return Ok(false) };
-        self.noted(words, result)?;
+        self.noted(text, result)?;
         Ok(true)
     }
 
-    /// Whether an event is seen complete; a capture may forbid to ask.
-    pub(crate) fn query(&self, event: Token) -> Result<bool, Stop> {
-        if self.run.tables().captures() {
-            let last = {
-                let tables = self.run.tables();
-                let records = tables.events.get(&event).map(|row| &row.records);
-                let last = records.and_then(|records| records.last()).map(|record| &record.event);
-                tables.captured_events.get(&event).or(last).map(Arc::clone)
-            };
-            let last = match last {
-                Some(last) => last,
-                None => Arc::new(self.run.shared.event(&self.device)?),
-            };
-            let result = self.unrelaxed(|| last.query());
-            self.run.tables().marks.push(last);
-            if result.as_ref().is_err_and(|error| error.cuda_code().is_some_and(refused_by_capture)) {
-                let call = format!("{}.query", self.run.source.token(event));
-                return self.noted(&call, result).map(|_| false);
-            }
-        }
-        self.seen(event, u32::MAX)
-    }
-
     /// Notes that a collective of a communicator was captured, if its stream records.
-    pub(crate) fn collected(&self, comm: usize, stream: &Stream) -> Result<(), Stop> {
+    pub(crate) fn captured_collective(&self, comm: CommId, stream: &CudaStream) -> Result<(), Halt> {
         if stream.capturing()? != Capturing::Active {
             return Ok(());
         }

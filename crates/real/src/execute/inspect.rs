@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::Error;
 use crate::case::{CallFailed, Ended, Held, RankReport, Taken};
-use crate::event::Event;
-use crate::ffi::cuda::{Context, Progress};
+use crate::event::CudaEvent;
+use crate::ffi::cuda::{Completion, Context};
 use crate::graph::Capturing;
-use crate::stream::Stream;
+use crate::stream::CudaStream;
 
 /// Launches after which those that are over are forgotten.
 const FORGET_BEYOND: usize = 64;
@@ -26,7 +26,7 @@ pub(crate) enum WaitsFor {
 
 /// Where a host thread stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum ThreadPosition {
     /// Between calls.
     Running,
     /// Inside a call: its index, its words.
@@ -41,7 +41,7 @@ pub(crate) enum Standing {
 #[derive(Debug, Clone)]
 struct Queue {
     name: String,
-    stream: Arc<Stream>,
+    stream: Arc<CudaStream>,
     launched: VecDeque<Launched>,
 }
 
@@ -49,12 +49,12 @@ struct Queue {
 struct Launched {
     thread: u32,
     index: u32,
-    over: Arc<Event>,
+    over: Arc<CudaEvent>,
 }
 
 #[derive(Debug, Default)]
 struct Record {
-    threads: Vec<Standing>,
+    threads: Vec<ThreadPosition>,
     queues: Vec<Queue>,
     errors: Vec<CallFailed>,
     taken: Vec<Taken>,
@@ -66,18 +66,18 @@ struct Record {
 
 /// A handle on what a rank has done so far.
 #[derive(Debug)]
-pub struct Inspect {
+pub struct RankInspector {
     context: Context,
     record: Mutex<Record>,
 }
 
-impl crate::case::Inspect for Inspect {
+impl crate::case::Inspect for RankInspector {
     fn inspect(&self) -> RankReport {
         self.report()
     }
 }
 
-impl Inspect {
+impl RankInspector {
     pub(crate) fn new(context: Context) -> Self {
         Self { context, record: Mutex::default() }
     }
@@ -92,27 +92,27 @@ impl Inspect {
         *self.record() = Record::default();
     }
 
-    pub(crate) fn stand(&self, thread: u32, standing: Standing) {
+    pub(crate) fn stand(&self, thread: u32, standing: ThreadPosition) {
         let mut record = self.record();
         let at = thread as usize;
         if record.threads.len() <= at {
-            record.threads.resize(at + 1, Standing::Running);
+            record.threads.resize(at + 1, ThreadPosition::Running);
         }
         record.threads[at] = standing;
     }
 
-    pub(crate) fn stream(&self, name: &str, stream: &Arc<Stream>) {
+    pub(crate) fn stream(&self, name: &str, stream: &Arc<CudaStream>) {
         let queue = Queue { name: name.to_owned(), stream: Arc::clone(stream), launched: VecDeque::new() };
         self.record().queues.push(queue);
     }
 
     /// Something was launched on the n-th stream; `over` is recorded behind it.
-    pub(crate) fn launched(&self, stream: usize, (thread, index): (u32, u32), over: Arc<Event>) {
+    pub(crate) fn launched(&self, stream: usize, (thread, index): (u32, u32), over: Arc<CudaEvent>) {
         let mut record = self.record();
         let launched = &mut record.queues[stream].launched;
         launched.push_back(Launched { thread, index, over });
         if launched.len() > FORGET_BEYOND {
-            while launched.front().is_some_and(|first| first.over.query() == Ok(Progress::Complete)) {
+            while launched.front().is_some_and(|first| first.over.query() == Ok(Completion::Complete)) {
                 launched.pop_front();
             }
         }
@@ -153,7 +153,7 @@ impl Inspect {
         record.broken.is_some() || record.failed.is_some()
     }
 
-    pub(crate) fn streams(&self) -> Vec<Arc<Stream>> {
+    pub(crate) fn streams(&self) -> Vec<Arc<CudaStream>> {
         self.record().queues.iter().map(|queue| Arc::clone(&queue.stream)).collect()
     }
 
@@ -186,12 +186,12 @@ impl Inspect {
         for queue in queues {
             // A stream that records runs nothing, and must not be asked.
             let captures = queue.stream.capturing().map_err(code)? != Capturing::No;
-            if captures || queue.stream.query().map_err(code)? == Progress::Complete {
+            if captures || queue.stream.query().map_err(code)? == Completion::Complete {
                 continue;
             }
             let mut head = None;
             for launched in &queue.launched {
-                if launched.over.query().map_err(code)? == Progress::Pending {
+                if launched.over.query().map_err(code)? == Completion::Pending {
                     head = Some((launched.thread, launched.index));
                     break;
                 }
@@ -218,9 +218,9 @@ fn ended(record: &Record, stuck: Result<Vec<Stuck>, u32>) -> Ended {
         Err(code) => return Ended::Broken { code },
     };
     let first = record.threads.iter().find_map(|thread| match thread {
-        Standing::Running => Some(WaitsFor::Hosts),
-        Standing::Inside(_, _, waits) => Some(*waits),
-        Standing::Done | Standing::Exited(_) => None,
+        ThreadPosition::Running => Some(WaitsFor::Hosts),
+        ThreadPosition::Inside(_, _, waits) => Some(*waits),
+        ThreadPosition::Done | ThreadPosition::Exited(_) => None,
     });
     match first {
         Some(WaitsFor::Device) | None if !stuck.is_empty() => Ended::GpuHang { streams: stuck },
@@ -229,8 +229,8 @@ fn ended(record: &Record, stuck: Result<Vec<Stuck>, u32>) -> Ended {
             .threads
             .iter()
             .find_map(|thread| match thread {
-                Standing::Exited(message) => Some(Ended::Dead { message: message.clone() }),
-                Standing::Running | Standing::Inside(..) | Standing::Done => None,
+                ThreadPosition::Exited(message) => Some(Ended::Dead { message: message.clone() }),
+                ThreadPosition::Running | ThreadPosition::Inside(..) | ThreadPosition::Done => None,
             })
             .unwrap_or(Ended::Finishes),
     }
@@ -238,10 +238,10 @@ fn ended(record: &Record, stuck: Result<Vec<Stuck>, u32>) -> Ended {
 
 fn inside(record: &Record) -> Vec<(u32, u32, String)> {
     let threads = record.threads.iter().enumerate().filter_map(|(number, thread)| match thread {
-        Standing::Inside(index, words, _) => {
+        ThreadPosition::Inside(index, words, _) => {
             Some((u32::try_from(number).expect("few threads"), *index, words.clone()))
         }
-        Standing::Running | Standing::Done | Standing::Exited(_) => None,
+        ThreadPosition::Running | ThreadPosition::Done | ThreadPosition::Exited(_) => None,
     });
     threads.collect()
 }
@@ -250,33 +250,33 @@ fn inside(record: &Record) -> Vec<(u32, u32, String)> {
 mod tests {
     use super::*;
 
-    fn record(threads: Vec<Standing>) -> Record {
+    fn record(threads: Vec<ThreadPosition>) -> Record {
         Record { threads, ..Record::default() }
     }
 
     #[test]
     fn the_first_thread_decides_where_it_hangs() {
-        let host = Standing::Inside(3, "tp.register(x)".to_owned(), WaitsFor::Hosts);
-        let device = Standing::Inside(5, "default.synchronize".to_owned(), WaitsFor::Device);
+        let host = ThreadPosition::Inside(3, "tp.register(x)".to_owned(), WaitsFor::Hosts);
+        let device = ThreadPosition::Inside(5, "default.synchronize".to_owned(), WaitsFor::Device);
         let stuck = vec![("default".to_owned(), Some((0, 4)))];
-        let inside = ended(&record(vec![Standing::Done, host.clone()]), Ok(stuck.clone()));
+        let inside = ended(&record(vec![ThreadPosition::Done, host.clone()]), Ok(stuck.clone()));
         assert_eq!(inside, Ended::HostHang { inside: vec![(1, 3, "tp.register(x)".to_owned())] });
         let waits = ended(&record(vec![device, host]), Ok(stuck.clone()));
         assert_eq!(waits, Ended::GpuHang { streams: stuck.clone() });
         assert_eq!(
-            ended(&record(vec![Standing::Done]), Ok(stuck.clone())),
+            ended(&record(vec![ThreadPosition::Done]), Ok(stuck.clone())),
             Ended::GpuHang { streams: stuck }
         );
     }
 
     #[test]
     fn an_exit_counts_once_everything_is_over() {
-        let threads = vec![Standing::Done, Standing::Exited("out of memory".to_owned())];
+        let threads = vec![ThreadPosition::Done, ThreadPosition::Exited("out of memory".to_owned())];
         assert_eq!(
             ended(&record(threads), Ok(Vec::new())),
             Ended::Dead { message: "out of memory".to_owned() }
         );
-        assert_eq!(ended(&record(vec![Standing::Done]), Ok(Vec::new())), Ended::Finishes);
-        assert_eq!(ended(&record(vec![Standing::Done]), Err(700)), Ended::Broken { code: 700 });
+        assert_eq!(ended(&record(vec![ThreadPosition::Done]), Ok(Vec::new())), Ended::Finishes);
+        assert_eq!(ended(&record(vec![ThreadPosition::Done]), Err(700)), Ended::Broken { code: 700 });
     }
 }

@@ -4,76 +4,87 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{MemoryKind, Op, Operand};
+use rankcheck_model::host::value::{Buffer, MappingId, Value};
+use rankcheck_model::{IpcOp, MemoryKind, Operand};
 
+use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
-use super::tables::{Lends, MappingRow, Physical};
-use super::thread::{Stop, Thread};
-use super::value::{Base, Buffer, Lent, Made, Owner, Value};
-use super::words;
+use super::tables::{Exports, MappingRow, Physical};
+use super::thread::{Halt, ProgramThread};
+use super::value::{Base, ExportedMemory, OnDevice, Provenance, own_memory};
 use crate::Error;
-use crate::ipc::{Handle, Mapping};
+use crate::ipc::{Handle, PeerMapping};
 
 /// `cudaErrorInvalidValue`.
 pub(crate) const INVALID_VALUE: i32 = 1;
 
-impl Thread<'_, '_> {
-    pub(crate) fn export(&mut self, verb: &Op, buffer: &Operand) -> Result<Value, Stop> {
-        let text = self.words(verb);
-        match self.lend(&text, buffer)? {
-            Some(lent) => Ok(Value::Handle(Arc::new(lent))),
-            None => Ok(Value::Null),
+impl Execute for IpcOp {
+    fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
+        match self {
+            Self::Export { buffer } => {
+                let exported = thread.export(text, buffer)?;
+                let handle = |exported: ExportedMemory| Value::Handle(exported.rank, Arc::new(exported));
+                Ok(vec![exported.map_or(Value::Null, handle)])
+            }
+            Self::Open { handle } => thread.open(text, handle).map(|mapping| vec![mapping]),
+            Self::Close { mapping } => thread.close(text, mapping).map(|()| Vec::new()),
         }
     }
+}
 
+impl ProgramThread<'_, '_> {
     /// A handle of the allocation in which a buffer lies; nothing if there can be none.
-    pub(crate) fn lend(&mut self, text: &str, buffer: &Operand) -> Result<Option<Lent>, Stop> {
+    pub(crate) fn export(&mut self, text: &str, buffer: &Operand) -> Result<Option<ExportedMemory>, Halt> {
         let Value::Buffer(buffer) = self.value(buffer) else {
             self.failed("ipc.export".to_owned(), INVALID_VALUE, None);
             return Ok(None);
         };
         let result = self.inside(text, WaitsFor::Hosts, |thread| {
             let tables = thread.run.tables();
-            let row = tables.memory.get(&buffer.memory);
+            let Some(own) = own_memory(&buffer) else { return Ok(None) };
+            let row = tables.memory.get(&own);
             let Some((row, Physical::Ordinary(memory))) =
                 row.and_then(|row| row.physical.as_ref().map(|physical| (row, physical)))
             else {
                 return Ok(None);
             };
             let handle = Handle::export(&thread.device, memory)?;
-            Ok::<_, Error>(Some(Lent {
+            Ok::<_, Error>(Some(ExportedMemory {
                 rank: thread.run.rank,
-                name: words::memory(&*thread.run.source, buffer.memory),
+                name: own.display(|name| thread.run.source.token(name)),
                 len_bytes: row.asked_bytes,
                 bytes: handle.0.to_vec(),
             }))
         });
-        let Some(lent) = self.noted("ipc.export", result)? else { return Ok(None) };
-        if lent.is_none() {
+        let Some(exported) = self.noted("ipc.export", result)? else { return Ok(None) };
+        if exported.is_none() {
             // The driver refuses memory of `ncclMemAlloc` with this code (measured).
             self.failed("ipc.export".to_owned(), INVALID_VALUE, None);
         } else {
-            self.run.tables().lends = Lends::Memory;
+            self.run.tables().exports = Exports::Memory;
         }
-        Ok(lent)
+        Ok(exported)
     }
 
-    pub(crate) fn open(&mut self, verb: &Op, handle: &Operand) -> Result<Value, Stop> {
-        let text = self.words(verb);
-        let Value::Handle(lent) = self.value(handle) else {
+    fn open(&mut self, text: &str, handle: &Operand) -> Result<Value<OnDevice>, Halt> {
+        let Value::Handle(_, exported) = self.value(handle) else {
             self.failed("ipc.open".to_owned(), INVALID_VALUE, None);
             return Ok(Value::Null);
         };
-        self.map_lent(&text, &lent)
+        self.map_exported(text, &exported)
     }
 
     /// Opens a handle. One that is open already gives the same mapping.
-    pub(crate) fn map_lent(&mut self, text: &str, lent: &Lent) -> Result<Value, Stop> {
-        let Ok(bytes) = lent.bytes.clone().try_into() else {
-            return Err(Stop::Failed(format!("a handle of {} bytes", lent.bytes.len())));
+    pub(crate) fn map_exported(
+        &mut self,
+        text: &str,
+        exported: &ExportedMemory,
+    ) -> Result<Value<OnDevice>, Halt> {
+        let Ok(bytes) = exported.bytes.clone().try_into() else {
+            return Err(Halt::Failed(format!("a handle of {} bytes", exported.bytes.len())));
         };
         let handle = Handle(bytes);
-        let opened = self.inside(text, WaitsFor::Hosts, |thread| Mapping::open(&thread.device, &handle));
+        let opened = self.inside(text, WaitsFor::Hosts, |thread| PeerMapping::open(&thread.device, &handle));
         let mapping = match opened {
             Ok(mapping) => mapping,
             Err(error) => {
@@ -85,50 +96,51 @@ impl Thread<'_, '_> {
             }
         };
         let mut tables = self.run.tables();
-        let known = |row: &MappingRow| !row.open.is_empty() && (row.of, row.handle) == (lent.rank, handle);
+        let known =
+            |row: &MappingRow| !row.open.is_empty() && (row.of, row.handle) == (exported.rank, handle);
         let at = tables.mappings.iter().position(known).unwrap_or_else(|| {
-            let (of, name) = (lent.rank, lent.name.clone());
+            let (of, name) = (exported.rank, exported.name.clone());
             tables.mappings.push(MappingRow { of, name, handle, open: Vec::new() });
             tables.mappings.len() - 1
         });
-        let memory = Made { owner: Owner::Peer(lent.rank), nth: u32::try_from(at).expect("few mappings") };
-        let base = Base { first: memory, address: mapping.address() };
+        let through = MappingId { of: exported.rank, nth: u32::try_from(at).expect("few mappings") };
+        let memory = Provenance::Mapped(through);
+        let address = Base { first: memory, address: mapping.address() };
         tables.mappings[at].open.push(mapping);
         Ok(Value::Buffer(Arc::new(Buffer {
             block: None,
             memory,
-            base,
+            address,
             offset_bytes: 0,
-            len_bytes: lent.len_bytes,
+            len_bytes: exported.len_bytes,
+            memory_len_bytes: exported.len_bytes,
             // Never shown: a mapping goes by what its owner calls the memory.
             name: self.run.source.default_stream(),
+            through: Some(through),
             grew: false,
         })))
     }
 
-    pub(crate) fn close(&mut self, verb: &Op, mapping: &Operand) -> Result<(), Stop> {
-        let text = self.words(verb);
+    fn close(&mut self, text: &str, mapping: &Operand) -> Result<(), Halt> {
         let open = {
             let mut tables = self.run.tables();
             let buffer = tables.buffer(&*self.run.source, mapping);
-            let nth = buffer.and_then(|buffer| match buffer.memory.owner {
-                Owner::Peer(_) => Some(buffer.memory.nth as usize),
-                Owner::Pool(_) | Owner::Program(_) => None,
-            });
-            nth.and_then(|nth| tables.mappings[nth].open.pop())
+            let through = buffer.and_then(|buffer| buffer.through);
+            through.and_then(|mapping| tables.mappings[mapping.nth as usize].open.pop())
         };
         let Some(open) = open else {
             self.failed("ipc.close".to_owned(), INVALID_VALUE, None);
             return Ok(());
         };
-        let result = self.inside(&text, WaitsFor::Hosts, |_| open.end());
+        let result = self.inside(text, WaitsFor::Hosts, |_| open.end());
         self.noted("ipc.close", result).map(drop)
     }
 
     /// Whether memory can be shared with other processes by a handle.
-    pub(crate) fn shareable(&self, buffer: &Buffer) -> bool {
+    pub(crate) fn shareable(&self, buffer: &Buffer<OnDevice>) -> bool {
         let tables = self.run.tables();
-        let physical = tables.memory.get(&buffer.memory).and_then(|row| row.physical.as_ref());
+        let row = own_memory(buffer).and_then(|memory| tables.memory.get(&memory));
+        let physical = row.and_then(|row| row.physical.as_ref());
         physical.is_some_and(|physical| physical.kind() == MemoryKind::Cuda)
     }
 }

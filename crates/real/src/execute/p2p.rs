@@ -2,39 +2,33 @@
 //!
 //! Not here: whether the halves of a transfer fit together.
 
-use rankcheck_model::{Op, Transfer, Way};
+use rankcheck_model::host::value::Value;
+use rankcheck_model::{Transfer, Way};
 
+use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
-use super::thread::{Stop, Thread};
-use super::value::Value;
+use super::thread::ProgramThread;
+use super::value::range;
 use crate::collective::{self, Elements};
 
-impl Thread<'_, '_> {
+impl Execute for Transfer {
     /// The first use of a link blocks the host until the peer comes.
-    pub(crate) fn transfer(&mut self, verb: &Op, call: &Transfer) -> Result<(), Stop> {
-        let Some((_, name, comm)) = self.usable(&call.comm) else {
-            return self.impossible(call.way.name().to_owned());
+    fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
+        let Some((_, name, comm)) = thread.usable(&self.comm) else {
+            return thread.impossible(self.way.name().to_owned());
         };
-        let words = self.words(verb);
-        let called = format!("{name}.{}", call.way.name());
-        let Value::Buffer(buffer) = self.value(&call.buffer) else {
-            return self.impossible(called);
-        };
-        let (at, stream) = self.stream(call.stream)?;
-        let elements = Elements { count: call.count, dtype: call.dtype };
-        self.end_turn()?;
-        let result = self.inside(&words, WaitsFor::Hosts, |_| match call.way {
-            Way::Send => collective::send(&comm, &buffer.range(), elements, call.peer, &stream),
-            Way::Recv => collective::receive(&comm, &buffer.range(), elements, call.peer, &stream),
+        let call = format!("{name}.{}", self.way.name());
+        let Value::Buffer(buffer) = thread.value(&self.buffer) else { return thread.impossible(call) };
+        let (at, stream) = thread.stream(self.stream)?;
+        let elements = Elements { count: self.count, dtype: self.dtype };
+        thread.end_turn()?;
+        let result = thread.inside(text, WaitsFor::Hosts, |_| match self.way {
+            Way::Send => collective::send(&comm, &range(&buffer), elements, self.peer, &stream),
+            Way::Recv => collective::receive(&comm, &range(&buffer), elements, self.peer, &stream),
         });
-        if self.noted(&called, result)?.is_none() {
-            return Ok(());
+        if thread.noted(&call, result)?.is_some() {
+            thread.launched_by_nccl(at)?;
         }
-        let index = self.at().index;
-        if self.group.depth > 0 {
-            self.group.launches.push((at, index));
-            return Ok(());
-        }
-        self.launched(at, index)
+        Ok(Vec::new())
     }
 }

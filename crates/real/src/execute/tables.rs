@@ -6,44 +6,66 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rankcheck_model::{Entry, MemoryKind, Operand, Rank, SizeClasses, Source, TieBreak, Token};
+use rankcheck_model::host::best_fit::{Segment, position};
+use rankcheck_model::host::container::Containers;
+use rankcheck_model::host::lookup::window_of;
+use rankcheck_model::host::operand::Known;
+use rankcheck_model::host::value::{Address, BlockId, Buffer, CommId, MemoryId, Value};
+use rankcheck_model::{Entry, MemoryKind, Operand, Rank, SizeClasses, Slot, Source, TieBreak, Token};
 
 use super::graph::GraphRow;
-use super::value::{Address, Base, Buffer, Made, Value};
-use crate::comm::Comm;
-use crate::event::Event;
-use crate::flag::Words;
-use crate::ipc::{Handle, Mapping};
-use crate::memory::Memory;
-use crate::placement::Slots;
-use crate::pool::{self, Pool};
-use crate::segment::Segment;
-use crate::stream::Stream;
-use crate::window::Window;
+use super::value::{Base, OnDevice, own_memory};
+use crate::comm::NcclComm;
+use crate::event::CudaEvent;
+use crate::flag::HostWords;
+use crate::ipc::{Handle, PeerMapping};
+use crate::memory::CudaMemory;
+use crate::placement::TakenSlots;
+use crate::segment::NcclSegment;
+use crate::stream::CudaStream;
+use crate::window::NcclWindow;
 
 /// A host thread.
 #[derive(Debug)]
 pub(crate) struct ThreadRow {
     pub(crate) entry: Entry,
-    pub(crate) slots: Vec<Value>,
+    pub(crate) slots: Vec<Value<OnDevice>>,
     pub(crate) ended: bool,
 }
 
-/// A pool with what the arithmetic does not know.
+/// A pool.
 #[derive(Debug)]
 pub(crate) struct PoolRow {
-    pub(crate) pool: Pool,
+    pub(crate) classes: SizeClasses,
+    pub(crate) tie: TieBreak,
     pub(crate) memory: MemoryKind,
+    pub(crate) segments: Vec<Segment<OnDevice>>,
+    pub(crate) segments_made: u32,
     pub(crate) blocks_made: u32,
     /// Blocks that return once the n-th record of an event is seen complete.
-    pub(crate) deferred: Vec<(Made, Token, u32)>,
+    pub(crate) deferred: Vec<(BlockId, Token, u32)>,
     pub(crate) holder: Option<u32>,
 }
 
 impl PoolRow {
     pub(crate) fn new(classes: SizeClasses, tie: TieBreak, memory: MemoryKind) -> Self {
-        let pool = Pool::new(classes, tie);
-        Self { pool, memory, blocks_made: 0, deferred: Vec::new(), holder: None }
+        Self {
+            classes,
+            tie,
+            memory,
+            segments: Vec::new(),
+            segments_made: 0,
+            blocks_made: 0,
+            deferred: Vec::new(),
+            holder: None,
+        }
+    }
+
+    /// Takes a block back.
+    pub(crate) fn give_back(&mut self, id: BlockId) {
+        if let Some((segment, block)) = position(&self.segments, id) {
+            self.segments[segment].give_back(block);
+        }
     }
 }
 
@@ -57,8 +79,8 @@ impl Default for PoolRow {
 /// Who owns physical memory.
 #[derive(Debug)]
 pub(crate) enum Physical {
-    Segment(Segment),
-    Ordinary(Memory),
+    Segment(NcclSegment),
+    Ordinary(CudaMemory),
 }
 
 impl Physical {
@@ -80,7 +102,7 @@ impl Physical {
 /// Memory that was made; without an owner once it is released.
 #[derive(Debug)]
 pub(crate) struct MemoryRow {
-    pub(crate) whole: Arc<Buffer>,
+    pub(crate) whole: Arc<Buffer<OnDevice>>,
     /// Without what was added to make it whole pieces.
     pub(crate) asked_bytes: u64,
     pub(crate) physical: Option<Physical>,
@@ -93,12 +115,12 @@ pub(crate) struct MappingRow {
     pub(crate) name: String,
     pub(crate) handle: Handle,
     /// One for each open that was not closed yet.
-    pub(crate) open: Vec<Mapping>,
+    pub(crate) open: Vec<PeerMapping>,
 }
 
 /// Whether handles of a rank's memory were given out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Lends {
+pub(crate) enum Exports {
     #[default]
     Nothing,
     Memory,
@@ -107,19 +129,19 @@ pub(crate) enum Lends {
 /// A registration.
 #[derive(Debug)]
 pub(crate) struct WindowRow {
-    pub(crate) window: Window,
+    pub(crate) window: NcclWindow,
     /// Nothing for memory that is no buffer.
-    pub(crate) buffer: Option<Arc<Buffer>>,
+    pub(crate) buffer: Option<Arc<Buffer<OnDevice>>>,
     pub(crate) live: bool,
 }
 
 /// Whether a communicator outlives the case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
-    /// It is in the table of kept communicators.
-    Kept,
+pub(crate) enum CommLifetime {
+    /// It does: it is in the table of kept communicators.
+    Process,
     /// It ends with the case.
-    Ours,
+    Case,
 }
 
 /// A communicator as this rank knows it.
@@ -129,8 +151,8 @@ pub(crate) struct CommRow {
     /// Where the library keeps it; a later communicator may get the address of one that was destroyed.
     pub(crate) address: usize,
     /// Nothing after it was destroyed for good.
-    pub(crate) comm: Option<Arc<Comm>>,
-    pub(crate) kept: Kept,
+    pub(crate) comm: Option<Arc<NcclComm>>,
+    pub(crate) lifetime: CommLifetime,
     pub(crate) destroyed: bool,
     pub(crate) windows: Vec<WindowRow>,
 }
@@ -143,7 +165,7 @@ pub(crate) struct EventRow {
 
 #[derive(Debug)]
 pub(crate) struct EventRecord {
-    pub(crate) event: Arc<Event>,
+    pub(crate) event: Arc<CudaEvent>,
     pub(crate) stream: Token,
     /// Position among all records of the rank.
     pub(crate) nth: u32,
@@ -156,18 +178,15 @@ pub(crate) struct EventRecord {
 pub(crate) struct Tables {
     pub(crate) threads: Vec<ThreadRow>,
     pub(crate) pools: BTreeMap<Token, PoolRow>,
-    /// Blocks of pools that have not gone back yet, deferred ones included.
-    pub(crate) blocks: BTreeMap<Made, pool::Block>,
-    pub(crate) memory: BTreeMap<Made, MemoryRow>,
+    pub(crate) memory: BTreeMap<MemoryId, MemoryRow>,
     pub(crate) mappings: Vec<MappingRow>,
     /// Whether some other rank may work on memory of this one.
-    pub(crate) lends: Lends,
+    pub(crate) exports: Exports,
     /// The flags of the case, from the first use of one.
-    pub(crate) words: Option<Arc<Words>>,
+    pub(crate) host_words: Option<Arc<HostWords>>,
     /// Allocations that the program has not freed.
-    pub(crate) live: BTreeSet<Made>,
-    pub(crate) maps: BTreeMap<Token, Vec<(Value, Value)>>,
-    pub(crate) lists: BTreeMap<Token, Vec<Value>>,
+    pub(crate) live: BTreeSet<BlockId>,
+    pub(crate) containers: Containers<OnDevice>,
     /// How often the program made memory of a name.
     pub(crate) made: BTreeMap<Token, u32>,
     pub(crate) inits: BTreeMap<Token, u32>,
@@ -175,108 +194,86 @@ pub(crate) struct Tables {
     pub(crate) exchanges: BTreeMap<Arc<[Rank]>, u32>,
     /// Addresses of released memory with its length, in the order of the memory that was first there.
     pub(crate) free_addresses: Vec<(Base, u64)>,
-    pub(crate) address_order: Vec<Value>,
-    pub(crate) hash_order: Vec<Value>,
-    pub(crate) comm_order: Vec<usize>,
+    pub(crate) address_order: Vec<Value<OnDevice>>,
+    pub(crate) hash_order: Vec<Value<OnDevice>>,
+    pub(crate) comm_order: Vec<CommId>,
     pub(crate) mutexes: BTreeMap<Token, u32>,
     pub(crate) comms: Vec<CommRow>,
-    pub(crate) streams: Vec<(Token, Arc<Stream>)>,
+    pub(crate) streams: Vec<(Token, Arc<CudaStream>)>,
     pub(crate) events: BTreeMap<Token, EventRow>,
     pub(crate) graphs: BTreeMap<Token, GraphRow>,
     /// The last record of each event on a stream that records.
-    pub(crate) captured_events: BTreeMap<Token, Arc<Event>>,
-    pub(crate) placed: Slots,
+    pub(crate) captured_events: BTreeMap<Token, Arc<CudaEvent>>,
+    pub(crate) placed: TakenSlots,
     /// How many records were made, of all events.
     pub(crate) recorded: u32,
     /// Events behind launches, for whoever inspects the rank.
-    pub(crate) marks: Vec<Arc<Event>>,
+    pub(crate) marks: Vec<Arc<CudaEvent>>,
     /// Memory for the sums of kernels.
-    pub(crate) sums: Vec<Memory>,
+    pub(crate) sums: Vec<CudaMemory>,
+}
+
+/// A rank, as operands of its threads are evaluated.
+struct RankView<'a> {
+    tables: &'a Tables,
+    source: &'a dyn Source,
+}
+
+impl Known<OnDevice> for RankView<'_> {
+    fn name(&self, token: Token) -> Arc<str> {
+        self.source.token(token)
+    }
+
+    fn slot(&self, slot: Slot) -> Option<&Value<OnDevice>> {
+        let thread = self.tables.threads.iter().find(|thread| thread.entry == slot.entry);
+        thread.and_then(|thread| thread.slots.get(slot.index as usize))
+    }
+
+    fn segment(&self, buffer: &Buffer<OnDevice>) -> Option<Arc<Buffer<OnDevice>>> {
+        let memory = self.tables.memory.get(&own_memory(buffer)?)?;
+        Some(Arc::clone(&memory.whole))
+    }
+
+    fn address(&self, buffer: &Buffer<OnDevice>) -> Address<OnDevice> {
+        // A pointer does not know that it was opened by a handle.
+        Address::Memory(buffer.address, buffer.offset_bytes)
+    }
+
+    fn comm_address(&self, comm: CommId) -> CommId {
+        let address = self.tables.comm(comm).address;
+        let first = self.tables.comms.iter().position(|row| row.address == address);
+        first.map_or(comm, |at| CommId(u32::try_from(at).expect("few communicators")))
+    }
 }
 
 impl Tables {
     /// What an operand is now.
-    pub(crate) fn value(&self, source: &dyn Source, operand: &Operand) -> Value {
-        let buffer_of = |of: &Operand| self.buffer(source, of);
-        match operand {
-            Operand::Null => Value::Null,
-            Operand::Int(number) => Value::Int(*number),
-            Operand::Token(token) => Value::Name(source.token(*token)),
-            Operand::Bool(truth) => Value::Bool(*truth),
-            Operand::Slot(slot) => {
-                // A slot names the entry that its thread started from: each entry is started once.
-                let thread = self.threads.iter().find(|thread| thread.entry == slot.entry);
-                let value = thread.and_then(|thread| thread.slots.get(slot.index as usize));
-                value.cloned().unwrap_or(Value::Null)
-            }
-            Operand::Slice { of, offset_bytes, len_bytes } => buffer_of(of).map_or(Value::Null, |buffer| {
-                let mut slice = Buffer::clone(&buffer);
-                slice.offset_bytes += offset_bytes;
-                slice.len_bytes = *len_bytes;
-                Value::Buffer(Arc::new(slice))
-            }),
-            Operand::Segment(of) => buffer_of(of)
-                .and_then(|buffer| self.memory.get(&buffer.memory))
-                .map_or(Value::Null, |memory| Value::Buffer(Arc::clone(&memory.whole))),
-            Operand::At { of, like } => match (buffer_of(of), buffer_of(like)) {
-                (Some(of), Some(like)) => {
-                    let mut there = Buffer::clone(&of);
-                    (there.offset_bytes, there.len_bytes) = (like.offset_bytes, like.len_bytes);
-                    Value::Buffer(Arc::new(there))
-                }
-                _ => Value::Null,
-            },
-            Operand::Address(of) => match self.value(source, of) {
-                Value::Buffer(buffer) => Value::Address(Address::Memory(buffer.base, buffer.offset_bytes)),
-                Value::Comm(comm) => Value::Address(Address::Comm(self.comms[comm].address)),
-                Value::Null
-                | Value::Bool(_)
-                | Value::Int(_)
-                | Value::Name(_)
-                | Value::Window(..)
-                | Value::Handle(_)
-                | Value::Thread(_)
-                | Value::Trimmed(_)
-                | Value::Address(_)
-                | Value::Tuple(_)
-                | Value::Stream(_)
-                | Value::Event(_)
-                | Value::Device
-                | Value::Foreign(_) => Value::Null,
-            },
-            Operand::Tuple(parts) => {
-                Value::Tuple(parts.iter().map(|part| self.value(source, part)).collect())
-            }
-            Operand::Stream(token) => Value::Stream(*token),
-            Operand::Event(token) => Value::Event(*token),
-            Operand::Device => Value::Device,
-        }
+    pub(crate) fn value(&self, source: &dyn Source, operand: &Operand) -> Value<OnDevice> {
+        operand.evaluate(&RankView { tables: self, source })
     }
 
     /// The buffer that an operand is, if it is one.
-    pub(crate) fn buffer(&self, source: &dyn Source, operand: &Operand) -> Option<Arc<Buffer>> {
-        if let Value::Buffer(buffer) = self.value(source, operand) { Some(buffer) } else { None }
+    pub(crate) fn buffer(&self, source: &dyn Source, operand: &Operand) -> Option<Arc<Buffer<OnDevice>>> {
+        self.value(source, operand).buffer().map(Arc::clone)
     }
 
-    /// The number of the communicator that an operand is, destroyed or not.
-    pub(crate) fn comm_number(&self, source: &dyn Source, operand: &Operand) -> Option<usize> {
+    /// The communicator that an operand is, destroyed or not.
+    pub(crate) fn comm_of(&self, source: &dyn Source, operand: &Operand) -> Option<CommId> {
         if let Value::Comm(comm) = self.value(source, operand) { Some(comm) } else { None }
     }
 
-    /// Whether a window of the communicator holds the start of a buffer: greatest start, then the last
-    /// registered; one look at its end.
-    pub(crate) fn has_window(&self, comm: usize, buffer: &Buffer) -> bool {
-        let mut best: Option<&Buffer> = None;
-        for row in self.comms[comm].windows.iter().filter(|row| row.live) {
-            let Some(window) = row.buffer.as_deref() else { continue };
-            let starts = window.base.address == buffer.base.address
-                && window.offset_bytes <= buffer.offset_bytes
-                && best.is_none_or(|best| best.offset_bytes <= window.offset_bytes);
-            if starts {
-                best = Some(window);
-            }
-        }
-        best.is_some_and(|window| buffer.offset_bytes - window.offset_bytes < window.len_bytes)
+    pub(crate) fn comm(&self, comm: CommId) -> &CommRow {
+        &self.comms[comm.0 as usize]
+    }
+
+    pub(crate) fn comm_mut(&mut self, comm: CommId) -> &mut CommRow {
+        &mut self.comms[comm.0 as usize]
+    }
+
+    /// Whether a window of the communicator holds the start of a buffer.
+    pub(crate) fn has_window(&self, comm: CommId, buffer: &Buffer<OnDevice>) -> bool {
+        let live = self.comm(comm).windows.iter().filter(|row| row.live);
+        window_of(buffer, live.filter_map(|row| Some((row.buffer.as_deref()?, ())))).is_some()
     }
 
     /// The program has seen complete what was recorded on a stream before this many records of the rank.
@@ -287,40 +284,39 @@ impl Tables {
     }
 
     /// Puts the results of an operation into the slots of its thread.
-    pub(crate) fn produce(&mut self, thread: u32, values: impl IntoIterator<Item = Value>) {
+    pub(crate) fn produce(&mut self, thread: u32, values: Vec<Value<OnDevice>>) {
         self.threads[thread as usize].slots.extend(values);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::value::Owner;
+    use super::super::value::tests::block;
     use super::*;
 
-    fn buffer(address: u64, offset_bytes: u64, len_bytes: u64) -> Buffer {
-        let memory = Made { owner: Owner::Program(Token(0)), nth: 0 };
-        let base = Base { first: memory, address };
-        Buffer { block: Some(memory), memory, base, offset_bytes, len_bytes, name: Token(0), grew: true }
+    fn comm(address: usize) -> CommRow {
+        let (name, lifetime) = ("tp".into(), CommLifetime::Case);
+        CommRow { name, address, comm: None, lifetime, destroyed: false, windows: Vec::new() }
     }
 
     #[test]
-    fn a_pool_is_declared_once_and_undeclared_ones_are_plain() {
+    fn a_pool_that_was_not_declared_is_plain() {
         let row = PoolRow::default();
-        assert_eq!((row.pool.tie(), row.memory, row.blocks_made), (TieBreak::Counter, MemoryKind::Nccl, 0));
+        assert_eq!((row.tie, row.memory, row.blocks_made), (TieBreak::Counter, MemoryKind::Nccl, 0));
     }
 
     #[test]
-    fn a_window_holds_what_starts_in_it() {
-        let mut tables = Tables::default();
-        let (name, kept) = ("tp".into(), Kept::Ours);
-        tables.comms.push(CommRow {
-            name,
-            address: 0,
-            comm: None,
-            kept,
-            destroyed: false,
-            windows: Vec::new(),
-        });
-        assert!(!tables.has_window(0, &buffer(4096, 0, 8)));
+    fn nothing_is_found_where_nothing_is_registered() {
+        let tables = Tables { comms: vec![comm(0)], ..Tables::default() };
+        let buffer = block(0, 4096, (0, 8));
+        assert!(!tables.has_window(CommId(0), buffer.buffer().expect("a block is a buffer")));
+    }
+
+    #[test]
+    fn the_address_of_a_communicator_is_that_of_the_first_one_there() {
+        let tables = Tables { comms: vec![comm(64), comm(128), comm(64)], ..Tables::default() };
+        let known = RankView { tables: &tables, source: &super::super::naming::tests::NumberedTokens };
+        let addresses = [0, 1, 2].map(|comm| known.comm_address(CommId(comm)));
+        assert_eq!(addresses, [CommId(0), CommId(1), CommId(0)]);
     }
 }

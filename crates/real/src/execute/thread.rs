@@ -1,30 +1,27 @@
-//! A host thread of a program: its walk through the stretches, and the dispatch of verbs and questions.
+//! A host thread of a program: its walk through the stretches, what it waits for, and how calls and picks are noted.
 //!
-//! Not here: what the verbs of the nouns do.
+//! Not here: what operations do, which stands with each noun ([`super::dispatch`]).
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::Scope;
 use std::time::Duration;
 
-use rankcheck_model::{
-    Answer, BarrierOp, CommOp, End, Entry, EventOp, ExchangeOp, FlagOp, GraphOp, GroupOp, IpcOp, ListOp,
-    MAX_NUMBER, MapOp, MemoryOp, MutexOp, Op, Operand, OverlapOp, PoolOp, Question, Rank, Source, StoreOp,
-    StreamOp, ThreadOp, WindowOp,
-};
+use rankcheck_model::host::value::Value;
+use rankcheck_model::{Answer, End, Entry, Op, Operand, Rank, Source, ThreadOp};
 
-use super::device::{Shared, locked};
-use super::inspect::{Standing, WaitsFor};
-use super::luck::{Kind, Luck, number};
-use super::map;
+use super::device::{SharedDevice, locked};
+use super::dispatch::{Execute, Produced};
+use super::group::OpenGroup;
+use super::inspect::{ThreadPosition, WaitsFor};
+use super::naming;
+use super::nondet::{ChoiceKind, Nondet};
 use super::tables::{Tables, ThreadRow};
-use super::value::Value;
-use super::words;
+use super::value::OnDevice;
 use crate::Error;
-use crate::case::{At, CallFailed, Case, Host, Pick, Taken, Vote};
-use crate::ffi::cuda::{Device, Progress};
+use crate::case::{At, CallFailed, Case, Host, Pick, Taken};
+use crate::ffi::cuda::{Completion, Device};
 use crate::ffi::nccl;
-use crate::kernel::Element;
-use crate::window::Pending;
+use crate::kernel::ComputeType;
 
 /// How long a thread that waits for another of its rank sleeps before it looks whether the case is over.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -33,7 +30,7 @@ const BUSY_POLLS: u32 = 2000;
 
 /// Why a thread goes no further.
 #[derive(Debug)]
-pub(crate) enum Stop {
+pub(crate) enum Halt {
     /// The program ended it.
     Exited(String),
     /// The context is lost, with this `CUresult`.
@@ -44,7 +41,7 @@ pub(crate) enum Stop {
     Others,
 }
 
-impl From<Error> for Stop {
+impl From<Error> for Halt {
     fn from(error: Error) -> Self {
         match error.cuda_code() {
             Some(code) if loses_context(code) => Self::Broken(code),
@@ -65,97 +62,94 @@ pub(crate) fn refused_by_capture(code: u32) -> bool {
 }
 
 /// A case as one rank runs it.
-pub(crate) struct Run<'e> {
-    pub(crate) shared: &'e Shared,
+pub(crate) struct RunningCase<'e> {
+    pub(crate) shared: &'e SharedDevice,
     pub(crate) source: Arc<dyn Source>,
     pub(crate) host: Arc<dyn Host>,
     pub(crate) rank: Rank,
     pub(crate) case: &'e Case,
-    pub(crate) element: Element,
+    pub(crate) element: ComputeType,
     pub(crate) tables: Mutex<Tables>,
     /// Some thread changed what another may wait for.
     pub(crate) changed: Condvar,
-    pub(crate) luck: Mutex<Luck>,
+    pub(crate) nondet: Mutex<Nondet>,
 }
 
-impl Run<'_> {
+impl RunningCase<'_> {
     pub(crate) fn tables(&self) -> MutexGuard<'_, Tables> {
         locked(&self.tables)
     }
 }
 
-/// An open group of a thread.
-#[derive(Debug, Default)]
-pub(crate) struct Group {
-    pub(crate) depth: u32,
-    pub(crate) registrations: Vec<Grouped>,
-    /// Streams and indices of what is launched when the group ends.
-    pub(crate) launches: Vec<(usize, u32)>,
-}
-
-/// A registration inside a group.
-#[derive(Debug)]
-pub(crate) struct Grouped {
-    pub(crate) slot: usize,
-    pub(crate) comm: usize,
-    pub(crate) buffer: Option<Arc<super::value::Buffer>>,
-    pub(crate) pending: Pending,
-}
-
 /// Whether the operation still has its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum ForcedTurn {
     Held,
     No,
 }
 
 /// A host thread.
-pub(crate) struct Thread<'s, 'e> {
-    pub(crate) run: &'e Run<'e>,
+pub(crate) struct ProgramThread<'s, 'e> {
+    pub(crate) run: &'e RunningCase<'e>,
     scope: &'s Scope<'s, 'e>,
     pub(crate) device: Device,
     pub(crate) number: u32,
     entry: Entry,
     /// Operations and questions done so far.
     index: u32,
-    turn: Turn,
-    pub(crate) group: Group,
+    turn: ForcedTurn,
+    pub(crate) group: OpenGroup,
 }
 
 /// Starts a host thread of the program. Its row is in the tables already.
-pub(crate) fn start<'s, 'e>(scope: &'s Scope<'s, 'e>, run: &'e Run<'e>, number: u32, entry: Entry) {
-    run.shared.inspect.stand(number, Standing::Running);
+pub(crate) fn start<'s, 'e>(scope: &'s Scope<'s, 'e>, run: &'e RunningCase<'e>, number: u32, entry: Entry) {
+    run.shared.inspect.stand(number, ThreadPosition::Running);
     scope.spawn(move || {
-        let result = run.shared.context.enter().map_err(Stop::from).and_then(|device| {
-            let group = Group::default();
-            let mut thread = Thread { run, scope, device, number, entry, index: 0, turn: Turn::No, group };
+        let result = run.shared.context.enter().map_err(Halt::from).and_then(|device| {
+            let group = OpenGroup::default();
+            let mut thread =
+                ProgramThread { run, scope, device, number, entry, index: 0, turn: ForcedTurn::No, group };
             thread.walk()
         });
         let inspect = &run.shared.inspect;
-        let standing = match result {
-            Ok(()) | Err(Stop::Others) => Standing::Done,
-            Err(Stop::Exited(message)) => Standing::Exited(message),
-            Err(Stop::Broken(code)) => {
+        let position = match result {
+            Ok(()) | Err(Halt::Others) => ThreadPosition::Done,
+            Err(Halt::Exited(message)) => ThreadPosition::Exited(message),
+            Err(Halt::Broken(code)) => {
                 inspect.broke(code);
-                Standing::Done
+                ThreadPosition::Done
             }
-            Err(Stop::Failed(why)) => {
+            Err(Halt::Failed(why)) => {
                 inspect.gave_up(why);
-                Standing::Done
+                ThreadPosition::Done
             }
         };
-        inspect.stand(number, standing);
+        inspect.stand(number, position);
         run.tables().threads[number as usize].ended = true;
         run.changed.notify_all();
     });
 }
 
-impl Thread<'_, '_> {
-    fn walk(&mut self) -> Result<(), Stop> {
+impl Execute for ThreadOp {
+    fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
+        match self {
+            // Costs are counted by the model.
+            Self::Step { .. } | Self::Steady | Self::Measure { .. } => {}
+            Self::Spawn { entry } => return Ok(vec![thread.spawn(*entry)]),
+            Self::Join { thread: child } => thread.join(text, child)?,
+            Self::Exit { code } => return Err(Halt::Exited(thread.run.source.token(*code).to_string())),
+            Self::Reach { label } => thread.run.shared.inspect.reached(&thread.run.source.token(*label)),
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl ProgramThread<'_, '_> {
+    fn walk(&mut self) -> Result<(), Halt> {
         let mut answers: Vec<Answer> = Vec::new();
         loop {
             let stretch = self.run.source.stretch(self.run.rank, self.entry, &answers);
-            let stretch = stretch.map_err(|error| Stop::Failed(error.to_string()))?;
+            let stretch = stretch.map_err(|error| Halt::Failed(error.to_string()))?;
             for op in &stretch.ops {
                 self.begin()?;
                 let produced = self.operation(&op.op)?;
@@ -165,7 +159,7 @@ impl Thread<'_, '_> {
             }
             let End::Ask(question, _) = &stretch.end else { return Ok(()) };
             self.begin()?;
-            let (answer, produced) = self.answer(question)?;
+            let (answer, produced) = self.ask(question)?;
             self.run.tables().produce(self.number, produced);
             self.end_turn()?;
             self.run.shared.inspect.answered(self.number, answer);
@@ -179,16 +173,16 @@ impl Thread<'_, '_> {
         At { rank: self.run.rank, thread: self.number, index: self.index }
     }
 
-    fn begin(&mut self) -> Result<(), Stop> {
+    fn begin(&mut self) -> Result<(), Halt> {
         if self.run.shared.inspect.stopped() {
-            return Err(Stop::Others);
+            return Err(Halt::Others);
         }
         let at = self.at();
-        if locked(&self.run.luck).turns.contains(&at) {
+        if locked(&self.run.nondet).turns.contains(&at) {
             self.inside("waiting for its turn", WaitsFor::Hosts, |thread| thread.run.host.turn(at))?;
-            self.turn = Turn::Held;
+            self.turn = ForcedTurn::Held;
         }
-        if let Some(pick) = self.wanted(Kind::Death) {
+        if let Some(pick) = self.wanted(ChoiceKind::Death) {
             let dies = pick == Pick::Death { dies: true };
             self.took(Some(pick.clone()), pick);
             if dies {
@@ -200,36 +194,37 @@ impl Thread<'_, '_> {
     }
 
     /// The operation goes on by itself, or waits for other ranks: the next turn may begin.
-    pub(crate) fn end_turn(&mut self) -> Result<(), Stop> {
-        if self.turn == Turn::Held {
-            self.turn = Turn::No;
+    pub(crate) fn end_turn(&mut self) -> Result<(), Halt> {
+        if self.turn == ForcedTurn::Held {
+            self.turn = ForcedTurn::No;
             self.run.host.turn_over(self.at())?;
         }
         Ok(())
     }
 
     /// Makes a call that others can see the thread inside of.
-    pub(crate) fn inside<T>(&self, words: &str, waits: WaitsFor, call: impl FnOnce(&Self) -> T) -> T {
-        let Run { shared, host, .. } = self.run;
-        host.enter(self.number, self.index, words);
-        shared.inspect.stand(self.number, Standing::Inside(self.index, words.to_owned(), waits));
+    pub(crate) fn inside<T>(&self, text: &str, waits: WaitsFor, call: impl FnOnce(&Self) -> T) -> T {
+        let RunningCase { shared, host, .. } = self.run;
+        host.enter(self.number, self.index, text);
+        shared.inspect.stand(self.number, ThreadPosition::Inside(self.index, text.to_owned(), waits));
         let result = call(self);
-        shared.inspect.stand(self.number, Standing::Running);
+        shared.inspect.stand(self.number, ThreadPosition::Running);
         host.leave(self.number, self.index);
         result
     }
 
-    pub(crate) fn words(&self, verb: &Op) -> String {
-        words::operation(&self.run.tables(), &*self.run.source, verb)
+    /// An operation in words.
+    pub(crate) fn text(&self, op: &Op) -> String {
+        naming::operation(&self.run.tables(), &*self.run.source, op)
     }
 
-    pub(crate) fn value(&self, operand: &Operand) -> Value {
+    pub(crate) fn value(&self, operand: &Operand) -> Value<OnDevice> {
         self.run.tables().value(&*self.run.source, operand)
     }
 
     /// The forced pick of this operation, if it is of this kind.
-    pub(crate) fn wanted(&self, kind: Kind) -> Option<Pick> {
-        locked(&self.run.luck).take(self.at(), kind)
+    pub(crate) fn wanted(&self, kind: ChoiceKind) -> Option<Pick> {
+        locked(&self.run.nondet).take(self.at(), kind)
     }
 
     pub(crate) fn took(&self, wanted: Option<Pick>, pick: Pick) {
@@ -238,7 +233,7 @@ impl Thread<'_, '_> {
 
     /// Whether the call is made to fail without being made.
     pub(crate) fn fails(&self) -> bool {
-        let Some(pick) = self.wanted(Kind::Fault) else { return false };
+        let Some(pick) = self.wanted(ChoiceKind::Fault) else { return false };
         let fails = pick == Pick::Fault { fails: true };
         self.took(Some(pick.clone()), pick);
         fails
@@ -251,7 +246,7 @@ impl Thread<'_, '_> {
     }
 
     /// Notes what a call returned; the result, or nothing if it was an error that the program goes on after.
-    pub(crate) fn noted<T>(&self, call: &str, result: Result<T, Error>) -> Result<Option<T>, Stop> {
+    pub(crate) fn noted<T>(&self, call: &str, result: Result<T, Error>) -> Result<Option<T>, Halt> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
@@ -272,21 +267,21 @@ impl Thread<'_, '_> {
     }
 
     /// Stops if an error has taken the context with it.
-    pub(crate) fn unbroken(&self, error: &Error) -> Result<(), Stop> {
+    pub(crate) fn unbroken(&self, error: &Error) -> Result<(), Halt> {
         // Every call of a lost context answers with the code that lost it.
         let now = self.run.shared.aside.query().err().and_then(|error| error.cuda_code());
         match error.cuda_code().into_iter().chain(now).find(|code| loses_context(*code)) {
-            Some(code) => Err(Stop::Broken(code)),
+            Some(code) => Err(Halt::Broken(code)),
             None => Ok(()),
         }
     }
 
     /// Waits until the tables are as wanted.
-    pub(crate) fn wait_until(&self, ready: impl Fn(&Tables) -> bool) -> Result<MutexGuard<'_, Tables>, Stop> {
+    pub(crate) fn wait_until(&self, ready: impl Fn(&Tables) -> bool) -> Result<MutexGuard<'_, Tables>, Halt> {
         let mut tables = self.run.tables();
         while !ready(&tables) {
             if self.run.shared.inspect.stopped() {
-                return Err(Stop::Others);
+                return Err(Halt::Others);
             }
             let waited = self.run.changed.wait_timeout(tables, LOOK_AGAIN);
             tables = waited.unwrap_or_else(std::sync::PoisonError::into_inner).0;
@@ -297,25 +292,28 @@ impl Thread<'_, '_> {
     /// The same, seen from outside only if there is something to wait for.
     pub(crate) fn wait_inside(
         &self,
-        words: &str,
+        text: &str,
         ready: impl Fn(&Tables) -> bool,
-    ) -> Result<MutexGuard<'_, Tables>, Stop> {
+    ) -> Result<MutexGuard<'_, Tables>, Halt> {
         loop {
             let tables = self.run.tables();
             if ready(&tables) {
                 return Ok(tables);
             }
             drop(tables);
-            self.inside(words, WaitsFor::Hosts, |thread| thread.wait_until(&ready).map(drop))?;
+            self.inside(text, WaitsFor::Hosts, |thread| thread.wait_until(&ready).map(drop))?;
         }
     }
 
     /// Waits until the device has got somewhere.
-    pub(crate) fn poll_until(&self, mut query: impl FnMut() -> Result<Progress, Error>) -> Result<(), Stop> {
+    pub(crate) fn poll_until(
+        &self,
+        mut query: impl FnMut() -> Result<Completion, Error>,
+    ) -> Result<(), Halt> {
         let mut polls = 0_u32;
-        while query()? == Progress::Pending {
+        while query()? == Completion::Pending {
             if self.run.shared.inspect.stopped() {
-                return Err(Stop::Others);
+                return Err(Halt::Others);
             }
             polls = polls.saturating_add(1);
             if polls < BUSY_POLLS {
@@ -327,164 +325,7 @@ impl Thread<'_, '_> {
         Ok(())
     }
 
-    fn operation(&mut self, verb: &Op) -> Result<Option<Value>, Stop> {
-        let nothing = Ok(None);
-        match verb {
-            Op::Thread(ThreadOp::Step { .. })
-            | Op::Thread(ThreadOp::Steady)
-            | Op::Thread(ThreadOp::Measure { .. })
-            | Op::Overlap(OverlapOp { .. }) => nothing,
-            Op::Thread(ThreadOp::Spawn { entry }) => Ok(Some(self.spawn(*entry))),
-            Op::Thread(ThreadOp::Join { thread }) => self.join(verb, thread).and(nothing),
-            Op::Thread(ThreadOp::Exit { code }) => {
-                Err(Stop::Exited(self.run.source.token(*code).to_string()))
-            }
-            Op::Thread(ThreadOp::Reach { label }) => {
-                self.run.shared.inspect.reached(&self.run.source.token(*label));
-                nothing
-            }
-            Op::Comm(CommOp::Init { name, members, children }) => {
-                self.comm_init(verb, *name, members, *children).map(Some)
-            }
-            Op::Comm(CommOp::Split { comm, name, color }) => {
-                self.comm_split(verb, comm, *name, *color).map(Some)
-            }
-            Op::Comm(CommOp::Destroy { comm }) => self.comm_destroy(verb, comm).and(nothing),
-            Op::Window(WindowOp::Register { comm, memory, flags }) => {
-                self.register(verb, comm, memory, *flags).map(Some)
-            }
-            Op::Window(WindowOp::Deregister { comm, window }) => {
-                self.deregister(verb, comm, window).and(nothing)
-            }
-            Op::Group(GroupOp::Start) => self.group_start(verb).and(nothing),
-            Op::Group(GroupOp::End) => self.group_end(verb).and(nothing),
-            Op::Collective(call) => self.collect(verb, call).and(nothing),
-            Op::Transfer(call) => self.transfer(verb, call).and(nothing),
-            Op::Stream(StreamOp::Kernel { name, reads, writes, stream }) => {
-                self.kernel(verb, *name, (reads, writes), *stream).and(nothing)
-            }
-            Op::Event(EventOp { event, stream }) => self.event_record(verb, *event, *stream).and(nothing),
-            Op::Stream(StreamOp::Wait { stream, event }) => {
-                self.stream_wait(verb, *stream, *event).and(nothing)
-            }
-            Op::Stream(StreamOp::Synchronize { what }) => self.synchronize(verb, what).and(nothing),
-            Op::Graph(GraphOp::Begin { .. }) => self.graph_begin(verb).and(nothing),
-            Op::Graph(GraphOp::End { graph }) => self.graph_end(verb, *graph).map(Some),
-            Op::Graph(GraphOp::Replay { graph, stream }) => {
-                self.graph_replay(verb, *graph, *stream).and(nothing)
-            }
-            Op::Graph(GraphOp::Destroy { graph }) => self.graph_destroy(verb, *graph).and(nothing),
-            Op::Pool(PoolOp::Declare { pool, classes, tie, memory }) => {
-                self.declare_pool(*pool, (*classes, *tie, *memory));
-                nothing
-            }
-            Op::Pool(PoolOp::Lock { pool }) => self.pool_lock(verb, *pool).and(nothing),
-            Op::Pool(PoolOp::Unlock { pool }) => {
-                self.pool_unlock(*pool);
-                nothing
-            }
-            Op::Pool(PoolOp::Alloc { pool, name, len_bytes, stream }) => {
-                self.alloc(verb, *pool, *name, (*len_bytes, *stream)).map(Some)
-            }
-            Op::Memory(MemoryOp::Free { buffer, after }) => self.free(verb, buffer, *after).and(nothing),
-            Op::Pool(PoolOp::Trim { pool, release }) => self.trim(verb, *pool, *release).map(Some),
-            Op::Memory(MemoryOp::Release { segment }) => self.release_segment(verb, segment).and(nothing),
-            Op::Pool(PoolOp::Havoc { pool, max, sizes_bytes }) => {
-                self.havoc(verb, *pool, *max, sizes_bytes).and(nothing)
-            }
-            Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }) => {
-                self.mem_alloc(verb, *name, *len_bytes, *memory).map(Some)
-            }
-            Op::Barrier(BarrierOp::Enter { .. })
-            | Op::Barrier(BarrierOp::AllAgree { .. })
-            | Op::Store(StoreOp::Set { .. })
-            | Op::Store(StoreOp::Get { .. })
-            | Op::Store(StoreOp::Delete { .. }) => self.meet_hosts(verb),
-            Op::Memory(MemoryOp::Expect { .. }) => nothing,
-            Op::Flag(FlagOp { flag, act, stream }) => self.flag(verb, *flag, *act, *stream).and(nothing),
-            Op::Memory(MemoryOp::Copy { to, from, stream }) => {
-                self.copy(verb, (to, from), *stream).and(nothing)
-            }
-            Op::Ipc(IpcOp::Export { buffer }) => self.export(verb, buffer).map(Some),
-            Op::Ipc(IpcOp::Open { handle }) => self.open(verb, handle).map(Some),
-            Op::Ipc(IpcOp::Close { mapping }) => self.close(verb, mapping).and(nothing),
-            Op::Exchange(ExchangeOp { members, name, buffer }) => {
-                // The one operation that produces several slots.
-                let produced = self.exchange(verb, members, *name, buffer)?;
-                self.run.tables().produce(self.number, produced);
-                nothing
-            }
-            Op::Mutex(MutexOp::Lock { mutex }) => {
-                let words = self.words(verb);
-                let mut tables = self.wait_inside(&words, |tables| !tables.mutexes.contains_key(mutex))?;
-                tables.mutexes.insert(*mutex, self.number);
-                nothing
-            }
-            Op::Mutex(MutexOp::Unlock { mutex }) => {
-                let mut tables = self.run.tables();
-                if tables.mutexes.get(mutex) == Some(&self.number) {
-                    tables.mutexes.remove(mutex);
-                    self.run.changed.notify_all();
-                }
-                nothing
-            }
-            Op::Map(MapOp::Put { .. })
-            | Op::Map(MapOp::Pop { .. })
-            | Op::Map(MapOp::Get { .. })
-            | Op::Map(MapOp::Clear { .. })
-            | Op::List(ListOp::Push { .. })
-            | Op::List(ListOp::Get { .. })
-            | Op::List(ListOp::Set { .. })
-            | Op::List(ListOp::Pop { .. })
-            | Op::List(ListOp::Clear { .. }) => Ok(map::run(&mut self.run.tables(), &*self.run.source, verb)),
-        }
-    }
-
-    fn answer(&mut self, question: &Question) -> Result<(Answer, Vec<Value>), Stop> {
-        let is = |truth: bool| Ok((Answer::from(truth), Vec::new()));
-        match question {
-            Question::Choose { options, .. } => {
-                let wanted = self.wanted(Kind::Choose);
-                let last = u32::try_from(options.len()).expect("few options").saturating_sub(1);
-                let option = wanted.as_ref().map_or(0, number).min(last);
-                self.took(wanted, Pick::Choose { option });
-                Ok((option, Vec::new()))
-            }
-            Question::Grew(of) => {
-                let value = self.value(of);
-                is(if let Value::Buffer(buffer) = value { buffer.grew } else { false })
-            }
-            Question::Failed(of) => is(self.value(of) == Value::Null),
-            Question::Equal(a, b) => is(self.value(a).same(&self.value(b))),
-            Question::Truth(of) => is(self.value(of).truth()),
-            Question::Number(of) => {
-                let value = self.value(of);
-                let number = if let Value::Int(number) = value { number } else { 0 };
-                let number = u32::try_from(number.clamp(0, i64::from(MAX_NUMBER))).expect("clamped");
-                Ok((number, Vec::new()))
-            }
-            Question::MapHas { .. } | Question::ListLen { .. } => {
-                let answer = map::ask(&self.run.tables(), &*self.run.source, question);
-                Ok((answer, Vec::new()))
-            }
-            Question::MapItems { map, order } => Ok(self.items(*map, *order)),
-            Question::Trimmed(of) => {
-                let value = self.value(of);
-                let segments = if let Value::Trimmed(segments) = value { segments } else { [].into() };
-                let produced: Vec<Value> = segments.iter().map(|s| Value::Buffer(Arc::clone(s))).collect();
-                Ok((u32::try_from(produced.len()).expect("few segments"), produced))
-            }
-            Question::HasWindow { comm, buffer } => {
-                let tables = self.run.tables();
-                let source = &*self.run.source;
-                let found = tables.comm_number(source, comm).zip(tables.buffer(source, buffer));
-                is(found.is_some_and(|(comm, buffer)| tables.has_window(comm, &buffer)))
-            }
-            Question::EventQuery { event } => is(self.query(*event)?),
-        }
-    }
-
-    fn spawn(&mut self, entry: Entry) -> Value {
+    fn spawn(&self, entry: Entry) -> Value<OnDevice> {
         let number = {
             let mut tables = self.run.tables();
             tables.threads.push(ThreadRow { entry, slots: Vec::new(), ended: false });
@@ -494,86 +335,8 @@ impl Thread<'_, '_> {
         Value::Thread(number)
     }
 
-    fn join(&mut self, verb: &Op, thread: &Operand) -> Result<(), Stop> {
+    fn join(&self, text: &str, thread: &Operand) -> Result<(), Halt> {
         let Value::Thread(child) = self.value(thread) else { return Ok(()) };
-        let words = self.words(verb);
-        self.wait_inside(&words, |tables| tables.threads[child as usize].ended).map(drop)
-    }
-
-    /// Walks a map; addresses lie as they really do.
-    fn items(&self, map: rankcheck_model::Token, order: rankcheck_model::MapOrder) -> (Answer, Vec<Value>) {
-        use rankcheck_model::MapOrder;
-        let mut tables = self.run.tables();
-        let mut entries = tables.maps.get(&map).cloned().unwrap_or_default();
-        if map::compares(order, entries.len()) {
-            let kind = if order == MapOrder::Hash { Kind::HashOrder } else { Kind::AddressOrder };
-            for (key, _) in &entries {
-                self.place(&mut tables, &key.without_offset(), kind);
-            }
-            let known = if order == MapOrder::Hash { &tables.hash_order } else { &tables.address_order };
-            entries = map::sorted(entries, known);
-        }
-        let count = u32::try_from(entries.len()).expect("few entries");
-        (count, entries.into_iter().flat_map(|(key, value)| [key, value]).collect())
-    }
-
-    /// Gives a value its place among those already compared, as luck wants it or as it really is.
-    pub(crate) fn place(&self, tables: &mut Tables, value: &Value, kind: Kind) {
-        let real = kind == Kind::AddressOrder;
-        let order = if real { &mut tables.address_order } else { &mut tables.hash_order };
-        if order.contains(value) {
-            return;
-        }
-        // One possibility is no choice, and no pick is spent on it.
-        let wanted = if order.is_empty() { None } else { self.wanted(kind) };
-        let at = map::place(order, value, real, wanted.as_ref().map(number));
-        if !order.is_empty() {
-            let position = u32::try_from(at).expect("few values");
-            let pick = if real { Pick::AddressOrder { position } } else { Pick::HashOrder { position } };
-            self.took(wanted, pick);
-        }
-        order.insert(at, value.clone());
-    }
-
-    /// What passes through other hosts without a call of CUDA or NCCL.
-    fn meet_hosts(&mut self, verb: &Op) -> Result<Option<Value>, Stop> {
-        let words = self.words(verb);
-        let name = |token: &rankcheck_model::Token| self.run.source.token(*token);
-        let host = &*self.run.host;
-        if let Op::Barrier(BarrierOp::Enter { members }) | Op::Barrier(BarrierOp::AllAgree { members, .. }) =
-            verb
-        {
-            let nth = {
-                let mut tables = self.run.tables();
-                let count = tables.hosts.entry(Arc::clone(members)).or_default();
-                *count += 1;
-                *count - 1
-            };
-            let asked = if let Op::Barrier(BarrierOp::AllAgree { value, .. }) = verb {
-                Some(self.value(value))
-            } else {
-                None
-            };
-            let no = asked.as_ref().is_some_and(|value| !value.truth());
-            let vote = if no { Vote::No } else { Vote::Yes };
-            self.end_turn()?;
-            let agreed = self.inside(&words, WaitsFor::Hosts, |_| host.agree(members, nth, vote))?;
-            return Ok(asked.map(|_| Value::Bool(agreed == Vote::Yes)));
-        }
-        self.inside(&words, WaitsFor::Hosts, |thread| {
-            if let Op::Store(StoreOp::Set { key, value }) = verb {
-                let value = thread.value(value);
-                let tables = thread.run.tables();
-                let in_words = |value: &Value| words::value(&tables, &*thread.run.source, value);
-                let stored = value.to_store(thread.run.rank, &in_words);
-                drop(tables);
-                host.store_set(&name(key), stored)?;
-            } else if let Op::Store(StoreOp::Get { key }) = verb {
-                return Ok(Some(Value::from_store(&host.store_get(&name(key))?)));
-            } else if let Op::Store(StoreOp::Delete { key }) = verb {
-                host.store_delete(&name(key))?;
-            }
-            Ok(None)
-        })
+        self.wait_inside(text, |tables| tables.threads[child as usize].ended).map(drop)
     }
 }

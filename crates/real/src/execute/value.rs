@@ -1,39 +1,46 @@
-//! Values: what slots, maps, lists and the store hold while a program runs on a device.
+//! What values hold while a program runs on a device: the model's values, with real addresses.
 //!
-//! The same kinds as the model's, with real addresses. Not here: the tables that the numbers point into.
+//! Not here: what values mean ([`rankcheck_model::host`]), and the tables that the numbers point into.
 
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use rankcheck_model::{Rank, Token};
+use rankcheck_model::Rank;
+use rankcheck_model::host::value::{Buffer, MappingId, MemoryId, Objects, Value};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::ffi::DeviceRange;
 
-/// Who made a piece of memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Owner {
-    /// A pool, by name.
-    Pool(Token),
-    /// The program, by the buffer's name.
-    Program(Token),
-    /// Another rank: what is mapped here, by the number of the mapping.
-    Peer(Rank),
+/// Objects as a rank calls them on its device.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum OnDevice {}
+
+impl Objects for OnDevice {
+    /// As text, because ranks number their tokens each for themselves.
+    type Name = Arc<str>;
+    type Memory = Provenance;
+    type Address = Base;
+    type Exported = ExportedMemory;
+    /// What the object is called.
+    type Foreign = Arc<str>;
 }
 
-/// The n-th piece of memory, or the n-th block, of an owner. Never reused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Made {
-    pub(crate) owner: Owner,
-    pub(crate) nth: u32,
+/// Whose memory it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Provenance {
+    /// Of this rank.
+    Own(MemoryId),
+    /// Of another rank, mapped here.
+    Mapped(MappingId),
 }
 
-/// Where memory lies: the real address, and the memory that was first mapped there, which names it.
+/// Where memory lies: the real address, and the memory that was first there, which names it.
 ///
 /// Equal by address: a pointer does not know what it was before.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Base {
-    pub(crate) first: Made,
+    pub(crate) first: Provenance,
     pub(crate) address: u64,
 }
 
@@ -45,39 +52,27 @@ impl PartialEq for Base {
 
 impl Eq for Base {}
 
-/// A range of memory that the program holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Buffer {
-    /// The allocation it belongs to; none for a segment as such.
-    pub(crate) block: Option<Made>,
-    pub(crate) memory: Made,
-    pub(crate) base: Base,
-    pub(crate) offset_bytes: u64,
-    pub(crate) len_bytes: u64,
-    pub(crate) name: Token,
-    /// Whether the allocation took a new segment.
-    pub(crate) grew: bool,
-}
-
-impl Buffer {
-    /// Where it lies on the device.
-    pub(crate) fn range(&self) -> DeviceRange {
-        DeviceRange::new(self.base.address + self.offset_bytes, self.len_bytes)
+impl PartialOrd for Base {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 
-/// An address with equality.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Address {
-    /// In memory, at a byte offset.
-    Memory(Base, u64),
-    /// Of a communicator.
-    Comm(usize),
+impl Ord for Base {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        self.address.cmp(&other.address)
+    }
+}
+
+impl Hash for Base {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.address.hash(state);
+    }
 }
 
 /// A handle of memory of some rank, as it travels.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Lent {
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) struct ExportedMemory {
     pub(crate) rank: Rank,
     /// The memory, in words.
     pub(crate) name: String,
@@ -87,199 +82,110 @@ pub(crate) struct Lent {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What a slot holds.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Value {
-    Null,
-    Bool(bool),
-    Int(i64),
-    /// A token, as text, because ranks number their tokens each for themselves.
-    Name(Arc<str>),
-    /// A communicator, by its number on this rank.
-    Comm(usize),
-    Buffer(Arc<Buffer>),
-    /// A window of a communicator, by its number there.
-    Window(usize, usize),
-    Handle(Arc<Lent>),
-    Thread(u32),
-    Trimmed(Arc<[Arc<Buffer>]>),
-    Address(Address),
-    Tuple(Arc<[Value]>),
-    Stream(Token),
-    Event(Token),
-    Device,
-    /// An object of some rank that came through the store: equal to itself and good for nothing else.
-    Foreign(Arc<str>),
+/// Where a buffer lies on the device.
+pub(crate) fn range(buffer: &Buffer<OnDevice>) -> DeviceRange {
+    DeviceRange::new(buffer.address.address + buffer.offset_bytes, buffer.len_bytes)
 }
 
-impl Value {
-    /// Equality as a program sees it: buffers by what they are, addresses by where they are.
-    pub(crate) fn same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Buffer(a), Self::Buffer(b)) => {
-                (a.memory, a.offset_bytes, a.block) == (b.memory, b.offset_bytes, b.block)
+/// The memory of this rank in which a buffer lies.
+pub(crate) fn own_memory(buffer: &Buffer<OnDevice>) -> Option<MemoryId> {
+    match buffer.memory {
+        Provenance::Own(memory) => Some(memory),
+        Provenance::Mapped(_) => None,
+    }
+}
+
+/// A value as the store carries it to other ranks. `words` names what only this rank can use.
+pub(crate) fn to_store(
+    value: &Value<OnDevice>,
+    rank: Rank,
+    words: &dyn Fn(&Value<OnDevice>) -> String,
+) -> serde_json::Value {
+    match value {
+        Value::Null => serde_json::Value::Null,
+        Value::Bool(truth) => json!(truth),
+        Value::Int(number) => json!(number),
+        Value::Token(name) => json!(&**name),
+        Value::Tuple(parts) => parts.iter().map(|part| to_store(part, rank, words)).collect(),
+        Value::Foreign(text) => json!({ "foreign": &**text }),
+        Value::Handle(_, exported) => json!({ "handle": &**exported }),
+        Value::Comm(_)
+        | Value::Buffer(_)
+        | Value::Window(..)
+        | Value::Thread(_)
+        | Value::Trimmed(_)
+        | Value::Address(_)
+        | Value::Stream(_)
+        | Value::Event(_)
+        | Value::Device => json!({ "foreign": format!("{} of rank {}", words(value), rank.0) }),
+    }
+}
+
+/// A value that came out of the store.
+pub(crate) fn from_store(value: &serde_json::Value) -> Value<OnDevice> {
+    match value {
+        serde_json::Value::Null => Value::Null,
+        serde_json::Value::Bool(truth) => Value::Bool(*truth),
+        serde_json::Value::Number(number) => Value::Int(number.as_i64().unwrap_or(0)),
+        serde_json::Value::String(name) => Value::Token(name.as_str().into()),
+        serde_json::Value::Array(parts) => Value::Tuple(parts.iter().map(from_store).collect()),
+        serde_json::Value::Object(object) => {
+            let exported = object.get("handle").cloned().map(serde_json::from_value::<ExportedMemory>);
+            if let Some(Ok(exported)) = exported {
+                return Value::Handle(exported.rank, Arc::new(exported));
             }
-            (a, b) => a == b,
-        }
-    }
-
-    /// Whether control flow takes it for true.
-    pub(crate) fn truth(&self) -> bool {
-        match self {
-            Self::Bool(truth) => *truth,
-            Self::Int(number) => *number != 0,
-            Self::Null => false,
-            Self::Name(_)
-            | Self::Comm(_)
-            | Self::Buffer(_)
-            | Self::Window(..)
-            | Self::Handle(_)
-            | Self::Thread(_)
-            | Self::Trimmed(_)
-            | Self::Address(_)
-            | Self::Tuple(_)
-            | Self::Stream(_)
-            | Self::Event(_)
-            | Self::Device
-            | Self::Foreign(_) => true,
-        }
-    }
-
-    /// What is ordered about a key: its address without the offset, in tuples too.
-    pub(crate) fn without_offset(&self) -> Self {
-        match self {
-            Self::Address(Address::Memory(base, _)) => Self::Address(Address::Memory(*base, 0)),
-            Self::Buffer(buffer) => Self::Address(Address::Memory(buffer.base, 0)),
-            Self::Tuple(parts) => Self::Tuple(parts.iter().map(Self::without_offset).collect()),
-            Self::Null
-            | Self::Bool(_)
-            | Self::Int(_)
-            | Self::Name(_)
-            | Self::Comm(_)
-            | Self::Window(..)
-            | Self::Handle(_)
-            | Self::Thread(_)
-            | Self::Trimmed(_)
-            | Self::Address(Address::Comm(_))
-            | Self::Stream(_)
-            | Self::Event(_)
-            | Self::Device
-            | Self::Foreign(_) => self.clone(),
-        }
-    }
-
-    /// What [`Value::without_offset`] left out.
-    pub(crate) fn offset(&self) -> u64 {
-        if let Self::Address(Address::Memory(_, offset)) = self {
-            return *offset;
-        }
-        if let Self::Buffer(buffer) = self { buffer.offset_bytes } else { 0 }
-    }
-
-    /// The real addresses of a key that was stripped by [`Value::without_offset`]; nothing if a part of it is
-    /// no address in memory.
-    pub(crate) fn addresses(&self) -> Option<Vec<u64>> {
-        match self {
-            Self::Address(Address::Memory(base, _)) => Some(vec![base.address]),
-            Self::Tuple(parts) => {
-                let parts: Option<Vec<Vec<u64>>> = parts.iter().map(Self::addresses).collect();
-                parts.map(|parts| parts.concat())
-            }
-            Self::Null
-            | Self::Bool(_)
-            | Self::Int(_)
-            | Self::Name(_)
-            | Self::Comm(_)
-            | Self::Buffer(_)
-            | Self::Window(..)
-            | Self::Handle(_)
-            | Self::Thread(_)
-            | Self::Trimmed(_)
-            | Self::Address(Address::Comm(_))
-            | Self::Stream(_)
-            | Self::Event(_)
-            | Self::Device
-            | Self::Foreign(_) => None,
-        }
-    }
-
-    /// As the store carries it to other ranks. `words` names what only this rank can use.
-    pub(crate) fn to_store(&self, rank: Rank, words: &dyn Fn(&Self) -> String) -> serde_json::Value {
-        match self {
-            Self::Null => serde_json::Value::Null,
-            Self::Bool(truth) => json!(truth),
-            Self::Int(number) => json!(number),
-            Self::Name(name) => json!(&**name),
-            Self::Tuple(parts) => parts.iter().map(|part| part.to_store(rank, words)).collect(),
-            Self::Foreign(text) => json!({ "foreign": &**text }),
-            Self::Handle(lent) => json!({ "handle": &**lent }),
-            Self::Comm(_)
-            | Self::Buffer(_)
-            | Self::Window(..)
-            | Self::Thread(_)
-            | Self::Trimmed(_)
-            | Self::Address(_)
-            | Self::Stream(_)
-            | Self::Event(_)
-            | Self::Device => json!({ "foreign": format!("{} of rank {}", words(self), rank.0) }),
-        }
-    }
-
-    /// What came out of the store.
-    pub(crate) fn from_store(value: &serde_json::Value) -> Self {
-        match value {
-            serde_json::Value::Null => Self::Null,
-            serde_json::Value::Bool(truth) => Self::Bool(*truth),
-            serde_json::Value::Number(number) => Self::Int(number.as_i64().unwrap_or(0)),
-            serde_json::Value::String(name) => Self::Name(name.as_str().into()),
-            serde_json::Value::Array(parts) => Self::Tuple(parts.iter().map(Self::from_store).collect()),
-            serde_json::Value::Object(object) => {
-                let lent = object.get("handle").cloned().map(serde_json::from_value::<Lent>);
-                if let Some(Ok(lent)) = lent {
-                    return Self::Handle(Arc::new(lent));
-                }
-                let text = object.get("foreign").and_then(serde_json::Value::as_str).unwrap_or_default();
-                Self::Foreign(text.into())
-            }
+            let text = object.get("foreign").and_then(serde_json::Value::as_str).unwrap_or_default();
+            Value::Foreign(text.into())
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use rankcheck_model::Token;
+    use rankcheck_model::host::value::{BlockId, Owner};
+
     use super::*;
 
-    fn buffer(nth: u32, address: u64, offset_bytes: u64) -> Value {
-        let memory = Made { owner: Owner::Program(Token(0)), nth };
+    /// A block of pool 1, the n-th in the n-th segment.
+    pub(in super::super) fn block(
+        nth: u32,
+        address: u64,
+        (offset_bytes, len_bytes): (u64, u64),
+    ) -> Value<OnDevice> {
+        let memory = MemoryId { owner: Owner::Pool(Token(1)), nth };
         Value::Buffer(Arc::new(Buffer {
-            block: Some(memory),
-            memory,
-            base: Base { first: memory, address },
+            block: Some(BlockId(memory)),
+            memory: Provenance::Own(memory),
+            address: Base { first: Provenance::Own(memory), address },
             offset_bytes,
-            len_bytes: 8,
-            name: Token(0),
+            len_bytes,
+            memory_len_bytes: 4096,
+            name: Token(2),
+            through: None,
             grew: true,
         }))
     }
 
     #[test]
-    fn buffers_are_equal_by_what_they_are() {
-        assert!(buffer(0, 64, 0).same(&buffer(0, 64, 0)));
-        assert!(!buffer(0, 64, 0).same(&buffer(1, 64, 0)), "the address came back, the memory did not");
-        assert!(buffer(0, 64, 0).without_offset().same(&buffer(0, 64, 8).without_offset()));
-        assert_eq!(buffer(0, 64, 8).offset(), 8);
+    fn addresses_are_equal_by_where_they_are() {
+        let [one, again, other] = [block(0, 64, (0, 8)), block(0, 64, (0, 8)), block(1, 64, (0, 8))];
+        assert!(one.same(&again));
+        assert!(!one.same(&other), "the address came back, the memory did not");
+        assert!(one.start().same(&other.start()));
     }
 
     #[test]
     fn plain_values_pass_through_the_store() {
-        let words = |_: &Value| "x".to_owned();
-        let tuple = Value::Tuple([Value::Int(3), Value::Null, Value::Name("a".into())].into());
-        assert_eq!(Value::from_store(&tuple.to_store(Rank(0), &words)), tuple);
-        let foreign = Value::from_store(&buffer(0, 64, 0).to_store(Rank(1), &words));
+        let words = |_: &Value<OnDevice>| "x".to_owned();
+        let tuple = Value::Tuple([Value::Int(3), Value::Null, Value::Token("a".into())].into());
+        assert_eq!(from_store(&to_store(&tuple, Rank(0), &words)), tuple);
+        let foreign = from_store(&to_store(&block(0, 64, (0, 8)), Rank(1), &words));
         assert_eq!(foreign, Value::Foreign("x of rank 1".into()));
-        assert_eq!(Value::from_store(&foreign.to_store(Rank(0), &words)), foreign);
-        let lent = Lent { rank: Rank(1), name: "x".to_owned(), len_bytes: 8, bytes: vec![7; 64] };
-        let handle = Value::Handle(Arc::new(lent));
-        assert_eq!(Value::from_store(&handle.to_store(Rank(1), &words)), handle);
+        assert_eq!(from_store(&to_store(&foreign, Rank(0), &words)), foreign);
+        let exported =
+            ExportedMemory { rank: Rank(1), name: "x".to_owned(), len_bytes: 8, bytes: vec![7; 64] };
+        let handle = Value::Handle(Rank(1), Arc::new(exported));
+        assert_eq!(from_store(&to_store(&handle, Rank(1), &words)), handle);
     }
 }

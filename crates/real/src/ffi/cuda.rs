@@ -14,7 +14,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 use rankcheck_model::{CaptureMode, Test};
 
-use super::{DeviceRange, Found, Libraries};
+use super::{DeviceRange, FoundLibrary, Libraries};
 use crate::Error;
 
 /// The calls of this module and of its neighbours, by the symbols that cudarc loads for them.
@@ -82,7 +82,7 @@ const SYMBOLS: [&str; 60] = [
 ];
 
 /// Looks for libcuda under the names that cudarc will try.
-pub(super) fn probe() -> Result<Found, Error> {
+pub(super) fn probe() -> Result<FoundLibrary, Error> {
     let names: Vec<String> =
         ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates).collect();
     let missing = |what: String| Error::Missing { what, looked_for: super::looked_for(&names) };
@@ -96,7 +96,7 @@ pub(super) fn probe() -> Result<Found, Error> {
     if code != 0 {
         return Err(Error::Cuda { call: "cuDriverGetVersion", code: code.unsigned_abs() });
     }
-    Ok(Found { name, code: version, version: format!("{}.{}", version / 1000, version % 1000 / 10) })
+    Ok(FoundLibrary { name, code: version, version: format!("{}.{}", version / 1000, version % 1000 / 10) })
 }
 
 fn failed(call: &'static str) -> impl FnOnce(DriverError) -> Error {
@@ -204,32 +204,32 @@ impl Drop for Device {
 
 /// Whether the work before a point is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Progress {
+pub enum Completion {
     /// Everything is complete.
     Complete,
     /// Something is still queued or running.
     Pending,
 }
 
-fn progress(call: &'static str, result: sys::CUresult) -> Result<Progress, Error> {
+fn progress(call: &'static str, result: sys::CUresult) -> Result<Completion, Error> {
     if result == sys::CUresult::CUDA_ERROR_NOT_READY {
-        return Ok(Progress::Pending);
+        return Ok(Completion::Pending);
     }
-    check(call, result).map(|()| Progress::Complete)
+    check(call, result).map(|()| Completion::Complete)
 }
 
 /// A stream.
 #[derive(Debug)]
-pub struct Stream {
+pub struct RawStream {
     pub(super) raw: sys::CUstream,
 }
 
 // SAFETY: the driver takes a stream from any thread and locks what it has to.
-unsafe impl Send for Stream {}
+unsafe impl Send for RawStream {}
 // SAFETY: as above.
-unsafe impl Sync for Stream {}
+unsafe impl Sync for RawStream {}
 
-impl Stream {
+impl RawStream {
     /// A stream that does not wait for the legacy default stream.
     pub(crate) fn create(_device: &Device) -> Result<Self, Error> {
         result::stream::create(StreamKind::NonBlocking)
@@ -246,12 +246,12 @@ impl Stream {
         unsafe { result::stream::synchronize(self.raw) }.map_err(failed("cuStreamSynchronize"))
     }
 
-    pub(crate) fn query(&self) -> Result<Progress, Error> {
+    pub(crate) fn query(&self) -> Result<Completion, Error> {
         // SAFETY: the stream lives, as its owner is borrowed.
         progress("cuStreamQuery", unsafe { sys::cuStreamQuery(self.raw) })
     }
 
-    pub(crate) fn wait(&self, event: &Event) -> Result<(), Error> {
+    pub(crate) fn wait(&self, event: &RawEvent) -> Result<(), Error> {
         // SAFETY: stream and event live, as their owners are borrowed; there are no flags.
         check("cuStreamWaitEvent", unsafe { sys::cuStreamWaitEvent(self.raw, event.raw, 0) })
     }
@@ -304,7 +304,7 @@ impl Stream {
     }
 }
 
-impl Drop for Stream {
+impl Drop for RawStream {
     fn drop(&mut self) {
         tracing::warn!(stream = ?self.raw, "a stream was not destroyed");
     }
@@ -321,16 +321,16 @@ pub enum Timing {
 
 /// An event without timing.
 #[derive(Debug)]
-pub struct Event {
+pub struct RawEvent {
     raw: sys::CUevent,
 }
 
 // SAFETY: the driver takes an event from any thread and locks what it has to.
-unsafe impl Send for Event {}
+unsafe impl Send for RawEvent {}
 // SAFETY: as above.
-unsafe impl Sync for Event {}
+unsafe impl Sync for RawEvent {}
 
-impl Event {
+impl RawEvent {
     pub(crate) fn create(_device: &Device, timing: Timing) -> Result<Self, Error> {
         let mut raw = ptr::null_mut();
         let flags = match timing {
@@ -342,13 +342,13 @@ impl Event {
         Ok(Self { raw })
     }
 
-    pub(crate) fn record(&self, stream: &Stream) -> Result<(), Error> {
+    pub(crate) fn record(&self, stream: &RawStream) -> Result<(), Error> {
         // SAFETY: both live, as their owners are borrowed.
         check("cuEventRecord", unsafe { sys::cuEventRecord(self.raw, stream.raw) })
     }
 
     /// An event that was never recorded is complete.
-    pub(crate) fn query(&self) -> Result<Progress, Error> {
+    pub(crate) fn query(&self) -> Result<Completion, Error> {
         // SAFETY: the event lives, as its owner is borrowed.
         progress("cuEventQuery", unsafe { sys::cuEventQuery(self.raw) })
     }
@@ -370,7 +370,7 @@ impl Event {
     }
 }
 
-impl Drop for Event {
+impl Drop for RawEvent {
     fn drop(&mut self) {
         tracing::warn!(event = ?self.raw, "an event was not destroyed");
     }
@@ -430,8 +430,8 @@ impl Pinned {
     pub(crate) fn read(
         &mut self,
         range: &DeviceRange,
-        stream: &Stream,
-        wait: impl FnOnce(&Stream) -> Result<(), Error>,
+        stream: &RawStream,
+        wait: impl FnOnce(&RawStream) -> Result<(), Error>,
     ) -> Result<&[u8], Error> {
         let len = usize::try_from(range.len_bytes()).expect("CUDA needs 64-bit hosts");
         assert!(len <= self.len, "the range fits into the staging memory");
@@ -460,11 +460,11 @@ impl Drop for Pinned {
 
 /// Memory of `cuMemAlloc`.
 #[derive(Debug)]
-pub struct Allocation {
+pub struct RawMemory {
     range: DeviceRange,
 }
 
-impl Allocation {
+impl RawMemory {
     pub(crate) fn alloc(_device: &Device, len_bytes: u64) -> Result<Self, Error> {
         let len = usize::try_from(len_bytes).map_err(|_| Error::Size { len_bytes })?;
         // SAFETY: the result is an address that is never read on the host.
@@ -483,7 +483,7 @@ impl Allocation {
     }
 }
 
-impl Drop for Allocation {
+impl Drop for RawMemory {
     fn drop(&mut self) {
         tracing::warn!(address = self.range.address(), "memory of cuMemAlloc was not freed");
     }

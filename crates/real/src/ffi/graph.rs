@@ -8,7 +8,7 @@ use std::ptr;
 use cudarc::driver::sys;
 use rankcheck_model::CaptureMode;
 
-use super::cuda::{Device, Stream, check};
+use super::cuda::{Device, RawStream, check};
 use crate::Error;
 
 /// Whether a stream records.
@@ -48,7 +48,7 @@ impl Device {
     }
 }
 
-impl Stream {
+impl RawStream {
     pub(crate) fn capturing(&self) -> Result<Capturing, Error> {
         let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
         // SAFETY: the stream lives, as its owner is borrowed; `status` is valid for a write.
@@ -67,7 +67,7 @@ impl Stream {
         check("cuStreamBeginCapture", result)
     }
 
-    pub(crate) fn end_capture(&self) -> Result<Graph, Error> {
+    pub(crate) fn end_capture(&self) -> Result<RawGraph, Error> {
         let mut graph = ptr::null_mut();
         // SAFETY: the stream lives, as its owner is borrowed; `graph` is valid for a write.
         let result = unsafe { sys::cuStreamEndCapture(self.raw(), &raw mut graph) };
@@ -80,25 +80,25 @@ impl Stream {
             check("cuGraphDestroy", unsafe { sys::cuGraphDestroy(graph) })?;
             return Err(error);
         }
-        Ok(Graph { graph, exec })
+        Ok(RawGraph { graph, exec })
     }
 }
 
 /// A captured graph and its executable form.
 #[derive(Debug)]
-pub struct Graph {
+pub struct RawGraph {
     graph: sys::CUgraph,
     exec: sys::CUgraphExec,
 }
 
 // SAFETY: the driver takes graphs from any thread; the owner is changed by one thread at a time, as launches
 // and the end of it are made under the lock of the tables that hold it.
-unsafe impl Send for Graph {}
+unsafe impl Send for RawGraph {}
 // SAFETY: as above.
-unsafe impl Sync for Graph {}
+unsafe impl Sync for RawGraph {}
 
-impl Graph {
-    pub(crate) fn launch(&self, stream: &Stream) -> Result<(), Error> {
+impl RawGraph {
+    pub(crate) fn launch(&self, stream: &RawStream) -> Result<(), Error> {
         // SAFETY: both live, as their owners are borrowed.
         check("cuGraphLaunch", unsafe { sys::cuGraphLaunch(self.exec, stream.raw()) })
     }
@@ -113,7 +113,7 @@ impl Graph {
     }
 }
 
-impl Drop for Graph {
+impl Drop for RawGraph {
     fn drop(&mut self) {
         tracing::warn!(graph = ?self.graph, "a graph was not destroyed");
     }

@@ -6,12 +6,12 @@ use std::ffi::{CStr, c_char, c_int};
 
 use cudarc::driver::sys;
 
-use super::Found;
+use super::FoundLibrary;
 use super::cuda::check;
 use crate::Error;
 
 /// `cuInit`.
-pub(crate) fn init(_driver: &Found) -> Result<(), Error> {
+pub(crate) fn init(_driver: &FoundLibrary) -> Result<(), Error> {
     // SAFETY: no preconditions; 0 is the only flag there is.
     check("cuInit", unsafe { sys::cuInit(0) })
 }

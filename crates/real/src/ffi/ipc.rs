@@ -23,11 +23,11 @@ pub(crate) fn export(_device: &Device, address: u64) -> Result<[u8; HANDLE_BYTES
 
 /// Memory of another process, mapped into this one.
 #[derive(Debug)]
-pub(crate) struct Mapping {
+pub(crate) struct RawMapping {
     address: u64,
 }
 
-impl Mapping {
+impl RawMapping {
     /// `cuIpcOpenMemHandle`. Every open needs its own end, although all of one handle have one address.
     pub(crate) fn open(_device: &Device, handle: &[u8; HANDLE_BYTES]) -> Result<Self, Error> {
         let handle = sys::CUipcMemHandle { reserved: handle.map(|byte| byte as c_char) };
@@ -52,7 +52,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for RawMapping {
     fn drop(&mut self) {
         tracing::warn!(address = self.address, "a mapping was not closed");
     }

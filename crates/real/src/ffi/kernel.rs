@@ -8,7 +8,7 @@ use std::ptr;
 
 use cudarc::driver::sys;
 
-use super::cuda::{Device, Stream, check};
+use super::cuda::{Device, RawStream, check};
 use crate::Error;
 
 /// Room for what the compiler has to say.
@@ -92,7 +92,7 @@ impl Drop for Module {
 pub(crate) fn launch(
     function: Function,
     (blocks, threads): (u32, u32),
-    stream: &Stream,
+    stream: &RawStream,
     parameters: &mut [u64],
 ) -> Result<(), Error> {
     let mut pointers: Vec<*mut c_void> =

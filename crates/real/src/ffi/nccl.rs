@@ -15,10 +15,10 @@ use std::mem::{ManuallyDrop, MaybeUninit};
 use std::ptr::{self, NonNull};
 
 use cudarc::nccl::sys;
-use rankcheck_model::Resources;
+use rankcheck_model::{CollectiveKind, Resources};
 
-use super::cuda::{Device, Stream};
-use super::{DeviceRange, Found, Libraries};
+use super::cuda::{Device, RawStream};
+use super::{DeviceRange, FoundLibrary, Libraries};
 use crate::Error;
 
 /// The calls of this module, by the symbols that cudarc loads for them.
@@ -55,7 +55,7 @@ thread_local! {
 }
 
 /// Looks for libnccl under the names that cudarc will try.
-pub(super) fn probe() -> Result<Found, Error> {
+pub(super) fn probe() -> Result<FoundLibrary, Error> {
     let names = cudarc::get_lib_name_candidates("nccl");
     let missing = |what: String| Error::Missing { what, looked_for: super::looked_for(&names) };
     let Some((library, name)) = super::open(&names) else {
@@ -78,7 +78,7 @@ pub(super) fn probe() -> Result<Found, Error> {
             "{symbol} in {name}, which is NCCL {version_text} (2.27 or later is needed)"
         )));
     }
-    Ok(Found { name, code: version, version: version_text })
+    Ok(FoundLibrary { name, code: version, version: version_text })
 }
 
 fn check(call: &'static str, result: sys::ncclResult_t) -> Result<(), Error> {
@@ -100,6 +100,11 @@ fn pointer(range: &DeviceRange) -> *mut c_void {
 
 fn length(len: u64) -> usize {
     usize::try_from(len).expect("CUDA needs 64-bit hosts")
+}
+
+/// A member of a communicator. A number that no communicator has stays one that none has.
+fn position(member: u32) -> c_int {
+    c_int::try_from(member).unwrap_or(c_int::MAX)
 }
 
 /// The text of an `ncclResult_t`, as the library has it.
@@ -140,9 +145,9 @@ fn text(text: *const c_char) -> String {
 
 /// The 128 bytes by which the members of a new communicator find each other.
 #[derive(Clone)]
-pub struct UniqueId(sys::ncclUniqueId);
+pub struct NcclUniqueId(sys::ncclUniqueId);
 
-impl UniqueId {
+impl NcclUniqueId {
     /// `ncclGetUniqueId`. One rank calls it and gives the bytes to the others.
     ///
     /// # Errors
@@ -169,19 +174,19 @@ impl UniqueId {
     }
 }
 
-impl std::fmt::Debug for UniqueId {
+impl std::fmt::Debug for NcclUniqueId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("UniqueId(..)")
+        f.write_str("NcclUniqueId(..)")
     }
 }
 
 /// Memory of `ncclMemAlloc`.
 #[derive(Debug)]
-pub struct Allocation {
+pub struct RawNcclMemory {
     range: DeviceRange,
 }
 
-impl Allocation {
+impl RawNcclMemory {
     pub(crate) fn alloc(_device: &Device, len_bytes: u64) -> Result<Self, Error> {
         let mut address = ptr::null_mut();
         // SAFETY: `address` is valid for a write; the device's context is current on this thread, to which
@@ -201,7 +206,7 @@ impl Allocation {
     }
 }
 
-impl Drop for Allocation {
+impl Drop for RawNcclMemory {
     fn drop(&mut self) {
         tracing::warn!(address = self.range.address(), "memory of ncclMemAlloc was not freed");
     }
@@ -209,7 +214,7 @@ impl Drop for Allocation {
 
 /// A blocking communicator.
 #[derive(Debug)]
-pub struct Comm {
+pub struct RawComm {
     raw: NonNull<sys::ncclComm>,
 }
 
@@ -240,14 +245,14 @@ fn sharing() -> sys::ncclConfig_v22800 {
     }
 }
 
-impl Comm {
+impl RawComm {
     pub(crate) fn address(&self) -> usize {
         self.raw.as_ptr().addr()
     }
 
     pub(crate) fn init_rank(
         _device: &Device,
-        id: &UniqueId,
+        id: &NcclUniqueId,
         (rank, size): (u32, u32),
         children: Resources,
     ) -> Result<Self, Error> {
@@ -312,49 +317,67 @@ impl Comm {
         check(CALL, state)
     }
 
-    pub(crate) fn launch(&self, launch: &Launch, stream: &Stream) -> Result<(), Error> {
-        let Launch { send, recv, count, dtype, .. } = *launch;
+    /// The call of NCCL for each kind of collective.
+    pub(crate) fn collective(
+        &self,
+        kind: CollectiveKind,
+        call: &CollectiveCall,
+        stream: &RawStream,
+    ) -> Result<(), Error> {
+        let CollectiveCall { send, recv, count, dtype, op } = *call;
         let (send, recv, count) = (pointer(&send), pointer(&recv), length(count));
         let (comm, stream) = (self.raw.as_ptr(), stream.raw.cast());
-        match launch.kind {
-            Kind::AllReduce(op) => {
+        match kind {
+            CollectiveKind::AllReduce => {
                 // SAFETY: communicator and stream live, as their owners are borrowed; the buffers are device
                 // addresses that the host does not read. In a group, the ends of communicators and streams
                 // are refused until the group's end.
                 let result = unsafe { sys::ncclAllReduce(send, recv, count, dtype, op, comm, stream) };
                 check("ncclAllReduce", result)
             }
-            Kind::AllGather => {
+            CollectiveKind::AllGather => {
                 // SAFETY: as for the all-reduce.
                 let result = unsafe { sys::ncclAllGather(send, recv, count, dtype, comm, stream) };
                 check("ncclAllGather", result)
             }
-            Kind::ReduceScatter(op) => {
+            CollectiveKind::ReduceScatter => {
                 // SAFETY: as for the all-reduce.
                 let result = unsafe { sys::ncclReduceScatter(send, recv, count, dtype, op, comm, stream) };
                 check("ncclReduceScatter", result)
             }
-            Kind::Broadcast(root) => {
+            CollectiveKind::Broadcast { root } => {
+                let root = position(root);
                 // SAFETY: as for the all-reduce; a root that is no member is answered with an error.
                 let result = unsafe { sys::ncclBroadcast(send, recv, count, dtype, root, comm, stream) };
                 check("ncclBroadcast", result)
             }
-            Kind::Reduce(op, root) => {
+            CollectiveKind::Reduce { root } => {
+                let root = position(root);
                 // SAFETY: as for the broadcast.
                 let result = unsafe { sys::ncclReduce(send, recv, count, dtype, op, root, comm, stream) };
                 check("ncclReduce", result)
             }
-            Kind::Send(peer) => {
-                // SAFETY: as for the all-reduce; a peer that is no member is answered with an error.
-                let result = unsafe { sys::ncclSend(send, count, dtype, peer, comm, stream) };
-                check("ncclSend", result)
-            }
-            Kind::Receive(peer) => {
-                // SAFETY: as for the send.
-                let result = unsafe { sys::ncclRecv(recv, count, dtype, peer, comm, stream) };
-                check("ncclRecv", result)
-            }
         }
+    }
+
+    /// `ncclSend`.
+    pub(crate) fn send(&self, call: &TransferCall, stream: &RawStream) -> Result<(), Error> {
+        let TransferCall { buffer, count, dtype, peer } = *call;
+        let (buffer, count, peer) = (pointer(&buffer), length(count), position(peer));
+        // SAFETY: as for the all-reduce; a peer that is no member is answered with an error.
+        let result =
+            unsafe { sys::ncclSend(buffer, count, dtype, peer, self.raw.as_ptr(), stream.raw.cast()) };
+        check("ncclSend", result)
+    }
+
+    /// `ncclRecv`.
+    pub(crate) fn receive(&self, call: &TransferCall, stream: &RawStream) -> Result<(), Error> {
+        let TransferCall { buffer, count, dtype, peer } = *call;
+        let (buffer, count, peer) = (pointer(&buffer), length(count), position(peer));
+        // SAFETY: as for the send.
+        let result =
+            unsafe { sys::ncclRecv(buffer, count, dtype, peer, self.raw.as_ptr(), stream.raw.cast()) };
+        check("ncclRecv", result)
     }
 
     pub(crate) fn end(self) -> Result<(), Error> {
@@ -375,34 +398,32 @@ impl Comm {
 }
 
 // SAFETY: NCCL's communicators belong to the process, not to a thread; see the head of this file.
-unsafe impl Send for Comm {}
+unsafe impl Send for RawComm {}
 // SAFETY: as above.
-unsafe impl Sync for Comm {}
+unsafe impl Sync for RawComm {}
 
-/// What is launched on a communicator.
+/// What the calls of collectives take; each looks at what it needs.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Launch {
-    pub(crate) kind: Kind,
+pub(crate) struct CollectiveCall {
     pub(crate) send: DeviceRange,
     pub(crate) recv: DeviceRange,
     /// As the call counts: elements of one rank's part.
     pub(crate) count: u64,
     pub(crate) dtype: sys::ncclDataType_t,
+    pub(crate) op: sys::ncclRedOp_t,
 }
 
-/// Which call, with what only it takes.
+/// What the calls of point-to-point take.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
-    AllReduce(sys::ncclRedOp_t),
-    AllGather,
-    ReduceScatter(sys::ncclRedOp_t),
-    Broadcast(c_int),
-    Reduce(sys::ncclRedOp_t, c_int),
-    Send(c_int),
-    Receive(c_int),
+pub(crate) struct TransferCall {
+    pub(crate) buffer: DeviceRange,
+    pub(crate) count: u64,
+    pub(crate) dtype: sys::ncclDataType_t,
+    /// Position of the other end in the communicator.
+    pub(crate) peer: u32,
 }
 
-impl Drop for Comm {
+impl Drop for RawComm {
     fn drop(&mut self) {
         tracing::warn!(comm = ?self.raw, "a communicator was not destroyed");
     }
@@ -411,40 +432,44 @@ impl Drop for Comm {
 /// A window handle. Not an owner of memory: what it covers is freed by somebody else. NCCL looks the handle
 /// up in a table of the communicator, so one that is not registered any more is only a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Window {
+pub struct RawWindow {
     raw: NonNull<sys::ncclWindow_vidmem>,
 }
 
 // SAFETY: the handle is a device address, which the host never reads.
-unsafe impl Send for Window {}
+unsafe impl Send for RawWindow {}
 // SAFETY: as above.
-unsafe impl Sync for Window {}
+unsafe impl Sync for RawWindow {}
 
 /// Where NCCL writes the window of a registration that was made inside a group.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct RawPendingWindow {
     /// Never given back: NCCL keeps the registrations of a group that failed, and may still write here when
     /// a later group ends.
     place: NonNull<sys::ncclWindow_t>,
 }
 
 // SAFETY: the place is memory of the process that nobody else knows, apart from NCCL until the group ends.
-unsafe impl Send for Pending {}
+unsafe impl Send for RawPendingWindow {}
 
-impl Pending {
+impl RawPendingWindow {
     /// The window, once the group has ended without an error; nothing if NCCL made none.
-    pub(crate) fn take(self) -> Result<Option<Window>, Error> {
+    pub(crate) fn take(self) -> Result<Option<RawWindow>, Error> {
         outside_group("reading a window")?;
         // SAFETY: the place was allocated in `register_later` and lives for ever. The group has ended on
         // this thread, and NCCL joins the threads that run its tasks before it returns.
         let raw = unsafe { self.place.as_ptr().read_volatile() };
-        Ok(NonNull::new(raw).map(|raw| Window { raw }))
+        Ok(NonNull::new(raw).map(|raw| RawWindow { raw }))
     }
 }
 
-impl Window {
+impl RawWindow {
     /// `ncclCommWindowRegister`; nothing if the call succeeds with a null window.
-    pub(crate) fn register(comm: &Comm, memory: &DeviceRange, flags: c_int) -> Result<Option<Self>, Error> {
+    pub(crate) fn register(
+        comm: &RawComm,
+        memory: &DeviceRange,
+        flags: c_int,
+    ) -> Result<Option<Self>, Error> {
         const CALL: &str = "ncclCommWindowRegister";
         outside_group(CALL)?;
         let mut raw = ptr::null_mut();
@@ -459,7 +484,11 @@ impl Window {
     }
 
     /// The same inside a group: NCCL makes the window when the group ends.
-    pub(crate) fn register_later(comm: &Comm, memory: &DeviceRange, flags: c_int) -> Result<Pending, Error> {
+    pub(crate) fn register_later(
+        comm: &RawComm,
+        memory: &DeviceRange,
+        flags: c_int,
+    ) -> Result<RawPendingWindow, Error> {
         let place = NonNull::from(Box::leak(Box::new(ptr::null_mut())));
         let len = length(memory.len_bytes());
         // SAFETY: the communicator lives; the place is valid for writes for ever.
@@ -467,11 +496,11 @@ impl Window {
             sys::ncclCommWindowRegister(comm.raw.as_ptr(), pointer(memory), len, place.as_ptr(), flags)
         };
         check("ncclCommWindowRegister", result)?;
-        Ok(Pending { place })
+        Ok(RawPendingWindow { place })
     }
 
     /// `ncclCommWindowDeregister`, also of what is no window any more, or of null.
-    pub(crate) fn deregister(comm: &Comm, window: Option<Self>) -> Result<(), Error> {
+    pub(crate) fn deregister(comm: &RawComm, window: Option<Self>) -> Result<(), Error> {
         let raw = window.map_or(ptr::null_mut(), |window| window.raw.as_ptr());
         // SAFETY: the communicator lives. NCCL takes null for nothing to do, looks every other handle up in
         // a table of the communicator (without symmetric support: in its cache of registrations) and answers

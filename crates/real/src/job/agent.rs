@@ -9,7 +9,7 @@ use std::time::Duration;
 use rankcheck_model::Rank;
 
 use super::WorkerCommand;
-use super::process::Nursery;
+use super::process::Spawner;
 use crate::Error;
 use crate::launch::Cluster;
 use crate::wire::{self, FromAgent, Hello, Role, ToAgent};
@@ -28,21 +28,21 @@ pub fn serve(cluster: &Cluster, worker: WorkerCommand, timeout: Duration) -> Res
     let (mut reader, writer, token) = wire::connect(&coordinator, &hello, timeout)?;
     let writer = Arc::new(Mutex::new(writer));
     let telling = Arc::clone(&writer);
-    let nursery = Nursery::start(worker, move |number, how| {
+    let spawner = Spawner::start(worker, move |number, how| {
         let mut writer = telling.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody is left to hear it once the coordinator has ended the job.
         let _ = writer.send(&FromAgent::Exited { number, how });
     });
     let ended = loop {
         match reader.receive() {
-            Ok(Some(ToAgent::Spawn { number })) => nursery.spawn(WorkerConfig {
+            Ok(Some(ToAgent::Spawn { number })) => spawner.spawn(WorkerConfig {
                 coordinator: coordinator.clone(),
                 rank: Rank(*rank),
                 number,
                 device: *local_rank,
                 token: token.clone(),
             }),
-            Ok(Some(ToAgent::Kill { number })) => nursery.kill(number),
+            Ok(Some(ToAgent::Kill { number })) => spawner.kill(number),
             Ok(Some(ToAgent::End)) => break Ok(()),
             Ok(None) => {
                 let why = "it ended without ending the job".to_owned();
@@ -51,6 +51,6 @@ pub fn serve(cluster: &Cluster, worker: WorkerCommand, timeout: Duration) -> Res
             Err(error) => break Err(error),
         }
     };
-    nursery.end();
+    spawner.end();
     ended
 }

@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::case::{At, CommTicket, Comms, Vote};
 use crate::flag::WordPlace;
-use crate::wire::{Answer, Request};
+use crate::wire::{Reply, Request};
 
 /// Who waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,12 +31,12 @@ pub(super) struct Tickets {
     next: u64,
     /// By members, and by whether children share its channels: what earlier cases left, in the order in which they
     /// asked for them.
-    kept: BTreeMap<(Vec<Rank>, Resources), Vec<Kept>>,
+    kept: BTreeMap<(Vec<Rank>, Resources), Vec<WarmComm>>,
 }
 
 /// A communicator that lives on in the processes that made it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Kept {
+struct WarmComm {
     id: u64,
     /// The workers, by number, in the order of the members.
     workers: Vec<u64>,
@@ -67,13 +67,13 @@ impl Tickets {
 
 /// Members of an init in communicator order, name and number; or of an agreement.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Meeting {
+enum Gathering {
     Init(String, u32, Vec<Rank>, Resources),
     Agree(Vec<Rank>, u32),
     Gather(Vec<Rank>, u32),
 }
 
-impl Meeting {
+impl Gathering {
     fn members(&self) -> &[Rank] {
         match self {
             Self::Init(_, _, members, _) | Self::Agree(members, _) | Self::Gather(members, _) => members,
@@ -112,7 +112,7 @@ pub(super) struct Exchange<'a> {
     /// The workers of the ranks, by number.
     workers: &'a [u64],
     /// Who has come, and what they brought.
-    here: BTreeMap<Meeting, Vec<(Asker, Value)>>,
+    here: BTreeMap<Gathering, Vec<(Asker, Value)>>,
     /// Communicators of this case by members, in the order in which they were met for.
     met: BTreeMap<(Vec<Rank>, Resources), Vec<u64>>,
     unique_ids: BTreeMap<u64, Vec<u8>>,
@@ -124,13 +124,13 @@ pub(super) struct Exchange<'a> {
     gone: BTreeSet<Rank>,
     /// Ranks whose programs are over, and that wait for the others.
     resting: BTreeSet<Rank>,
-    turns: Vec<(At, Turn)>,
+    turns: Vec<(At, TurnStage)>,
     /// Who waits for a value that is not there yet, oldest first.
     waiting: Vec<(Asker, Request)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
+enum TurnStage {
     ToCome,
     Over,
 }
@@ -149,22 +149,22 @@ impl<'a> Exchange<'a> {
             words: WordsFile::new(),
             gone: BTreeSet::new(),
             resting: BTreeSet::new(),
-            turns: turns.iter().map(|at| (*at, Turn::ToCome)).collect(),
+            turns: turns.iter().map(|at| (*at, TurnStage::ToCome)).collect(),
             waiting: Vec::new(),
         }
     }
 
     /// Takes a request; all answers that it makes possible, its own among them if it need not wait.
-    pub(super) fn ask(&mut self, asker: Asker, request: Request) -> Vec<(Asker, Answer)> {
+    pub(super) fn ask(&mut self, asker: Asker, request: Request) -> Vec<(Asker, Reply)> {
         match request {
             Request::Init { name, nth, members, children } => {
-                self.meet(Meeting::Init(name, nth, members, children), asker, Value::Null)
+                self.meet(Gathering::Init(name, nth, members, children), asker, Value::Null)
             }
             Request::Agree { members, nth, vote } => {
-                self.meet(Meeting::Agree(members, nth), asker, Value::Bool(vote == Vote::Yes))
+                self.meet(Gathering::Agree(members, nth), asker, Value::Bool(vote == Vote::Yes))
             }
             Request::Gather { members, nth, brought } => {
-                self.meet(Meeting::Gather(members, nth), asker, brought)
+                self.meet(Gathering::Gather(members, nth), asker, brought)
             }
             Request::Word { flag } => {
                 let known = self.flags.iter().position(|name| *name == flag);
@@ -173,25 +173,25 @@ impl<'a> Exchange<'a> {
                     self.flags.len() - 1
                 });
                 let nth = u32::try_from(nth).expect("few flags");
-                self.done(asker, Answer::Word(WordPlace { file: self.words.0.clone(), nth }))
+                self.done(asker, Reply::Word(WordPlace { file: self.words.0.clone(), nth }))
             }
             Request::UniqueId { ticket, own: Some(own) } => {
                 self.unique_ids.insert(ticket, own.clone());
-                self.done(asker, Answer::UniqueId(own))
+                self.done(asker, Reply::UniqueId(own))
             }
             Request::StoreSet { key, value } => {
                 self.store.insert(key, value);
-                self.done(asker, Answer::Done)
+                self.done(asker, Reply::Done)
             }
             Request::StoreDelete { key } => {
                 self.store.remove(&key);
-                self.done(asker, Answer::Done)
+                self.done(asker, Reply::Done)
             }
             Request::TurnOver { at } => {
-                if let Some((_, turn)) = self.turns.iter_mut().find(|row| **row == (at, Turn::ToCome)) {
-                    *turn = Turn::Over;
+                if let Some((_, turn)) = self.turns.iter_mut().find(|row| **row == (at, TurnStage::ToCome)) {
+                    *turn = TurnStage::Over;
                 }
-                self.done(asker, Answer::Done)
+                self.done(asker, Reply::Done)
             }
             Request::UniqueId { own: None, .. }
             | Request::StoreGet { .. }
@@ -207,10 +207,10 @@ impl<'a> Exchange<'a> {
     }
 
     /// The rank will not come to its turns any more: nobody waits for them.
-    pub(super) fn leaves(&mut self, rank: Rank) -> Vec<(Asker, Answer)> {
+    pub(super) fn leaves(&mut self, rank: Rank) -> Vec<(Asker, Reply)> {
         for (at, turn) in &mut self.turns {
             if at.rank == rank {
-                *turn = Turn::Over;
+                *turn = TurnStage::Over;
             }
         }
         self.waiting.retain(|(asker, _)| asker.rank != rank);
@@ -228,19 +228,19 @@ impl<'a> Exchange<'a> {
             let kept = self.tickets.kept.entry((members, children)).or_default();
             for id in ids {
                 if kept.iter().all(|kept| kept.id != id) {
-                    kept.push(Kept { id, workers: workers.clone() });
+                    kept.push(WarmComm { id, workers: workers.clone() });
                 }
             }
         }
     }
 
-    fn done(&mut self, asker: Asker, answer: Answer) -> Vec<(Asker, Answer)> {
+    fn done(&mut self, asker: Asker, answer: Reply) -> Vec<(Asker, Reply)> {
         let mut answers = vec![(asker, answer)];
         answers.append(&mut self.release());
         answers
     }
 
-    fn meet(&mut self, meeting: Meeting, asker: Asker, brought: Value) -> Vec<(Asker, Answer)> {
+    fn meet(&mut self, meeting: Gathering, asker: Asker, brought: Value) -> Vec<(Asker, Reply)> {
         let members: BTreeSet<Rank> = meeting.members().iter().copied().collect();
         let here = self.here.entry(meeting.clone()).or_default();
         here.push((asker, brought));
@@ -250,15 +250,15 @@ impl<'a> Exchange<'a> {
         }
         let here = self.here.remove(&meeting).expect("it was entered above");
         let answer = match meeting {
-            Meeting::Init(_, _, members, children) => Answer::Comm(self.ticket(members, children)),
-            Meeting::Agree(..) => {
+            Gathering::Init(_, _, members, children) => Reply::Comm(self.ticket(members, children)),
+            Gathering::Agree(..) => {
                 let all = here.iter().all(|(_, vote)| *vote == Value::Bool(true));
-                Answer::Agreed(if all { Vote::Yes } else { Vote::No })
+                Reply::Agreed(if all { Vote::Yes } else { Vote::No })
             }
-            Meeting::Gather(members, _) => {
+            Gathering::Gather(members, _) => {
                 let of = |member: &Rank| here.iter().find(|(asker, _)| asker.rank == *member);
                 let brought = |member| of(member).map(|(_, brought)| brought.clone());
-                Answer::Gathered(members.iter().filter_map(brought).collect())
+                Reply::Gathered(members.iter().filter_map(brought).collect())
             }
         };
         here.into_iter().map(|(asker, _)| (asker, answer.clone())).collect()
@@ -285,7 +285,7 @@ impl<'a> Exchange<'a> {
     }
 
     /// The answers to all who wait for something that is there now.
-    fn release(&mut self) -> Vec<(Asker, Answer)> {
+    fn release(&mut self) -> Vec<(Asker, Reply)> {
         let mut answers = Vec::new();
         for (asker, request) in std::mem::take(&mut self.waiting) {
             match self.answer(&request) {
@@ -296,21 +296,21 @@ impl<'a> Exchange<'a> {
         answers
     }
 
-    fn answer(&self, request: &Request) -> Option<Answer> {
+    fn answer(&self, request: &Request) -> Option<Reply> {
         match request {
-            Request::UniqueId { ticket, .. } => self.unique_ids.get(ticket).cloned().map(Answer::UniqueId),
-            Request::StoreGet { key } => self.store.get(key).cloned().map(Answer::Value),
+            Request::UniqueId { ticket, .. } => self.unique_ids.get(ticket).cloned().map(Reply::UniqueId),
+            Request::StoreGet { key } => self.store.get(key).cloned().map(Reply::Value),
             Request::Rest => {
                 let rests = |rank: &Rank| self.resting.contains(rank) || self.gone.contains(rank);
                 let ranks = (0..).map(Rank).take(self.workers.len());
-                ranks.into_iter().all(|rank| rests(&rank)).then_some(Answer::Done)
+                ranks.into_iter().all(|rank| rests(&rank)).then_some(Reply::Done)
             }
             Request::Turn { at } => {
-                let before = self.turns.iter().take_while(|row| **row != (*at, Turn::ToCome));
+                let before = self.turns.iter().take_while(|row| **row != (*at, TurnStage::ToCome));
                 // An operation that has no turn (any more) waits for nobody.
-                let none = !self.turns.contains(&(*at, Turn::ToCome));
-                let over = before.into_iter().all(|(_, turn)| *turn == Turn::Over);
-                (none || over).then_some(Answer::Done)
+                let none = !self.turns.contains(&(*at, TurnStage::ToCome));
+                let over = before.into_iter().all(|(_, turn)| *turn == TurnStage::Over);
+                (none || over).then_some(Reply::Done)
             }
             Request::Init { .. }
             | Request::Agree { .. }
@@ -341,7 +341,7 @@ mod tests {
     fn comm(exchange: &mut Exchange<'_>, nth: u32) -> CommTicket {
         assert_eq!(exchange.ask(asker(0, 1), init(nth)), vec![]);
         let answers = exchange.ask(asker(1, 1), init(nth));
-        let [(_, Answer::Comm(first)), (_, Answer::Comm(second))] = answers.as_slice() else {
+        let [(_, Reply::Comm(first)), (_, Reply::Comm(second))] = answers.as_slice() else {
             panic!("{answers:?}")
         };
         assert_eq!(first, second);
@@ -355,10 +355,10 @@ mod tests {
         let agree = |nth, vote| Request::Agree { members: BOTH.to_vec(), nth, vote };
         assert_eq!(exchange.ask(asker(0, 1), agree(0, Vote::Yes)), vec![]);
         assert_eq!(exchange.ask(asker(0, 2), agree(1, Vote::Yes)), vec![]);
-        let no = Answer::Agreed(Vote::No);
+        let no = Reply::Agreed(Vote::No);
         let answers = exchange.ask(asker(1, 7), agree(0, Vote::No));
         assert_eq!(answers, vec![(asker(0, 1), no.clone()), (asker(1, 7), no)]);
-        let yes = Answer::Agreed(Vote::Yes);
+        let yes = Reply::Agreed(Vote::Yes);
         let answers = exchange.ask(asker(1, 8), agree(1, Vote::Yes));
         assert_eq!(answers, vec![(asker(0, 2), yes.clone()), (asker(1, 8), yes)]);
     }
@@ -394,16 +394,16 @@ mod tests {
         let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
         let mut word = |rank, id, flag: &str| {
             let answers = exchange.ask(asker(rank, id), Request::Word { flag: flag.to_owned() });
-            let [(_, Answer::Word(place))] = answers.as_slice() else { panic!("{answers:?}") };
+            let [(_, Reply::Word(place))] = answers.as_slice() else { panic!("{answers:?}") };
             place.nth
         };
         assert_eq!([word(0, 1, "go"), word(1, 2, "stop"), word(1, 3, "go")], [0, 1, 0]);
-        let done = |rank, id| (asker(rank, id), Answer::Done);
+        let done = |rank, id| (asker(rank, id), Reply::Done);
 
         let get = || Request::StoreGet { key: "k".to_owned() };
         assert_eq!(exchange.ask(asker(0, 5), get()), vec![]);
         let set = Request::StoreSet { key: "k".to_owned(), value: Value::from(7) };
-        let value = (asker(0, 5), Answer::Value(Value::from(7)));
+        let value = (asker(0, 5), Reply::Value(Value::from(7)));
         assert_eq!(exchange.ask(asker(1, 6), set), vec![done(1, 6), value]);
         let delete = Request::StoreDelete { key: "k".to_owned() };
         assert_eq!(exchange.ask(asker(1, 7), delete), vec![done(1, 7)]);
@@ -420,14 +420,14 @@ mod tests {
             brought: Value::from(brought),
         };
         assert_eq!(exchange.ask(asker(0, 1), gather(10)), vec![]);
-        let all = Answer::Gathered(vec![Value::from(11), Value::from(10)]);
+        let all = Reply::Gathered(vec![Value::from(11), Value::from(10)]);
         assert_eq!(
             exchange.ask(asker(1, 2), gather(11)),
             vec![(asker(0, 1), all.clone()), (asker(1, 2), all)]
         );
         assert_eq!(exchange.ask(asker(0, 3), Request::Rest), vec![]);
         assert_eq!(exchange.leaves(Rank(2)), vec![]);
-        let done = |rank, id| (asker(rank, id), Answer::Done);
+        let done = |rank, id| (asker(rank, id), Reply::Done);
         assert_eq!(exchange.ask(asker(1, 4), Request::Rest), vec![done(0, 3), done(1, 4)]);
     }
 
@@ -437,7 +437,7 @@ mod tests {
         let order = [at(1, 4), at(0, 2), at(1, 5)];
         let mut tickets = Tickets::default();
         let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &order, &[1, 2]);
-        let done = |rank, id| (asker(rank, id), Answer::Done);
+        let done = |rank, id| (asker(rank, id), Reply::Done);
         assert_eq!(exchange.ask(asker(0, 1), Request::Turn { at: at(0, 2) }), vec![]);
         assert_eq!(exchange.ask(asker(0, 2), Request::Turn { at: at(0, 9) }), vec![done(0, 2)]);
         assert_eq!(exchange.ask(asker(1, 3), Request::Turn { at: at(1, 4) }), vec![done(1, 3)]);

@@ -25,26 +25,26 @@ const LAST_LINES: usize = 6;
 /// Starts and ends processes, from a thread of its own: the kernel ends a worker when the *thread* that
 /// started it ends.
 #[derive(Debug)]
-pub(super) struct Nursery {
-    orders: Sender<Order>,
+pub(super) struct Spawner {
+    orders: Sender<SpawnOrder>,
     thread: JoinHandle<()>,
 }
 
 #[derive(Debug)]
-enum Order {
+enum SpawnOrder {
     Spawn(WorkerConfig),
     Kill(u64),
 }
 
 /// A worker that may still run.
 #[derive(Debug)]
-struct Process {
+struct WorkerProcess {
     child: Arc<Mutex<Child>>,
     /// Files that it shares with others and that nobody else would delete.
     shared: Arc<Mutex<Vec<PathBuf>>>,
 }
 
-impl Nursery {
+impl Spawner {
     /// `gone` hears of each worker once: its number and how it ended, after it was waited for.
     pub(super) fn start(command: WorkerCommand, gone: impl Fn(u64, String) + Send + Sync + 'static) -> Self {
         let (orders, inbox) = mpsc::channel();
@@ -55,14 +55,14 @@ impl Nursery {
 
     pub(super) fn spawn(&self, worker: WorkerConfig) {
         // The thread takes orders for as long as this end of the channel lives.
-        let _ = self.orders.send(Order::Spawn(worker));
+        let _ = self.orders.send(SpawnOrder::Spawn(worker));
     }
 
     pub(super) fn kill(&self, number: u64) {
-        let _ = self.orders.send(Order::Kill(number));
+        let _ = self.orders.send(SpawnOrder::Kill(number));
     }
 
-    /// Kills what is left and waits for it. Dropping a nursery kills as well, but does not wait.
+    /// Kills what is left and waits for it. Dropping a spawner kills as well, but does not wait.
     pub(super) fn end(self) {
         drop(self.orders);
         if self.thread.join().is_err() {
@@ -73,16 +73,16 @@ impl Nursery {
 
 type Gone = dyn Fn(u64, String) + Send + Sync;
 
-fn attend(command: &WorkerCommand, inbox: &Receiver<Order>, gone: &Arc<Gone>) {
+fn attend(command: &WorkerCommand, inbox: &Receiver<SpawnOrder>, gone: &Arc<Gone>) {
     let mut processes = BTreeMap::new();
     let mut waiters: Vec<JoinHandle<()>> = Vec::new();
     while let Ok(order) = inbox.recv() {
         waiters.retain(|waiter| !waiter.is_finished());
         match order {
-            Order::Spawn(worker) => match spawn(command, &worker) {
+            SpawnOrder::Spawn(worker) => match spawn(command, &worker) {
                 Ok((child, output)) => {
                     let child = Arc::new(Mutex::new(child));
-                    let process = Process { child: Arc::clone(&child), shared: Arc::default() };
+                    let process = WorkerProcess { child: Arc::clone(&child), shared: Arc::default() };
                     let (shared, gone) = (Arc::clone(&process.shared), Arc::clone(gone));
                     processes.insert(worker.number, process);
                     waiters.push(std::thread::spawn(move || {
@@ -94,7 +94,7 @@ fn attend(command: &WorkerCommand, inbox: &Receiver<Order>, gone: &Arc<Gone>) {
                     gone(worker.number, format!("{} did not start: {error}", command.program.display()));
                 }
             },
-            Order::Kill(number) => {
+            SpawnOrder::Kill(number) => {
                 if let Some(process) = processes.remove(&number) {
                     kill(&process);
                 }
@@ -175,7 +175,7 @@ fn await_end(
     if last.is_empty() { how } else { format!("{how}; its last words: {last}") }
 }
 
-fn kill(process: &Process) {
+fn kill(process: &WorkerProcess) {
     // The lock is held while the end of a process is awaited, which needs no further signal.
     let Ok(mut child) = process.child.try_lock() else { return };
     // The id of a process that was waited for may be another's by now.

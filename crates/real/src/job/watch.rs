@@ -1,7 +1,7 @@
 //! How far the ranks of one case have come, and how long they may be silent.
 //!
 //! A table over instants that it is given; it reads no clock.
-//! Not here: who is killed when the time is over ([`super::crew`]).
+//! Not here: who is killed when the time is over ([`super::workers`]).
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -19,13 +19,13 @@ pub(super) struct Watch<'a> {
     started: Instant,
     /// Of the last sign of progress of any rank.
     last: Instant,
-    ranks: Vec<Progress>,
+    ranks: Vec<RankProgress>,
     making: Vec<Making>,
 }
 
 /// One rank.
 #[derive(Debug, Default)]
-struct Progress {
+struct RankProgress {
     /// By thread: index and call.
     inside: BTreeMap<u32, (u32, String)>,
     report: Option<RankReport>,
@@ -40,7 +40,7 @@ struct Making {
 
 impl<'a> Watch<'a> {
     pub(super) fn new(case: &'a Case, limits: &'a Limits, now: Instant) -> Self {
-        let ranks = (0..case.ranks).map(|_| Progress::default()).collect();
+        let ranks = (0..case.ranks).map(|_| RankProgress::default()).collect();
         Self { case, limits, started: now, last: now, ranks, making: Vec::new() }
     }
 
@@ -117,8 +117,8 @@ impl<'a> Watch<'a> {
 
     /// One report for each rank. Who said nothing is reported as inside the calls that it did not leave.
     pub(super) fn reports(self) -> Vec<RankReport> {
-        let report = |progress: Progress| {
-            let Progress { inside, report } = progress;
+        let report = |progress: RankProgress| {
+            let RankProgress { inside, report } = progress;
             report.unwrap_or_else(|| {
                 let inside: Vec<_> =
                     inside.into_iter().map(|(thread, (index, call))| (thread, index, call)).collect();

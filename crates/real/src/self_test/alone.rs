@@ -41,11 +41,11 @@ fn address(index: u32) -> Operand {
 }
 
 /// The stretches of the first thread; the second one takes a step.
-struct Program {
+struct AloneProgram {
     stretches: Vec<Arc<Stretch>>,
 }
 
-impl Source for Program {
+impl Source for AloneProgram {
     fn stretch(&self, _: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
         if entry == SIDE {
             let step =
@@ -193,7 +193,7 @@ pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: Comms) -> Re
         let end = ask.map_or(End::Return, |question| End::Ask(question, PlaceId(0)));
         Arc::new(Stretch { ops: verbs.into_iter().map(op).collect(), end })
     };
-    let source = Arc::new(Program { stretches: parts.into_iter().map(stretch).collect() });
+    let source = Arc::new(AloneProgram { stretches: parts.into_iter().map(stretch).collect() });
     let mut device = RankDevice::open(libraries, ordinal)?;
     let report = execute(&mut device, source, Rank(0), &case, Arc::new(Alone));
     device.end()?;

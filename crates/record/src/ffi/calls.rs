@@ -12,20 +12,20 @@ use libc::{c_int, c_void};
 use rankcheck_recording::{Field, Returns};
 
 use super::find::{self, Library};
-use crate::recorder::{Asked, Where};
+use crate::recorder::{Polled, Where};
 
 /// How many functions of one name are told apart; further ones are not recorded.
 pub(super) const WRAPPERS: usize = 4;
 
 /// A call of a vendor, its wrappers, and what they forward to.
-pub(super) struct Call {
+pub(super) struct WrappedCall {
     pub(super) name: &'static CStr,
     pub(super) library: Library,
     pub(super) wrappers: [unsafe extern "C" fn(); WRAPPERS],
     real: [AtomicPtr<c_void>; WRAPPERS],
 }
 
-impl Call {
+impl WrappedCall {
     pub(super) const fn new(
         name: &'static CStr,
         library: Library,
@@ -69,43 +69,46 @@ impl Call {
     }
 }
 
+/// Whatever a call passes by its address.
+pub(super) type Pointer = *mut c_void;
+
 /// How an argument is kept.
-pub(super) trait Kept {
+pub(super) trait ToField {
     fn field(&self) -> Field<'_>;
 }
 
-impl<T> Kept for *const T {
+impl<T> ToField for *const T {
     fn field(&self) -> Field<'_> {
         Field::Address(self.addr() as u64)
     }
 }
 
-impl<T> Kept for *mut T {
+impl<T> ToField for *mut T {
     fn field(&self) -> Field<'_> {
         Field::Address(self.addr() as u64)
     }
 }
 
-impl Kept for usize {
+impl ToField for usize {
     fn field(&self) -> Field<'_> {
         Field::Number(*self as u64)
     }
 }
 
-impl Kept for u64 {
+impl ToField for u64 {
     fn field(&self) -> Field<'_> {
         Field::Number(*self)
     }
 }
 
-impl Kept for u32 {
+impl ToField for u32 {
     fn field(&self) -> Field<'_> {
         Field::Number(u64::from(*self))
     }
 }
 
 /// Enumerations, flags, ranks and devices.
-impl Kept for c_int {
+impl ToField for c_int {
     fn field(&self) -> Field<'_> {
         Field::Number(u64::from(self.cast_unsigned()))
     }
@@ -114,16 +117,16 @@ impl Kept for c_int {
 /// Numbers that may well be negative.
 pub(super) struct Signed(pub(super) c_int);
 
-impl Kept for Signed {
+impl ToField for Signed {
     fn field(&self) -> Field<'_> {
         Field::Signed(self.0.into())
     }
 }
 
 /// An address that is a number in C.
-pub(super) struct Address(pub(super) u64);
+pub(super) struct NumericAddress(pub(super) u64);
 
-impl Kept for Address {
+impl ToField for NumericAddress {
     fn field(&self) -> Field<'_> {
         Field::Address(self.0)
     }
@@ -132,27 +135,27 @@ impl Kept for Address {
 /// A handle of which a program has a new one for nearly every call.
 pub(super) struct Varying<T>(pub(super) *mut T);
 
-impl<T> Kept for Varying<T> {
+impl<T> ToField for Varying<T> {
     fn field(&self) -> Field<'_> {
         Field::Varying(self.0.addr() as u64)
     }
 }
 
-impl<const N: usize> Kept for [u8; N] {
+impl<const N: usize> ToField for [u8; N] {
     fn field(&self) -> Field<'_> {
         Field::Bytes(self)
     }
 }
 
-impl Kept for Vec<u8> {
+impl ToField for Vec<u8> {
     fn field(&self) -> Field<'_> {
         Field::Bytes(self)
     }
 }
 
-impl<T: Kept> Kept for Option<T> {
+impl<T: ToField> ToField for Option<T> {
     fn field(&self) -> Field<'_> {
-        self.as_ref().map_or(Field::None, Kept::field)
+        self.as_ref().map_or(Field::None, ToField::field)
     }
 }
 
@@ -192,7 +195,7 @@ pub(super) enum Manner {
     /// It is entered and left.
     Returns(Where, Returns),
     /// It is written once it has returned, if that is news.
-    Asks(Asked),
+    Asks(Polled),
 }
 
 impl Manner {
@@ -203,9 +206,9 @@ impl Manner {
         }
     }
 
-    pub(super) const fn place(self) -> Where {
+    pub(super) const fn site(self) -> Where {
         match self {
-            Self::Returns(place, _) => place,
+            Self::Returns(site, _) => site,
             Self::Asks(_) => Where::NotWanted,
         }
     }
@@ -220,7 +223,7 @@ impl Manner {
 /// `then` names a function that follows the return, with the thread and the code.
 /// `@Event fn` and `@Stream fn` ask about their first argument, again and again: only news are written.
 /// `@AtOnce fn` waits for nobody, so nobody looks when it returns. `@Launch fn` is called so often that nobody looks
-/// from where. Of the others, the place is kept with the arguments where it is known.
+/// from where. Of the others, the call site is kept with the arguments where it is known.
 /// The parameters are the vendor's, in order; more than it has are harmless, since callers leave them as they
 /// are. All calls return a code. `table` becomes the list of them.
 macro_rules! calls {
@@ -231,13 +234,13 @@ macro_rules! calls {
             $(as $recorded:literal)? $(then $then:ident)?;)*
     ) => {
         /// Every call of this file.
-        pub(super) static TABLE: &[&Call] = &[$(&$name::CALL),*];
+        pub(super) static TABLE: &[&WrappedCall] = &[$(&$name::CALL),*];
 
         $(
             mod $name {
                 use super::*;
 
-                pub(super) static CALL: Call = {
+                pub(super) static CALL: WrappedCall = {
                     type Wrapper = unsafe extern "C" fn($($type),*) -> c_int;
                     /// The same function without its type.
                     const fn plain(wrapper: Wrapper) -> unsafe extern "C" fn() {
@@ -248,18 +251,18 @@ macro_rules! calls {
                         Ok(name) => name,
                         Err(_) => panic!("a name has no zero inside"),
                     };
-                    Call::new(name, Library::$library,
+                    WrappedCall::new(name, Library::$library,
                         [plain(wrapper::<0>), plain(wrapper::<1>), plain(wrapper::<2>), plain(wrapper::<3>)])
                 };
 
                 const NAME: &str = recorded_name!($name $($recorded)?);
-                static CALLED: Called = Called {
+                static CALLED: CallSignatures = CallSignatures {
                     plain: Signature {
                         name: NAME,
                         keys: &[$(stringify!($key)),*],
                         instant: false,
                     },
-                    placed: Signature {
+                    sited: Signature {
                         name: NAME,
                         keys: &[$(stringify!($key),)* "place"],
                         instant: false,
@@ -294,7 +297,7 @@ macro_rules! calls {
                             #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
                             // SAFETY: pointers are as the vendor's function wants them.
                             unsafe {
-                                recorder::answered(thread, asked, at, &CALLED.plain, &[$(Kept::field(&$value)),*], code);
+                                recorder::answered(thread, asked, at, &CALLED.plain, &[$(ToField::field(&$value)),*], code);
                             };
                             return code;
                         }
@@ -302,7 +305,7 @@ macro_rules! calls {
                         // SAFETY: pointers are as the vendor's function wants them.
                         unsafe {
                             recorder::enter(
-                                thread, &CALLED, [$(Kept::field(&$value)),*], MANNER.place(), MANNER.returns(),
+                                thread, &CALLED, [$(ToField::field(&$value)),*], MANNER.site(), MANNER.returns(),
                             );
                         };
                         // SAFETY: as the program calls it.
@@ -310,7 +313,7 @@ macro_rules! calls {
                         if calls::succeeded(Library::$library, code) {
                             returned!(thread, $( unsafe { MADE [$($got),*] } )?);
                         } else {
-                            recorder::leave(thread, MANNER.returns(), &Returned::Failed(code.into()));
+                            recorder::leave(thread, MANNER.returns(), &CallResult::Failed(code.into()));
                         }
                         $($then(thread, code);)?
                         code
@@ -354,19 +357,19 @@ macro_rules! manner {
         Manner::Returns(Where::NotWanted, Returns::AtOnce)
     };
     ($asked:ident) => {
-        Manner::Asks(Asked::$asked)
+        Manner::Asks(Polled::$asked)
     };
 }
 
 /// Writes down that a call succeeded, with what it made.
 macro_rules! returned {
     ($thread:ident,) => {
-        recorder::leave($thread, MANNER.returns(), &Returned::Plain)
+        recorder::leave($thread, MANNER.returns(), &CallResult::Plain)
     };
     ($thread:ident, unsafe { $made:ident [$($got:expr),*] }) => {{
         #[allow(unused_unsafe, reason = "some results are read from arguments, some are not")]
         // SAFETY: the call succeeded, so it has written what it made.
-        unsafe { recorder::leave($thread, MANNER.returns(), &Returned::Values(&$made, &[$(Kept::field(&$got)),*])) }
+        unsafe { recorder::leave($thread, MANNER.returns(), &CallResult::Values(&$made, &[$(ToField::field(&$got)),*])) }
     }};
 }
 

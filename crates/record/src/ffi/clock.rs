@@ -9,14 +9,14 @@
 
 /// Tells nanoseconds of a clock that nobody sets.
 #[cfg(target_arch = "x86_64")]
-pub(crate) use counter::Clock;
+pub(crate) use counter::RunningClock;
 
 /// Tells nanoseconds of a clock that nobody sets.
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) struct Clock;
+pub(crate) struct RunningClock;
 
 #[cfg(not(target_arch = "x86_64"))]
-impl Clock {
+impl RunningClock {
     pub(crate) const fn new() -> Self {
         Self
     }
@@ -64,7 +64,7 @@ mod counter {
 
     /// Time by ticks.
     #[derive(Clone, Copy)]
-    struct Line {
+    struct ClockLine {
         /// Ticks where it begins.
         from: u64,
         /// The time there: as the kernel's clock, or a little later.
@@ -73,7 +73,7 @@ mod counter {
         rate: u64,
     }
 
-    impl Line {
+    impl ClockLine {
         /// The time so many ticks after it began.
         #[inline]
         fn at(&self, since: u64) -> u64 {
@@ -91,10 +91,10 @@ mod counter {
 
     /// Tells nanoseconds of a clock that nobody sets.
     #[repr(C)]
-    pub(crate) struct Clock {
+    pub(crate) struct RunningClock {
         /// Odd while the line is written.
         sequence: AtomicUsize,
-        /// The [`Line`].
+        /// The [`ClockLine`].
         from: AtomicU64,
         time: AtomicU64,
         rate: AtomicU64,
@@ -104,7 +104,7 @@ mod counter {
         last: [AtomicU64; 2],
     }
 
-    impl Clock {
+    impl RunningClock {
         pub(crate) const fn new() -> Self {
             Self {
                 sequence: AtomicUsize::new(0),
@@ -130,10 +130,10 @@ mod counter {
 
         /// The line; none if it is being written.
         #[inline]
-        fn line(&self) -> Option<Line> {
+        fn line(&self) -> Option<ClockLine> {
             let before = self.sequence.load(Ordering::Acquire);
             let get = |number: &AtomicU64| number.load(Ordering::Relaxed);
-            let line = Line { from: get(&self.from), time: get(&self.time), rate: get(&self.rate) };
+            let line = ClockLine { from: get(&self.from), time: get(&self.time), rate: get(&self.rate) };
             fence(Ordering::Acquire);
             (before.is_multiple_of(2) && self.sequence.load(Ordering::Relaxed) == before).then_some(line)
         }
@@ -163,7 +163,7 @@ mod counter {
             time
         }
 
-        /// As [`Clock::renewed`], by one thread at a time.
+        /// As [`RunningClock::renewed`], by one thread at a time.
         fn renew(&self) -> u64 {
             let (from, clock) = together();
             let old = self.line().filter(|line| line.rate > 0);

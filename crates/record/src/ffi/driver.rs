@@ -6,17 +6,16 @@ use libc::{c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
 use super::calls::{
-    self, Address, Call, Kept, Manner, at, calls, digest_at, manner, recorded_name, returned,
+    self, Manner, NumericAddress, Pointer, ToField, WrappedCall, at, calls, digest_at, manner, recorded_name,
+    returned,
 };
 use super::find::Library;
-use crate::recorder::{self, Called, Returned, Where};
-
-type Pointer = *mut c_void;
+use crate::recorder::{self, CallResult, CallSignatures, Where};
 
 /// How the vendor's configuration of a launch begins.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct LaunchConfig {
+pub(crate) struct CUlaunchConfig {
     grid: [u32; 3],
     block: [u32; 3],
     shared: u32,
@@ -34,7 +33,7 @@ enum Shareable {
     Digest([u8; 16]),
 }
 
-impl Kept for Shareable {
+impl ToField for Shareable {
     fn field(&self) -> rankcheck_recording::Field<'_> {
         match self {
             Self::Descriptor(number) => number.field(),
@@ -71,27 +70,27 @@ unsafe fn imported(from: *const c_void, kind: u64) -> Option<Shareable> {
 calls! {
     Driver;
     fn cuMemCreate(to: *mut u64, bytes: usize, properties: Pointer, flags: u64)
-        [bytes = bytes] -> [handle = at(to).map(Address)];
-    fn cuMemRelease(handle: u64) [handle = Address(handle)];
+        [bytes = bytes] -> [handle = at(to).map(NumericAddress)];
+    fn cuMemRelease(handle: u64) [handle = NumericAddress(handle)];
     fn cuMemAddressReserve(to: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64)
-        [bytes = bytes] -> [address = at(to).map(Address)];
-    fn cuMemAddressFree(address: u64, bytes: usize) [address = Address(address), bytes = bytes];
+        [bytes = bytes] -> [address = at(to).map(NumericAddress)];
+    fn cuMemAddressFree(address: u64, bytes: usize) [address = NumericAddress(address), bytes = bytes];
     fn cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64)
-        [address = Address(address), bytes = bytes, offset = offset, handle = Address(handle)];
-    fn cuMemUnmap(address: u64, bytes: usize) [address = Address(address), bytes = bytes];
+        [address = NumericAddress(address), bytes = bytes, offset = offset, handle = NumericAddress(handle)];
+    fn cuMemUnmap(address: u64, bytes: usize) [address = NumericAddress(address), bytes = bytes];
     fn cuMemExportToShareableHandle(to: Pointer, handle: u64, kind: u64, flags: u64)
-        [handle = Address(handle)] -> [shareable = exported(to, kind & 0xffff_ffff)];
+        [handle = NumericAddress(handle)] -> [shareable = exported(to, kind & 0xffff_ffff)];
     fn cuMemImportFromShareableHandle(to: *mut u64, from: Pointer, kind: u64)
-        [shareable = imported(from, kind & 0xffff_ffff)] -> [handle = at(to).map(Address)];
+        [shareable = imported(from, kind & 0xffff_ffff)] -> [handle = at(to).map(NumericAddress)];
     fn cuStreamWriteValue32(stream: Pointer, address: u64, value: u32, flags: u32)
-        [stream = stream, address = Address(address), value = value, flags = flags];
+        [stream = stream, address = NumericAddress(address), value = value, flags = flags];
     fn cuStreamWriteValue32_v2(stream: Pointer, address: u64, value: u32, flags: u32)
-        [stream = stream, address = Address(address), value = value, flags = flags]
+        [stream = stream, address = NumericAddress(address), value = value, flags = flags]
         as "cuStreamWriteValue32";
     fn cuStreamWaitValue32(stream: Pointer, address: u64, value: u32, flags: u32)
-        [stream = stream, address = Address(address), value = value, flags = flags];
+        [stream = stream, address = NumericAddress(address), value = value, flags = flags];
     fn cuStreamWaitValue32_v2(stream: Pointer, address: u64, value: u32, flags: u32)
-        [stream = stream, address = Address(address), value = value, flags = flags]
+        [stream = stream, address = NumericAddress(address), value = value, flags = flags]
         as "cuStreamWaitValue32";
     fn cuStreamBatchMemOp(stream: Pointer, operations: u32, list: Pointer, flags: u32)
         [stream = stream, operations = operations];
@@ -102,6 +101,6 @@ calls! {
         shared: u32, stream: Pointer, arguments: *mut Pointer, extra: *mut Pointer,
     ) [function = function, stream = stream];
     @Launch fn cuLaunchKernelEx(
-        config: *const LaunchConfig, function: Pointer, arguments: *mut Pointer, extra: *mut Pointer,
+        config: *const CUlaunchConfig, function: Pointer, arguments: *mut Pointer, extra: *mut Pointer,
     ) [function = function, stream = at(config).map(|config| config.stream)];
 }

@@ -127,14 +127,14 @@ pub(super) fn is_vendors(address: *const c_void) -> bool {
 
 /// The path of a loaded library, if it is loaded.
 fn loaded(library: Library) -> Option<CString> {
-    struct Search {
+    struct LibrarySearch {
         prefix: &'static str,
         own: *mut c_void,
         found: Option<CString>,
     }
     unsafe extern "C" fn visit(object: *mut libc::dl_phdr_info, _: usize, search: *mut c_void) -> c_int {
         // SAFETY: the linker passes an object, and what `loaded` gave it.
-        let (object, search) = unsafe { (&*object, &mut *search.cast::<Search>()) };
+        let (object, search) = unsafe { (&*object, &mut *search.cast::<LibrarySearch>()) };
         if object.dlpi_name.is_null() {
             return 0;
         }
@@ -149,7 +149,7 @@ fn loaded(library: Library) -> Option<CString> {
         1
     }
     let own = object_of(real_dlsym as *const c_void)?.dli_fbase;
-    let mut search = Search { prefix: library.prefix(), own, found: None };
+    let mut search = LibrarySearch { prefix: library.prefix(), own, found: None };
     // SAFETY: `visit` gets `search`, which outlives the call.
     unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut search).cast()) };
     search.found

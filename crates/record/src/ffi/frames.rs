@@ -130,17 +130,17 @@ fn watched(code: usize) -> usize {
     (code >> 4 ^ code >> 16) % WATCHED.len()
 }
 
-/// Writes the place of the caller in Python, as calls get it. Returns its length, 0 if there is none.
+/// Writes where in Python the caller is, as calls get it. Returns its length, 0 if there is none.
 ///
 /// # Safety
 ///
 /// There is room for `length` bytes.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rankcheck_record_place(to: *mut c_char, length: c_int) -> c_int {
-    let Some(place) = crate::recorder::place_here() else { return 0 };
-    let length = usize::try_from(length).unwrap_or(0).min(place.len());
+    let Some(site) = crate::recorder::call_site_here() else { return 0 };
+    let length = usize::try_from(length).unwrap_or(0).min(site.len());
     // SAFETY: said above.
-    unsafe { ptr::copy_nonoverlapping(place.as_ptr(), to.cast::<u8>(), length) };
+    unsafe { ptr::copy_nonoverlapping(site.as_ptr(), to.cast::<u8>(), length) };
     c_int::try_from(length).unwrap_or(0)
 }
 
@@ -221,7 +221,7 @@ impl Frame {
     }
 
     /// Its file and its line; none if it is no frame of Python's code, or has no lines.
-    pub(crate) fn place(self) -> Option<(String, u32)> {
+    pub(crate) fn location(self) -> Option<(String, u32)> {
         let (layout, code) = (self.layout, self.code());
         // SAFETY: a frame has an object there, if anything.
         if code == 0 || unsafe { word(code + layout.object_type) } != layout.code_type {

@@ -11,20 +11,20 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{c_char, c_int, c_void};
 
-use super::calls::Call;
+use super::calls::WrappedCall;
 use super::find::{self, Library, REAL_DLSYM};
 use super::process::Errno;
 use super::{driver, nccl, runtime};
 
 /// A function through which others are looked up, and its wrapper.
-struct Door {
+struct Lookup {
     name: &'static CStr,
     library: Library,
     wrapper: unsafe extern "C" fn(),
     real: AtomicPtr<c_void>,
 }
 
-impl Door {
+impl Lookup {
     const fn new(name: &'static CStr, library: Library, wrapper: unsafe extern "C" fn()) -> Self {
         Self { name, library, wrapper, real: AtomicPtr::new(ptr::null_mut()) }
     }
@@ -40,11 +40,11 @@ impl Door {
     }
 }
 
-/// The driver is one library, so one door of a name is enough.
-static DOORS: [&Door; 4] =
+/// The driver is one library, so one lookup of a name is enough.
+static LOOKUPS: [&Lookup; 4] =
     [&GET_PROC_ADDRESS, &GET_PROC_ADDRESS_2, &GET_ENTRY_POINT, &GET_ENTRY_POINT_BY_VERSION];
 
-fn call_of(name: &CStr) -> Option<&'static Call> {
+fn call_of(name: &CStr) -> Option<&'static WrappedCall> {
     [nccl::TABLE, runtime::TABLE, driver::TABLE].into_iter().flatten().copied().find(|call| call.name == name)
 }
 
@@ -53,13 +53,13 @@ fn wrapper_of(name: &CStr, function: *mut c_void) -> *mut c_void {
     if let Some(call) = call_of(name) {
         return call.wrapper_of(function);
     }
-    let Some(door) = DOORS.into_iter().find(|door| door.name == name) else { return function };
+    let Some(lookup) = LOOKUPS.into_iter().find(|lookup| lookup.name == name) else { return function };
     if function.is_null() || find::is_own(function) {
         return function;
     }
-    // Two ways to the same door may differ in their address, not in what they do.
-    let _ = door.real.compare_exchange(ptr::null_mut(), function, Ordering::Relaxed, Ordering::Relaxed);
-    door.wrapper as *mut c_void
+    // What two ways lead to may differ in its address, not in what it does.
+    let _ = lookup.real.compare_exchange(ptr::null_mut(), function, Ordering::Relaxed, Ordering::Relaxed);
+    lookup.wrapper as *mut c_void
 }
 
 /// Whether this lookup may be answered with a wrapper. Allocates nothing: allocators look up functions too.
@@ -72,7 +72,7 @@ unsafe extern "C" fn is_ours(handle: *mut c_void, name: *const c_char, caller: *
     // SAFETY: the name that dlsym gets ends in a zero.
     let name = unsafe { CStr::from_ptr(name) };
     let ours = name.to_bytes().starts_with(b"cu") || name.to_bytes().starts_with(b"nccl");
-    let ours = ours && (call_of(name).is_some() || DOORS.iter().any(|door| door.name == name));
+    let ours = ours && (call_of(name).is_some() || LOOKUPS.iter().any(|lookup| lookup.name == name));
     c_int::from(ours && !find::is_vendors(caller))
 }
 
@@ -155,11 +155,11 @@ unsafe fn replace(name: *const c_char, to: *mut *mut c_void) {
     unsafe { *to = wrapper_of(CStr::from_ptr(name), *to) };
 }
 
-/// Defines a door: a function that writes another function's address to its second argument.
-macro_rules! doors {
-    ($($door:ident = $library:ident $name:ident($third:ident: $third_type:ty, $fourth:ident: $fourth_type:ty,
+/// Defines a function that looks another one up: it writes that function's address to its second argument.
+macro_rules! lookups {
+    ($($lookup:ident = $library:ident $name:ident($third:ident: $third_type:ty, $fourth:ident: $fourth_type:ty,
         $fifth:ident: $fifth_type:ty);)*) => {$(
-        static $door: Door = {
+        static $lookup: Lookup = {
             type Wrapper = unsafe extern "C" fn(
                 *const c_char, *mut *mut c_void, $third_type, $fourth_type, $fifth_type) -> c_int;
             let name = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
@@ -167,7 +167,7 @@ macro_rules! doors {
                 Err(_) => panic!("a name has no zero inside"),
             };
             // SAFETY: whoever calls it gives it its type again.
-            Door::new(name, Library::$library, unsafe {
+            Lookup::new(name, Library::$library, unsafe {
                 std::mem::transmute::<Wrapper, unsafe extern "C" fn()>($name)
             })
         };
@@ -183,7 +183,7 @@ macro_rules! doors {
             name: *const c_char, to: *mut *mut c_void,
             $third: $third_type, $fourth: $fourth_type, $fifth: $fifth_type,
         ) -> c_int {
-            let real = $door.real();
+            let real = $lookup.real();
             if real.is_null() {
                 return Library::$library.missing();
             }
@@ -202,7 +202,7 @@ macro_rules! doors {
     )*};
 }
 
-doors! {
+lookups! {
     GET_PROC_ADDRESS = Driver cuGetProcAddress(version: c_int, flags: u64, none: usize);
     GET_PROC_ADDRESS_2 = Driver cuGetProcAddress_v2(version: c_int, flags: u64, status: *mut c_int);
     GET_ENTRY_POINT = Runtime cudaGetDriverEntryPoint(flags: u64, status: *mut c_int, none: usize);

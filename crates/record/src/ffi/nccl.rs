@@ -7,23 +7,25 @@ use std::ptr;
 use libc::{c_char, c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
-use super::calls::{self, Call, Kept, Manner, Signed, at, calls, digest_at, manner, recorded_name, returned};
+use super::calls::{
+    self, Manner, Signed, ToField, WrappedCall, at, calls, digest_at, manner, recorded_name, returned,
+};
 use super::find::Library;
-use crate::recorder::{self, Called, Returned, Thread, Where};
+use crate::recorder::{self, CallResult, CallSignatures, LogThread, Where};
 
-type Comm = *mut c_void;
-type Stream = *mut c_void;
-type Window = *mut c_void;
+type ncclComm_t = *mut c_void;
+type cudaStream_t = *mut c_void;
+type ncclWindow_t = *mut c_void;
 
 /// 128 bytes that make one communicator.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct UniqueId([c_char; 128]);
+pub(crate) struct ncclUniqueId([c_char; 128]);
 
 /// How the vendor's configuration begins, in all its versions.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Config {
+pub(crate) struct ncclConfig_t {
     size: usize,
     magic: u32,
     version: u32,
@@ -42,10 +44,14 @@ const UNSET: c_int = c_int::MIN;
 /// # Safety
 ///
 /// `config` is null or the vendor's configuration.
-unsafe fn option(config: *const Config, of: fn(&Config) -> (c_int, usize), default: c_int) -> c_int {
+unsafe fn option(
+    config: *const ncclConfig_t,
+    of: fn(&ncclConfig_t) -> (c_int, usize),
+    default: c_int,
+) -> c_int {
     // SAFETY: said above; every version is longer than this beginning, or says so.
     let Some(size) = (unsafe { at(config.cast::<usize>()) }) else { return default };
-    let mut known = Config {
+    let mut known = ncclConfig_t {
         size,
         magic: 0,
         version: 0,
@@ -55,19 +61,19 @@ unsafe fn option(config: *const Config, of: fn(&Config) -> (c_int, usize), defau
         net_name: ptr::null(),
         split_share: UNSET,
     };
-    let bytes = size.min(size_of::<Config>());
+    let bytes = size.min(size_of::<ncclConfig_t>());
     // SAFETY: `bytes` are no more than either of them has.
     unsafe { ptr::copy_nonoverlapping(config.cast::<u8>(), (&raw mut known).cast::<u8>(), bytes) };
     let (value, end) = of(&known);
     if end > size || value == UNSET { default } else { value }
 }
 
-fn blocking(config: &Config) -> (c_int, usize) {
-    (config.blocking, std::mem::offset_of!(Config, blocking) + size_of::<c_int>())
+fn blocking(config: &ncclConfig_t) -> (c_int, usize) {
+    (config.blocking, std::mem::offset_of!(ncclConfig_t, blocking) + size_of::<c_int>())
 }
 
-fn split_share(config: &Config) -> (c_int, usize) {
-    (config.split_share, std::mem::offset_of!(Config, split_share) + size_of::<c_int>())
+fn split_share(config: &ncclConfig_t) -> (c_int, usize) {
+    (config.split_share, std::mem::offset_of!(ncclConfig_t, split_share) + size_of::<c_int>())
 }
 
 /// Ranks as bytes, four each, lowest first.
@@ -86,7 +92,7 @@ unsafe fn ranks(list: *const c_int, count: c_int) -> Vec<u8> {
 /// # Safety
 ///
 /// It is null, or where the registration writes to.
-unsafe fn window_at(to: *mut Window) -> Option<Window> {
+unsafe fn window_at(to: *mut ncclWindow_t) -> Option<ncclWindow_t> {
     if recorder::in_group(to.expose_provenance()) {
         return None;
     }
@@ -94,15 +100,15 @@ unsafe fn window_at(to: *mut Window) -> Option<Window> {
     unsafe { at(to) }
 }
 
-fn group_began(thread: &Thread, code: c_int) {
+fn group_began(thread: &LogThread, code: c_int) {
     if code == 0 {
         recorder::group_began(thread);
     }
 }
 
-fn group_ended(thread: &Thread, code: c_int) {
+fn group_ended(thread: &LogThread, code: c_int) {
     recorder::group_ended(thread, |to| {
-        let to = ptr::with_exposed_provenance::<Window>(to);
+        let to = ptr::with_exposed_provenance::<ncclWindow_t>(to);
         // SAFETY: the registration was told to write here until the group ends.
         if code == 0 { unsafe { at(to) }.map(|window| window.addr() as u64) } else { None }
     });
@@ -110,74 +116,81 @@ fn group_ended(thread: &Thread, code: c_int) {
 
 calls! {
     Nccl;
-    fn ncclGetUniqueId(to: *mut UniqueId) [] -> [id = digest_at(to, 1)];
-    fn ncclCommInitRank(to: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int)
+    fn ncclGetUniqueId(to: *mut ncclUniqueId) [] -> [id = digest_at(to, 1)];
+    fn ncclCommInitRank(to: *mut ncclComm_t, ranks: c_int, id: ncclUniqueId, rank: c_int)
         [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = 1_u32] -> [comm = at(to)];
     fn ncclCommInitRankConfig(
-        to: *mut Comm, ranks: c_int, id: UniqueId, rank: c_int, config: *mut Config,
+        to: *mut ncclComm_t, ranks: c_int, id: ncclUniqueId, rank: c_int, config: *mut ncclConfig_t,
     ) [id = digest_at(&raw const id, 1), rank = rank, ranks = ranks, blocking = option(config, blocking, 1),
         share = option(config, split_share, 0)] -> [comm = at(to)];
     fn ncclCommInitRankScalable(
-        to: *mut Comm, ranks: c_int, rank: c_int, count: c_int, ids: *mut UniqueId, config: *mut Config,
+        to: *mut ncclComm_t, ranks: c_int, rank: c_int, count: c_int, ids: *mut ncclUniqueId,
+        config: *mut ncclConfig_t,
     ) [id = digest_at(ids, usize::try_from(count).unwrap_or(0)), rank = rank, ranks = ranks,
         blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)];
-    fn ncclCommSplit(comm: Comm, color: c_int, key: c_int, to: *mut Comm, config: *mut Config)
-        [comm = comm, color = Signed(color), key = Signed(key)] -> [comm = at(to)];
+    fn ncclCommSplit(
+        comm: ncclComm_t, color: c_int, key: c_int, to: *mut ncclComm_t, config: *mut ncclConfig_t,
+    ) [comm = comm, color = Signed(color), key = Signed(key)] -> [comm = at(to)];
     fn ncclCommShrink(
-        comm: Comm, list: *mut c_int, count: c_int, to: *mut Comm, config: *mut Config, flags: c_int,
+        comm: ncclComm_t, list: *mut c_int, count: c_int, to: *mut ncclComm_t, config: *mut ncclConfig_t,
+        flags: c_int,
     ) [comm = comm, excluded = ranks(list, count), flags = flags] -> [comm = at(to)];
-    fn ncclCommDestroy(comm: Comm) [comm = comm];
-    fn ncclCommAbort(comm: Comm) [comm = comm];
-    fn ncclCommFinalize(comm: Comm) [comm = comm];
-    fn ncclCommRegister(comm: Comm, address: *mut c_void, bytes: usize, to: *mut *mut c_void)
+    fn ncclCommDestroy(comm: ncclComm_t) [comm = comm];
+    fn ncclCommAbort(comm: ncclComm_t) [comm = comm];
+    fn ncclCommFinalize(comm: ncclComm_t) [comm = comm];
+    fn ncclCommRegister(comm: ncclComm_t, address: *mut c_void, bytes: usize, to: *mut *mut c_void)
         [comm = comm, address = address, bytes = bytes] -> [handle = at(to)];
-    fn ncclCommDeregister(comm: Comm, handle: *mut c_void) [comm = comm, handle = handle];
+    fn ncclCommDeregister(comm: ncclComm_t, handle: *mut c_void) [comm = comm, handle = handle];
     fn ncclCommWindowRegister(
-        comm: Comm, address: *mut c_void, bytes: usize, to: *mut Window, flags: c_int,
+        comm: ncclComm_t, address: *mut c_void, bytes: usize, to: *mut ncclWindow_t, flags: c_int,
     ) [comm = comm, address = address, bytes = bytes, flags = flags] -> [window = window_at(to)];
-    fn ncclCommWindowDeregister(comm: Comm, window: Window) [comm = comm, window = window];
+    fn ncclCommWindowDeregister(comm: ncclComm_t, window: ncclWindow_t) [comm = comm, window = window];
     fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) [bytes = bytes] -> [address = at(to)];
     fn ncclMemFree(address: *mut c_void) [address = address];
     fn ncclGroupStart() [] then group_began;
     fn ncclGroupEnd() [] then group_ended;
-    fn ncclSend(address: *const c_void, count: usize, dtype: c_int, peer: c_int, comm: Comm, stream: Stream)
-        [address = address, count = count, dtype = dtype, peer = peer, comm = comm, stream = stream];
-    fn ncclRecv(address: *mut c_void, count: usize, dtype: c_int, peer: c_int, comm: Comm, stream: Stream)
-        [address = address, count = count, dtype = dtype, peer = peer, comm = comm, stream = stream];
+    fn ncclSend(
+        address: *const c_void, count: usize, dtype: c_int, peer: c_int, comm: ncclComm_t, stream: cudaStream_t,
+    ) [address = address, count = count, dtype = dtype, peer = peer, comm = comm, stream = stream];
+    fn ncclRecv(
+        address: *mut c_void, count: usize, dtype: c_int, peer: c_int, comm: ncclComm_t, stream: cudaStream_t,
+    ) [address = address, count = count, dtype = dtype, peer = peer, comm = comm, stream = stream];
     fn ncclAllReduce(
-        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Comm,
-        stream: Stream,
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: ncclComm_t,
+        stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, op = op, comm = comm, stream = stream];
     fn ncclReduceScatter(
-        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: Comm,
-        stream: Stream,
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, comm: ncclComm_t,
+        stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, op = op, comm = comm, stream = stream];
     fn ncclAllGather(
-        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Comm, stream: Stream,
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: ncclComm_t,
+        stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, comm = comm, stream = stream];
     fn ncclAlltoAll(
-        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: Comm, stream: Stream,
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, comm: ncclComm_t,
+        stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, comm = comm, stream = stream];
     fn ncclBroadcast(
-        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm,
-        stream: Stream,
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: ncclComm_t,
+        stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, root = root, comm = comm, stream = stream];
     // The older spelling of a broadcast in place.
     fn ncclBcast(
-        buffer: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm, stream: Stream,
+        buffer: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: ncclComm_t, stream: cudaStream_t,
     ) [send = buffer, recv = buffer, count = count, dtype = dtype, root = root, comm = comm, stream = stream]
         as "ncclBroadcast";
     fn ncclReduce(
         send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, op: c_int, root: c_int,
-        comm: Comm, stream: Stream,
+        comm: ncclComm_t, stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, op = op, root = root, comm = comm,
         stream = stream];
     fn ncclGather(
-        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm,
-        stream: Stream,
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: ncclComm_t,
+        stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, root = root, comm = comm, stream = stream];
     fn ncclScatter(
-        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: Comm,
-        stream: Stream,
+        send: *const c_void, recv: *mut c_void, count: usize, dtype: c_int, root: c_int, comm: ncclComm_t,
+        stream: cudaStream_t,
     ) [send = send, recv = recv, count = count, dtype = dtype, root = root, comm = comm, stream = stream];
 }

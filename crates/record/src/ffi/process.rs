@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use libc::{c_int, c_void};
 
 /// A part of a file as memory.
-pub(crate) struct Mapping {
+pub(crate) struct FileMapping {
     /// Where the mapping begins: at a page.
     base: NonNull<c_void>,
     mapped: usize,
@@ -18,9 +18,9 @@ pub(crate) struct Mapping {
 }
 
 // SAFETY: it is memory that this value alone names.
-unsafe impl Send for Mapping {}
+unsafe impl Send for FileMapping {}
 
-impl Mapping {
+impl FileMapping {
     /// Makes room in the file and maps it. `None` if there is no room: a write into a mapping without room
     /// behind it would kill the process.
     pub(crate) fn new(file: c_int, at: u64, length: usize) -> Option<Self> {
@@ -38,7 +38,7 @@ impl Mapping {
         let skip = usize::try_from(at).ok()? % page;
         let (mapped, from) = (skip + length, offset - libc::off_t::try_from(skip).ok()?);
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
-        // SAFETY: a new mapping at a place that the kernel chooses.
+        // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe { libc::mmap(ptr::null_mut(), mapped, access, flags, file, from) };
         if base == libc::MAP_FAILED {
             return None;
@@ -57,7 +57,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for FileMapping {
     fn drop(&mut self) {
         // SAFETY: `new` mapped it, and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr(), self.mapped) };
@@ -104,23 +104,23 @@ impl<T> PerProcess<T> {
 
 /// The number of the last error, which a caller of the vendor's function may look at: put back when this goes.
 pub(crate) struct Errno {
-    place: *mut c_int,
+    address: *mut c_int,
     value: c_int,
 }
 
 impl Errno {
     pub(crate) fn kept() -> Self {
         // SAFETY: it is this thread's own.
-        let place = unsafe { libc::__errno_location() };
+        let address = unsafe { libc::__errno_location() };
         // SAFETY: as above.
-        Self { place, value: unsafe { *place } }
+        Self { address, value: unsafe { *address } }
     }
 }
 
 impl Drop for Errno {
     fn drop(&mut self) {
         // SAFETY: the pointer keeps this value on its thread, whose own it is.
-        unsafe { *self.place = self.value };
+        unsafe { *self.address = self.value };
     }
 }
 

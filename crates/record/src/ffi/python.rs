@@ -11,14 +11,14 @@ use libc::{c_char, c_int, c_void};
 
 use super::told;
 
-type Object = *mut c_void;
+type PyObject = *mut c_void;
 
 /// What the functions need of the interpreter.
 struct Interpreter {
     /// `PyLong_AsVoidPtr`.
-    pointer: unsafe extern "C" fn(Object) -> *const c_void,
+    pointer: unsafe extern "C" fn(PyObject) -> *const c_void,
     /// `Py_IncRef`.
-    keep: unsafe extern "C" fn(Object),
+    keep: unsafe extern "C" fn(PyObject),
     /// The address of `None`, which is never given back.
     none: usize,
 }
@@ -29,7 +29,7 @@ static INTERPRETER: OnceLock<Interpreter> = OnceLock::new();
 #[repr(C)]
 pub(crate) struct Method {
     name: *const c_char,
-    function: unsafe extern "C" fn(Object, Object) -> Object,
+    function: unsafe extern "C" fn(PyObject, PyObject) -> PyObject,
     flags: c_int,
     doc: *const c_char,
 }
@@ -45,7 +45,7 @@ static METHODS: [Method; 2] = [
     Method { name: c"leave".as_ptr(), function: leave, flags: NO_ARGUMENTS, doc: ptr::null() },
 ];
 
-fn none() -> Object {
+fn none() -> PyObject {
     let Some(interpreter) = INTERPRETER.get() else { return ptr::null_mut() };
     let none = ptr::with_exposed_provenance_mut(interpreter.none);
     // SAFETY: Python calls this, so its lock is held; `None` is an object.
@@ -53,7 +53,7 @@ fn none() -> Object {
     none
 }
 
-unsafe extern "C" fn enter(_: Object, call: Object) -> Object {
+unsafe extern "C" fn enter(_: PyObject, call: PyObject) -> PyObject {
     if let Some(interpreter) = INTERPRETER.get() {
         // SAFETY: Python calls this with an object. A number that `define` gave is one of its pointers.
         let told = unsafe { (interpreter.pointer)(call) };
@@ -65,7 +65,7 @@ unsafe extern "C" fn enter(_: Object, call: Object) -> Object {
     none()
 }
 
-unsafe extern "C" fn leave(_: Object, _: Object) -> Object {
+unsafe extern "C" fn leave(_: PyObject, _: PyObject) -> PyObject {
     told::rankcheck_record_leave();
     none()
 }
@@ -77,9 +77,9 @@ unsafe extern "C" fn leave(_: Object, _: Object) -> Object {
 /// The arguments are `PyLong_AsVoidPtr`, `Py_IncRef` and the address of `None`.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rankcheck_record_methods(
-    pointer: unsafe extern "C" fn(Object) -> *const c_void,
-    keep: unsafe extern "C" fn(Object),
-    none: Object,
+    pointer: unsafe extern "C" fn(PyObject) -> *const c_void,
+    keep: unsafe extern "C" fn(PyObject),
+    none: PyObject,
 ) -> *const Method {
     INTERPRETER.get_or_init(|| Interpreter { pointer, keep, none: none.expose_provenance() });
     METHODS.as_ptr()

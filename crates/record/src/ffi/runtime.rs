@@ -6,17 +6,16 @@ use libc::{c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
 use super::calls::{
-    self, Call, Kept, Manner, Varying, at, calls, digest_at, manner, recorded_name, returned,
+    self, Manner, Pointer, ToField, Varying, WrappedCall, at, calls, digest_at, manner, recorded_name,
+    returned,
 };
 use super::find::Library;
-use crate::recorder::{self, Asked, Called, Returned, Where};
-
-type Pointer = *mut c_void;
+use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How many blocks or threads, in three directions.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct Extent {
+pub(crate) struct dim3 {
     x: u32,
     y: u32,
     z: u32,
@@ -25,9 +24,9 @@ pub(crate) struct Extent {
 /// How the vendor's configuration of a launch begins.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct LaunchConfig {
-    grid: Extent,
-    block: Extent,
+pub(crate) struct cudaLaunchConfig_t {
+    grid: dim3,
+    block: dim3,
     shared: usize,
     stream: Pointer,
 }
@@ -35,7 +34,7 @@ pub(crate) struct LaunchConfig {
 /// A handle that goes to other processes.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct IpcHandle([u8; 64]);
+pub(crate) struct cudaIpcMemHandle_t([u8; 64]);
 
 /// The event, of which nothing is known from now on.
 fn works(event: Pointer) -> Varying<c_void> {
@@ -61,7 +60,7 @@ calls! {
     fn cudaDeviceSynchronize() [];
     // Of an event that is made, its destruction says enough: until then the address is this one's.
     @AtOnce fn cudaEventDestroy(event: Pointer) [event = Varying(event)];
-    // It has a place, which may be longer than a shape that leaves an address open.
+    // It has a call site, which may be longer than a shape that leaves an address open.
     fn cudaEventSynchronize(event: Pointer) [event = event];
     @Event fn cudaEventQuery(event: Pointer) [event = Varying(event)];
     @AtOnce fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
@@ -77,11 +76,12 @@ calls! {
     fn cudaMemsetAsync(address: Pointer, value: c_int, bytes: usize, stream: Pointer)
         [address = address, value = value, bytes = bytes, stream = stream];
     @Launch fn cudaLaunchKernel(
-        function: *const c_void, grid: Extent, block: Extent, arguments: *mut Pointer, shared: usize,
+        function: *const c_void, grid: dim3, block: dim3, arguments: *mut Pointer, shared: usize,
         stream: Pointer,
     ) [function = function, stream = stream];
-    @Launch fn cudaLaunchKernelExC(config: *const LaunchConfig, function: *const c_void, arguments: *mut Pointer)
-        [function = function, stream = at(config).map(|config| config.stream)];
+    @Launch fn cudaLaunchKernelExC(
+        config: *const cudaLaunchConfig_t, function: *const c_void, arguments: *mut Pointer,
+    ) [function = function, stream = at(config).map(|config| config.stream)];
     fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer) [stream = stream];
     fn cudaStreamBeginCapture(stream: Pointer, mode: c_int) [stream = stream, mode = mode];
     fn cudaStreamEndCapture(stream: Pointer, to: *mut Pointer) [stream = stream] -> [graph = at(to)];
@@ -93,9 +93,9 @@ calls! {
     fn cudaGraphLaunch(executable: Pointer, stream: Pointer) [executable = executable, stream = stream];
     fn cudaGraphExecDestroy(executable: Pointer) [executable = executable];
     fn cudaGraphDestroy(graph: Pointer) [graph = graph];
-    fn cudaIpcGetMemHandle(to: *mut IpcHandle, address: Pointer)
+    fn cudaIpcGetMemHandle(to: *mut cudaIpcMemHandle_t, address: Pointer)
         [address = address] -> [handle = digest_at(to, 1)];
-    fn cudaIpcOpenMemHandle(to: *mut Pointer, handle: IpcHandle, flags: u32)
+    fn cudaIpcOpenMemHandle(to: *mut Pointer, handle: cudaIpcMemHandle_t, flags: u32)
         [handle = digest_at(&raw const handle, 1)] -> [address = at(to)];
     fn cudaIpcCloseMemHandle(address: Pointer) [address = address];
 }

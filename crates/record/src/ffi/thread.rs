@@ -10,7 +10,7 @@ use libc::c_int;
 
 /// What a thread knows of itself: whether it is in a call of a vendor, and the value of its own. It has no
 /// destructor: handlers of the end of the process call NCCL, and run after destructors of threads.
-pub(crate) struct Thread<T: 'static> {
+pub(crate) struct ThreadSelf<T: 'static> {
     /// Whether a call of a vendor is open. What that calls itself is not recorded.
     pub(crate) calling: Cell<bool>,
     /// Its own value, once it has one.
@@ -21,7 +21,7 @@ pub(crate) struct Thread<T: 'static> {
 
 struct Only;
 
-impl<T> Thread<T> {
+impl<T> ThreadSelf<T> {
     /// For `thread_local!` alone: whoever has a reference to one is that thread.
     pub(crate) const fn new() -> Self {
         Self { calling: Cell::new(false), own: Cell::new(None), _only: Only }
@@ -41,7 +41,7 @@ const TAKEN: usize = 1;
 /// [`Owned::take`] it for good.
 #[repr(C)]
 pub(crate) struct Owned<T> {
-    /// [`Thread::id`], [`FREE`] or [`TAKEN`].
+    /// [`ThreadSelf::id`], [`FREE`] or [`TAKEN`].
     owner: AtomicUsize,
     /// Whether the owner is using it. Nobody else writes this.
     used: AtomicBool,
@@ -53,7 +53,7 @@ unsafe impl<T: Send> Sync for Owned<T> {}
 
 impl<T> Owned<T> {
     /// A value of this thread.
-    pub(crate) fn new(thread: &Thread<T>, value: T) -> Self {
+    pub(crate) fn new(thread: &ThreadSelf<T>, value: T) -> Self {
         Self {
             owner: AtomicUsize::new(thread.id()),
             used: AtomicBool::new(false),
@@ -64,7 +64,7 @@ impl<T> Owned<T> {
     /// Calls this with the value. `None` if it is another's, or if a signal came while the thread was using it.
     /// If `use_it` panics, nobody uses the value any more.
     #[inline]
-    pub(crate) fn with<R>(&self, thread: &Thread<T>, use_it: impl FnOnce(&mut T) -> R) -> Option<R> {
+    pub(crate) fn with<R>(&self, thread: &ThreadSelf<T>, use_it: impl FnOnce(&mut T) -> R) -> Option<R> {
         let is_owner = || self.owner.load(Ordering::Relaxed) == thread.id();
         if !is_owner() || self.used.load(Ordering::Relaxed) {
             return None;
@@ -81,12 +81,12 @@ impl<T> Owned<T> {
     }
 
     /// Makes the value this thread's, if it is nobody's.
-    pub(crate) fn claim(&self, thread: &Thread<T>) -> bool {
+    pub(crate) fn claim(&self, thread: &ThreadSelf<T>) -> bool {
         self.owner.compare_exchange(FREE, thread.id(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Makes the value nobody's, if it is this thread's.
-    pub(crate) fn free(&self, thread: &Thread<T>) {
+    pub(crate) fn free(&self, thread: &ThreadSelf<T>) {
         let _ = self.owner.compare_exchange(thread.id(), FREE, Ordering::AcqRel, Ordering::Relaxed);
     }
 

@@ -19,27 +19,27 @@ const KEYS_MAX: usize = 16;
 /// Defined calls are never given back.
 const DEFINED_MAX: usize = 1 << 16;
 
-enum Value<'a> {
+enum ToldValue<'a> {
     Plain(Field<'a>),
     Bytes(Vec<u8>),
 }
 
 /// A name, its keys and their values.
-type Parsed<'a> = (&'a str, Vec<&'a str>, Vec<Value<'a>>);
+type Parsed<'a> = (&'a str, Vec<&'a str>, Vec<ToldValue<'a>>);
 
-fn value(text: &str) -> Option<Value<'_>> {
+fn value(text: &str) -> Option<ToldValue<'_>> {
     let rest = text.get(1..)?;
     Some(match text.as_bytes()[0] {
-        b'n' => Value::Plain(Field::Number(rest.parse().ok()?)),
-        b's' => Value::Plain(Field::Signed(rest.parse().ok()?)),
-        b'a' => Value::Plain(Field::Address(rest.parse().ok()?)),
-        b't' => Value::Plain(Field::Text(rest)),
+        b'n' => ToldValue::Plain(Field::Number(rest.parse().ok()?)),
+        b's' => ToldValue::Plain(Field::Signed(rest.parse().ok()?)),
+        b'a' => ToldValue::Plain(Field::Address(rest.parse().ok()?)),
+        b't' => ToldValue::Plain(Field::Text(rest)),
         b'b' => {
             let digits = rest.as_bytes().chunks_exact(2);
             let bytes = digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
-            Value::Bytes(bytes.collect::<Option<_>>()?)
+            ToldValue::Bytes(bytes.collect::<Option<_>>()?)
         }
-        b'-' => Value::Plain(Field::None),
+        b'-' => ToldValue::Plain(Field::None),
         _ => return None,
     })
 }
@@ -68,8 +68,8 @@ unsafe fn told(text: *const c_char, length: usize, tell: fn(&str, &[&str], &[Fie
     // A call that cannot be read still has a return.
     let (name, keys, values) = parsed.unwrap_or(("unreadable", Vec::new(), Vec::new()));
     let fields = values.iter().map(|value| match value {
-        Value::Plain(field) => *field,
-        Value::Bytes(bytes) => Field::Bytes(bytes),
+        ToldValue::Plain(field) => *field,
+        ToldValue::Bytes(bytes) => Field::Bytes(bytes),
     });
     tell(name, &keys, &fields.collect::<Vec<_>>());
 }
@@ -101,13 +101,13 @@ pub(crate) unsafe extern "C" fn rankcheck_record_define(text: *const c_char, len
     let bytes = unsafe { std::slice::from_raw_parts(text.cast::<u8>(), length) };
     let told = std::str::from_utf8(bytes).ok().and_then(parse).and_then(|(name, keys, values)| {
         let fields = values.into_iter().map(|value| match value {
-            Value::Plain(Field::Text(text)) => Field::Text(text.to_owned().leak()),
-            Value::Plain(Field::Bytes(bytes)) => Field::Bytes(bytes.to_vec().leak()),
-            Value::Plain(Field::None) => Field::None,
-            Value::Plain(Field::Number(number)) => Field::Number(number),
-            Value::Plain(Field::Signed(number)) => Field::Signed(number),
-            Value::Plain(Field::Address(address) | Field::Varying(address)) => Field::Address(address),
-            Value::Bytes(bytes) => Field::Bytes(bytes.leak()),
+            ToldValue::Plain(Field::Text(text)) => Field::Text(text.to_owned().leak()),
+            ToldValue::Plain(Field::Bytes(bytes)) => Field::Bytes(bytes.to_vec().leak()),
+            ToldValue::Plain(Field::None) => Field::None,
+            ToldValue::Plain(Field::Number(number)) => Field::Number(number),
+            ToldValue::Plain(Field::Signed(number)) => Field::Signed(number),
+            ToldValue::Plain(Field::Address(address) | Field::Varying(address)) => Field::Address(address),
+            ToldValue::Bytes(bytes) => Field::Bytes(bytes.leak()),
         });
         recorder::told(name, &keys, fields.collect())
     });

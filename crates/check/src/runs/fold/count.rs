@@ -6,21 +6,21 @@
 //! Not here: which processes go together.
 
 use rankcheck_model::Rank;
-use rankcheck_recording::{Shape, Value};
+use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
 use super::repeat::Repeat;
 use crate::runs::call::{FoldClass, Thing, failure, row};
 use crate::runs::sequence::{Sequence, Symbol, SymbolId};
-use crate::runs::world::{CommId, Member, World};
+use crate::runs::world::{RankProcess, RunCommId, World};
 
 /// What is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Key {
+pub(super) enum UseKey {
     /// Uses of a communicator that all members make together.
-    Comm(CommId),
+    Comm(RunCommId),
     /// Messages from one rank to another. The one counts what it sends, the other what it receives.
-    Link { comm: CommId, from: Rank, to: Rank },
+    Link { comm: RunCommId, from: Rank, to: Rank },
 }
 
 /// A repeat with what a period of it does.
@@ -35,7 +35,7 @@ pub(super) struct Loop {
     /// Whether a period leaves everything as it was, as far as is known.
     pub(super) whole: bool,
     /// What a period counts; nothing with zero.
-    pub(super) counters: FxHashMap<Key, Counter>,
+    pub(super) counters: FxHashMap<UseKey, Counter>,
     /// Where the repeat begins: positions in `open` and in counters are counted from here.
     base: usize,
     /// By position in the period: whether a call, a group or a capture is open before that symbol.
@@ -140,7 +140,7 @@ fn effect(sequence: &Sequence, symbol: Symbol) -> Effect {
 
 /// The effect that the call's row says; `None` if the call lacks something that it should have.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
-    let of_call = |key: &str| call.get(key).and_then(Value::number);
+    let of_call = |key: &str| call.get(key).and_then(Argument::number);
     let of_result = |key: &str| result?.get(key)?.number();
     let effect = match row(&call.name).folded {
         FoldClass::Local => Effect::Local,
@@ -169,9 +169,9 @@ fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
 }
 
 /// A walk along a sequence.
-struct Walk<'a> {
+struct CountWalk<'a> {
     world: &'a World,
-    member: &'a Member,
+    member: &'a RankProcess,
     sequence: &'a Sequence,
     /// By symbol.
     effects: Vec<Effect>,
@@ -179,8 +179,8 @@ struct Walk<'a> {
     resolved: Vec<(u32, Resolved)>,
     /// Goes up when communicators or graphs may have changed.
     age: u32,
-    numbers: FxHashMap<Key, usize>,
-    keys: Vec<Key>,
+    numbers: FxHashMap<UseKey, usize>,
+    keys: Vec<UseKey>,
     counts: Vec<u64>,
     groups: u64,
     entered: u64,
@@ -200,13 +200,18 @@ enum Resolved {
 }
 
 /// The repeats of a sequence as loops.
-pub(super) fn loops(world: &World, member: &Member, sequence: &Sequence, repeats: &[Repeat]) -> Vec<Loop> {
+pub(super) fn loops(
+    world: &World,
+    member: &RankProcess,
+    sequence: &Sequence,
+    repeats: &[Repeat],
+) -> Vec<Loop> {
     if repeats.is_empty() {
         return Vec::new();
     }
     let effects: Vec<Effect> = sequence.dictionary().iter().map(|&symbol| effect(sequence, symbol)).collect();
     let resolved = vec![(0, Resolved::Nothing); effects.len()];
-    let mut walk = Walk {
+    let mut walk = CountWalk {
         world,
         member,
         sequence,
@@ -248,7 +253,7 @@ pub(super) fn loops(world: &World, member: &Member, sequence: &Sequence, repeats
     found
 }
 
-impl Walk<'_> {
+impl CountWalk<'_> {
     /// Walks the first period of a repeat.
     fn period(&mut self, repeat: &Repeat, number: &mut u64) -> Loop {
         let before = self.counts.clone();
@@ -403,13 +408,13 @@ impl Walk<'_> {
         };
         let Some(comm) = self.member.comm_at(address, number) else { return Resolved::Doubtful };
         let key = match link {
-            None => Key::Comm(comm),
+            None => UseKey::Comm(comm),
             Some((peer, sends)) => {
                 let peer = usize::try_from(peer).ok();
                 let peer = peer.and_then(|peer| self.world.comm(comm).members.get(peer).copied());
                 match peer {
-                    Some(Some(peer)) if sends => Key::Link { comm, from: me, to: peer },
-                    Some(Some(peer)) => Key::Link { comm, from: peer, to: me },
+                    Some(Some(peer)) if sends => UseKey::Link { comm, from: me, to: peer },
+                    Some(Some(peer)) => UseKey::Link { comm, from: peer, to: me },
                     // Nobody recorded the peer.
                     Some(None) => return Resolved::Nothing,
                     None => return Resolved::Doubtful,
@@ -417,7 +422,7 @@ impl Walk<'_> {
             }
         };
         // A message to oneself is matched within a group, and nobody else counts it.
-        if matches!(key, Key::Link { from, to, .. } if from == to) {
+        if matches!(key, UseKey::Link { from, to, .. } if from == to) {
             return Resolved::Nothing;
         }
         let fresh = self.keys.len();

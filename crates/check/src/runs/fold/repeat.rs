@@ -53,13 +53,13 @@ pub(super) fn repeats(symbols: &[SymbolId]) -> Vec<Repeat> {
 /// only a part of it has.
 fn anchors(symbols: &[SymbolId]) -> Vec<SymbolId> {
     #[derive(Clone, Copy)]
-    struct Seen {
+    struct Occurrences {
         count: usize,
         first: usize,
         last: usize,
     }
     let highest = symbols.iter().map(|symbol| symbol.0).max().map_or(0, |highest| highest as usize + 1);
-    let mut seen = vec![Seen { count: 0, first: usize::MAX, last: 0 }; highest];
+    let mut seen = vec![Occurrences { count: 0, first: usize::MAX, last: 0 }; highest];
     for (at, symbol) in symbols.iter().enumerate() {
         let seen = &mut seen[symbol.0 as usize];
         seen.count += 1;

@@ -1,23 +1,23 @@
-//! What each recorded call means.
+//! What each kind of recorded call becomes.
 //!
-//! Not here: where its operation is written.
+//! Not here: which call is of which kind ([`crate::runs::call`]), and where its operation is written.
 
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, CommOp, Counting, Declared, IpcOp, MemoryKind, MemoryOp, Op, Operand, Rank,
-    Resources, StoreOp, Transfer, Way, WindowFlags, WindowOp,
+    Collective, CollectiveKind, CommOp, Counting, Declared, MemoryKind, Op, Operand, Rank, Resources,
+    Transfer, Way, WindowFlags, WindowOp,
 };
-use rankcheck_recording::{Shape, ShapeId, Value};
+use rankcheck_recording::{Argument, Shape, ShapeId};
 
-use super::{Bind, Item, Lowering, NO_PLACE, Origin};
+use super::{Bind, Lowered, Lowering, Origin};
+use crate::runs::address_space::MemoryAt;
 use crate::runs::call::{Allocator, CallKind, Peers, signed};
-use crate::runs::memory::Place;
 use crate::runs::vendor;
-use crate::runs::world::{CommId, LocalComm};
+use crate::runs::world::{LocalComm, RunCommId};
 
 pub(super) fn number(call: &Shape, key: &str) -> u64 {
-    call.get(key).and_then(Value::number).unwrap_or(0)
+    call.get(key).and_then(Argument::number).unwrap_or(0)
 }
 
 impl Lowering<'_> {
@@ -29,11 +29,11 @@ impl Lowering<'_> {
         (shape, call): (ShapeId, &Shape),
         result: Option<&Shape>,
         origin: Origin,
-    ) -> Vec<Item> {
-        if let Some(verb) = self.cache.get(&shape) {
-            return vec![Item { verb: verb.clone(), origin, bind: Bind::Nothing }];
+    ) -> Vec<Lowered> {
+        if let Some(op) = self.cache.get(&shape) {
+            return vec![Lowered { op: op.clone(), origin, bind: Bind::Nothing }];
         }
-        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Value::number);
+        let given = |key: &str| result.and_then(|result| result.get(key)).and_then(Argument::number);
         match kind {
             CallKind::GroupStart
             | CallKind::GroupEnd
@@ -80,16 +80,16 @@ impl Lowering<'_> {
     }
 
     /// The communicator that lives, or lived last, at an address.
-    pub(super) fn comm(&self, address: u64) -> Option<CommId> {
+    pub(super) fn comm(&self, address: u64) -> Option<RunCommId> {
         self.comms.get(&address).copied()
     }
 
-    fn operand(&self, comm: CommId) -> Operand {
+    fn operand(&self, comm: RunCommId) -> Operand {
         self.of_comm.get(&comm).cloned().unwrap_or(Operand::Null)
     }
 
     /// The communicator that the next call which makes one makes.
-    fn next_born(&mut self, address: Option<u64>) -> CommId {
+    fn next_born(&mut self, address: Option<u64>) -> RunCommId {
         let comm = self.member.comm(LocalComm(self.born));
         self.born += 1;
         self.cache.clear();
@@ -99,19 +99,19 @@ impl Lowering<'_> {
         comm
     }
 
-    fn init(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
+    fn init(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let comm = self.next_born(address);
-        if call.get("blocking").and_then(Value::number) == Some(0) {
+        if call.get("blocking").and_then(Argument::number) == Some(0) {
             self.not_blocking.insert(comm);
         }
         let members: Arc<[Rank]> = self.orders[comm.0 as usize].as_slice().into();
         let name = self.names.token(&self.world.comm(comm).name);
         let children = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
-        let verb = Op::Comm(CommOp::Init { name, members, children });
-        vec![Item { verb, origin, bind: Bind::Comm(comm) }]
+        let op = Op::Comm(CommOp::Init { name, members, children });
+        vec![Lowered { op, origin, bind: Bind::Comm(comm) }]
     }
 
-    fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Item> {
+    fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let Some(parent) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
         let color = Some(signed(call, "color")).filter(|color| *color >= 0);
         let comm = self.operand(parent);
@@ -126,10 +126,10 @@ impl Lowering<'_> {
             }
             None => (self.names.token("no child"), Bind::Nothing),
         };
-        vec![Item { verb: Op::Comm(CommOp::Split { comm, name, color }), origin, bind }]
+        vec![Lowered { op: Op::Comm(CommOp::Split { comm, name, color }), origin, bind }]
     }
 
-    fn destroy(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn destroy(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         match self.comm(number(call, "comm")) {
             Some(comm) => one(Op::Comm(CommOp::Destroy { comm: self.operand(comm) }), origin),
@@ -137,17 +137,17 @@ impl Lowering<'_> {
         }
     }
 
-    fn register(&mut self, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Item> {
+    fn register(&mut self, call: &Shape, result: Option<&Shape>, origin: Origin) -> Vec<Lowered> {
         let bind = match result.and_then(|result| result.get("window")) {
-            Some(Value::None) => Bind::Unnamed,
-            window => match window.and_then(Value::number) {
+            Some(Argument::None) => Bind::Unnamed,
+            window => match window.and_then(Argument::number) {
                 Some(window) if window != 0 => Bind::Window(window),
                 Some(_) | None => Bind::Nothing,
             },
         };
         let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
         let (address, bytes) = (number(call, "address"), number(call, "bytes"));
-        if address != 0 && matches!(self.memory.find(address, bytes), Place::Unknown) {
+        if address != 0 && matches!(self.memory.find(address, bytes), MemoryAt::Unknown) {
             // Memory that nobody was seen to allocate is as long as what is registered.
             self.appeared(address, call, MemoryKind::Nccl, origin);
         }
@@ -156,14 +156,14 @@ impl Lowering<'_> {
             0 => WindowFlags::Default,
             _ => WindowFlags::CollSymmetric,
         };
-        vec![Item {
-            verb: Op::Window(WindowOp::Register { comm: self.operand(comm), memory, flags }),
+        vec![Lowered {
+            op: Op::Window(WindowOp::Register { comm: self.operand(comm), memory, flags }),
             origin,
             bind,
         }]
     }
 
-    fn deregister(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn deregister(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let window = self.windows.get(&number(call, "window")).cloned();
         match (self.comm(number(call, "comm")), window) {
             (Some(comm), Some(window)) => {
@@ -175,7 +175,7 @@ impl Lowering<'_> {
 
     /// The model's number of a rank of a communicator; none if that rank was not recorded. A rank that the
     /// communicator does not have keeps its number, so that it is found.
-    fn position(&self, comm: CommId, rank: u64) -> Option<u32> {
+    fn position(&self, comm: RunCommId, rank: u64) -> Option<u32> {
         let members = &self.members[comm.0 as usize];
         let Ok(at) = usize::try_from(rank) else { return Some(u32::MAX) };
         let order = &self.orders[comm.0 as usize];
@@ -189,7 +189,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn transfer(&mut self, way: Way, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn transfer(&mut self, way: Way, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -201,11 +201,17 @@ impl Lowering<'_> {
         let buffer = self.buffer(number(call, "address"), count * dtype.len_bytes(), origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
         let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
-        let verb = Op::Transfer(Arc::new(transfer));
-        self.launched(shape, verb, stream, origin)
+        let op = Op::Transfer(Arc::new(transfer));
+        self.launched(shape, op, stream, origin)
     }
 
-    fn collect(&mut self, kind: CollectiveKind, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    fn collect(
+        &mut self,
+        kind: CollectiveKind,
+        shape: ShapeId,
+        call: &Shape,
+        origin: Origin,
+    ) -> Vec<Lowered> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -230,7 +236,7 @@ impl Lowering<'_> {
             false => self.buffer(from, needs_send, origin),
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
-        let verb = Op::Collective(Arc::new(Collective {
+        let op = Op::Collective(Arc::new(Collective {
             kind,
             comm: self.operand(comm),
             send,
@@ -241,7 +247,7 @@ impl Lowering<'_> {
             stream,
             declared: Declared::Nothing,
         }));
-        self.launched(shape, verb, stream, origin)
+        self.launched(shape, op, stream, origin)
     }
 
     /// A collective that is a group of sends and receives.
@@ -251,7 +257,7 @@ impl Lowering<'_> {
         (sends, receives): (Peers, Peers),
         call: &Shape,
         origin: Origin,
-    ) -> Vec<Item> {
+    ) -> Vec<Lowered> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -283,8 +289,8 @@ impl Lowering<'_> {
                 let address = if whole { from + u64::from(peer) * part } else { from };
                 let buffer = self.buffer(address, part, origin);
                 let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
-                let verb = Op::Transfer(Arc::new(transfer));
-                items.push(Item { verb, origin, bind: Bind::Nothing });
+                let op = Op::Transfer(Arc::new(transfer));
+                items.push(Lowered { op, origin, bind: Bind::Nothing });
             }
         }
         self.ordered(stream, origin);
@@ -296,128 +302,17 @@ impl Lowering<'_> {
     pub(super) fn launched(
         &mut self,
         shape: ShapeId,
-        verb: Op,
+        op: Op,
         stream: rankcheck_model::Token,
         origin: Origin,
-    ) -> Vec<Item> {
+    ) -> Vec<Lowered> {
         if self.ordered(stream, origin) == super::device::Implicit::No {
-            self.cache.insert(shape, verb.clone());
+            self.cache.insert(shape, op.clone());
         }
-        one(verb, origin)
-    }
-
-    /// Memory was allocated, unless the call failed.
-    fn allocated(
-        &mut self,
-        allocator: Allocator,
-        call: &Shape,
-        address: Option<u64>,
-        origin: Origin,
-    ) -> Vec<Item> {
-        let kind = match allocator {
-            Allocator::Cuda | Allocator::CudaAsync => MemoryKind::Cuda,
-            Allocator::Nccl => MemoryKind::Nccl,
-        };
-        self.appeared(address.unwrap_or(0), call, kind, origin)
-    }
-
-    /// As many bytes as a call says are memory from an address on.
-    fn appeared(&mut self, address: u64, call: &Shape, kind: MemoryKind, origin: Origin) -> Vec<Item> {
-        if address == 0 {
-            return Vec::new();
-        }
-        let bytes = number(call, "bytes");
-        self.cache.clear();
-        let length = rankcheck_model::machine::bytes(bytes);
-        let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
-        self.allocations += 1;
-        let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
-        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
-        let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
-        if let Some(pick) = self.memory.allocate(address, bytes, name, operand) {
-            self.program.picks.insert(at, pick);
-        }
-        Vec::new()
-    }
-
-    fn free(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
-        self.cache.clear();
-        match self.memory.free(number(call, "address")) {
-            Some(region) => {
-                one(Op::Memory(MemoryOp::Free { buffer: region.operand.clone(), after: None }), origin)
-            }
-            None => Vec::new(),
-        }
-    }
-
-    /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there
-    /// before somebody opens it.
-    fn export(&mut self, address: u64, origin: Origin) -> Vec<Item> {
-        let Some(name) = self.member.shared.exports.get(&u64::from(origin.number)) else {
-            return Vec::new();
-        };
-        let key = self.names.token(name);
-        let buffer = match self.memory.find(address, 0) {
-            Place::In(buffer, ..) => buffer,
-            Place::Unknown => self.unseen(origin),
-        };
-        let value = self.write(Item { verb: Op::Ipc(IpcOp::Export { buffer }), origin, bind: Bind::Nothing });
-        one(Op::Store(StoreOp::Set { key, value }), origin)
-    }
-
-    /// Memory of another process is opened at an address, all of it.
-    fn open(&mut self, address: Option<u64>, origin: Origin) -> Vec<Item> {
-        let Some(address) = address else { return Vec::new() };
-        let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
-            return self.unjudged("handles of memory that was not recorded");
-        };
-        self.cache.clear();
-        let key = self.names.token(&opened.handle);
-        let handle = self.write(Item { verb: Op::Store(StoreOp::Get { key }), origin, bind: Bind::Nothing });
-        let mapping = self.write(Item { verb: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
-        self.program.freed.insert(self.program.last_place(), opened.freed);
-        self.memory.map(address, opened.len_bytes, mapping);
-        Vec::new()
-    }
-
-    /// A mapping is closed; of one that was opened several times, one open of it.
-    fn close(&mut self, address: u64, origin: Origin) -> Vec<Item> {
-        self.cache.clear();
-        match self.memory.mapping(address) {
-            Some(mapping) => one(Op::Ipc(IpcOp::Close { mapping }), origin),
-            None => Vec::new(),
-        }
-    }
-
-    /// So many bytes from an address on.
-    pub(super) fn buffer(&mut self, address: u64, len_bytes: u64, origin: Origin) -> Operand {
-        let (of, offset_bytes, len_bytes) = match self.memory.find(address, len_bytes) {
-            // What lies beyond the end is found by the length that is left.
-            Place::In(operand, offset, left) => (operand, offset, len_bytes.min(left)),
-            // Of no bytes any pointer will do.
-            Place::Unknown if address == 0 && len_bytes > 0 => return Operand::Null,
-            Place::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
-        };
-        Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
-    }
-
-    /// One region for all memory that nobody was seen to allocate; nothing but overlaps is known of it.
-    fn unseen(&mut self, origin: Origin) -> Operand {
-        if let Some(unseen) = &self.unseen {
-            return unseen.clone();
-        }
-        let name = self.names.token("memory that was not seen allocated");
-        let origin = Origin { place: NO_PLACE, ..origin };
-        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
-        let operand = self.write(Item { verb, origin, bind: Bind::Nothing });
-        self.unseen = Some(operand.clone());
-        operand
+        one(op, origin)
     }
 }
 
-/// More than any address of a process.
-const UNSEEN_BYTES: u64 = 1 << 57;
-
-pub(super) fn one(verb: Op, origin: Origin) -> Vec<Item> {
-    vec![Item { verb, origin, bind: Bind::Nothing }]
+pub(super) fn one(op: Op, origin: Origin) -> Vec<Lowered> {
+    vec![Lowered { op, origin, bind: Bind::Nothing }]
 }

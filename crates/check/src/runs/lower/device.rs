@@ -6,15 +6,15 @@
 use std::sync::Arc;
 
 use rankcheck_model::{CaptureMode, EventOp, GraphOp, Op, Operand, Statement, StreamOp, Token};
-use rankcheck_recording::{Shape, ShapeId, Value};
+use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
-use super::{Bind, Item, Lowering, Origin};
+use super::{Bind, Lowered, Lowering, Origin};
 use crate::recorder::Names;
+use crate::runs::address_space::MemoryAt;
 use crate::runs::call::{Awaitable, CopyReturns};
-use crate::runs::memory::Place;
-use crate::runs::world::CommId;
+use crate::runs::world::RunCommId;
 
 /// `cudaStreamNonBlocking`.
 const NON_BLOCKING: u64 = 1;
@@ -30,7 +30,7 @@ pub(super) enum Implicit {
 
 /// The handles of a process.
 #[derive(Debug)]
-pub(super) struct Device {
+pub(super) struct DeviceHandles {
     default: Token,
     streams: FxHashMap<u64, Token>,
     used: FxHashSet<Token>,
@@ -46,11 +46,11 @@ pub(super) struct Device {
     graphs: FxHashMap<u64, Token>,
     executables: FxHashMap<u64, Token>,
     /// The communicators of the collectives of a graph.
-    collectives: FxHashMap<Token, Vec<CommId>>,
+    collectives: FxHashMap<Token, Vec<RunCommId>>,
     graphs_made: u32,
 }
 
-impl Device {
+impl DeviceHandles {
     pub(super) fn new(names: &Names) -> Self {
         Self {
             default: names.token("default"),
@@ -75,7 +75,7 @@ impl Device {
     }
 
     /// The communicators on which a launch of what is at an address does collectives, one for each.
-    pub(super) fn collectives_of(&self, executable: u64) -> &[CommId] {
+    pub(super) fn collectives_of(&self, executable: u64) -> &[RunCommId] {
         let graph = self.executables.get(&executable);
         graph.and_then(|graph| self.collectives.get(graph)).map_or(&[], Vec::as_slice)
     }
@@ -120,13 +120,13 @@ impl Lowering<'_> {
         device.fresh.insert(stream);
         let event = self.names.token("the order of the default stream");
         for other in others {
-            self.write(Item {
-                verb: Op::Event(EventOp { event, stream: other }),
+            self.write(Lowered {
+                op: Op::Event(EventOp { event, stream: other }),
                 origin,
                 bind: Bind::Nothing,
             });
-            self.write(Item {
-                verb: Op::Stream(StreamOp::Wait { stream, event }),
+            self.write(Lowered {
+                op: Op::Stream(StreamOp::Wait { stream, event }),
                 origin,
                 bind: Bind::Nothing,
             });
@@ -134,7 +134,7 @@ impl Lowering<'_> {
         Implicit::Yes
     }
 
-    pub(super) fn stream_created(&mut self, call: &Shape, address: Option<u64>) -> Vec<Item> {
+    pub(super) fn stream_created(&mut self, call: &Shape, address: Option<u64>) -> Vec<Lowered> {
         if let Some(address) = address {
             self.cache.clear();
             self.device.streams.remove(&address);
@@ -147,7 +147,7 @@ impl Lowering<'_> {
     }
 
     /// The address of a stream may come back; what it holds still runs.
-    pub(super) fn stream_destroyed(&mut self, call: &Shape) -> Vec<Item> {
+    pub(super) fn stream_destroyed(&mut self, call: &Shape) -> Vec<Lowered> {
         self.cache.clear();
         if let Some(gone) = self.device.streams.remove(&number(call, "stream")) {
             self.device.blocking.retain(|token| *token != gone);
@@ -156,7 +156,7 @@ impl Lowering<'_> {
     }
 
     /// The host waits, or asked and was told that it is done.
-    pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let what = match what {
             Awaitable::Stream => Operand::Stream(self.device.stream(number(call, "stream"), self.names)),
             Awaitable::Event => Operand::Event(self.device.event(number(call, "event"), self.names)),
@@ -165,20 +165,20 @@ impl Lowering<'_> {
         one(Op::Stream(StreamOp::Synchronize { what }), origin)
     }
 
-    pub(super) fn event_recorded(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn event_recorded(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let event = self.device.event(number(call, "event"), self.names);
         let stream = self.device.stream(number(call, "stream"), self.names);
         self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
     }
 
-    pub(super) fn stream_waits(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn stream_waits(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let event = self.device.event(number(call, "event"), self.names);
         let stream = self.device.stream(number(call, "stream"), self.names);
         self.launched(shape, Op::Stream(StreamOp::Wait { stream, event }), stream, origin)
     }
 
     /// The address of an event may come back.
-    pub(super) fn event_destroyed(&mut self, call: &Shape) -> Vec<Item> {
+    pub(super) fn event_destroyed(&mut self, call: &Shape) -> Vec<Lowered> {
         self.cache.clear();
         self.device.events.remove(&number(call, "event"));
         Vec::new()
@@ -191,12 +191,12 @@ impl Lowering<'_> {
         shape: ShapeId,
         call: &Shape,
         origin: Origin,
-    ) -> Vec<Item> {
+    ) -> Vec<Lowered> {
         let bytes = number(call, "bytes");
         let stream = self.device.stream(number(call, "stream"), self.names);
         let known = |lowering: &Self, key: &str| {
-            let address = call.get(key).and_then(Value::number)?;
-            matches!(lowering.memory.find(address, bytes), Place::In(..)).then_some(address)
+            let address = call.get(key).and_then(Argument::number)?;
+            matches!(lowering.memory.find(address, bytes), MemoryAt::In(..)).then_some(address)
         };
         let (from, to) = (known(self, "from"), known(self, "to").or_else(|| known(self, "address")));
         let mut buffers = |address: Option<u64>| -> Arc<[Operand]> {
@@ -216,8 +216,8 @@ impl Lowering<'_> {
         if returns == CopyReturns::WhenDone {
             self.cache.remove(&shape);
             let what = Operand::Stream(stream);
-            items.push(Item {
-                verb: Op::Stream(StreamOp::Synchronize { what }),
+            items.push(Lowered {
+                op: Op::Stream(StreamOp::Synchronize { what }),
                 origin,
                 bind: Bind::Nothing,
             });
@@ -225,7 +225,7 @@ impl Lowering<'_> {
         items
     }
 
-    pub(super) fn capture_begins(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn capture_begins(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         let address = number(call, "stream");
         let graph = self.device.captured(self.names);
@@ -236,7 +236,7 @@ impl Lowering<'_> {
         one(Op::Graph(GraphOp::Begin { graph, stream, mode, pool: None }), origin)
     }
 
-    pub(super) fn capture_ends(&mut self, call: &Shape, made: Option<u64>, origin: Origin) -> Vec<Item> {
+    pub(super) fn capture_ends(&mut self, call: &Shape, made: Option<u64>, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         let Some(graph) = self.device.capturing.remove(&number(call, "stream")) else {
             return self.unjudged(&call.name);
@@ -251,7 +251,7 @@ impl Lowering<'_> {
         one(Op::Graph(GraphOp::End { graph }), origin)
     }
 
-    pub(super) fn instantiated(&mut self, call: &Shape, made: Option<u64>) -> Vec<Item> {
+    pub(super) fn instantiated(&mut self, call: &Shape, made: Option<u64>) -> Vec<Lowered> {
         match (self.device.graphs.get(&number(call, "graph")), made) {
             (Some(graph), Some(made)) => {
                 self.device.executables.insert(made, *graph);
@@ -261,7 +261,7 @@ impl Lowering<'_> {
         }
     }
 
-    pub(super) fn graph_launched(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn graph_launched(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let Some(&graph) = self.device.executables.get(&number(call, "executable")) else {
             return self.unjudged("launches of graphs that were not captured");
         };
@@ -270,7 +270,7 @@ impl Lowering<'_> {
     }
 
     /// The last that can be launched of a graph counts.
-    pub(super) fn executable_destroyed(&mut self, call: &Shape, origin: Origin) -> Vec<Item> {
+    pub(super) fn executable_destroyed(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         match self.device.executables.remove(&number(call, "executable")) {
             Some(graph) if !self.device.executables.values().any(|other| *other == graph) => {
@@ -280,7 +280,7 @@ impl Lowering<'_> {
         }
     }
 
-    pub(super) fn graph_destroyed(&mut self, call: &Shape) -> Vec<Item> {
+    pub(super) fn graph_destroyed(&mut self, call: &Shape) -> Vec<Lowered> {
         self.device.graphs.remove(&number(call, "graph"));
         Vec::new()
     }

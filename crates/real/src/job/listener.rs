@@ -1,6 +1,6 @@
 //! Where workers and agents come in: the port of the coordinator.
 //!
-//! Everybody who connects is heard in a thread of his own; what he says becomes an [`Event`].
+//! Everybody who connects is heard in a thread of his own; what he says becomes an [`PeerEvent`].
 //! Not here: what the coordinator does about events.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,13 +12,13 @@ use std::thread::JoinHandle;
 use rankcheck_model::Rank;
 
 use crate::Error;
-use crate::wire::{self, FromAgent, FromWorker, Hello, Reader, Role, Writer};
+use crate::wire::{self, FromAgent, FromWorker, Hello, MessageReader, MessageWriter, Role};
 
 /// What happens to the coordinator.
 #[derive(Debug)]
-pub(super) enum Event {
+pub(super) enum PeerEvent {
     /// A worker has connected.
-    Joined { rank: Rank, number: u64, device: serde_json::Value, writer: Writer },
+    Joined { rank: Rank, number: u64, device: serde_json::Value, writer: MessageWriter },
     /// A worker says something.
     Said { number: u64, message: FromWorker },
     /// The connection of a worker has ended.
@@ -26,14 +26,14 @@ pub(super) enum Event {
     /// The process of a worker has ended.
     Exited { number: u64, how: String },
     /// An agent has connected.
-    AgentJoined { rank: Rank, writer: Writer },
+    AgentJoined { rank: Rank, writer: MessageWriter },
     /// The connection of an agent has ended.
     AgentGone { rank: Rank },
 }
 
 /// The listening port.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct Listener {
     address: SocketAddr,
     closing: Arc<AtomicBool>,
     thread: JoinHandle<()>,
@@ -48,9 +48,9 @@ pub(super) struct Secrets {
     pub(super) job: Option<String>,
 }
 
-impl Door {
+impl Listener {
     /// Listens, on all addresses if agents of other hosts are to come, else on this machine only.
-    pub(super) fn open(port: u16, secrets: Secrets, events: Sender<Event>) -> Result<Self, Error> {
+    pub(super) fn open(port: u16, secrets: Secrets, events: Sender<PeerEvent>) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::Connection {
             what: format!("listening on port {port}"),
             why: error.to_string(),
@@ -83,7 +83,7 @@ impl Door {
 
     pub(super) fn close(self) {
         self.closing.store(true, Ordering::Relaxed);
-        // A last visitor wakes the thread, which then sees that the door is closing. If that fails, the
+        // A last visitor wakes the thread, which then sees that the listener is closing. If that fails, the
         // thread must not be waited for.
         if TcpStream::connect(("127.0.0.1", self.address.port())).is_ok() && self.thread.join().is_err() {
             tracing::error!("the thread that accepts connections panicked");
@@ -103,7 +103,7 @@ fn admit(hello: &Hello, secrets: &Secrets) -> Result<String, String> {
     }
 }
 
-fn attend(stream: TcpStream, secrets: &Secrets, events: &Sender<Event>) {
+fn attend(stream: TcpStream, secrets: &Secrets, events: &Sender<PeerEvent>) {
     let (mut reader, writer, role) = match wire::accept(stream, |hello| admit(hello, secrets)) {
         Ok(admitted) => admitted,
         Err(error) => {
@@ -117,19 +117,19 @@ fn attend(stream: TcpStream, secrets: &Secrets, events: &Sender<Event>) {
     };
     match role {
         Role::Worker { rank, number, device } => {
-            tell(Event::Joined { rank, number, device, writer });
-            listen(&mut reader, |message| tell(Event::Said { number, message }));
-            tell(Event::Closed { number });
+            tell(PeerEvent::Joined { rank, number, device, writer });
+            listen(&mut reader, |message| tell(PeerEvent::Said { number, message }));
+            tell(PeerEvent::Closed { number });
         }
         Role::Agent { rank } => {
-            tell(Event::AgentJoined { rank, writer });
-            listen(&mut reader, |FromAgent::Exited { number, how }| tell(Event::Exited { number, how }));
-            tell(Event::AgentGone { rank });
+            tell(PeerEvent::AgentJoined { rank, writer });
+            listen(&mut reader, |FromAgent::Exited { number, how }| tell(PeerEvent::Exited { number, how }));
+            tell(PeerEvent::AgentGone { rank });
         }
     }
 }
 
-fn listen<T: serde::de::DeserializeOwned>(reader: &mut Reader, mut hear: impl FnMut(T)) {
+fn listen<T: serde::de::DeserializeOwned>(reader: &mut MessageReader, mut hear: impl FnMut(T)) {
     loop {
         match reader.receive() {
             Ok(Some(message)) => hear(message),
@@ -150,15 +150,15 @@ mod tests {
 
     use super::*;
 
-    fn open(job: Option<&str>) -> (Door, Receiver<Event>) {
+    fn open(job: Option<&str>) -> (Listener, Receiver<PeerEvent>) {
         let (events, heard) = mpsc::channel();
         let secrets = Secrets { token: "of the workers".to_owned(), job: job.map(str::to_owned) };
-        (Door::open(0, secrets, events).expect("some port is free"), heard)
+        (Listener::open(0, secrets, events).expect("some port is free"), heard)
     }
 
-    fn knock(door: &Door, secret: &str, version: u32, role: Role) -> Result<String, Error> {
+    fn knock(listener: &Listener, secret: &str, version: u32, role: Role) -> Result<String, Error> {
         let hello = Hello { version, secret: secret.to_owned(), role };
-        let address = format!("127.0.0.1:{}", door.port());
+        let address = format!("127.0.0.1:{}", listener.port());
         wire::connect(&address, &hello, Duration::from_secs(5)).map(|(_, _, token)| token)
     }
 
@@ -168,30 +168,30 @@ mod tests {
 
     #[test]
     fn strangers_are_refused() {
-        let (door, heard) = open(None);
+        let (listener, heard) = open(None);
         let refused = |result: Result<String, Error>| matches!(result, Err(Error::Refused { .. }));
-        assert!(refused(knock(&door, "of another job", wire::VERSION, worker())));
-        assert!(refused(knock(&door, "of the workers", wire::VERSION + 1, worker())));
+        assert!(refused(knock(&listener, "of another job", wire::VERSION, worker())));
+        assert!(refused(knock(&listener, "of the workers", wire::VERSION + 1, worker())));
         let agent = Role::Agent { rank: Rank(1) };
-        assert!(refused(knock(&door, "", wire::VERSION, agent)), "this job has no agents");
-        let mut browser = TcpStream::connect(("127.0.0.1", door.port())).expect("the door is open");
+        assert!(refused(knock(&listener, "", wire::VERSION, agent)), "this job has no agents");
+        let mut browser = TcpStream::connect(("127.0.0.1", listener.port())).expect("the listener is open");
         browser.write_all(b"GET / HTTP/1.1\n\n").expect("it is read");
         let mut answer = String::new();
         browser.read_to_string(&mut answer).expect("it is answered and closed");
         assert!(answer.contains("this is no hello"), "{answer}");
-        door.close();
+        listener.close();
         assert!(heard.recv().is_err(), "no event came of any of them");
     }
 
     #[test]
     fn agents_know_the_job_and_learn_the_token() {
-        let (door, heard) = open(Some("slurm 7.0"));
+        let (listener, heard) = open(Some("slurm 7.0"));
         let agent = || Role::Agent { rank: Rank(1) };
-        assert!(knock(&door, "slurm 8.0", wire::VERSION, agent()).is_err());
-        let token = knock(&door, "slurm 7.0", wire::VERSION, agent()).expect("it belongs to the job");
+        assert!(knock(&listener, "slurm 8.0", wire::VERSION, agent()).is_err());
+        let token = knock(&listener, "slurm 7.0", wire::VERSION, agent()).expect("it belongs to the job");
         assert_eq!(token, "of the workers");
-        assert!(matches!(heard.recv(), Ok(Event::AgentJoined { rank: Rank(1), .. })));
-        assert!(matches!(heard.recv(), Ok(Event::AgentGone { rank: Rank(1) })), "it hung up at once");
-        door.close();
+        assert!(matches!(heard.recv(), Ok(PeerEvent::AgentJoined { rank: Rank(1), .. })));
+        assert!(matches!(heard.recv(), Ok(PeerEvent::AgentGone { rank: Rank(1) })), "it hung up at once");
+        listener.close();
     }
 }

@@ -11,19 +11,19 @@ use std::time::{Duration, Instant};
 use rankcheck_model::Rank;
 
 use super::JobConfig;
-use super::door::{Door, Event, Secrets};
-use super::process::Nursery;
+use super::listener::{Listener, PeerEvent, Secrets};
+use super::process::Spawner;
 use crate::Error;
 use crate::launch::Cluster;
-use crate::wire::{FromWorker, ToAgent, ToWorker, Writer};
+use crate::wire::{FromWorker, MessageWriter, ToAgent, ToWorker};
 use crate::worker::WorkerConfig;
 
 /// How long a worker that was told to end may take before it is killed.
 const FAREWELL: Duration = Duration::from_secs(2);
 
-/// What the crew tells whoever waits.
+/// What whoever waits hears about the workers.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum WorkerEvent {
     /// A worker says something.
     Said(u64, FromWorker),
     /// A worker is gone, although it was not dismissed.
@@ -37,7 +37,7 @@ pub(super) enum Heard {
 struct Worker {
     rank: Rank,
     /// The connection, from when it is made to when it ends.
-    writer: Option<Writer>,
+    writer: Option<MessageWriter>,
     device: serde_json::Value,
     stands: Stands,
     /// How the process ended.
@@ -63,47 +63,47 @@ struct Post {
 
 /// All workers.
 #[derive(Debug)]
-pub(super) struct Crew {
+pub(super) struct WorkerSet {
     spares: u32,
     token: String,
     cluster: Option<Cluster>,
-    door: Door,
-    events: Receiver<Event>,
-    nursery: Nursery,
+    listener: Listener,
+    events: Receiver<PeerEvent>,
+    spawner: Spawner,
     /// The agents of the other processes that a launcher started.
-    agents: BTreeMap<Rank, Writer>,
+    agents: BTreeMap<Rank, MessageWriter>,
     workers: BTreeMap<u64, Worker>,
     posts: Vec<Post>,
     next: u64,
 }
 
-impl Crew {
-    /// Opens the door, waits for the agents, and starts the workers.
+impl WorkerSet {
+    /// Listens, waits for the agents, and starts the workers.
     pub(super) fn start(config: JobConfig, token: String) -> Result<Self, Error> {
         let (sender, events) = mpsc::channel();
         let JobConfig { ranks, worker, cluster, spares, limits } = config;
         let secrets =
             Secrets { token: token.clone(), job: cluster.as_ref().map(|cluster| cluster.secret.clone()) };
         let port = cluster.as_ref().map_or(0, |cluster| cluster.port);
-        let door = Door::open(port, secrets, sender.clone())?;
-        let nursery = Nursery::start(worker, move |number, how| {
+        let listener = Listener::open(port, secrets, sender.clone())?;
+        let spawner = Spawner::start(worker, move |number, how| {
             // Nobody hears the events of a coordinator that has ended.
-            let _ = sender.send(Event::Exited { number, how });
+            let _ = sender.send(PeerEvent::Exited { number, how });
         });
         let posts = (0..ranks).map(|_| Post::default()).collect();
         let (agents, workers) = (BTreeMap::new(), BTreeMap::new());
-        let mut crew =
-            Self { spares, token, cluster, door, events, nursery, agents, workers, posts, next: 0 };
+        let mut workers =
+            Self { spares, token, cluster, listener, events, spawner, agents, workers, posts, next: 0 };
         let until = Instant::now() + limits.start;
-        let started = crew.await_agents(until, limits.start).and_then(|()| {
-            crew.replenish()?;
-            crew.man(ranks, limits.start)
+        let started = workers.await_agents(until, limits.start).and_then(|()| {
+            workers.replenish()?;
+            workers.man(ranks, limits.start)
         });
         match started {
-            Ok(()) => Ok(crew),
+            Ok(()) => Ok(workers),
             Err(error) => {
                 // Why it did not start says more than why it cannot be taken down.
-                if let Err(second) = crew.end(limits.exit) {
+                if let Err(second) = workers.end(limits.exit) {
                     tracing::error!(error = %second, "after a failed start");
                 }
                 Err(error)
@@ -156,8 +156,8 @@ impl Crew {
                 let gone = || Error::Worker { rank: rank.0, why: "its agent is gone".to_owned() };
                 self.agents.get_mut(&rank).ok_or_else(gone)?.send(&ToAgent::Spawn { number })?;
             }
-            cluster => self.nursery.spawn(WorkerConfig {
-                coordinator: format!("127.0.0.1:{}", self.door.port()),
+            cluster => self.spawner.spawn(WorkerConfig {
+                coordinator: format!("127.0.0.1:{}", self.listener.port()),
                 rank,
                 number,
                 device: cluster.as_ref().map_or(rank.0, |cluster| cluster.local_rank),
@@ -181,13 +181,13 @@ impl Crew {
             let Some(missing) = self.missing(ranks) else { return Ok(()) };
             match self.next(until) {
                 None => return Err(Error::TimedOut { what: missing, after: patience }),
-                Some(Heard::Gone(_, rank, why)) if rank.0 < ranks => {
+                Some(WorkerEvent::Gone(_, rank, why)) if rank.0 < ranks => {
                     let post = &self.posts[rank.at()];
                     if post.at_work.is_none() && post.spares.is_empty() {
                         return Err(Error::Worker { rank: rank.0, why });
                     }
                 }
-                Some(Heard::Gone(..) | Heard::Said(..) | Heard::Changed) => {}
+                Some(WorkerEvent::Gone(..) | WorkerEvent::Said(..) | WorkerEvent::Changed) => {}
             }
         }
     }
@@ -261,12 +261,12 @@ impl Crew {
                 // An agent that is gone has taken its workers with it.
                 let _ = agent.map(|agent| agent.send(&ToAgent::Kill { number }));
             }
-            _ => self.nursery.kill(number),
+            _ => self.spawner.kill(number),
         }
     }
 
     /// Waits for something to happen; nothing if nothing does.
-    pub(super) fn next(&mut self, until: Instant) -> Option<Heard> {
+    pub(super) fn next(&mut self, until: Instant) -> Option<WorkerEvent> {
         loop {
             let event = match self.events.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(event) => event,
@@ -278,9 +278,9 @@ impl Crew {
         }
     }
 
-    fn take(&mut self, event: Event) -> Option<Heard> {
+    fn take(&mut self, event: PeerEvent) -> Option<WorkerEvent> {
         match event {
-            Event::Joined { rank, number, device, writer } => {
+            PeerEvent::Joined { rank, number, device, writer } => {
                 let known = self.workers.get_mut(&number).filter(|worker| worker.rank == rank);
                 let Some(worker) = known else {
                     writer.close();
@@ -291,27 +291,27 @@ impl Crew {
                 if worker.stands == Stands::Starting {
                     worker.stands = Stands::Ready;
                 }
-                Some(Heard::Changed)
+                Some(WorkerEvent::Changed)
             }
-            Event::Said { number, message } => {
+            PeerEvent::Said { number, message } => {
                 let ready = self.workers.get(&number)?.stands == Stands::Ready;
-                ready.then_some(Heard::Said(number, message))
+                ready.then_some(WorkerEvent::Said(number, message))
             }
-            Event::Closed { number } => {
+            PeerEvent::Closed { number } => {
                 self.workers.get_mut(&number)?.writer = None;
                 // A process that does not talk any more is of no use, if it lives at all.
                 self.kill(number);
                 self.gone(number)
             }
-            Event::Exited { number, how } => {
+            PeerEvent::Exited { number, how } => {
                 self.workers.get_mut(&number)?.exited = Some(how);
                 self.gone(number)
             }
-            Event::AgentJoined { rank, writer } => {
+            PeerEvent::AgentJoined { rank, writer } => {
                 self.agents.insert(rank, writer);
-                Some(Heard::Changed)
+                Some(WorkerEvent::Changed)
             }
-            Event::AgentGone { rank } => {
+            PeerEvent::AgentGone { rank } => {
                 self.agents.remove(&rank);
                 for worker in self.workers.values_mut().filter(|worker| worker.rank == rank) {
                     worker.exited.get_or_insert_with(|| "its agent is gone".to_owned());
@@ -324,13 +324,17 @@ impl Crew {
                 };
                 let silent: Vec<u64> = self.workers.iter().filter_map(silent).collect();
                 // Those that were connected follow when their connections end.
-                silent.into_iter().filter_map(|number| self.gone(number)).last().or(Some(Heard::Changed))
+                silent
+                    .into_iter()
+                    .filter_map(|number| self.gone(number))
+                    .last()
+                    .or(Some(WorkerEvent::Changed))
             }
         }
     }
 
     /// A worker is gone once its process has ended and all that it said was heard.
-    fn gone(&mut self, number: u64) -> Option<Heard> {
+    fn gone(&mut self, number: u64) -> Option<WorkerEvent> {
         let worker = &self.workers[&number];
         if worker.writer.is_some() || worker.exited.is_none() {
             return None;
@@ -338,8 +342,8 @@ impl Crew {
         let worker = self.workers.remove(&number).expect("it was found above");
         self.vacate(number);
         Some(match (worker.stands, worker.exited) {
-            (Stands::Starting | Stands::Ready, Some(why)) => Heard::Gone(number, worker.rank, why),
-            (Stands::Dismissed, _) | (_, None) => Heard::Changed,
+            (Stands::Starting | Stands::Ready, Some(why)) => WorkerEvent::Gone(number, worker.rank, why),
+            (Stands::Dismissed, _) | (_, None) => WorkerEvent::Changed,
         })
     }
 
@@ -363,10 +367,10 @@ impl Crew {
             let _ = agent.send(&ToAgent::End);
             agent.close();
         }
-        self.door.close();
+        self.listener.close();
         let left: Vec<String> = self.workers.values().map(|worker| worker.rank.0.to_string()).collect();
         if left.is_empty() {
-            self.nursery.end();
+            self.spawner.end();
             return Ok(());
         }
         let what = format!("the end of killed workers of rank {}", left.join(", "));

@@ -19,17 +19,17 @@ use crate::Error;
 
 /// A page that every process of a job maps.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedPage {
     host: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the mapping belongs to the process, and its words are reached through atomic operations only.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedPage {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedPage {}
 
-impl Shared {
+impl SharedPage {
     /// Maps a file, made and zero if nobody has made it yet.
     pub(crate) fn open(path: &Path, len: usize) -> Result<Self, Error> {
         let failed = |error: std::io::Error| Error::File {
@@ -84,13 +84,13 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedPage {
     fn drop(&mut self) {
         tracing::warn!(len = self.len, "shared words were not unmapped");
     }
 }
 
-/// Shared words that the driver knows: streams reach them at an address of the device.
+/// SharedPage words that the driver knows: streams reach them at an address of the device.
 #[derive(Debug)]
 pub(crate) struct Registered {
     host: NonNull<u8>,
@@ -104,7 +104,7 @@ unsafe impl Sync for Registered {}
 
 impl Registered {
     /// `cuMemHostRegister` and `cuMemHostGetDevicePointer`. It has to end before the mapping does.
-    pub(crate) fn register(_device: &Device, shared: &Shared) -> Result<Self, Error> {
+    pub(crate) fn register(_device: &Device, shared: &SharedPage) -> Result<Self, Error> {
         let host = shared.host.as_ptr().cast::<c_void>();
         // CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP
         let flags = 1 | 2;

@@ -1,4 +1,4 @@
-//! What luck is made to do: the picks of a case, taken by the operations in order.
+//! Nondeterminism made to go one way: the picks of a case, taken by the operations in order.
 //!
 //! Not here: what a pick means.
 
@@ -10,7 +10,7 @@ use crate::case::{At, Forced, Pick, SegmentName};
 
 /// Which pick an operation asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum ChoiceKind {
     Choose,
     Fault,
     Death,
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Havoc,
 }
 
-impl Kind {
+impl ChoiceKind {
     fn of(pick: &Pick) -> Self {
         match pick {
             Pick::Choose { .. } => Self::Choose,
@@ -59,7 +59,7 @@ pub(crate) fn number(pick: &Pick) -> u32 {
 
 /// The forced picks of one rank that are still to be taken.
 #[derive(Debug)]
-pub(crate) struct Luck {
+pub(crate) struct Nondet {
     picks: BTreeMap<At, VecDeque<Pick>>,
     /// Segments in the wanted order of addresses.
     pub(crate) addresses: Vec<SegmentName>,
@@ -68,13 +68,14 @@ pub(crate) struct Luck {
     pub(crate) places: bool,
 }
 
-impl Luck {
+impl Nondet {
     pub(crate) fn new(forced: &Forced, rank: Rank) -> Self {
         let own = forced.picks.iter().filter(|(at, _)| at.rank == rank);
         let picks: BTreeMap<At, VecDeque<Pick>> =
             own.map(|(at, picks)| (*at, picks.iter().cloned().collect())).collect();
         let addresses = forced.addresses.get(rank.at()).cloned().unwrap_or_default();
-        let about_addresses = |pick: &Pick| matches!(Kind::of(pick), Kind::AddressOrder | Kind::AddressReuse);
+        let about_addresses =
+            |pick: &Pick| matches!(ChoiceKind::of(pick), ChoiceKind::AddressOrder | ChoiceKind::AddressReuse);
         let places = !addresses.is_empty() || picks.values().flatten().any(about_addresses);
         let turns = forced.turns.iter().filter(|at| at.rank == rank).copied().collect();
         Self { picks, addresses, turns, places }
@@ -82,9 +83,9 @@ impl Luck {
 
     /// The next pick of the operation, if it is of this kind. Another one stays for whoever asks for it: the
     /// run has left the path that was to be forced.
-    pub(crate) fn take(&mut self, at: At, kind: Kind) -> Option<Pick> {
+    pub(crate) fn take(&mut self, at: At, kind: ChoiceKind) -> Option<Pick> {
         let picks = self.picks.get_mut(&at)?;
-        picks.pop_front_if(|pick| Kind::of(pick) == kind)
+        picks.pop_front_if(|pick| ChoiceKind::of(pick) == kind)
     }
 
     /// Whether an event is still to be seen incomplete somewhere.
@@ -107,13 +108,13 @@ mod tests {
             addresses: Vec::new(),
             turns: vec![other],
         };
-        let mut luck = Luck::new(&forced, Rank(1));
-        assert!(luck.places && luck.not_yet() && luck.turns.is_empty());
-        assert_eq!(luck.take(at, Kind::AddressReuse), None);
-        assert_eq!(luck.take(at, Kind::Poll), Some(Pick::Poll { done: false }));
-        assert!(!luck.not_yet());
-        assert_eq!(luck.take(at, Kind::AddressReuse), Some(Pick::AddressReuse { which: 1 }));
-        assert_eq!(luck.take(at, Kind::AddressReuse), None);
-        assert_eq!(luck.take(other, Kind::Poll), None);
+        let mut nondet = Nondet::new(&forced, Rank(1));
+        assert!(nondet.places && nondet.not_yet() && nondet.turns.is_empty());
+        assert_eq!(nondet.take(at, ChoiceKind::AddressReuse), None);
+        assert_eq!(nondet.take(at, ChoiceKind::Poll), Some(Pick::Poll { done: false }));
+        assert!(!nondet.not_yet());
+        assert_eq!(nondet.take(at, ChoiceKind::AddressReuse), Some(Pick::AddressReuse { which: 1 }));
+        assert_eq!(nondet.take(at, ChoiceKind::AddressReuse), None);
+        assert_eq!(nondet.take(other, ChoiceKind::Poll), None);
     }
 }

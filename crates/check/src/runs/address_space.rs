@@ -20,7 +20,7 @@ pub(crate) struct Region {
 }
 
 /// Where an address lies.
-pub(crate) enum Place {
+pub(crate) enum MemoryAt {
     /// So many bytes into an allocation, and so many bytes before its end.
     In(Operand, u64, u64),
     /// In nothing that was seen allocated, or beyond its end.
@@ -29,13 +29,13 @@ pub(crate) enum Place {
 
 /// The address space of a process.
 #[derive(Debug, Default)]
-pub(crate) struct Memory {
+pub(crate) struct AddressSpace {
     regions: BTreeMap<u64, Region>,
     /// Addresses that the model has free, with the length that each is free for; by the first allocation there.
     free: Vec<(Token, u64)>,
 }
 
-impl Memory {
+impl AddressSpace {
     /// Memory was allocated. Returns which of the addresses that are free for it came back: 0 for a fresh one.
     /// None if there was no other possibility.
     pub(crate) fn allocate(
@@ -72,7 +72,7 @@ impl Memory {
         Some(region.operand.clone())
     }
 
-    /// A region takes the place of all that it lies over.
+    /// A region replaces all that it lies over.
     fn cover(&mut self, address: u64, region: Region) {
         let end = address.saturating_add(region.len_bytes.max(1));
         let covered: Vec<u64> = self.overlapping(address, end).collect();
@@ -94,18 +94,20 @@ impl Memory {
     }
 
     /// Where `len_bytes` from an address on lie.
-    pub(crate) fn find(&self, address: u64, len_bytes: u64) -> Place {
-        let Some((start, region)) = self.regions.range(..=address).next_back() else { return Place::Unknown };
+    pub(crate) fn find(&self, address: u64, len_bytes: u64) -> MemoryAt {
+        let Some((start, region)) = self.regions.range(..=address).next_back() else {
+            return MemoryAt::Unknown;
+        };
         let offset = address - start;
         if offset >= region.len_bytes {
-            return Place::Unknown;
+            return MemoryAt::Unknown;
         }
         // What follows may have been mapped behind it, so that no end is crossed.
         let end = start + region.len_bytes;
         if offset + len_bytes > region.len_bytes && self.regions.contains_key(&end) {
-            return Place::Unknown;
+            return MemoryAt::Unknown;
         }
-        Place::In(region.operand.clone(), offset, region.len_bytes - offset)
+        MemoryAt::In(region.operand.clone(), offset, region.len_bytes - offset)
     }
 
     fn overlapping(&self, address: u64, end: u64) -> impl Iterator<Item = u64> {

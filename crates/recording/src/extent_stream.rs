@@ -10,14 +10,14 @@ use crate::write::Space;
 
 /// Hands each extent over once the next one begins. What takes them has the file's header already.
 #[derive(Debug)]
-pub struct Sequence<W: Write> {
+pub struct ExtentStream<W: Write> {
     to: W,
     /// Empty before the first.
     extent: Vec<u8>,
     failed: Option<io::Error>,
 }
 
-impl<W: Write> Sequence<W> {
+impl<W: Write> ExtentStream<W> {
     /// Nothing yet.
     pub fn new(to: W) -> Self {
         Self { to, extent: Vec::new(), failed: None }
@@ -42,7 +42,7 @@ impl<W: Write> Sequence<W> {
     }
 }
 
-impl<W: Write> Space for Sequence<W> {
+impl<W: Write> Space for ExtentStream<W> {
     fn advance(&mut self) -> bool {
         self.hand_over();
         self.extent.resize(EXTENT_BYTES, 0);

@@ -1,17 +1,17 @@
-//! Where in the user's Python a call was made.
+//! Call sites: where in the user's Python a call was made.
 //!
-//! A thread remembers what its frames are by the instruction that they are at, so that a place costs a look at each
+//! A thread remembers what its frames are by the instruction that they are at, so that a call site costs a look at each
 //! frame down to the user's. Not here: how frames are read ([`crate::ffi::frames`]).
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::ffi::frames::{self, Frame, frames};
 
-/// A place, by its number in its thread from 1; 0 is none.
+/// A call site, by its number in its thread from 1; 0 is none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct PlaceId(pub(crate) u32);
+pub(crate) struct CallSiteId(pub(crate) u32);
 
-impl PlaceId {
+impl CallSiteId {
     pub(crate) const NONE: Self = Self(0);
     /// A frame that is never the user's.
     const INNER: Self = Self(u32::MAX);
@@ -19,19 +19,19 @@ impl PlaceId {
 
 /// What a frame at an instruction is.
 #[derive(Clone, Copy)]
-struct Known {
+struct KnownFrame {
     instruction: usize,
-    place: PlaceId,
+    site: CallSiteId,
 }
 
 /// Those that share a line of the cache.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Set([Known; 4]);
+struct Set([KnownFrame; 4]);
 
 /// What a thread knows of its frames.
-pub(crate) struct Places {
-    known: Box<[Set; Places::SETS]>,
+pub(crate) struct CallSites {
+    known: Box<[Set; CallSites::SETS]>,
     /// [`frames::changes`] when it knew nothing.
     since: usize,
     /// By number, from 1 on. There are as many as lines of the program that call something.
@@ -40,78 +40,78 @@ pub(crate) struct Places {
     here: PathBuf,
 }
 
-impl Places {
-    /// A power of two. Programs call from some dozens of places.
+impl CallSites {
+    /// A power of two. Programs call from some dozens of lines.
     const SETS: usize = 256;
     /// No instruction lies there.
-    const NOTHING: Set = Set([Known { instruction: usize::MAX, place: PlaceId::INNER }; 4]);
+    const NOTHING: Set = Set([KnownFrame { instruction: usize::MAX, site: CallSiteId::INNER }; 4]);
 
     pub(crate) fn new() -> Self {
         let here = std::env::current_dir().unwrap_or_default();
         Self { known: Box::new([Self::NOTHING; Self::SETS]), since: 0, texts: Vec::new(), here }
     }
 
-    /// `train.py:12`; none if there is no place.
-    pub(crate) fn text(&self, place: PlaceId) -> Option<&str> {
-        let at = usize::try_from(place.0).ok()?.checked_sub(1)?;
+    /// `train.py:12`; none if there is no site.
+    pub(crate) fn text(&self, site: CallSiteId) -> Option<&str> {
+        let at = usize::try_from(site.0).ok()?.checked_sub(1)?;
         self.texts.get(at).map(AsRef::as_ref)
     }
 
-    /// The innermost place in the user's code. `None` if a frame on the way there is not known.
+    /// The innermost line in the user's code. `None` if a frame on the way there is not known.
     #[inline]
-    pub(crate) fn here(&self) -> Option<PlaceId> {
+    pub(crate) fn here(&self) -> Option<CallSiteId> {
         if self.since != frames::changes() {
             return None;
         }
         for frame in frames() {
             match self.known(frame)? {
-                PlaceId::INNER => {}
-                place => return Some(place),
+                CallSiteId::INNER => {}
+                site => return Some(site),
             }
         }
-        Some(PlaceId::NONE)
+        Some(CallSiteId::NONE)
     }
 
     #[inline]
-    fn known(&self, frame: Frame) -> Option<PlaceId> {
+    fn known(&self, frame: Frame) -> Option<CallSiteId> {
         let instruction = frame.instruction();
         let known =
             self.known[Self::set(instruction)].0.iter().find(|known| known.instruction == instruction);
-        known.map(|known| known.place)
+        known.map(|known| known.site)
     }
 
-    /// As [`Places::here`]; frames that are not known become so.
-    pub(crate) fn learn(&mut self) -> PlaceId {
+    /// As [`CallSites::here`]; frames that are not known become so.
+    pub(crate) fn learn(&mut self) -> CallSiteId {
         let changes = frames::changes();
         if self.since != changes {
             self.known.fill(Self::NOTHING);
             self.since = changes;
         }
         for frame in frames() {
-            let place = self.known(frame).unwrap_or_else(|| self.learn_frame(frame));
-            if place != PlaceId::INNER {
-                return place;
+            let site = self.known(frame).unwrap_or_else(|| self.learn_frame(frame));
+            if site != CallSiteId::INNER {
+                return site;
             }
         }
-        PlaceId::NONE
+        CallSiteId::NONE
     }
 
-    fn learn_frame(&mut self, frame: Frame) -> PlaceId {
+    fn learn_frame(&mut self, frame: Frame) -> CallSiteId {
         let text =
-            frame.place().and_then(|(file, line)| Some(format!("{}:{line}", name(&self.here, &file)?)));
-        let place = text.map_or(PlaceId::INNER, |text| {
+            frame.location().and_then(|(file, line)| Some(format!("{}:{line}", name(&self.here, &file)?)));
+        let site = text.map_or(CallSiteId::INNER, |text| {
             let at = self.texts.iter().position(|known| **known == *text).unwrap_or_else(|| {
                 self.texts.push(text.into());
                 self.texts.len() - 1
             });
-            u32::try_from(at + 1).map_or(PlaceId::INNER, PlaceId)
+            u32::try_from(at + 1).map_or(CallSiteId::INNER, CallSiteId)
         });
         let Set(set) = &mut self.known[Self::set(frame.instruction())];
         // The oldest goes.
         set.rotate_right(1);
-        set[0] = Known { instruction: frame.instruction(), place };
+        set[0] = KnownFrame { instruction: frame.instruction(), site };
         frame.keep_watch();
-        place
+        site
     }
 
     /// Instructions are two bytes long.

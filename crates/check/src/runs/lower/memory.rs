@@ -1,0 +1,134 @@
+//! Memory of a process: allocated and freed, exported to other processes and opened from them.
+//!
+//! Not here: which allocation an address lies in ([`crate::runs::address_space`]).
+
+use std::sync::Arc;
+
+use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp};
+use rankcheck_recording::Shape;
+
+use super::call::{number, one};
+use super::{Bind, Lowered, Lowering, NO_PLACE, Origin};
+use crate::runs::address_space::MemoryAt;
+use crate::runs::call::Allocator;
+
+/// More than any address of a process.
+const UNSEEN_BYTES: u64 = 1 << 57;
+
+impl Lowering<'_> {
+    /// Memory was allocated, unless the call failed.
+    pub(super) fn allocated(
+        &mut self,
+        allocator: Allocator,
+        call: &Shape,
+        address: Option<u64>,
+        origin: Origin,
+    ) -> Vec<Lowered> {
+        let kind = match allocator {
+            Allocator::Cuda | Allocator::CudaAsync => MemoryKind::Cuda,
+            Allocator::Nccl => MemoryKind::Nccl,
+        };
+        self.appeared(address.unwrap_or(0), call, kind, origin)
+    }
+
+    /// As many bytes as a call says are memory from an address on.
+    pub(super) fn appeared(
+        &mut self,
+        address: u64,
+        call: &Shape,
+        kind: MemoryKind,
+        origin: Origin,
+    ) -> Vec<Lowered> {
+        if address == 0 {
+            return Vec::new();
+        }
+        let bytes = number(call, "bytes");
+        self.cache.clear();
+        let length = rankcheck_model::machine::bytes(bytes);
+        let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
+        self.allocations += 1;
+        let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
+        let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
+        let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
+        if let Some(pick) = self.memory.allocate(address, bytes, name, operand) {
+            self.program.picks.insert(at, pick);
+        }
+        Vec::new()
+    }
+
+    pub(super) fn free(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        self.cache.clear();
+        match self.memory.free(number(call, "address")) {
+            Some(region) => {
+                one(Op::Memory(MemoryOp::Free { buffer: region.operand.clone(), after: None }), origin)
+            }
+            None => Vec::new(),
+        }
+    }
+
+    /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there
+    /// before somebody opens it.
+    pub(super) fn export(&mut self, address: u64, origin: Origin) -> Vec<Lowered> {
+        let Some(name) = self.member.shared.exports.get(&u64::from(origin.number)) else {
+            return Vec::new();
+        };
+        let key = self.names.token(name);
+        let buffer = match self.memory.find(address, 0) {
+            MemoryAt::In(buffer, ..) => buffer,
+            MemoryAt::Unknown => self.unseen(origin),
+        };
+        let value =
+            self.write(Lowered { op: Op::Ipc(IpcOp::Export { buffer }), origin, bind: Bind::Nothing });
+        one(Op::Store(StoreOp::Set { key, value }), origin)
+    }
+
+    /// Memory of another process is opened at an address, all of it.
+    pub(super) fn open(&mut self, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
+        let Some(address) = address else { return Vec::new() };
+        let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
+            return self.unjudged("handles of memory that was not recorded");
+        };
+        self.cache.clear();
+        let key = self.names.token(&opened.handle);
+        let handle = self.write(Lowered { op: Op::Store(StoreOp::Get { key }), origin, bind: Bind::Nothing });
+        let mapping =
+            self.write(Lowered { op: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
+        self.program.freed.insert(self.program.last_place(), opened.freed);
+        self.memory.map(address, opened.len_bytes, mapping);
+        Vec::new()
+    }
+
+    /// A mapping is closed; of one that was opened several times, one open of it.
+    pub(super) fn close(&mut self, address: u64, origin: Origin) -> Vec<Lowered> {
+        self.cache.clear();
+        match self.memory.mapping(address) {
+            Some(mapping) => one(Op::Ipc(IpcOp::Close { mapping }), origin),
+            None => Vec::new(),
+        }
+    }
+
+    /// So many bytes from an address on.
+    pub(super) fn buffer(&mut self, address: u64, len_bytes: u64, origin: Origin) -> Operand {
+        let (of, offset_bytes, len_bytes) = match self.memory.find(address, len_bytes) {
+            // What lies beyond the end is found by the length that is left.
+            MemoryAt::In(operand, offset, left) => (operand, offset, len_bytes.min(left)),
+            // Of no bytes any pointer will do.
+            MemoryAt::Unknown if address == 0 && len_bytes > 0 => return Operand::Null,
+            MemoryAt::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
+        };
+        Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
+    }
+
+    /// One region for all memory that nobody was seen to allocate; nothing but overlaps is known of it.
+    fn unseen(&mut self, origin: Origin) -> Operand {
+        if let Some(unseen) = &self.unseen {
+            return unseen.clone();
+        }
+        let name = self.names.token("memory that was not seen allocated");
+        let origin = Origin { place: NO_PLACE, ..origin };
+        let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
+        let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
+        self.unseen = Some(operand.clone());
+        operand
+    }
+}

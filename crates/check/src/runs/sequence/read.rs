@@ -1,0 +1,352 @@
+//! The events of one file become a sequence of symbols.
+//!
+//! Calls that return, calls inside calls, calls that never return; notes that say when they happened are put
+//! there afterwards. Not here: what is made of a sequence.
+
+use std::path::Path;
+
+use rankcheck_recording::{Argument, CallEvent, PlainCall, ProcessFile, ReadError, Shape, ShapeId};
+use rustc_hash::FxHashMap;
+
+use super::{Sequence, Symbol, SymbolId, intern};
+use crate::runs::call::{CallKind, failure};
+use crate::runs::ipc::Span;
+use crate::runs::vendor;
+use crate::runs::world::CommListener;
+
+/// Reads a file, and what the process says of its communicators.
+pub(super) fn sequence(path: &Path) -> Result<(Sequence, CommListener), ReadError> {
+    let (mut process, mut reading) = Reading::of(path, Times::NotKept)?;
+    if !reading.late.is_empty() {
+        // Where things happened that were noted later is not known without the times of all others.
+        (process, reading) = Reading::of(path, Times::Kept(Vec::new()))?;
+    }
+    let local = std::mem::take(&mut reading.local);
+    let cuts = process.cuts().to_vec();
+    let (header, mut shapes) = process.into_parts();
+    reading.sort_in(&mut shapes);
+    let left_out = reading.leave_out();
+    let Reading { mut symbols, dictionary, numbers, .. } = reading;
+    symbols.shrink_to_fit();
+    Ok((Sequence { header, symbols, cuts, left_out, dictionary, numbers, shapes }, local))
+}
+
+/// What a call means for the reading.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum CallClass {
+    /// [`CommListener`] wants to know.
+    Listened,
+    /// Asks whether something is done, and does not wait.
+    Poll,
+    /// Noted, and says when it happened: nanoseconds since the process began.
+    Late(u64),
+    /// Noted, not called.
+    Instant,
+    Other,
+}
+
+fn class(shape: &Shape) -> CallClass {
+    match CallKind::of(&shape.name) {
+        kind if CommListener::listens(kind) => CallClass::Listened,
+        kind if kind.polls() => CallClass::Poll,
+        _ => match shape.get("at").and_then(Argument::number) {
+            Some(at) if shape.instant => CallClass::Late(at),
+            _ if shape.instant => CallClass::Instant,
+            _ => CallClass::Other,
+        },
+    }
+}
+
+/// A call that was entered.
+#[derive(Debug, Clone, Copy)]
+struct EnteredCall {
+    call: ShapeId,
+    number: u64,
+    time: u64,
+    /// In the sequence.
+    at: usize,
+    /// Whether a call of the same thread was entered since.
+    outer: bool,
+}
+
+#[derive(Debug, Default)]
+struct OfThread {
+    open: Vec<EnteredCall>,
+    /// Whether it has done something else than poll.
+    acts: bool,
+}
+
+/// Of a call that is over at once, in a file: a little less than most have.
+const CALL_BYTES: usize = 7;
+
+/// In the sequence while it is read: a call that has not returned.
+const PENDING: SymbolId = SymbolId(u32::MAX);
+/// In the sequence while it is read: a call that is left out.
+const LEFT_OUT: SymbolId = SymbolId(u32::MAX - 1);
+
+/// By symbol: when it was entered.
+#[derive(Debug, Default)]
+enum Times {
+    #[default]
+    NotKept,
+    Kept(Vec<u64>),
+}
+
+#[derive(Debug, Default)]
+struct Reading {
+    symbols: Vec<SymbolId>,
+    times: Times,
+    /// By shape: the thread and the symbol of its last call that returned nothing, if it is of class `Other`.
+    plain: Vec<Option<(u32, SymbolId)>>,
+    dictionary: Vec<Symbol>,
+    numbers: FxHashMap<Symbol, SymbolId>,
+    /// By shape.
+    classes: Vec<CallClass>,
+    /// Few; the numbers come from the file, so they are no indices.
+    threads: Vec<(u32, OfThread)>,
+    /// Of the next call or note.
+    number: u64,
+    /// What was noted later than it happened: when, by which thread, what.
+    late: Vec<(u64, u32, ShapeId)>,
+    local: CommListener,
+}
+
+impl Reading {
+    fn of(path: &Path, times: Times) -> Result<(ProcessFile, Self), ReadError> {
+        let mut process = ProcessFile::open(path)?;
+        // One that grew would be copied, and touch twice the memory.
+        let symbols = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
+        let mut reading = Self { times, symbols, ..Self::default() };
+        loop {
+            let mut first = true;
+            process.plain_calls(u64::MAX, |call| reading.plain_call(call, std::mem::take(&mut first)))?;
+            let Some(event) = process.next_event()? else { break };
+            reading.event(event, &process);
+        }
+        reading.end(&process);
+        Ok((process, reading))
+    }
+
+    fn intern(&mut self, symbol: Symbol) -> SymbolId {
+        intern(symbol, &mut self.dictionary, &mut self.numbers)
+    }
+
+    fn push(&mut self, symbol: SymbolId, time: u64) {
+        self.symbols.push(symbol);
+        if let Times::Kept(times) = &mut self.times {
+            times.push(time);
+        }
+    }
+
+    /// Puts a call into the sequence that was over before anything else happened, if its symbol is known. The first of
+    /// those that stand in a row may be inside another call.
+    #[inline]
+    fn plain_call(&mut self, call: PlainCall, first: bool) -> bool {
+        let PlainCall { time, thread, call } = call;
+        let Some(Some((of, symbol))) = self.plain.get(call.0 as usize).copied() else { return false };
+        if of != thread {
+            return false;
+        }
+        if first {
+            self.inside(thread);
+            self.thread(thread).acts = true;
+        }
+        self.number += 1;
+        self.push(symbol, time);
+        true
+    }
+
+    /// The symbol of a call that returned.
+    fn call(&mut self, thread: u32, call: ShapeId, result: Option<ShapeId>) -> SymbolId {
+        let symbol = self.intern(Symbol::Call { thread, call, result });
+        let at = call.0 as usize;
+        if result.is_none() && self.classes[at] == CallClass::Other {
+            if self.plain.len() <= at {
+                self.plain.resize(self.classes.len(), None);
+            }
+            self.plain[at] = Some((thread, symbol));
+        }
+        symbol
+    }
+
+    fn class(&mut self, call: ShapeId, process: &ProcessFile) -> CallClass {
+        if self.classes.len() <= call.0 as usize {
+            self.classes.extend(process.shapes()[self.classes.len()..].iter().map(class));
+        }
+        self.classes[call.0 as usize]
+    }
+
+    fn thread(&mut self, thread: u32) -> &mut OfThread {
+        let known = self.threads.iter().position(|(number, _)| *number == thread);
+        let at = known.unwrap_or_else(|| {
+            self.threads.push((thread, OfThread::default()));
+            self.threads.len() - 1
+        });
+        &mut self.threads[at].1
+    }
+
+    fn event(&mut self, event: CallEvent, process: &ProcessFile) {
+        match event {
+            CallEvent::Enter { time, thread, call } => self.enter(time, thread, call, process),
+            CallEvent::Return { time, thread, values } => self.leave(time, thread, values, process),
+            CallEvent::Lost { thread, events } => {
+                let symbol = self.intern(Symbol::Lost { thread, events });
+                let time = match &self.times {
+                    Times::Kept(times) => times.last().copied().unwrap_or(0),
+                    Times::NotKept => 0,
+                };
+                self.push(symbol, time);
+                // Returns may be among what was lost, so what is open is not known any more.
+                let open = std::mem::take(&mut self.thread(thread).open);
+                self.never(thread, &open, process);
+            }
+        }
+    }
+
+    fn enter(&mut self, time: u64, thread: u32, call: ShapeId, process: &ProcessFile) {
+        let class = self.class(call, process);
+        let number = self.number;
+        self.number += 1;
+        if let CallClass::Late(at) = class {
+            self.late.push((at, thread, call));
+            self.push(LEFT_OUT, time);
+            return;
+        }
+        if class == CallClass::Instant || class == CallClass::Listened && process.shape(call).instant {
+            if class == CallClass::Listened {
+                let at = Span { entered: time, returned: time };
+                self.local.returned(number, at, process.shape(call), None);
+            }
+            let symbol = self.intern(Symbol::Note { thread, call });
+            self.push(symbol, time);
+            return;
+        }
+        // A poll goes into the sequence if it says "done".
+        if class != CallClass::Poll {
+            self.inside(thread);
+            self.thread(thread).acts = true;
+        }
+        let at = self.symbols.len();
+        self.thread(thread).open.push(EnteredCall { call, number, time, at, outer: false });
+        self.push(PENDING, time);
+    }
+
+    /// A call is about to go into the sequence inside the innermost open one.
+    fn inside(&mut self, thread: u32) {
+        if let Some(outer) = self.thread(thread).open.last_mut()
+            && !outer.outer
+        {
+            outer.outer = true;
+            let (call, at) = (outer.call, outer.at);
+            self.symbols[at] = self.intern(Symbol::Enter { thread, call });
+        }
+    }
+
+    fn leave(&mut self, time: u64, thread: u32, result: Option<ShapeId>, process: &ProcessFile) {
+        let Some(open) = self.thread(thread).open.pop() else {
+            // Its call was entered before events were lost.
+            return;
+        };
+        let call = open.call;
+        match self.class(call, process) {
+            CallClass::Poll => {
+                let not_yet = failure(result.map(|result| process.shape(result))) == Some(vendor::NOT_READY);
+                if not_yet || !self.thread(thread).acts {
+                    self.symbols[open.at] = LEFT_OUT;
+                    return;
+                }
+                self.inside(thread);
+            }
+            CallClass::Listened => {
+                let result = result.map(|result| process.shape(result));
+                let at = Span { entered: open.time, returned: time };
+                self.local.returned(open.number, at, process.shape(call), result);
+            }
+            CallClass::Late(_) | CallClass::Instant | CallClass::Other => {}
+        }
+        if open.outer {
+            let symbol = self.intern(Symbol::Leave { thread, call, result });
+            self.push(symbol, time);
+        } else {
+            self.symbols[open.at] = self.call(thread, call, result);
+        }
+    }
+
+    /// Calls that never returned.
+    fn never(&mut self, thread: u32, open: &[EnteredCall], process: &ProcessFile) {
+        for open in open {
+            match self.class(open.call, process) {
+                CallClass::Poll => {
+                    self.symbols[open.at] = LEFT_OUT;
+                    continue;
+                }
+                CallClass::Listened => self.local.call(open.number, process.shape(open.call), None),
+                CallClass::Late(_) | CallClass::Instant | CallClass::Other => {}
+            }
+            if !open.outer {
+                self.symbols[open.at] = self.intern(Symbol::Never { thread, call: open.call });
+            }
+        }
+    }
+
+    fn end(&mut self, process: &ProcessFile) {
+        for (thread, of_thread) in std::mem::take(&mut self.threads) {
+            self.never(thread, &of_thread.open, process);
+        }
+    }
+
+    /// Puts what was noted later where it happened.
+    fn sort_in(&mut self, shapes: &mut Vec<Shape>) {
+        let mut late = std::mem::take(&mut self.late);
+        let Times::Kept(times) = std::mem::take(&mut self.times) else { return };
+        late.sort_by_key(|&(at, ..)| at);
+        let mut timeless: FxHashMap<Shape, ShapeId> = FxHashMap::default();
+        let mut symbols = Vec::with_capacity(self.symbols.len() + late.len());
+        let mut next = 0;
+        for (at, thread, call) in late {
+            while next < self.symbols.len() && times[next] <= at {
+                symbols.push(self.symbols[next]);
+                next += 1;
+            }
+            let shape = without_time(&shapes[call.0 as usize]);
+            let call = *timeless.entry(shape).or_insert_with_key(|shape| {
+                shapes.push(shape.clone());
+                ShapeId(u32::try_from(shapes.len() - 1).expect("a file has fewer than 2^32 shapes"))
+            });
+            symbols.push(self.intern(Symbol::Noted { thread, call }));
+        }
+        symbols.extend_from_slice(&self.symbols[next..]);
+        self.symbols = symbols;
+    }
+
+    /// Takes the calls out that are left out. Gives for each how many calls before it are not.
+    fn leave_out(&mut self) -> Vec<u32> {
+        if !self.symbols.contains(&LEFT_OUT) {
+            return Vec::new();
+        }
+        let mut left_out = Vec::new();
+        let mut kept = 0_u64;
+        let dictionary = &self.dictionary;
+        self.symbols.retain(|&symbol| {
+            if symbol == LEFT_OUT {
+                left_out.push(u32::try_from(kept).unwrap_or(u32::MAX));
+                return false;
+            }
+            kept += dictionary[symbol.0 as usize].calls();
+            true
+        });
+        left_out
+    }
+}
+
+/// A note without when it happened.
+fn without_time(shape: &Shape) -> Shape {
+    let kept = |at: &usize| &*shape.keys[*at] != "at";
+    let places: Vec<usize> = (0..shape.keys.len()).filter(kept).collect();
+    Shape {
+        name: shape.name.clone(),
+        keys: places.iter().map(|&at| shape.keys[at].clone()).collect(),
+        values: places.iter().map(|&at| shape.values[at].clone()).collect(),
+        instant: shape.instant,
+    }
+}

@@ -1,0 +1,146 @@
+//! Groups of a program: what NCCL runs when they end.
+//!
+//! Not here: inits and splits inside a group, which NCCL's results forbid ([`crate::group`]).
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use rankcheck_model::GroupOp;
+use rankcheck_model::host::order::place;
+use rankcheck_model::host::value::{Buffer, CommId};
+
+use super::dispatch::{Execute, Produced};
+use super::inspect::WaitsFor;
+use super::nondet::{ChoiceKind, number};
+use super::thread::{Halt, ProgramThread};
+use super::value::OnDevice;
+use crate::Error;
+use crate::case::Pick;
+use crate::group;
+use crate::window::PendingWindow;
+
+/// `ncclInvalidArgument`.
+pub(crate) const INVALID_ARGUMENT: i32 = 4;
+
+/// An open group of a thread.
+#[derive(Debug, Default)]
+pub(crate) struct OpenGroup {
+    pub(crate) depth: u32,
+    pub(crate) registrations: Vec<Grouped>,
+    /// Streams and indices of what is launched when the group ends.
+    pub(crate) launches: Vec<(usize, u32)>,
+}
+
+/// A registration inside a group.
+#[derive(Debug)]
+pub(crate) struct Grouped {
+    pub(crate) slot: usize,
+    pub(crate) comm: CommId,
+    pub(crate) buffer: Option<Arc<Buffer<OnDevice>>>,
+    pub(crate) pending: PendingWindow,
+}
+
+impl Execute for GroupOp {
+    fn execute(&self, thread: &mut ProgramThread<'_, '_>, text: &str) -> Produced {
+        match self {
+            Self::Start => thread.group_start(text)?,
+            Self::End => thread.group_end(text)?,
+        }
+        Ok(Vec::new())
+    }
+}
+
+impl ProgramThread<'_, '_> {
+    fn group_start(&mut self, text: &str) -> Result<(), Halt> {
+        let result = self.inside(text, WaitsFor::Hosts, |thread| group::start(&thread.run.shared.libraries));
+        if self.noted("group_start", result)?.is_some() {
+            self.group.depth += 1;
+        }
+        Ok(())
+    }
+
+    fn group_end(&mut self, text: &str) -> Result<(), Halt> {
+        if self.group.depth == 1 {
+            self.order_comms();
+        }
+        self.end_turn()?;
+        let result = self.inside(text, WaitsFor::Hosts, |thread| {
+            thread.unrelaxed(|| group::end(&thread.run.shared.libraries))
+        });
+        let ended = self.noted("group_end", result)?;
+        self.group.depth = self.group.depth.saturating_sub(1);
+        if self.group.depth > 0 {
+            return Ok(());
+        }
+        let group = std::mem::take(&mut self.group);
+        if ended.is_some() {
+            for Grouped { slot, comm, buffer, pending } in group.registrations {
+                let Some(window) = pending.take()? else { continue };
+                let value = self.registered(comm, window, buffer);
+                self.run.tables().threads[self.number as usize].slots[slot] = value;
+            }
+        }
+        // After an error some launches may have been made and some not; a mark behind nothing does no harm.
+        for (stream, index) in group.launches {
+            self.launched(stream, index)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that NCCL has taken a launch: a group launches it at its end.
+    pub(crate) fn launched_by_nccl(&mut self, stream: usize) -> Result<(), Halt> {
+        let index = self.at().index;
+        if self.group.depth > 0 {
+            self.group.launches.push((stream, index));
+            return Ok(());
+        }
+        self.launched(stream, index)
+    }
+
+    /// A call that cannot be made for want of a communicator or buffer: it fails as it would have, and takes
+    /// its group with it. It produces nothing.
+    pub(crate) fn impossible(&self, call: String) -> Produced {
+        self.failed(call, INVALID_ARGUMENT, None);
+        if self.group.depth == 0 {
+            return Ok(Vec::new());
+        }
+        match group::spoil(&self.run.shared.libraries) {
+            Ok(()) | Err(Error::Nccl { .. }) => Ok(Vec::new()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The order of the communicators that register in this group, as luck wants it. NCCL sorts them by a
+    /// hash of its own, which nobody outside can see or choose: this order is kept, not made.
+    fn order_comms(&self) {
+        let mut comms: Vec<CommId> = Vec::new();
+        for registration in &self.group.registrations {
+            if !comms.contains(&registration.comm) {
+                comms.push(registration.comm);
+            }
+        }
+        if comms.len() < 2 {
+            return;
+        }
+        let mut order = Cow::Owned(self.run.tables().comm_order.clone());
+        for comm in comms {
+            let Ok(_) =
+                place(&mut order, &comm, |order, _| Ok::<_, Infallible>(self.place_comm(order.len())));
+        }
+        self.run.tables().comm_order = order.into_owned();
+    }
+
+    /// Decides where a communicator goes among those already compared, and notes what was picked.
+    fn place_comm(&self, known: usize) -> usize {
+        // One possibility is no choice, and no pick is spent on it.
+        if known == 0 {
+            return 0;
+        }
+        let wanted = self.wanted(ChoiceKind::CommOrder);
+        let at = wanted.as_ref().map_or(known, |pick| (number(pick) as usize).min(known));
+        let position = u32::try_from(at).expect("few communicators");
+        self.took(wanted, Pick::CommOrder { position });
+        at
+    }
+}
