@@ -34,6 +34,9 @@ drawn! {
         /// All reduce to one root.
         1 => AllToRoot,
         1 => AllGather,
+        /// All give a part to all, and one no call at all or a shorter part.
+        1 => AllToAll,
+        1 => AllToAllHalfCount,
     }
 }
 
@@ -158,6 +161,11 @@ fn all_reduce(b: &mut Builder, r: u32, odd_rank: u32, odd: OddCall, length: Call
         OddCall::AllGather => {
             call.kind = CollectiveKind::AllGather;
             call.count /= 4;
+            call.recv = b.b(r);
+        }
+        OddCall::AllToAll | OddCall::AllToAllHalfCount => {
+            call.kind = CollectiveKind::AllToAll;
+            call.count = if is_odd && odd == OddCall::AllToAllHalfCount { 512 } else { 1024 };
             call.recv = b.b(r);
         }
         OddCall::None

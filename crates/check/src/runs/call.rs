@@ -108,8 +108,6 @@ pub(super) enum CallKind {
 /// Which members of a communicator take part in one half of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peers {
-    /// All members.
-    All,
     /// The root.
     Root,
     /// On the root all of them, elsewhere nobody.
@@ -243,7 +241,7 @@ static CALLS: &[VendorCall] = &[
     collective("ncclReduceScatter", CollectiveKind::ReduceScatter),
     collective("ncclBroadcast", CollectiveKind::Broadcast { root: 0 }),
     collective("ncclReduce", CollectiveKind::Reduce { root: 0 }),
-    exchange("ncclAlltoAll", Peers::All, Peers::All),
+    collective("ncclAlltoAll", CollectiveKind::AllToAll),
     exchange("ncclGather", Peers::Root, Peers::AllOnRoot),
     exchange("ncclScatter", Peers::AllOnRoot, Peers::Root),
     // Memory. Where memory of the driver comes from is seen by `cuMemMap`; handles and reservations touch nobody.

@@ -89,6 +89,14 @@ fn check(call: &'static str, result: sys::ncclResult_t) -> Result<(), Error> {
     }
 }
 
+/// Whether the library has a call that NCCL 2.28 added: the bindings panic where it is missing.
+fn since_2_28(call: &'static str) -> Result<(), Error> {
+    let names = cudarc::get_lib_name_candidates("nccl");
+    let there = super::open(&names).is_some_and(|(library, _)| super::lacks(&library, &[call]).is_none());
+    let what = || format!("{call} in libnccl (NCCL 2.28 or later is needed)");
+    if there { Ok(()) } else { Err(Error::Missing { what: what(), looked_for: super::looked_for(&names) }) }
+}
+
 pub(super) fn outside_group(call: &'static str) -> Result<(), Error> {
     if DEPTH.get() == 0 { Ok(()) } else { Err(Error::InsideGroup { call }) }
 }
@@ -356,6 +364,12 @@ impl RawComm {
                 // SAFETY: as for the broadcast.
                 let result = unsafe { sys::ncclReduce(send, recv, count, dtype, op, root, comm, stream) };
                 check("ncclReduce", result)
+            }
+            CollectiveKind::AllToAll => {
+                since_2_28("ncclAlltoAll")?;
+                // SAFETY: as for the all-reduce; the library has the call.
+                let result = unsafe { sys::ncclAlltoAll(send, recv, count, dtype, comm, stream) };
+                check("ncclAlltoAll", result)
             }
         }
     }

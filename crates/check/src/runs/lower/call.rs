@@ -276,7 +276,6 @@ impl Lowering<'_> {
         let root = root.filter(|root| *root < ranks);
         let ranks_of = |peers: Peers| -> Vec<u32> {
             match peers {
-                Peers::All => (0..ranks).collect(),
                 Peers::Root => root.into_iter().collect(),
                 Peers::AllOnRoot if at_root => (0..ranks).collect(),
                 Peers::AllOnRoot => Vec::new(),

@@ -145,6 +145,8 @@ enum Shape {
     PartIsSent,
     /// Input and output; the output is one rank's part.
     PartIsReceived,
+    /// Input and output, with a part for each rank in both.
+    PartForEach,
 }
 
 impl Comm {
@@ -201,6 +203,12 @@ impl Comm {
     pub fn broadcast(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
         self.collect(r, CollectiveKind::Broadcast { root }, Shape::InPlace, x.into())
     }
+
+    /// `ncclAlltoAll`; `count` is the part that goes from one rank to another.
+    #[track_caller]
+    pub fn all_to_all(&self, r: &Builder, x: impl Into<Payload>) -> Flow<Launched> {
+        self.collect(r, CollectiveKind::AllToAll, Shape::PartForEach, x.into())
+    }
 }
 
 /// The output of a collective, and how many elements it has.
@@ -220,6 +228,13 @@ fn shaped(kind: CollectiveKind, shape: Shape, payload: &Payload) -> Result<(Oper
         }
         Shape::PartIsSent => Ok((both()?.of.clone(), payload.elements("send", send)?)),
         Shape::PartIsReceived => Ok((both()?.of.clone(), payload.elements("recv", both()?)?)),
+        Shape::PartForEach => match payload.count {
+            Some(count) => Ok((both()?.of.clone(), count)),
+            None => Err(Wrong::new(
+                format!("`{name}` does not know how many elements go from one rank to another"),
+                "give count =, in elements of one part",
+            )),
+        },
     }
 }
 
@@ -350,5 +365,20 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         let options = Options { count, dtype, op: None, symmetric, stream };
         let payload = options.payload(argument::memory("x", x)?, None)?;
         Ok(argument::comm(this)?.broadcast(builder(eval)?, payload, position(root)?)?)
+    }
+
+    fn all_to_all<'v>(
+        this: Value<'v>,
+        send: Value<'v>,
+        recv: Value<'v>,
+        count: Option<Value<'v>>,
+        dtype: Option<&str>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Launched> {
+        let options = Options { count, dtype, op: None, symmetric: false, stream };
+        let send = argument::memory("send", send)?;
+        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
+        Ok(argument::comm(this)?.all_to_all(builder(eval)?, payload)?)
     }
 }

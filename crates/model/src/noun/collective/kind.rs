@@ -27,6 +27,8 @@ pub enum CollectiveKind {
         /// Communicator rank of the receiver.
         root: u32,
     },
+    /// Every rank gets a part from every rank; `count` is the part of a pair (`ncclAlltoAll`, since 2.28).
+    AllToAll,
 }
 
 /// Whom a collective needs that has a root, by its position in the communicator.
@@ -73,7 +75,6 @@ pub enum Connection {
 enum MadeOf {
     /// A kernel that all members run.
     Kernel,
-    #[expect(dead_code, reason = "the first collective of this kind constructs it")]
     /// A send and a receive for each part that goes from one member to another, in the order of each pair with all
     /// other transfers (`v2.28.9:enqueue.cc:2584-2609`). A collective to the program alone.
     Transfers,
@@ -126,12 +127,13 @@ struct Facts {
 
 impl CollectiveKind {
     /// Every kind; those with a root have rank 0.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::AllReduce,
         Self::AllGather,
         Self::ReduceScatter,
         Self::Broadcast { root: 0 },
         Self::Reduce { root: 0 },
+        Self::AllToAll,
     ];
 
     fn facts(self) -> Facts {
@@ -178,6 +180,14 @@ impl CollectiveKind {
             Self::Reduce { root } => {
                 Facts { name: "reduce", described: "Reduce", root: Root::To(root), reduces: true, ..facts }
             }
+            Self::AllToAll => Facts {
+                name: "all_to_all",
+                described: "AllToAll",
+                input: Parts::Each,
+                output: Parts::Each,
+                made_of: MadeOf::Transfers,
+                ..facts
+            },
         }
     }
 
@@ -191,7 +201,7 @@ impl CollectiveKind {
     #[must_use]
     pub fn with_root(self, root: u32) -> Self {
         match self {
-            Self::AllReduce | Self::AllGather | Self::ReduceScatter => self,
+            Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll => self,
             Self::Broadcast { .. } => Self::Broadcast { root },
             Self::Reduce { .. } => Self::Reduce { root },
         }
@@ -313,6 +323,9 @@ impl CollectiveKind {
             Self::Broadcast { root } => first(Source::Part { of: (root as usize).min(members - 1), part: 0 }),
             Self::Reduce { root } if root as usize == member => first(Source::Reduction { part: 0 }),
             Self::Reduce { .. } => SmallVec::new(),
+            Self::AllToAll => {
+                (0..members).map(|of| (of as u64, Source::Part { of, part: member as u64 })).collect()
+            }
         }
     }
 }
