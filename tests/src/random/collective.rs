@@ -37,6 +37,9 @@ drawn! {
         /// All give a part to all, and one no call at all or a shorter part.
         1 => AllToAll,
         1 => AllToAllHalfCount,
+        /// All give a part to one root, or one to another.
+        1 => Gather,
+        1 => GatherToOther,
     }
 }
 
@@ -166,6 +169,12 @@ fn all_reduce(b: &mut Builder, r: u32, odd_rank: u32, odd: OddCall, length: Call
         OddCall::AllToAll | OddCall::AllToAllHalfCount => {
             call.kind = CollectiveKind::AllToAll;
             call.count = if is_odd && odd == OddCall::AllToAllHalfCount { 512 } else { 1024 };
+            call.recv = b.b(r);
+        }
+        OddCall::Gather | OddCall::GatherToOther => {
+            let other = is_odd && odd == OddCall::GatherToOther;
+            call.kind = CollectiveKind::Gather { root: u32::from(other) };
+            call.count = 1024;
             call.recv = b.b(r);
         }
         OddCall::None

@@ -242,7 +242,7 @@ static CALLS: &[VendorCall] = &[
     collective("ncclBroadcast", CollectiveKind::Broadcast { root: 0 }),
     collective("ncclReduce", CollectiveKind::Reduce { root: 0 }),
     collective("ncclAlltoAll", CollectiveKind::AllToAll),
-    exchange("ncclGather", Peers::Root, Peers::AllOnRoot),
+    collective("ncclGather", CollectiveKind::Gather { root: 0 }),
     exchange("ncclScatter", Peers::AllOnRoot, Peers::Root),
     // Memory. Where memory of the driver comes from is seen by `cuMemMap`; handles and reservations touch nobody.
     call("ncclMemAlloc", CallKind::Allocate(Allocator::Nccl), FoldClass::Makes(Thing::Memory, "address")),

@@ -365,6 +365,13 @@ impl RawComm {
                 let result = unsafe { sys::ncclReduce(send, recv, count, dtype, op, root, comm, stream) };
                 check("ncclReduce", result)
             }
+            CollectiveKind::Gather { root } => {
+                since_2_28("ncclGather")?;
+                let root = position(root);
+                // SAFETY: as for the broadcast; the library has the call.
+                let result = unsafe { sys::ncclGather(send, recv, count, dtype, root, comm, stream) };
+                check("ncclGather", result)
+            }
             CollectiveKind::AllToAll => {
                 since_2_28("ncclAlltoAll")?;
                 // SAFETY: as for the all-reduce; the library has the call.

@@ -209,6 +209,12 @@ impl Comm {
     pub fn all_to_all(&self, r: &Builder, x: impl Into<Payload>) -> Flow<Launched> {
         self.collect(r, CollectiveKind::AllToAll, Shape::PartForEach, x.into())
     }
+
+    /// `ncclGather`; the input is one rank's part, and the output counts on the root alone.
+    #[track_caller]
+    pub fn gather(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
+        self.collect(r, CollectiveKind::Gather { root }, Shape::PartIsSent, x.into())
+    }
 }
 
 /// The output of a collective, and how many elements it has.
@@ -380,5 +386,21 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         let send = argument::memory("send", send)?;
         let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
         Ok(argument::comm(this)?.all_to_all(builder(eval)?, payload)?)
+    }
+
+    fn gather<'v>(
+        this: Value<'v>,
+        send: Value<'v>,
+        recv: Value<'v>,
+        #[starlark(default = 0)] root: i32,
+        count: Option<Value<'v>>,
+        dtype: Option<&str>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Launched> {
+        let options = Options { count, dtype, op: None, symmetric: false, stream };
+        let send = argument::memory("send", send)?;
+        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
+        Ok(argument::comm(this)?.gather(builder(eval)?, payload, position(root)?)?)
     }
 }

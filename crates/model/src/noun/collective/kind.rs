@@ -27,6 +27,11 @@ pub enum CollectiveKind {
         /// Communicator rank of the receiver.
         root: u32,
     },
+    /// The root gets the concatenation of all, and nobody else gets anything (`ncclGather`, since 2.28).
+    Gather {
+        /// Communicator rank of the receiver.
+        root: u32,
+    },
     /// Every rank gets a part from every rank; `count` is the part of a pair (`ncclAlltoAll`, since 2.28).
     AllToAll,
 }
@@ -127,13 +132,14 @@ struct Facts {
 
 impl CollectiveKind {
     /// Every kind; those with a root have rank 0.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::AllReduce,
         Self::AllGather,
         Self::ReduceScatter,
         Self::Broadcast { root: 0 },
         Self::Reduce { root: 0 },
         Self::AllToAll,
+        Self::Gather { root: 0 },
     ];
 
     fn facts(self) -> Facts {
@@ -180,6 +186,14 @@ impl CollectiveKind {
             Self::Reduce { root } => {
                 Facts { name: "reduce", described: "Reduce", root: Root::To(root), reduces: true, ..facts }
             }
+            Self::Gather { root } => Facts {
+                name: "gather",
+                described: "Gather",
+                root: Root::To(root),
+                output: Parts::Each,
+                made_of: MadeOf::Transfers,
+                ..facts
+            },
             Self::AllToAll => Facts {
                 name: "all_to_all",
                 described: "AllToAll",
@@ -204,6 +218,7 @@ impl CollectiveKind {
             Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll => self,
             Self::Broadcast { .. } => Self::Broadcast { root },
             Self::Reduce { .. } => Self::Reduce { root },
+            Self::Gather { .. } => Self::Gather { root },
         }
     }
 
@@ -323,6 +338,10 @@ impl CollectiveKind {
             Self::Broadcast { root } => first(Source::Part { of: (root as usize).min(members - 1), part: 0 }),
             Self::Reduce { root } if root as usize == member => first(Source::Reduction { part: 0 }),
             Self::Reduce { .. } => SmallVec::new(),
+            Self::Gather { root } if root as usize == member => {
+                (0..members).map(|of| (of as u64, Source::Part { of, part: 0 })).collect()
+            }
+            Self::Gather { .. } => SmallVec::new(),
             Self::AllToAll => {
                 (0..members).map(|of| (of as u64, Source::Part { of, part: member as u64 })).collect()
             }
