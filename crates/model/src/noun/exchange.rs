@@ -67,8 +67,20 @@ impl Verb for ExchangeOp {
         true
     }
 
-    fn footprint(&self, _: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
+    fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         each(Object::HOSTS, Access::Write);
+        // Each member opens what the others bring: theirs are named from here on like memory of its own.
+        for rank in self.members.iter() {
+            for thread in here.state.rank(*rank).threads() {
+                if let Next::Op(Statement { op: Op::Exchange(ExchangeOp { members, buffer, .. }), .. }) =
+                    thread.upcoming()
+                    && *members == self.members
+                    && let Value::Buffer(buffer) = Machine::value(here.state, *rank, buffer)
+                {
+                    each(Object::memory(buffer.memory), Access::Write);
+                }
+            }
+        }
     }
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
@@ -113,8 +125,10 @@ impl Machine {
             }
             return;
         }
+        // All open before any goes on: who stands at the exchange is who takes part.
+        let mut opened: Vec<Vec<Value>> = Vec::with_capacity(brought.len());
         for b in &brought {
-            let mapped: Vec<Value> = brought
+            let mapped = brought
                 .iter()
                 .map(|peer| {
                     let buffer = peer.buffer.as_ref().expect("none is missing");
@@ -127,6 +141,9 @@ impl Machine {
                     self.cx(state, b.rank, b.thread).open_mapping(peer.rank, &whole)
                 })
                 .collect();
+            opened.push(mapped);
+        }
+        for (b, mapped) in brought.iter().zip(opened) {
             self.cx(state, b.rank, b.thread).done(&mapped);
         }
     }
