@@ -37,6 +37,9 @@ drawn! {
         /// All give a part to all, and one no call at all or a shorter part.
         1 => AllToAll,
         1 => AllToAllHalfCount,
+        /// One root gives a part to all, or one rank expects it of another.
+        1 => Scatter,
+        1 => ScatterFromOther,
         /// All give a part to one root, or one to another.
         1 => Gather,
         1 => GatherToOther,
@@ -174,6 +177,12 @@ fn all_reduce(b: &mut Builder, r: u32, odd_rank: u32, odd: OddCall, length: Call
         OddCall::Gather | OddCall::GatherToOther => {
             let other = is_odd && odd == OddCall::GatherToOther;
             call.kind = CollectiveKind::Gather { root: u32::from(other) };
+            call.count = 1024;
+            call.recv = b.b(r);
+        }
+        OddCall::Scatter | OddCall::ScatterFromOther => {
+            let other = is_odd && odd == OddCall::ScatterFromOther;
+            call.kind = CollectiveKind::Scatter { root: u32::from(other) };
             call.count = 1024;
             call.recv = b.b(r);
         }

@@ -372,6 +372,13 @@ impl RawComm {
                 let result = unsafe { sys::ncclGather(send, recv, count, dtype, root, comm, stream) };
                 check("ncclGather", result)
             }
+            CollectiveKind::Scatter { root } => {
+                since_2_28("ncclScatter")?;
+                let root = position(root);
+                // SAFETY: as for the broadcast; the library has the call.
+                let result = unsafe { sys::ncclScatter(send, recv, count, dtype, root, comm, stream) };
+                check("ncclScatter", result)
+            }
             CollectiveKind::AllToAll => {
                 since_2_28("ncclAlltoAll")?;
                 // SAFETY: as for the all-reduce; the library has the call.

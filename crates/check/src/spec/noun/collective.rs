@@ -215,6 +215,12 @@ impl Comm {
     pub fn gather(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
         self.collect(r, CollectiveKind::Gather { root }, Shape::PartIsSent, x.into())
     }
+
+    /// `ncclScatter`; the output is one rank's part, and the input counts on the root alone.
+    #[track_caller]
+    pub fn scatter(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
+        self.collect(r, CollectiveKind::Scatter { root }, Shape::PartIsReceived, x.into())
+    }
 }
 
 /// The output of a collective, and how many elements it has.
@@ -402,5 +408,21 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         let send = argument::memory("send", send)?;
         let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
         Ok(argument::comm(this)?.gather(builder(eval)?, payload, position(root)?)?)
+    }
+
+    fn scatter<'v>(
+        this: Value<'v>,
+        send: Value<'v>,
+        recv: Value<'v>,
+        #[starlark(default = 0)] root: i32,
+        count: Option<Value<'v>>,
+        dtype: Option<&str>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Launched> {
+        let options = Options { count, dtype, op: None, symmetric: false, stream };
+        let send = argument::memory("send", send)?;
+        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
+        Ok(argument::comm(this)?.scatter(builder(eval)?, payload, position(root)?)?)
     }
 }

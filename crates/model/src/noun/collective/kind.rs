@@ -32,6 +32,11 @@ pub enum CollectiveKind {
         /// Communicator rank of the receiver.
         root: u32,
     },
+    /// Every rank gets its part of what the root has (`ncclScatter`, since 2.28).
+    Scatter {
+        /// Communicator rank of the sender.
+        root: u32,
+    },
     /// Every rank gets a part from every rank; `count` is the part of a pair (`ncclAlltoAll`, since 2.28).
     AllToAll,
 }
@@ -132,7 +137,7 @@ struct Facts {
 
 impl CollectiveKind {
     /// Every kind; those with a root have rank 0.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::AllReduce,
         Self::AllGather,
         Self::ReduceScatter,
@@ -140,6 +145,7 @@ impl CollectiveKind {
         Self::Reduce { root: 0 },
         Self::AllToAll,
         Self::Gather { root: 0 },
+        Self::Scatter { root: 0 },
     ];
 
     fn facts(self) -> Facts {
@@ -194,6 +200,14 @@ impl CollectiveKind {
                 made_of: MadeOf::Transfers,
                 ..facts
             },
+            Self::Scatter { root } => Facts {
+                name: "scatter",
+                described: "Scatter",
+                root: Root::From(root),
+                input: Parts::Each,
+                made_of: MadeOf::Transfers,
+                ..facts
+            },
             Self::AllToAll => Facts {
                 name: "all_to_all",
                 described: "AllToAll",
@@ -218,6 +232,7 @@ impl CollectiveKind {
             Self::AllReduce | Self::AllGather | Self::ReduceScatter | Self::AllToAll => self,
             Self::Broadcast { .. } => Self::Broadcast { root },
             Self::Reduce { .. } => Self::Reduce { root },
+            Self::Scatter { .. } => Self::Scatter { root },
             Self::Gather { .. } => Self::Gather { root },
         }
     }
@@ -342,6 +357,9 @@ impl CollectiveKind {
                 (0..members).map(|of| (of as u64, Source::Part { of, part: 0 })).collect()
             }
             Self::Gather { .. } => SmallVec::new(),
+            Self::Scatter { root } => {
+                first(Source::Part { of: (root as usize).min(members - 1), part: member as u64 })
+            }
             Self::AllToAll => {
                 (0..members).map(|of| (of as u64, Source::Part { of, part: member as u64 })).collect()
             }
