@@ -38,13 +38,6 @@ pub(super) enum CallKind {
     Transfer(Direction),
     /// A collective of the model. The root is an argument of the call; here it is any.
     Collective(CollectiveKind),
-    /// A collective that is a group of sends and receives.
-    Exchange {
-        /// To whom it sends.
-        sends: Peers,
-        /// From whom it receives.
-        receives: Peers,
-    },
     /// Memory is allocated.
     Allocate(Allocator),
     /// Memory is freed.
@@ -103,15 +96,6 @@ pub(super) enum CallKind {
     ProcessGroup,
     /// A frame of Python around vendor calls, or another note.
     Note,
-}
-
-/// Which members of a communicator take part in one half of an exchange.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Peers {
-    /// The root.
-    Root,
-    /// On the root all of them, elsewhere nobody.
-    AllOnRoot,
 }
 
 /// Who allocates memory.
@@ -206,10 +190,6 @@ const fn collective(name: &'static str, kind: CollectiveKind) -> VendorCall {
     call(name, CallKind::Collective(kind), FoldClass::Meets)
 }
 
-const fn exchange(name: &'static str, sends: Peers, receives: Peers) -> VendorCall {
-    call(name, CallKind::Exchange { sends, receives }, FoldClass::Meets)
-}
-
 /// Every call that is known.
 ///
 /// Streams and communicators that come and go are in doubt for the fold: that one iteration is ordered before the
@@ -243,7 +223,7 @@ static CALLS: &[VendorCall] = &[
     collective("ncclReduce", CollectiveKind::Reduce { root: 0 }),
     collective("ncclAlltoAll", CollectiveKind::AllToAll),
     collective("ncclGather", CollectiveKind::Gather { root: 0 }),
-    exchange("ncclScatter", Peers::AllOnRoot, Peers::Root),
+    collective("ncclScatter", CollectiveKind::Scatter { root: 0 }),
     // Memory. Where memory of the driver comes from is seen by `cuMemMap`; handles and reservations touch nobody.
     call("ncclMemAlloc", CallKind::Allocate(Allocator::Nccl), FoldClass::Makes(Thing::Memory, "address")),
     call("ncclMemFree", CallKind::Free(Allocator::Nccl), FoldClass::Ends(Thing::Memory, "address")),
@@ -356,7 +336,7 @@ impl CallKind {
 
     /// Whether it waits for the end of a group that it is in.
     pub(super) fn grouped(self) -> bool {
-        self.meets() || matches!(self, Self::Collective(_) | Self::Transfer(_) | Self::Exchange { .. })
+        self.meets() || matches!(self, Self::Collective(_) | Self::Transfer(_))
     }
 
     /// Whether it is a call of the vendor's, and more than a look.

@@ -288,14 +288,14 @@ impl<'a> Lowering<'a> {
                 self.failed(thread, kind, call, &open);
                 return;
             }
-            let mut items = self.items(thread, kind, (open.shape, call), None, open.origin);
+            let mut items = self.items(kind, (open.shape, call), None, open.origin);
             if let (Some(item), Some(comm)) = (items.first_mut(), self.comm(call::number(call, "comm"))) {
                 item.bind = Bind::Failed(comm);
             }
             self.put(thread, kind, &open, items, Completed::Yes);
             return;
         }
-        let items = self.items(thread, kind, (open.shape, call), result, open.origin);
+        let items = self.items(kind, (open.shape, call), result, open.origin);
         self.put(thread, kind, &open, items, Completed::Yes);
     }
 
@@ -466,7 +466,7 @@ impl<'a> Lowering<'a> {
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
                 self.program.times.0 = self.program.times.0.max(open.time);
             }
-            let items = self.items(thread, kind, (open.shape, process.shape(open.shape)), None, open.origin);
+            let items = self.items(kind, (open.shape, process.shape(open.shape)), None, open.origin);
             let returned = if exited { Completed::Yes } else { Completed::Never };
             self.put(thread, kind, &open, items, returned);
             apart |= self.entries.len() > entries;

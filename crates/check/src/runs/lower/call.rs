@@ -11,7 +11,7 @@ use rankcheck_model::{
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
 use super::{Bind, Lowered, Lowering, Origin};
-use crate::runs::call::{Allocator, CallKind, Peers, signed};
+use crate::runs::call::{Allocator, CallKind, signed};
 use crate::runs::regions::MemoryAt;
 use crate::runs::vendor;
 use crate::runs::world::{LocalComm, RunCommId};
@@ -24,7 +24,6 @@ impl Lowering<'_> {
     /// The operations of a call. `result` is what it returned; none where that says nothing, or never came.
     pub(super) fn items(
         &mut self,
-        thread: u32,
         kind: CallKind,
         (shape, call): (ShapeId, &Shape),
         result: Option<&Shape>,
@@ -54,7 +53,6 @@ impl Lowering<'_> {
             CallKind::Deregister => self.deregister(call, origin),
             CallKind::Transfer(direction) => self.transfer(direction, shape, call, origin),
             CallKind::Collective(kind) => self.collect(kind, shape, call, origin),
-            CallKind::Exchange { sends, receives } => self.exchange(thread, (sends, receives), call, origin),
             CallKind::Allocate(allocator) => self.allocated(allocator, call, given("address"), origin),
             CallKind::Map => self.appeared(number(call, "address"), call, MemoryKind::Nccl, origin),
             // It is the stream that frees; that order is not followed.
@@ -254,54 +252,6 @@ impl Lowering<'_> {
             declared: Declared::Nothing,
         }));
         self.launched(shape, op, stream, origin)
-    }
-
-    /// A collective that is a group of sends and receives.
-    fn exchange(
-        &mut self,
-        thread: u32,
-        (sends, receives): (Peers, Peers),
-        call: &Shape,
-        origin: Origin,
-    ) -> Vec<Lowered> {
-        let comm = self.comm(number(call, "comm"));
-        let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
-            return self.unjudged(&call.name);
-        };
-        let order = &self.orders[comm.0 as usize];
-        let ranks = u32::try_from(order.len()).expect("ranks are numbered in 32 bits");
-        let me = order.iter().position(|rank| *rank == self.member.rank).unwrap_or(0);
-        let root = self.position(comm, number(call, "root"));
-        let at_root = root.is_some_and(|root| root as usize == me);
-        let root = root.filter(|root| *root < ranks);
-        let ranks_of = |peers: Peers| -> Vec<u32> {
-            match peers {
-                Peers::Root => root.into_iter().collect(),
-                Peers::AllOnRoot if at_root => (0..ranks).collect(),
-                Peers::AllOnRoot => Vec::new(),
-            }
-        };
-        let count = number(call, "count");
-        let part = count.saturating_mul(dtype.len_bytes());
-        let stream = self.device.stream(number(call, "stream"), self.names);
-        let mut items = Vec::new();
-        for (direction, peers, from) in [
-            (Direction::Send, ranks_of(sends), number(call, "send")),
-            (Direction::Recv, ranks_of(receives), number(call, "recv")),
-        ] {
-            let whole = peers.len() > 1;
-            for peer in peers {
-                let address = if whole { from + u64::from(peer) * part } else { from };
-                let buffer = self.buffer(address, part, origin);
-                let transfer =
-                    Transfer { direction, comm: self.operand(comm), peer, buffer, count, dtype, stream };
-                let op = Op::Transfer(Arc::new(transfer));
-                items.push(Lowered { op, origin, bind: Bind::Nothing });
-            }
-        }
-        self.ordered(stream, origin);
-        let grouped = self.threads.get(&thread).is_some_and(|thread| thread.depth > 0);
-        if grouped { items } else { super::group::whole(items, origin) }
     }
 
     /// A launch, kept for the next call of its shape.
