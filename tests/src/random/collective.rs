@@ -29,6 +29,8 @@ drawn! {
         1 => HalfCount,
         1 => OtherDtype,
         1 => Broadcast,
+        /// All broadcast out of place, and one from another root.
+        1 => BroadcastOutOfPlace,
         /// All reduce to a root, and one to another.
         1 => OtherRoot,
         /// All reduce to one root.
@@ -184,6 +186,10 @@ fn all_reduce(b: &mut Builder, r: u32, odd_rank: u32, odd: OddCall, length: Call
             let other = is_odd && odd == OddCall::ScatterFromOther;
             call.kind = CollectiveKind::Scatter { root: u32::from(other) };
             call.count = 1024;
+            call.recv = b.b(r);
+        }
+        OddCall::BroadcastOutOfPlace => {
+            call.kind = CollectiveKind::Broadcast { root: u32::from(is_odd) };
             call.recv = b.b(r);
         }
         OddCall::None

@@ -139,8 +139,6 @@ pub struct Launched(pub(crate) Operation);
 enum Shape {
     /// In place, unless there is an output.
     InPlaceOr,
-    /// In place.
-    InPlace,
     /// Input and output; the input is one rank's part.
     PartIsSent,
     /// Input and output; the output is one rank's part.
@@ -198,10 +196,11 @@ impl Comm {
         self.collect(r, CollectiveKind::Reduce { root }, Shape::InPlaceOr, x.into())
     }
 
-    /// `ncclBroadcast`, in place. The root is a position in the communicator.
+    /// `ncclBroadcast`, in place without an output; the input counts on the root alone. The root is a position in the
+    /// communicator.
     #[track_caller]
     pub fn broadcast(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::Broadcast { root }, Shape::InPlace, x.into())
+        self.collect(r, CollectiveKind::Broadcast { root }, Shape::InPlaceOr, x.into())
     }
 
     /// `ncclAlltoAll`; `count` is the part that goes from one rank to another.
@@ -232,12 +231,7 @@ fn shaped(kind: CollectiveKind, shape: Shape, payload: &Payload) -> Result<(Oper
     let (send, recv) = (&payload.send, payload.recv.as_ref());
     let both = || recv.ok_or_else(|| Wrong::new(format!("`{name}` has no output"), "give input and output"));
     match shape {
-        Shape::InPlace if recv.is_some() => {
-            Err(Wrong::new(format!("`{name}` works in place"), "leave the output out"))
-        }
-        Shape::InPlace | Shape::InPlaceOr => {
-            Ok((recv.unwrap_or(send).of.clone(), payload.elements("x", send)?))
-        }
+        Shape::InPlaceOr => Ok((recv.unwrap_or(send).of.clone(), payload.elements("x", send)?)),
         Shape::PartIsSent => Ok((both()?.of.clone(), payload.elements("send", send)?)),
         Shape::PartIsReceived => Ok((both()?.of.clone(), payload.elements("recv", both()?)?)),
         Shape::PartForEach => match payload.count {
@@ -368,6 +362,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         this: Value<'v>,
         x: Value<'v>,
         #[starlark(default = 0)] root: i32,
+        recv: Option<Value<'v>>,
         count: Option<Value<'v>>,
         dtype: Option<&str>,
         #[starlark(default = false)] symmetric: bool,
@@ -375,7 +370,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Launched> {
         let options = Options { count, dtype, op: None, symmetric, stream };
-        let payload = options.payload(argument::memory("x", x)?, None)?;
+        let payload = options.payload(argument::memory("x", x)?, output(recv)?)?;
         Ok(argument::comm(this)?.broadcast(builder(eval)?, payload, position(root)?)?)
     }
 
