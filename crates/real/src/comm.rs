@@ -121,6 +121,15 @@ impl NcclComm {
         self.owner.async_error()
     }
 
+    /// `ncclCommFinalize`. Waits until what this rank launched on the communicator is over; only [`NcclComm::end`] may
+    /// follow.
+    ///
+    /// # Errors
+    /// [`Error::Nccl`], also at the second call, or [`Error::InsideGroup`].
+    pub fn finalize(&self) -> Result<(), Error> {
+        self.owner.finalize()
+    }
+
     /// `ncclCommDestroy`. Waits for the communicator's own streams; NCCL 2.28.9 leaks windows that are
     /// still registered.
     ///

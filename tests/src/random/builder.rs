@@ -290,6 +290,10 @@ impl Builder {
         self.push(at, Op::Comm(op))
     }
 
+    pub(super) fn finalize(&mut self, at: At, comm: &Operand) {
+        self.push(at, Op::Comm(CommOp::Finalize { comm: comm.clone() }));
+    }
+
     pub(super) fn destroy(&mut self, at: At, comm: &Operand) {
         self.push(at, Op::Comm(CommOp::Destroy { comm: comm.clone() }));
     }

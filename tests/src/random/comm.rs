@@ -34,6 +34,7 @@ drawn! {
     pub(super) enum NoComm {
         1 => Null,
         1 => Destroyed,
+        1 => Finalized,
     }
 }
 
@@ -71,6 +72,11 @@ impl Fragment {
                     NoComm::Destroyed => {
                         let comm = b.comm(at.rank);
                         b.destroy(at, &comm);
+                        comm
+                    }
+                    NoComm::Finalized => {
+                        let comm = b.comm(at.rank);
+                        b.finalize(at, &comm);
                         comm
                     }
                 };

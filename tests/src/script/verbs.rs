@@ -98,6 +98,7 @@ calls! { thread -> ThreadOp {
 calls! { comm -> CommOp {
     "CommInit" => CommOp::Init { name, members, children or Resources::Own }
     "CommSplit" => CommOp::Split { comm, name, color }
+    "CommFinalize" => CommOp::Finalize { comm }
     "CommDestroy" => CommOp::Destroy { comm }
 } }
 

@@ -8,6 +8,7 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
@@ -74,6 +75,12 @@ pub enum CommOp {
         /// Members with equal colors share a child.
         color: Option<i64>,
     },
+    /// `ncclCommFinalize`: waits until what this rank launched on the communicator is over. It meets no other rank
+    /// (`v2.28.9:init.cc:2212-2251`), and nothing but the destruction may follow.
+    Finalize {
+        /// The communicator.
+        comm: Operand,
+    },
     /// `ncclCommDestroy`.
     Destroy {
         /// The communicator.
@@ -94,6 +101,7 @@ impl Describe for CommOp {
             Self::Split { comm, name, color } => {
                 to.call("CommSplit", &[("comm", comm), ("name", name), ("color", color)])
             }
+            Self::Finalize { comm } => to.call("CommFinalize", &[("comm", comm)]),
             Self::Destroy { comm } => to.call("CommDestroy", &[("comm", comm)]),
         }
     }
@@ -103,7 +111,7 @@ impl Verb for CommOp {
     fn slots(&self) -> u32 {
         match self {
             Self::Init { .. } | Self::Split { .. } => 1,
-            Self::Destroy { .. } => 0,
+            Self::Finalize { .. } | Self::Destroy { .. } => 0,
         }
     }
 
@@ -117,6 +125,7 @@ impl Verb for CommOp {
         match self {
             Self::Init { name: comm, .. } => format!("{}.init", name(comm)),
             Self::Split { comm, name: child, .. } => format!("{}.split({})", of(comm), name(child)),
+            Self::Finalize { comm } => format!("{}.finalize", of(comm)),
             Self::Destroy { comm } => format!("{}.destroy", of(comm)),
         }
     }
@@ -124,17 +133,28 @@ impl Verb for CommOp {
     fn seen_by_others(&self) -> bool {
         match self {
             Self::Init { .. } | Self::Split { .. } => true,
-            Self::Destroy { .. } => false,
+            Self::Finalize { .. } | Self::Destroy { .. } => false,
         }
     }
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         // Reads and writes of addresses are not told apart before the operation runs.
-        each(Object::ADDRESSES, Access::Write);
+        let addresses = (Object::ADDRESSES, Access::Write);
         match self {
-            Self::Init { name, .. } => each(Object::named(ObjectKind::Init, *name), Access::Write),
-            Self::Split { comm, .. } => here.comm_of(comm, Access::Write, each),
+            Self::Init { name, .. } => {
+                each(addresses.0, addresses.1);
+                each(Object::named(ObjectKind::Init, *name), Access::Write);
+            }
+            Self::Split { comm, .. } => {
+                each(addresses.0, addresses.1);
+                here.comm_of(comm, Access::Write, each);
+            }
+            Self::Finalize { comm } => {
+                here.comm_of(comm, Access::Write, each);
+                each(Object::DEVICE, Access::Write);
+            }
             Self::Destroy { comm } => {
+                each(addresses.0, addresses.1);
                 here.comm_of(comm, Access::Write, each);
                 let covered = here.m.covered(here.state, here.rank, comm, None);
                 covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Write));
@@ -152,28 +172,36 @@ impl Verb for CommOp {
                 Err(poll) => poll,
             },
             Self::Split { .. } => address(picks),
-            Self::Destroy { comm } => match Machine::value(here.state, here.rank, comm) {
-                Value::Comm(comm) => Poll::once(Machine::capturing(here.state, here.rank, comm).is_none()),
-                _ => Poll::RUN,
-            },
+            Self::Finalize { comm } => Poll::once(here.captured(comm).is_none() && here.is_over(comm)),
+            Self::Destroy { comm } => Poll::once(here.captured(comm).is_none()),
+        }
+    }
+
+    fn waits_for_device(&self) -> bool {
+        match self {
+            Self::Finalize { .. } => true,
+            Self::Init { .. } | Self::Split { .. } | Self::Destroy { .. } => false,
         }
     }
 
     fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
         match self {
-            Self::Destroy { comm } => match Machine::value(here.state, here.rank, comm) {
-                Value::Comm(comm) => (Rule::Graph4, Some(About::Comm(comm))),
-                _ => (Rule::Coll1, None),
+            Self::Finalize { comm } | Self::Destroy { comm } => match here.captured(comm) {
+                Some(comm) => (Rule::Graph4, Some(About::Comm(comm))),
+                None => (Rule::Coll1, None),
             },
             Self::Init { .. } | Self::Split { .. } => (Rule::Coll1, None),
         }
     }
 
-    fn waits_for(&self, _: Here<'_>) -> Awaits {
+    fn waits_for(&self, here: Here<'_>) -> Awaits {
         match self {
             // Any thread of the rank might destroy the graph that captured it.
-            Self::Destroy { .. } => Awaits::ThreadsOfRank,
-            Self::Init { .. } | Self::Split { .. } => Awaits::Nobody,
+            Self::Finalize { comm } | Self::Destroy { comm } if here.captured(comm).is_some() => {
+                Awaits::ThreadsOfRank
+            }
+            Self::Finalize { .. } => Awaits::Streams,
+            Self::Init { .. } | Self::Split { .. } | Self::Destroy { .. } => Awaits::Nobody,
         }
     }
 
@@ -181,7 +209,28 @@ impl Verb for CommOp {
         match self {
             Self::Init { name, members, .. } => cx.comm_init(*name, members),
             Self::Split { comm, .. } => cx.comm_split(comm),
+            Self::Finalize { comm } => cx.comm_finalize(comm),
             Self::Destroy { comm } => cx.comm_destroy(comm),
+        }
+    }
+}
+
+impl Here<'_> {
+    /// The communicator that an operand is, if a graph of the rank captured it and lives.
+    fn captured(self, comm: &Operand) -> Option<CommId> {
+        match Machine::value(self.state, self.rank, comm) {
+            Value::Comm(comm) => Machine::capturing(self.state, self.rank, comm).map(|_| comm),
+            _ => None,
+        }
+    }
+
+    /// Whether everything that the rank launched on a communicator is over.
+    fn is_over(self, comm: &Operand) -> bool {
+        match Machine::value(self.state, self.rank, comm) {
+            Value::Comm(comm) => {
+                !self.me().queued().any(|queued| queued.work.sequence().is_some_and(|(of, _)| of == comm))
+            }
+            _ => true,
         }
     }
 }
@@ -212,6 +261,15 @@ impl Setup {
     }
 }
 
+/// What a rank may still do with a communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Life {
+    InUse,
+    /// Nothing but destroy it.
+    Finalized,
+    Destroyed,
+}
+
 /// What one rank knows of a communicator.
 #[derive(Debug, Clone)]
 pub(crate) struct CommState {
@@ -226,7 +284,7 @@ pub(crate) struct CommState {
     /// The communicator that was the first at its address.
     address: CommId,
     connected: bool,
-    destroyed: bool,
+    life: Life,
     /// Collectives launched.
     launched: u32,
     links: Links,
@@ -240,7 +298,7 @@ walk!(struct CommState {
     setups: hashed fixed,
     address: hashed fixed,
     connected: hashed fixed,
-    destroyed: hashed fixed,
+    life: hashed fixed,
     launched: hashed fixed,
     // Links name ranks: they are told apart then.
     links: hashed fixed,
@@ -257,7 +315,7 @@ impl CommState {
             setups: 0,
             address,
             connected: false,
-            destroyed: false,
+            life: Life::InUse,
             launched: 0,
             links: Links::default(),
             windows: Windows::default(),
@@ -286,7 +344,7 @@ impl CommState {
 
     /// Whether the rank has destroyed it.
     pub(crate) fn is_destroyed(&self) -> bool {
-        self.destroyed
+        self.life == Life::Destroyed
     }
 
     /// Collectives launched.
@@ -478,6 +536,21 @@ impl Cx<'_> {
     /// The communicator of an operand, if this rank may use it.
     pub(crate) fn usable(&mut self, comm: &Operand) -> Option<CommId> {
         let (m, rank, op) = (self.m, self.rank, self.op);
+        let (comm, life) = self.not_destroyed(comm)?;
+        if life == Life::Finalized {
+            let past = self.here().past();
+            m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
+                format!("rank {} uses {} after finalizing it ({})", rank.0, m.comm_name(comm), m.at(&op))
+            });
+            // NCCL checks nothing: whether the call finishes, fails, hangs or faults depends on what is connected.
+            Machine::undefine(self.state, op);
+        }
+        Some(comm)
+    }
+
+    /// The communicator that an operand is, if the rank has not destroyed it; a finding if not.
+    fn not_destroyed(&mut self, comm: &Operand) -> Option<(CommId, Life)> {
+        let (m, rank, op) = (self.m, self.rank, self.op);
         let value = Machine::value(self.state, rank, comm);
         let past = self.here().past();
         let Value::Comm(comm) = value else {
@@ -488,9 +561,9 @@ impl Cx<'_> {
         };
         // Whether it is there at all is read, even if the call then fails.
         self.access(Object::comm(comm), Access::Write);
-        let usable = self.state.rank(rank).comm(comm).is_some_and(|comm_state| !comm_state.destroyed);
-        if usable {
-            return Some(comm);
+        let life = self.state.rank(rank).comm(comm).map_or(Life::Destroyed, |comm_state| comm_state.life);
+        if life != Life::Destroyed {
+            return Some((comm, life));
         }
         m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
             format!("rank {} uses {} after destroying it ({})", rank.0, m.comm_name(comm), m.at(&op))
@@ -521,15 +594,42 @@ impl Cx<'_> {
         }
     }
 
+    fn comm_finalize(&mut self, named: &Operand) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Some((comm, life)) = self.not_destroyed(named) else {
+            self.fail("finalize".to_owned(), 4);
+            self.done(&[]);
+            return;
+        };
+        if life == Life::Finalized {
+            let past = self.here().past();
+            m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
+                format!("rank {} finalizes {} again ({})", rank.0, m.comm_name(comm), m.at(&op))
+            });
+            self.fail(format!("{}.finalize", m.comm_name(comm)), 4);
+            self.done(&[]);
+            return;
+        }
+        // What the communicator ran is over. A stream with other work behind it says nothing of when.
+        self.access(Object::DEVICE, Access::Write);
+        let idle = self.me().streams().iter().filter(|(_, stream)| stream.is_empty());
+        let clocks: Vec<Clock> = idle.map(|(_, stream)| stream.clock().clone()).collect();
+        for clock in clocks {
+            self.this_mut().clock_mut().join(&clock);
+        }
+        self.state.rank_mut(rank).comm_mut(comm).life = Life::Finalized;
+        self.done(&[]);
+    }
+
     pub(crate) fn comm_destroy(&mut self, named: &Operand) {
         let (m, rank) = (self.m, self.rank);
-        if let Some(comm) = self.usable(named) {
+        if let Some((comm, _)) = self.not_destroyed(named) {
             for memory in m.covered(self.state, rank, named, None) {
                 self.access(Object::memory(memory), Access::Read);
             }
             self.access(Object::ADDRESSES, Access::Write);
             let comm_state = self.state.rank_mut(rank).comm_mut(comm);
-            comm_state.destroyed = true;
+            comm_state.life = Life::Destroyed;
             let address = comm_state.address;
             Comms::of_mut(self.me_mut()).free_addresses.push(address);
         }

@@ -28,6 +28,7 @@ impl Execute for CommOp {
             Self::Split { comm, name, color } => {
                 thread.comm_split(text, comm, *name, *color).map(|child| vec![child])
             }
+            Self::Finalize { comm } => thread.comm_finalize(text, comm).map(|()| Vec::new()),
             Self::Destroy { comm } => thread.comm_destroy(text, comm).map(|()| Vec::new()),
         }
     }
@@ -140,6 +141,17 @@ impl ProgramThread<'_, '_> {
     }
 
     /// Communicators that are kept between cases are only struck from the tables of this one.
+    fn comm_finalize(&mut self, text: &str, comm: &Operand) -> Result<(), Halt> {
+        let Some((at, name, comm)) = self.usable(comm) else { return Ok(()) };
+        drop(self.wait_inside(text, |tables| !tables.captured(at))?);
+        // A communicator that is kept between cases serves again, so it is only waited for.
+        if self.run.tables().comm(at).lifetime == CommLifetime::Process {
+            return self.drain(text);
+        }
+        let result = self.inside(text, WaitsFor::Hosts, |thread| thread.unrelaxed(|| comm.finalize()));
+        self.noted(&format!("{name}.finalize"), result).map(drop)
+    }
+
     fn comm_destroy(&mut self, text: &str, comm: &Operand) -> Result<(), Halt> {
         let Some((at, name, comm)) = self.usable(comm) else { return Ok(()) };
         // NCCL waits for the graphs that captured a communicator; one that is kept between cases is not

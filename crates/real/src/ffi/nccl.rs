@@ -22,7 +22,7 @@ use super::{DeviceRange, FoundLibrary, Libraries};
 use crate::Error;
 
 /// The calls of this module, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 24] = [
+const SYMBOLS: [&str; 25] = [
     "ncclGetVersion",
     "ncclGetErrorString",
     "ncclGetLastError",
@@ -34,6 +34,7 @@ const SYMBOLS: [&str; 24] = [
     "ncclCommGetAsyncError",
     "ncclCommAbort",
     "ncclCommDestroy",
+    "ncclCommFinalize",
     "ncclMemAlloc",
     "ncclMemFree",
     "ncclCommWindowRegister",
@@ -406,6 +407,13 @@ impl RawComm {
         let result =
             unsafe { sys::ncclRecv(buffer, count, dtype, peer, self.raw.as_ptr(), stream.raw.cast()) };
         check("ncclRecv", result)
+    }
+
+    pub(crate) fn finalize(&self) -> Result<(), Error> {
+        const CALL: &str = "ncclCommFinalize";
+        outside_group(CALL)?;
+        // SAFETY: `raw` comes from NCCL and lives.
+        check(CALL, unsafe { sys::ncclCommFinalize(self.raw.as_ptr()) })
     }
 
     pub(crate) fn end(self) -> Result<(), Error> {

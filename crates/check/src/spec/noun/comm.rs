@@ -93,6 +93,12 @@ impl Comm {
         r.add_result(Op::Comm(CommOp::Split { comm: self.0.clone(), name, color })).map(Comm)
     }
 
+    /// `ncclCommFinalize`: waits until what this rank launched on it is over. Only the destruction may follow.
+    #[track_caller]
+    pub fn finalize(&self, r: &Builder) -> Flow {
+        r.add(Op::Comm(CommOp::Finalize { comm: self.0.clone() }))
+    }
+
     /// `ncclCommDestroy`.
     #[track_caller]
     pub fn destroy(&self, r: &Builder) -> Flow {
@@ -144,6 +150,11 @@ pub(crate) fn comm_methods(methods: &mut MethodsBuilder) {
             None => None,
         };
         Ok(argument::comm(this)?.split(builder(eval)?, name, color)?)
+    }
+
+    fn finalize<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        argument::comm(this)?.finalize(builder(eval)?)?;
+        Ok(NoneType)
     }
 
     fn destroy<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
