@@ -25,7 +25,7 @@ use super::gaps::Gaps;
 use super::lower::{self, Origin, RankRun, RecordingEnd};
 use super::sequence::{self, Sequence, Symbol};
 use super::world::{self, RankProcess, RunCommId, World};
-use crate::recorder::Names;
+use crate::spec::builder::Names;
 
 /// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
 const SILENCE_NS: u64 = 10_000_000_000;

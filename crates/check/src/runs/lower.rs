@@ -26,7 +26,7 @@ use super::address_space::AddressSpace;
 use super::call::{CallKind, failure, signed};
 use super::vendor;
 use super::world::{RankProcess, RunCommId, World};
-use crate::recorder::Names;
+use crate::spec::builder::Names;
 
 pub use program::{Failure, Origin, RankRun, RecordingEnd};
 pub(super) use ranks::lower_all;

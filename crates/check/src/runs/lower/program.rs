@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rankcheck_model::{End, Freed, Op, Operand, Place, PlaceId, Slot, Statement, Stretch, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::recorder::Names;
 use crate::runs::world::RunCommId;
+use crate::spec::builder::Names;
 
 /// Where an operation was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
