@@ -63,7 +63,7 @@
 //! };
 //! Program::new(2, exchange).expect(holds());
 //! ```
-//! Not here: the verbs ([`crate::spec::noun`]).
+//! Not here: the verbs ([`crate::spec::noun`]), tests of a whole crate ([`mod@crate::test`]).
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;

@@ -1,7 +1,7 @@
 //! Whether a program is right: loads specs, explores what luck may do, and reports.
 //!
 //! Reading order: [`spec`] (programs in Starlark, and the builder and the verbs that they share with Rust),
-//! [`closure`] (programs in Rust), [`search`] (from a check to an `Explained`:
+//! [`closure`] (programs in Rust), [`mod@test`] (both under `cargo test`), [`search`] (from a check to an `Explained`:
 //! verdict, witnesses, the shortest run that shows a finding), [`report`] (what people read, a function of it),
 //! [`device`] (what devices do), [`runs`] (runs of other people's programs).
 //! Not here: what an operation means (`rankcheck-model`).
@@ -17,4 +17,5 @@ pub mod rules;
 pub mod runs;
 pub mod search;
 pub mod spec;
+pub mod test;
 pub mod trace;

@@ -12,6 +12,7 @@ mod evaluation;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 #[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 mod file;
+mod files;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod handle;
 mod load;
@@ -30,6 +31,7 @@ use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{Class, Place, SourceError};
 
 pub use error::SpecError;
+pub use files::spec_files;
 pub use load::load;
 pub use source::SpecSource;
 

@@ -21,7 +21,7 @@ pub(super) struct DriftArguments {
 
 impl DriftArguments {
     pub(super) fn run(&self) -> u8 {
-        let files = match super::spec_files(&self.paths) {
+        let files = match spec::spec_files(&self.paths) {
             Ok(files) => files,
             Err(message) => return output::bad(&MietteDiagnostic::new(message)),
         };
