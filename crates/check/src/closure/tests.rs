@@ -104,6 +104,11 @@ fn everything(r: &Builder) -> Flow {
     tp.all_reduce(r, Payload::of(&x).symmetric())?;
     tp.all_gather(r, Payload::of(x.slice(r, 0..MIB)?).recv(&x).dtype(Dtype::Bf16).on(&s))?;
     tp.reduce_scatter(r, Payload::of(&x).recv(x.slice(r, 0..2 * MIB)?).op(ReduceOp::Max))?;
+    let (low, high, few) = (x.slice(r, 0..MIB)?, x.slice(r, MIB..2 * MIB)?, x.slice(r, 0..KIB)?);
+    tp.all_to_all(r, Payload::of(&low).recv(&high).count(16))?;
+    tp.gather(r, (&few, &high), 1)?;
+    tp.scatter(r, (&high, &few), 1)?;
+    tp.broadcast(r, (&few, &high), 1)?;
     tp.broadcast(r, Payload::of(&x).count(4), 1)?;
     tp.reduce(r, Payload::of(&x).recv(x.slice(r, 4096..8192)?).count(4).op(ReduceOp::Max), 1)?;
     if tp.has_window(r, &x)? && r.grew(&x)? && r.equal(x.address(), x.segment().address())? {
@@ -153,6 +158,7 @@ fn everything(r: &Builder) -> Flow {
     r.malloc("y", KIB)?;
     r.mem_alloc("z", x.len_bytes().expect("of a block it is known"))?;
     x.free(r, Some(&e))?;
+    ep.finalize(r)?;
     ep.destroy(r)?;
     if r.rank() == 1 {
         return r.exit("bye");
@@ -279,7 +285,6 @@ fn what_is_wrong_with_a_closure_is_told_at_its_line() {
         (wrong(|r| r.malloc("x", 8)?.slice(r, 4..9).map(|_| ())), "slice out of the buffer: [4:9]"),
         (wrong(|r| r.comm("c", r.world())?.all_reduce(r, &r.malloc("x", 7)?).map(|_| ())), "`x` has 7 bytes"),
         (wrong(|r| r.comm("c", r.world())?.all_gather(r, &r.malloc("x", 8)?).map(|_| ())), "has no output"),
-        (wrong(|_| panic!("by itself")), "the program panicked: by itself"),
         (
             wrong(|r| {
                 loop {
@@ -293,6 +298,12 @@ fn what_is_wrong_with_a_closure_is_told_at_its_line() {
         assert!(message.contains(expected), "{message}");
         assert_eq!(at, line + 2 + u32::try_from(nth).expect("few"), "{message}");
     }
+}
+
+#[test]
+fn a_panic_of_a_closure_is_an_error_and_not_a_finding() {
+    let (message, _) = wrong(|_| panic!("by itself"));
+    assert_eq!(message, "the program panicked: by itself");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The builtins at the level of a file: checks, what is expected of them, anchors in code.
 //!
-//! Not here: reading files (`spec.rs`), operations (`rank.rs`).
+//! Not here: reading files (`load.rs`), the verbs of programs (`noun.rs`).
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
