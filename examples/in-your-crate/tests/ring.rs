@@ -32,7 +32,7 @@ fn in_a_group_the_ring_holds() {
     Program::new([2, 3, 4], program).expect(holds());
 }
 
-/// Everybody sends first. Nobody receives until a send is over, and NCCL need not hold what was sent.
+/// Everybody sends first, to a rank that it has not talked to before: what connects them waits for both.
 #[test]
 fn without_a_group_everybody_sends_first() {
     let program = |r: &Builder| {
@@ -40,17 +40,17 @@ fn without_a_group_everybody_sends_first() {
         exchange(r, &comm)?;
         r.synchronize()
     };
-    let explained = Program::new(2, program).named("sends first").expect(fails(Rule::P2p2));
+    let explained = Program::new(2, program).named("sends first").expect(fails(Rule::P2p3));
 
     // The counterexample is a value.
     let example = explained.counterexample.as_ref().expect("what fails has one");
-    assert_eq!(example.broken.rule, Rule::P2p2);
+    assert_eq!(example.broken.rule, Rule::P2p3);
     let sends = example.run.operations.iter().filter(|operation| operation.text.contains(".send("));
     assert!(sends.clone().count() > 0 && sends.clone().all(|send| send.at.place.file.ends_with("ring.rs")));
 
     // And so is what a failing test prints.
     let report = rankcheck::report::text(&explained);
-    assert!(report.starts_with("FAILS P2P-2  ring.rs \"sends first\"   2 ranks"), "{report}");
+    assert!(report.starts_with("FAILS P2P-3  ring.rs \"sends first\"   2 ranks"), "{report}");
 }
 
 #[test]
@@ -64,5 +64,5 @@ fn whoever_expects_something_else_gets_the_report() {
     });
     let payload = unexpected.expect_err("it does not hold");
     let report = payload.downcast_ref::<String>().expect("a report");
-    assert!(report.contains("NOT AS EXPECTED  expected to hold, but it fails P2P-2"), "{report}");
+    assert!(report.contains("NOT AS EXPECTED  expected to hold, but it fails P2P-3"), "{report}");
 }
