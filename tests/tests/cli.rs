@@ -10,7 +10,7 @@ use rankcheck_tests::recording::Run;
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use serde_json::Value;
 
-use crate::built::{built, folder};
+use crate::built::{command, folder};
 
 /// Fails if a rank leaves early.
 const LEAVES: &str = r#"def program(r):
@@ -27,7 +27,7 @@ struct Ran {
 }
 
 fn run(folder: &Path, arguments: &[&str]) -> Ran {
-    let output = Command::new(&built().command)
+    let output = Command::new(command())
         .args(arguments)
         .current_dir(folder)
         .env("NO_COLOR", "1")
@@ -221,11 +221,6 @@ fn without_a_gpu_commands_say_what_is_missing() {
     wants(&run(&folder, &["replay", &trace, "--gpu"]), 4, &looked_for);
     wants(&run(enter(), &["contract"]), 4, &looked_for);
     wants(&run(&folder, &["doctor"]), 4, &["GPUs       none found", "can run", "cannot run; missing: "]);
-}
-
-#[test]
-fn exit_codes_are_in_the_help() {
-    wants(&run(enter(), &["--help"]), 0, &["4 a GPU, a library or the like is missing"]);
 }
 
 /// What people get wrong at the prompt. The golden of `a case` is `tests/broken/command/a_case.stderr`.

@@ -9,17 +9,17 @@ use std::process::{Child, Command, Stdio};
 
 use rankcheck_recording::{Argument, CallEvent, ProcessFile};
 
-use crate::built::{built, folder};
+use crate::built::{command, folder, recorder, stand_ins};
 
 /// `rankcheck record --out run` in this folder, with the stand-ins in reach; what is run comes next.
 fn record(folder: &Path) -> Command {
-    let mut command = Command::new(&built().command);
+    let mut command = Command::new(command());
     command
         .args(["record", "--out", "run", "--"])
         .current_dir(folder)
         .env("NO_COLOR", "1")
-        .env("LD_LIBRARY_PATH", &built().stand_ins)
-        .env("RANKCHECK_RECORD_LIB", &built().recorder)
+        .env("LD_LIBRARY_PATH", stand_ins())
+        .env("RANKCHECK_RECORD_LIB", recorder())
         .env_remove("LD_PRELOAD")
         .env_remove("VLLM_NCCL_SO_PATH")
         .env_remove("SGLANG_NCCL_SO_PATH");
@@ -27,7 +27,7 @@ fn record(folder: &Path) -> Command {
 }
 
 fn program() -> PathBuf {
-    built().stand_ins.join("program")
+    stand_ins().join("program")
 }
 
 /// Its exit code, and what it says.
@@ -151,7 +151,7 @@ fn a_program_that_loads_nccl_by_its_path_is_recorded() {
     }
     // Whoever named one gets that one; being loaded first, the recorder answers for it all the same.
     let folder = folder("record-named");
-    let named = built().stand_ins.join("libnccl.so.2");
+    let named = stand_ins().join("libnccl.so.2");
     let mut command = record(&folder);
     command.env("VLLM_NCCL_SO_PATH", named).arg(program()).args(["variable", "VLLM_NCCL_SO_PATH"]);
     let (code, said) = ended(&mut command);
@@ -174,18 +174,15 @@ fn what_goes_wrong_before_the_command_is_told_apart() {
     fs::remove_dir_all(folder.join("run")).expect("it was made");
 
     // A place that nobody may write to, whoever runs this.
-    let command = &built().command;
-    let mut nowhere = Command::new(command);
-    nowhere
-        .args(["record", "--out", "/proc/nowhere", "--", "true"])
-        .env("RANKCHECK_RECORD_LIB", &built().recorder);
+    let mut nowhere = Command::new(command());
+    nowhere.args(["record", "--out", "/proc/nowhere", "--", "true"]).env("RANKCHECK_RECORD_LIB", recorder());
     let (code, said) = ended(&mut nowhere);
     assert_eq!(code, Some(125));
     assert!(said.contains("cannot use /proc/nowhere"), "{said}");
 
     // A command that has nothing beside it.
     let alone = folder.join("rankcheck");
-    fs::copy(command, &alone).expect("it can be copied");
+    fs::copy(command(), &alone).expect("it can be copied");
     let (code, said) =
         ended(Command::new(&alone).args(["record", "--", "true"]).env_remove("RANKCHECK_RECORD_LIB"));
     assert_eq!(code, Some(125));
@@ -193,23 +190,22 @@ fn what_goes_wrong_before_the_command_is_told_apart() {
     fs::create_dir_all(folder.join("lib/rankcheck")).expect("the folder is there");
     fs::create_dir_all(folder.join("bin")).expect("the folder is there");
     fs::rename(&alone, folder.join("bin/rankcheck")).expect("it was copied");
-    fs::copy(&built().recorder, folder.join("lib/rankcheck/librankcheck_record.so"))
-        .expect("it can be copied");
+    fs::copy(recorder(), folder.join("lib/rankcheck/librankcheck_record.so")).expect("it can be copied");
     let mut installed = Command::new(folder.join("bin/rankcheck"));
     installed.args(["record", "--out", "installed", "--"]).arg(program()).arg("exit").current_dir(&folder);
-    installed.env_remove("RANKCHECK_RECORD_LIB").env("LD_LIBRARY_PATH", &built().stand_ins);
+    installed.env_remove("RANKCHECK_RECORD_LIB").env("LD_LIBRARY_PATH", stand_ins());
     let (code, said) = ended(&mut installed);
     assert_eq!(code, Some(9), "{said}");
     assert!(said.contains("recorded 1 processes"), "{said}");
 
     let spaced = folder.join("a space.so");
-    fs::copy(&built().recorder, &spaced).expect("it can be copied");
+    fs::copy(recorder(), &spaced).expect("it can be copied");
     let (code, said) = ended(record(&folder).env("RANKCHECK_RECORD_LIB", spaced).arg("true"));
     assert_eq!(code, Some(125));
     assert!(said.contains("has a space or a colon in its path"), "{said}");
 
     for arguments in [&["record"][..], &["record", "--no-such-flag", "--", "true"]] {
-        let (code, said) = ended(Command::new(command).args(arguments));
+        let (code, said) = ended(Command::new(command()).args(arguments));
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("Usage:"), "{said}");
     }
