@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rankcheck_recording::{Argument, CallEvent, ProcessFile};
+use rstest::rstest;
 
 use crate::built::{command, folder, recorder, stand_ins};
 
@@ -65,18 +66,19 @@ fn the_exit_code_is_that_of_the_command() {
     assert!(!folder.join("run/.python").exists());
 }
 
-#[test]
-fn what_a_crash_leaves_is_kept_and_its_signal_is_told() {
-    for (way, signal) in [("abort", 6), ("crash", 11)] {
-        let folder = folder(&format!("record-{way}"));
-        let (code, said) = ended(record(&folder).arg(program()).arg(way));
-        assert_eq!(code, Some(128 + signal), "{said}");
-        assert_eq!(calls(&folder), [1000], "{said}");
-    }
-    let folder = folder("record-killed");
-    let (code, said) = ended(record(&folder).arg(program()).arg("killed"));
-    assert_eq!(code, Some(128 + 9), "{said}");
-    assert_eq!(calls(&folder), [100_000], "{said}");
+#[rstest]
+#[case::abort("abort", 6, 1000)]
+#[case::crash("crash", 11, 1000)]
+#[case::killed("killed", 9, 100_000)]
+fn what_a_crash_leaves_is_kept_and_its_signal_is_told(
+    #[case] way: &str,
+    #[case] signal: i32,
+    #[case] made: usize,
+) {
+    let folder = folder(&format!("record-{way}"));
+    let (code, said) = ended(record(&folder).arg(program()).arg(way));
+    assert_eq!(code, Some(128 + signal), "{said}");
+    assert_eq!(calls(&folder), [made], "{said}");
 }
 
 /// Starts it and waits until it says that it is ready.
@@ -97,17 +99,17 @@ fn code_with_input(mut child: Child) -> Option<i32> {
     code
 }
 
-#[test]
-fn a_signal_goes_to_the_command() {
-    for (name, number) in [("TERM", 15), ("INT", 2)] {
-        let folder = folder(&format!("record-{name}"));
-        let child = started(record(&folder).arg(program()).arg("wait").stderr(Stdio::null()));
-        let kill = format!("kill -{name} {}", child.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status().expect("the shell starts");
-        assert!(sent.success());
-        assert_eq!(code_with_input(child), Some(128 + number));
-        assert_eq!(calls(&folder), [1000]);
-    }
+#[rstest]
+#[case::term("TERM", 15)]
+#[case::int("INT", 2)]
+fn a_signal_goes_to_the_command(#[case] name: &str, #[case] number: i32) {
+    let folder = folder(&format!("record-{name}"));
+    let child = started(record(&folder).arg(program()).arg("wait").stderr(Stdio::null()));
+    let kill = format!("kill -{name} {}", child.id());
+    let sent = Command::new("sh").args(["-c", &kill]).status().expect("the shell starts");
+    assert!(sent.success());
+    assert_eq!(code_with_input(child), Some(128 + number));
+    assert_eq!(calls(&folder), [1000]);
 }
 
 #[test]
@@ -141,15 +143,19 @@ fn a_file_that_is_still_written_is_left_as_it_is() {
     assert_eq!(calls(&folder), [10, 20]);
 }
 
+#[rstest]
+#[case::vllm("VLLM_NCCL_SO_PATH")]
+#[case::sglang("SGLANG_NCCL_SO_PATH")]
+fn a_program_that_loads_nccl_by_its_path_is_recorded(#[case] variable: &str) {
+    let folder = folder(&format!("record-{variable}"));
+    let (code, said) = ended(record(&folder).arg(program()).args(["variable", variable]));
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(calls(&folder), [1], "{said}");
+}
+
 #[test]
-fn a_program_that_loads_nccl_by_its_path_is_recorded() {
-    for variable in ["VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH"] {
-        let folder = folder(&format!("record-{variable}"));
-        let (code, said) = ended(record(&folder).arg(program()).args(["variable", variable]));
-        assert_eq!(code, Some(0), "{said}");
-        assert_eq!(calls(&folder), [1], "{said}");
-    }
-    // Whoever named one gets that one; being loaded first, the recorder answers for it all the same.
+fn a_path_that_somebody_named_stays() {
+    // Being loaded first, the recorder answers for it all the same.
     let folder = folder("record-named");
     let named = stand_ins().join("libnccl.so.2");
     let mut command = record(&folder);
