@@ -4,6 +4,7 @@
 //! Not here: the tests.
 #![forbid(unsafe_code)]
 
+pub mod agreement;
 pub mod damage;
 pub mod device;
 pub mod random;

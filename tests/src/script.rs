@@ -1,21 +1,29 @@
-//! A program as a list of operations for each thread, with operations that run only if an answer is 1.
+//! A program as a list of operations for each thread, with operations that run only if an answer is not 0.
+//! Not here: what they mean, and where they come from.
+
+mod kept;
+mod listing;
+mod shrink;
+mod verbs;
+mod words;
+
+pub use kept::{Kept, Trial};
+pub use shrink::shrunk;
 
 use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{
-    Answer, End, Entry, MapOp, Op, Operand, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
+    Answer, End, Entry, Op, Operand, Operation, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
     SourceError, Statement, Stretch, Symmetry, Token,
 };
 
 /// One item of a thread.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
-    /// An operation.
+    /// An operation. What it says about others of its thread, it says by the indices of their items.
     Do(Op),
     /// A question; the operations run only if the answer is not 0. They may produce no slots.
     If(Question, Vec<Op>),
-    /// So many slots that hold null.
-    Nulls(u32),
 }
 
 /// A program: for each rank the threads' items. Thread 0 starts by itself, thread n is entry n of its rank.
@@ -79,9 +87,18 @@ impl Item {
         match self {
             Self::Do(verb) => verb.slots(),
             Self::If(..) => 0,
-            Self::Nulls(slots) => *slots,
         }
     }
+}
+
+/// An operation as it is run: what it says about operations by their items, it says by their places in the run.
+fn located(op: &Op, entry: Entry, before: &[u32]) -> Op {
+    let located = |of: &Operation| {
+        let passed = before.get(of.index as usize).filter(|_| of.entry == entry);
+        passed.map_or(*of, |passed| Operation { index: *passed, ..*of })
+    };
+    let Op::Overlap(OverlapOp { one, other }) = op else { return op.clone() };
+    Op::Overlap(OverlapOp { one: located(one), other: located(other) })
 }
 
 impl Source for Script {
@@ -89,17 +106,17 @@ impl Source for Script {
         let items = &self.ranks[rank.at()][entry.0 as usize];
         let mut given = answers.iter();
         let mut ops = Vec::with_capacity(items.len());
+        // How many operations and questions stand before each item, with these answers.
+        let (mut before, mut passed) = (Vec::with_capacity(items.len()), 0);
         // What ranks share lies at one place.
         let file = if self.interchangeable { 0 } else { rank.0 };
         for (line, item) in items.iter().enumerate() {
             let place = PlaceId(file * 1_000_000 + entry.0 * 10_000 + u32::try_from(line).expect("short"));
+            before.push(passed);
+            passed += 1;
+            let statement = |op: &Op| Statement { op: located(op, entry, &before), place };
             match item {
-                Item::Do(verb) => ops.push(Statement { op: verb.clone(), place }),
-                Item::Nulls(slots) => {
-                    let (map, null) = (self.name("empty"), Operand::Null);
-                    let verb = Op::Map(MapOp::Get { map, key: null.clone(), default: null });
-                    ops.extend((0..*slots).map(|_| Statement { op: verb.clone(), place }));
-                }
+                Item::Do(op) => ops.push(statement(op)),
                 Item::If(question, then) => match given.next() {
                     None => {
                         return Ok(Arc::new(Stretch { ops, end: End::Ask(question.clone(), place) }));
@@ -107,7 +124,8 @@ impl Source for Script {
                     Some(answer) => {
                         ops.clear();
                         if *answer != 0 {
-                            ops.extend(then.iter().map(|verb| Statement { op: verb.clone(), place }));
+                            ops.extend(then.iter().map(statement));
+                            passed += u32::try_from(then.len()).expect("short");
                         }
                     }
                 },

@@ -21,5 +21,6 @@ mod recordings;
 mod runs;
 mod shared;
 mod specs;
+mod tables;
 mod tidy;
 mod worlds;

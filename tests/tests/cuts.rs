@@ -12,7 +12,8 @@ use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, Tes
 use rankcheck::search::explore::{BoundHit, Bounds, Exploration, explore, explore_alone};
 use rankcheck::search::verdict::{self, Verdict};
 use rankcheck_model::{Config, Platform, Source};
-use rankcheck_tests::random::{Fragment, KINDS, program};
+use rankcheck_tests::random::recipes;
+use rankcheck_tests::script::Trial;
 
 use crate::specs::verified;
 
@@ -52,18 +53,16 @@ fn of_specs() -> Vec<Whole> {
 }
 
 fn of_random_programs(runner: &mut TestRunner, wanted: usize) -> Vec<Whole> {
-    let fragment = (0..KINDS, any::<u8>(), any::<u8>(), any::<u8>());
-    let strategy = (2_u32..=3, proptest::collection::vec(fragment, 1..5));
+    let strategy = recipes();
     let mut wholes = Vec::new();
     while wholes.len() < wanted {
-        let (ranks, fragments): (u32, Vec<Fragment>) =
-            strategy.new_tree(runner).expect("a strategy generates").current();
-        let (script, config) = program(ranks, &fragments);
-        let source: Arc<dyn Source> = Arc::new(script);
+        let recipe = strategy.new_tree(runner).expect("a strategy generates").current();
+        let Trial { script, config } = recipe.trial();
+        let source: Arc<dyn Source> = script;
         let bounds = Bounds { states: 2_000, ..Bounds::default() };
         let exploration = explore(&source, config.clone(), &bounds).expect("a script evaluates");
         if exploration.bound.is_none() {
-            wholes.push(Whole { name: format!("{ranks} ranks {fragments:?}"), source, config, exploration });
+            wholes.push(Whole { name: format!("{recipe:?}"), source, config, exploration });
         }
     }
     wholes

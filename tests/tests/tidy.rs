@@ -155,7 +155,7 @@ const CONFINED: [(&str, &[&str]); 5] = [
             "tests/stand_in/",
         ],
     ),
-    ("println", &["crates/check/src/main.rs", "crates/record/build.rs", "tests/"]),
+    ("println", &["crates/check/src/command/output.rs", "crates/record/build.rs", "tests/"]),
 ];
 
 #[test]

@@ -1,565 +1,372 @@
-//! Programs written as Rust closures, for unit tests of somebody's protocol.
+//! Programs written as Rust closures, and what is expected of them.
 //!
-//! Not here: words that Rust has already (threads of a rank, contexts, attempts) and hooks of pools.
+//! A closure is a program as a function of a spec is one. It has every verb of the spec language: `x.verb(a)` of a spec
+//! is `x.verb(r, a)?` here, where `r` is the [`Builder`], and what stands on `r` itself is a method of it
+//! (`r.store.set` is [`r.store_set`](Builder::store_set)). Arguments that may be left out are options: `None` is what
+//! a spec takes without them, [`Payload`] and [`Caching`] have the longer lists.
+//!
+//! Each verb is handed up with `?`, because an evaluation stops at a question that has no answer yet. The closure is
+//! called again with the answer, so it may depend on its rank and on answers only, and must not keep anything.
 //!
 //! ```
-//! use rankcheck::closure::Program;
-//! use rankcheck::search::verdict::Verdict;
-//! use rankcheck_model::Rule;
+//! use rankcheck::closure::{Builder, Caching, Flow, Payload, Program, Rule, fails, holds};
 //!
 //! const MIB: u64 = 1 << 20;
 //!
 //! // A pool that registers what it grows by: whether it grows is up to each rank.
-//! let grows_alone = Program::new(2, |r| {
-//!     let tp = r.comm("tp", &r.world());
-//!     let pool = r.pool("symm");
-//!     let kept = r.choose("earlier batches", &["none", "one"])?;
-//!     for batch in 0..=kept {
-//!         let x = r.alloc(pool, &format!("x{batch}"), 4 * MIB);
-//!         r.register(&tp, &x);
+//! fn serve(r: &Builder, preallocated: u64) -> Flow {
+//!     let tp = r.comm("tp", r.world())?;
+//!     let registers = {
+//!         let tp = tp.clone();
+//!         Caching::named("symm").on_segment(move |r, segment| tp.register(r, segment).map(|_| ()))
+//!     };
+//!     let pool = r.pool(registers)?;
+//!     let mut blocks = Vec::new();
+//!     for n in 0..preallocated {
+//!         blocks.push(pool.alloc(r, (format!("p{n}").as_str(), 4 * MIB))?);
 //!     }
+//!     for block in blocks {
+//!         block.free(r, None)?;
+//!     }
+//!     let mut tensors = Vec::new();
+//!     for n in 0..r.choose("tensors in flight", &[1, 2])? {
+//!         tensors.push(pool.alloc(r, (format!("t{n}").as_str(), 4 * MIB))?);
+//!     }
+//!     tp.all_reduce(r, Payload::of(&tensors[0]).symmetric())?;
 //!     Ok(())
-//! });
-//! let Verdict::Fails { primary, .. } = grows_alone.check()? else { panic!("one rank registers alone") };
-//! assert_eq!(primary, Rule::Win1);
+//! }
 //!
-//! // The repaired protocol allocates for the largest batch first, on every rank.
-//! let preallocates = Program::new(2, |r| {
-//!     let tp = r.comm("tp", &r.world());
-//!     let pool = r.pool("symm");
-//!     let x = r.alloc(pool, "x", 8 * MIB);
-//!     r.register(&tp, &x);
-//!     r.all_reduce(&tp, &x);
-//!     Ok(())
-//! });
-//! assert_eq!(preallocates.check()?, Verdict::Holds);
-//! # Ok::<(), rankcheck_model::SourceError>(())
+//! // As `#[test]`s: they panic with the report of the check if it is not as expected.
+//! let explained = Program::new(2, |r| serve(r, 0)).expect(fails(Rule::Win1));
+//! let example = explained.counterexample.expect("what fails has one");
+//! assert_eq!(example.broken.rule, Rule::Win1);
+//! assert!(example.run.operations.iter().any(|o| o.text == "tp.register(symm.S1)" && o.at.place.line == 11));
+//!
+//! Program::new([2, 4], |r| serve(r, 2)).expect(holds().costs("registrations", 2));
+//!
+//! // Both in one: for every value of a parameter, and from which on it holds.
+//! Program::new(2, |r| serve(r, r.param("segments")))
+//!     .named("how many segments")
+//!     .param("segments", [0, 1, 2, 3])
+//!     .expect(holds().from("segments", 2));
+//!
+//! // Transfers of a group progress together.
+//! let exchange = |r: &Builder| {
+//!     let tp = r.comm("tp", r.world())?;
+//!     let (x, y) = (r.malloc("x", MIB)?, r.malloc("y", MIB)?);
+//!     let peer = 1 - r.rank();
+//!     r.group(|| {
+//!         tp.send(r, &x, peer)?;
+//!         tp.recv(r, &y, peer)
+//!     })?;
+//!     r.synchronize()
+//! };
+//! Program::new(2, exchange).expect(holds());
 //! ```
+//! Not here: the verbs ([`crate::spec::noun`]), tests of a whole crate ([`mod@crate::test`]).
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use rankcheck_model::{
-    Answer, BarrierOp, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, EventOp, FlagAct,
-    FlagOp, ListOp, MapOp, MapOrder, MemoryKind, MemoryOp, MutexOp, Op, Operand, Place, PlaceId, PoolOp,
-    Question, Rank, ReduceOp, Resources, SizeClasses, Slot, Source, SourceError, StoreOp, StreamOp, Stretch,
-    Symmetry, Test, ThreadOp, TieBreak, Token, WindowFlags, WindowOp,
+use rankcheck_model::Place;
+
+pub use rankcheck_model::machine::FaultOf;
+pub use rankcheck_model::{
+    CaptureMode, Class, Dtype, MapOrder, MemoryKind, Platform, ReduceOp, Rule, SizeClasses, TieBreak,
+    WindowFlags,
 };
 
-use crate::recorder::{Memo, Names, Recorder, Stop};
-use crate::search::explore::{Bounds, explore};
-use crate::search::verdict::Verdict;
+pub use crate::search::{Counterexample, Explained, Verdict};
+pub use crate::spec::builder::{Builder, Flow, Stop};
+pub use crate::spec::noun::barrier::Vote;
+pub use crate::spec::noun::collective::{Launched, Payload};
+pub use crate::spec::noun::comm::Comm;
+pub use crate::spec::noun::container::{List, Map};
+pub use crate::spec::noun::event::Event;
+pub use crate::spec::noun::flag::Flag;
+pub use crate::spec::noun::graph::{Capture, Graph};
+pub use crate::spec::noun::ipc::IpcHandle;
+pub use crate::spec::noun::memory::{Address, Buffer, Segment};
+pub use crate::spec::noun::mutex::Mutex;
+pub use crate::spec::noun::pool::{Caching, Pool, Request};
+pub use crate::spec::noun::stream::Stream;
+pub use crate::spec::noun::thread::Thread;
+pub use crate::spec::noun::value::{Held, Holdable};
+pub use crate::spec::noun::window::Window;
 
-/// What a program gives back: `Ok(())` at its end, or the stop of a question that it passes up with `?`.
-pub type Flow = Result<(), Stop>;
+use crate::report;
+use crate::search::{Bounds, Detail, Options, search};
+use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, SpecError};
 
-/// A program that every rank runs.
+/// Rank counts for which a program is checked: a number, or several.
+#[derive(Debug, Clone)]
+pub struct RankCounts(Vec<u32>);
+
+impl From<u32> for RankCounts {
+    fn from(ranks: u32) -> Self {
+        Self(vec![ranks])
+    }
+}
+
+impl<const N: usize> From<[u32; N]> for RankCounts {
+    fn from(ranks: [u32; N]) -> Self {
+        Self(ranks.to_vec())
+    }
+}
+
+impl From<Vec<u32>> for RankCounts {
+    fn from(ranks: Vec<u32>) -> Self {
+        Self(ranks)
+    }
+}
+
+/// A program that every rank runs, and for what it is checked.
+#[derive(Debug, Clone)]
 pub struct Program {
-    ranks: u32,
-    body: Box<dyn Fn(&mut RankProgram) -> Flow + Send + Sync>,
-    names: Arc<Names>,
-    memo: Memo,
-}
-
-impl std::fmt::Debug for Program {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Program").field("ranks", &self.ranks).finish_non_exhaustive()
-    }
+    check: Check,
+    options: Options,
 }
 
 impl Program {
-    /// A program of so many ranks. The closure must be pure: it may depend on its rank and on answers only.
-    pub fn new(ranks: u32, body: impl Fn(&mut RankProgram) -> Flow + Send + Sync + 'static) -> Self {
-        Self { ranks, body: Box::new(body), names: Arc::default(), memo: Memo::default() }
-    }
-
-    /// How many ranks run it.
-    #[must_use]
-    pub fn ranks(&self) -> u32 {
-        self.ranks
-    }
-}
-
-impl Program {
-    /// Explores every choice of the program on the default platform, within the default bounds.
-    ///
-    /// # Errors
-    /// If the program is not a function of the answers that it is given.
-    pub fn check(self) -> Result<Verdict, SourceError> {
-        let config = Config::new(self.ranks);
-        let source: Arc<dyn Source> = Arc::new(self);
-        Ok(Verdict::of(&explore(&source, config, &Bounds::default())?))
-    }
-}
-
-impl Source for Program {
-    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
-        if let Some(known) = self.memo.get(rank, entry, answers) {
-            return Ok(known);
-        }
-        let recorder = Recorder::new(self.names.clone(), rank, self.ranks, entry, answers);
-        let mut program = RankProgram { recorder };
-        // How it ended stands in the recorder.
-        let (Ok(()) | Err(Stop::Asked | Stop::Raised | Stop::Wrong)) = (self.body)(&mut program);
-        self.memo.put(&self.names, rank, entry, answers, program.recorder.finish()?)
-    }
-
-    fn token(&self, token: Token) -> Arc<str> {
-        self.names.text(token)
-    }
-
-    fn place(&self, place: PlaceId) -> Place {
-        self.names.place(place)
-    }
-
-    fn default_stream(&self) -> Token {
-        self.names.token("default")
-    }
-
-    fn symmetry(&self) -> Symmetry {
-        self.names.symmetry()
-    }
-}
-
-/// One rank of a [`Program`], like `r` in a spec. Places are the lines of the caller.
-#[derive(Debug)]
-pub struct RankProgram {
-    recorder: Recorder,
-}
-
-/// The result of an operation. It has no equality: [`RankProgram::equal`] asks.
-#[derive(Debug, Clone)]
-pub struct Held(Operand);
-
-/// Memory with its length.
-#[derive(Debug, Clone)]
-pub struct Buffer {
-    of: Operand,
-    len_bytes: u64,
-}
-
-impl Buffer {
-    /// `len_bytes` bytes from `offset_bytes` on.
+    /// A program for these rank counts.
     ///
     /// # Panics
-    /// When they do not lie in the buffer.
-    #[must_use]
-    pub fn slice(&self, offset_bytes: u64, len_bytes: u64) -> Self {
-        assert!(offset_bytes + len_bytes <= self.len_bytes, "slice out of the buffer");
-        let (of, before) = if let Operand::Slice { of, offset_bytes, .. } = &self.of {
-            (of.clone(), *offset_bytes)
-        } else {
-            (Arc::new(self.of.clone()), 0)
-        };
-        let of = Operand::Slice { of, offset_bytes: before + offset_bytes, len_bytes };
-        Self { of, len_bytes }
-    }
-
-    /// Its address, an opaque value.
-    #[must_use]
-    pub fn address(&self) -> Held {
-        Held(Operand::Address(self.of.clone().into()))
-    }
-
-    /// The value that questions and maps take.
-    #[must_use]
-    pub fn held(&self) -> Held {
-        Held(self.of.clone())
-    }
-}
-
-macro_rules! named {
-    ($($(#[$doc:meta])* $name:ident)*) => {
-        $($(#[$doc])* #[derive(Debug, Clone, Copy)] pub struct $name(Token);)*
-    };
-}
-named! {
-    /// A pool of this rank.
-    Pool
-    /// A stream of this rank.
-    Stream
-    /// An event of this rank.
-    Event
-    /// A mutex of this rank.
-    Mutex
-    /// A flag that all ranks see.
-    Flag
-    /// A list of this rank.
-    List
-}
-
-/// A map of this rank.
-#[derive(Debug, Clone, Copy)]
-pub struct Map(Token, MapOrder);
-
-impl RankProgram {
+    /// Without rank counts, or with one that no check runs.
     #[track_caller]
-    fn place(&self) -> PlaceId {
+    pub fn new(
+        ranks: impl Into<RankCounts>,
+        body: impl Fn(&Builder) -> Flow + Send + Sync + 'static,
+    ) -> Self {
+        let RankCounts(ranks) = ranks.into();
+        assert!(!ranks.is_empty(), "give a number of ranks");
+        for count in &ranks {
+            assert!((1..=1024).contains(count), "a check cannot run {count} ranks, give between 1 and 1024");
+        }
         let at = Location::caller();
         let place = Place { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
-        self.recorder.names.place_id(&place)
+        let options = Options::telling(Detail::Reason);
+        Self { check: Check::of_closure(place, ranks, Arc::new(body)), options }
     }
 
-    fn token(&self, text: &str) -> Token {
-        self.recorder.names.token(text)
-    }
-
-    #[track_caller]
-    fn record(&mut self, verb: Op) {
-        let place = self.place();
-        // A stop stays in the recorder, which then records nothing more.
-        let (Ok(_) | Err(Stop::Asked | Stop::Raised | Stop::Wrong)) = self.recorder.record(verb, place);
-    }
-
-    #[track_caller]
-    fn record_slot(&mut self, verb: Op) -> Operand {
-        let slot = self.recorder.slot(self.recorder.next_slot());
-        self.record(verb);
-        Operand::Slot(slot)
-    }
-
-    #[track_caller]
-    fn ask(&mut self, question: Question) -> Result<(Answer, Slot), Stop> {
-        let place = self.place();
-        self.recorder.ask(question, place)
-    }
-
-    /// The rank number. Reading it makes ranks distinct.
-    pub fn rank(&self) -> u32 {
-        self.recorder.read_rank.store(true, Ordering::Relaxed);
-        self.recorder.rank.0
-    }
-
-    /// How many ranks there are.
+    /// Called so in reports; otherwise by the line on which it stands.
     #[must_use]
-    pub fn size(&self) -> u32 {
-        self.recorder.ranks
+    pub fn named(mut self, name: &str) -> Self {
+        name.clone_into(&mut self.check.name);
+        self
     }
 
-    /// All ranks.
+    /// Runs for each of these values of a parameter; with several parameters, for every combination. The closure gets
+    /// it with [`Builder::param`].
     #[must_use]
-    pub fn world(&self) -> Vec<u32> {
-        (0..self.recorder.ranks).collect()
+    pub fn param<T: Into<Param>>(mut self, name: &str, values: impl IntoIterator<Item = T>) -> Self {
+        self.check.params.push((name.to_owned(), values.into_iter().map(Into::into).collect()));
+        self
     }
 
-    /// `ncclCommInitRank` with these world ranks.
+    /// These may fail, one of them in a run unless [`Program::faults_at_most`] says otherwise.
+    #[must_use]
+    pub fn faults(mut self, of: impl IntoIterator<Item = FaultOf>) -> Self {
+        self.check.faults.extend(of);
+        self
+    }
+
+    /// So many faults in one run.
+    #[must_use]
+    pub fn faults_at_most(mut self, faults: u32) -> Self {
+        self.check.faults_at_most = faults;
+        self
+    }
+
+    /// Takes for granted that this does not happen, for which the closure asks with [`Builder::may`].
+    #[must_use]
+    pub fn assume(mut self, assumption: &str) -> Self {
+        self.check.assume.push(Assumption::Named(assumption.to_owned()));
+        self
+    }
+
+    /// Takes for granted that so many kernels of one device run at the same time.
+    #[must_use]
+    pub fn coresident(mut self, kernels: u32) -> Self {
+        self.check.assume.push(Assumption::Coresident(kernels));
+        self
+    }
+
+    /// On this platform.
+    #[must_use]
+    pub fn platform(mut self, platform: Platform) -> Self {
+        self.check.platform = Some(platform.name().to_owned());
+        self
+    }
+
+    /// Some rank may declare that launches overlap, with [`Builder::overlap`].
+    #[must_use]
+    pub fn declares_overlap(mut self) -> Self {
+        self.check.declare_overlap();
+        self
+    }
+
+    /// Within these bounds.
+    #[must_use]
+    pub fn bounds(mut self, bounds: Bounds) -> Self {
+        self.options.bounds = bounds;
+        self
+    }
+
+    /// Explores every choice of the program: the verdict, and a counterexample if it fails.
+    ///
+    /// # Errors
+    /// If the program is wrong as a program: it is no function of the answers that it is given, or a verb is called
+    /// with what it cannot take.
+    pub fn check(&self) -> Result<Explained, SpecError> {
+        let spec = self.check.clone().alone();
+        search(&spec, &spec.checks[0], &self.options)
+    }
+
+    /// Explores every choice of the program, and gives what was found if that is as expected.
     ///
     /// # Panics
-    /// When a rank does not exist.
+    /// With the report of the check, if it is not, or if a bound was hit.
     #[track_caller]
-    pub fn comm(&mut self, name: &str, ranks: &[u32]) -> Held {
-        assert!(ranks.iter().all(|rank| *rank < self.size()), "no such rank in {ranks:?}");
-        if ranks != self.world() {
-            self.recorder.names.make_distinct();
-        }
-        let members = ranks.iter().copied().map(Rank).collect();
-        let name = self.token(name);
-        Held(self.record_slot(Op::Comm(CommOp::Init { name, members, children: Resources::Own })))
+    pub fn expect(&self, expected: impl Into<Expect>) -> Explained {
+        as_expected(self.expecting(expected).check())
     }
 
-    /// A pool that takes one segment of `ncclMemAlloc` for each request.
-    #[track_caller]
-    pub fn pool(&mut self, name: &str) -> Pool {
-        self.pool_with(name, SizeClasses::Exact, TieBreak::Counter, MemoryKind::Nccl)
-    }
-
-    /// A pool.
-    #[track_caller]
-    pub fn pool_with(&mut self, name: &str, classes: SizeClasses, tie: TieBreak, memory: MemoryKind) -> Pool {
-        let pool = self.token(name);
-        self.record(Op::Pool(PoolOp::Declare { pool, classes, tie, memory }));
-        Pool(pool)
-    }
-
-    /// Allocates a block on the default stream.
-    #[track_caller]
-    pub fn alloc(&mut self, pool: Pool, name: &str, len_bytes: u64) -> Buffer {
-        let (name, stream) = (self.token(name), self.token("default"));
-        Buffer {
-            of: self.record_slot(Op::Pool(PoolOp::Alloc { pool: pool.0, name, len_bytes, stream })),
-            len_bytes,
-        }
-    }
-
-    /// Gives a block back.
-    #[track_caller]
-    pub fn free(&mut self, buffer: &Buffer) {
-        self.record(Op::Memory(MemoryOp::Free { buffer: buffer.of.clone(), after: None }));
-    }
-
-    /// `ncclMemAlloc`.
-    #[track_caller]
-    pub fn mem_alloc(&mut self, name: &str, len_bytes: u64) -> Buffer {
-        let name = self.token(name);
-        let verb = Op::Memory(MemoryOp::Alloc { name, len_bytes, memory: MemoryKind::Nccl });
-        Buffer { of: self.record_slot(verb), len_bytes }
-    }
-
-    /// `ncclCommWindowRegister` with the symmetric flag. Gives the window.
-    #[track_caller]
-    pub fn register(&mut self, comm: &Held, memory: &Buffer) -> Held {
-        let verb = Op::Window(WindowOp::Register {
-            comm: comm.0.clone(),
-            memory: memory.of.clone(),
-            flags: WindowFlags::CollSymmetric,
-        });
-        Held(self.record_slot(verb))
-    }
-
-    /// `ncclCommWindowDeregister`.
-    #[track_caller]
-    pub fn deregister(&mut self, comm: &Held, window: &Held) {
-        self.record(Op::Window(WindowOp::Deregister { comm: comm.0.clone(), window: window.0.clone() }));
-    }
-
-    /// Sum of the whole buffer as `f32`, in place, on the default stream, on any kernel path.
-    #[track_caller]
-    pub fn all_reduce(&mut self, comm: &Held, x: &Buffer) {
-        self.all_reduce_declared(comm, x, Declared::Nothing);
-    }
-
-    /// As [`RankProgram::all_reduce`], with what is declared about the kernel path.
-    #[track_caller]
-    pub fn all_reduce_declared(&mut self, comm: &Held, x: &Buffer, declared: Declared) {
-        let call = Collective {
-            kind: CollectiveKind::AllReduce,
-            comm: comm.0.clone(),
-            send: x.of.clone(),
-            recv: x.of.clone(),
-            count: x.len_bytes / Dtype::F32.len_bytes(),
-            dtype: Dtype::F32,
-            op: ReduceOp::Sum,
-            stream: self.token("default"),
-            declared,
-        };
-        self.record(Op::Collective(Arc::new(call)));
-    }
-
-    /// Sets a key of the store.
-    #[track_caller]
-    pub fn store_set(&mut self, key: &str, value: &str) {
-        let (key, value) = (self.token(key), Operand::Token(self.token(value)));
-        self.record(Op::Store(StoreOp::Set { key, value }));
-    }
-
-    /// Waits for a key of the store.
-    #[track_caller]
-    pub fn store_get(&mut self, key: &str) -> Held {
-        let key = self.token(key);
-        Held(self.record_slot(Op::Store(StoreOp::Get { key })))
-    }
-
-    /// A flag.
-    pub fn flag(&self, name: &str) -> Flag {
-        Flag(self.token(name))
-    }
-
-    /// Writes a flag.
-    #[track_caller]
-    pub fn flag_write(&mut self, flag: Flag, value: i64) {
-        self.record(Op::Flag(FlagOp { flag: flag.0, act: FlagAct::Write(value), stream: None }));
-    }
-
-    /// Waits until a flag has this value.
-    #[track_caller]
-    pub fn flag_wait(&mut self, flag: Flag, value: i64) {
-        let act = FlagAct::Wait(Test::Equal, value);
-        self.record(Op::Flag(FlagOp { flag: flag.0, act, stream: None }));
-    }
-
-    /// A barrier of all ranks.
-    #[track_caller]
-    pub fn barrier(&mut self) {
-        let members = self.world().into_iter().map(Rank).collect();
-        self.record(Op::Barrier(BarrierOp::Enter { members }));
-    }
-
-    /// A local step.
-    #[track_caller]
-    pub fn step(&mut self, label: &str) {
-        let label = self.token(label);
-        self.record(Op::Thread(ThreadOp::Step { label }));
-    }
-
-    /// A place that some execution must come by.
-    #[track_caller]
-    pub fn reach(&mut self, label: &str) {
-        let label = self.token(label);
-        self.record(Op::Thread(ThreadOp::Reach { label }));
-    }
-
-    /// A stream by name.
-    pub fn stream(&self, name: &str) -> Stream {
-        Stream(self.token(name))
-    }
-
-    /// An event by name.
-    pub fn event(&self, name: &str) -> Event {
-        Event(self.token(name))
-    }
-
-    /// `cudaEventRecord`.
-    #[track_caller]
-    pub fn event_record(&mut self, event: Event, stream: Stream) {
-        self.record(Op::Event(EventOp { event: event.0, stream: stream.0 }));
-    }
-
-    /// `cudaStreamWaitEvent`.
-    #[track_caller]
-    pub fn stream_wait(&mut self, stream: Stream, event: Event) {
-        self.record(Op::Stream(StreamOp::Wait { stream: stream.0, event: event.0 }));
-    }
-
-    /// `cudaDeviceSynchronize`.
-    #[track_caller]
-    pub fn synchronize(&mut self) {
-        self.record(Op::Stream(StreamOp::Synchronize { what: Operand::Device }));
-    }
-
-    /// A kernel that reads and writes buffers.
-    #[track_caller]
-    pub fn kernel(&mut self, name: &str, reads: &[&Buffer], writes: &[&Buffer], stream: Stream) {
-        let of = |buffers: &[&Buffer]| buffers.iter().map(|buffer| buffer.of.clone()).collect();
-        let (name, reads, writes) = (self.token(name), of(reads), of(writes));
-        self.record(Op::Stream(StreamOp::Kernel { name, reads, writes, stream: stream.0 }));
-    }
-
-    /// A mutex by name.
-    pub fn mutex(&self, name: &str) -> Mutex {
-        Mutex(self.token(name))
-    }
-
-    /// Locks a mutex.
-    #[track_caller]
-    pub fn lock(&mut self, mutex: Mutex) {
-        self.record(Op::Mutex(MutexOp::Lock { mutex: mutex.0 }));
-    }
-
-    /// Unlocks a mutex.
-    #[track_caller]
-    pub fn unlock(&mut self, mutex: Mutex) {
-        self.record(Op::Mutex(MutexOp::Unlock { mutex: mutex.0 }));
-    }
-
-    /// A map by name.
-    pub fn map(&self, name: &str, order: MapOrder) -> Map {
-        Map(self.token(name), order)
-    }
-
-    /// Puts a value under a key.
-    #[track_caller]
-    pub fn map_put(&mut self, map: Map, key: &Held, value: &Held) {
-        self.record(Op::Map(MapOp::Put { map: map.0, key: key.0.clone(), value: value.0.clone() }));
-    }
-
-    /// Keys and values in the map's order.
+    /// Explores nothing, but walks both programs with every answer, and gives what was found if they do the same.
     ///
-    /// # Errors
-    /// The stop of a question without an answer.
+    /// # Panics
+    /// With the first operation in which they differ.
     #[track_caller]
-    pub fn map_items(&mut self, map: Map) -> Result<Vec<(Held, Held)>, Stop> {
-        let (count, first) = self.ask(Question::MapItems { map: map.0, order: map.1 })?;
-        let at = |n| Held(Operand::Slot(Slot { entry: first.entry, index: first.index + n }));
-        Ok((0..count).map(|n| (at(2 * n), at(2 * n + 1))).collect())
+    pub fn expect_same_operations(
+        &self,
+        other: impl Fn(&Builder) -> Flow + Send + Sync + 'static,
+    ) -> Explained {
+        let mut both = self.clone();
+        both.check.compare_with(Arc::new(other));
+        as_expected(both.check())
     }
 
-    /// A list by name.
-    pub fn list(&self, name: &str) -> List {
-        List(self.token(name))
+    /// The same program, of which this is expected.
+    pub(crate) fn expecting(&self, expected: impl Into<Expect>) -> Self {
+        let mut stated = self.clone();
+        stated.check.kind = CheckKind::Program(expected.into());
+        stated
     }
+}
 
-    /// Appends to a list.
-    #[track_caller]
-    pub fn list_push(&mut self, list: List, value: &Held) {
-        self.record(Op::List(ListOp::Push { list: list.0, value: value.0.clone() }));
+#[track_caller]
+fn as_expected(found: Result<Explained, SpecError>) -> Explained {
+    match found {
+        Ok(explained) if explained.unexpected.is_none() && !explained.inconclusive() => explained,
+        Ok(explained) => panic!("{}", report::text(&explained)),
+        Err(error) => panic!("{}", error.drawn()),
     }
+}
 
-    /// Raises: pass it up with `return Err(…)`. What nobody catches ends the rank.
-    #[track_caller]
-    pub fn raises(&mut self, message: &str) -> Stop {
-        let place = self.place();
-        self.recorder.raise(message.to_owned(), place)
-    }
-
-    /// The adversary chooses; gives the index of the option.
+impl Builder {
+    /// The value of a parameter of the check.
     ///
-    /// # Errors
-    /// The stop of a question without an answer.
-    #[track_caller]
-    pub fn choose(&mut self, name: &str, options: &[&str]) -> Result<usize, Stop> {
-        let options = options.iter().map(|option| self.token(option)).collect();
-        let name = self.token(name);
-        self.ask(Question::Choose { name, options }).map(|(answer, _)| answer as usize)
+    /// # Panics
+    /// If there is no parameter of this name, or it is of another type.
+    #[must_use]
+    pub fn param<T: TryFrom<Param>>(&self, name: &str) -> T {
+        let found = self.setting.params.iter().find(|(known, _)| known == name);
+        let (_, value) = found.unwrap_or_else(|| panic!("no parameter is named {name:?}"));
+        T::try_from(value.clone())
+            .unwrap_or_else(|_| panic!("the parameter {name:?} is {value}, which is of another type"))
+    }
+}
+
+/// No execution breaks a rule.
+#[derive(Debug, Clone, Default)]
+pub struct Holds {
+    reaches: Vec<String>,
+    holds_from: BTreeMap<String, i64>,
+    costs: BTreeMap<String, i64>,
+}
+
+/// Expects that no execution breaks a rule.
+#[must_use]
+pub fn holds() -> Holds {
+    Holds::default()
+}
+
+impl Holds {
+    /// And some execution comes by this label, with [`Builder::reach`].
+    #[must_use]
+    pub fn reaches(mut self, label: &str) -> Self {
+        self.reaches.push(label.to_owned());
+        self
     }
 
-    /// Is this result null?
-    ///
-    /// # Errors
-    /// The stop of a question without an answer.
-    #[track_caller]
-    pub fn failed(&mut self, x: &Held) -> Result<bool, Stop> {
-        self.ask(Question::Failed(x.0.clone())).map(|(answer, _)| answer != 0)
+    /// From this value of a parameter on; below it the program must fail.
+    #[must_use]
+    pub fn from(mut self, param: &str, value: i64) -> Self {
+        self.holds_from.insert(param.to_owned(), value);
+        self
     }
 
-    /// Are these values equal?
-    ///
-    /// # Errors
-    /// The stop of a question without an answer.
-    #[track_caller]
-    pub fn equal(&mut self, a: &Held, b: &Held) -> Result<bool, Stop> {
-        self.ask(Question::Equal(a.0.clone(), b.0.clone())).map(|(answer, _)| answer != 0)
+    /// And each rank pays exactly this: `communicators`, `registrations`, `barriers`, `store_calls`, `collectives`,
+    /// `reserved_bytes`, or a name that was given to [`Builder::measure`].
+    #[must_use]
+    pub fn costs(mut self, name: &str, cost: i64) -> Self {
+        self.costs.insert(name.to_owned(), cost);
+        self
+    }
+}
+
+impl From<Holds> for Expect {
+    fn from(Holds { reaches, holds_from, costs }: Holds) -> Self {
+        Self::Holds { reaches, holds_from, costs }
+    }
+}
+
+/// Some execution breaks a rule.
+#[derive(Debug, Clone)]
+pub struct Fails {
+    rule: Rule,
+    also: Vec<Rule>,
+    outcome: Vec<Observed>,
+    latent: bool,
+}
+
+/// Expects that some execution breaks this rule, and none another.
+#[must_use]
+pub fn fails(rule: Rule) -> Fails {
+    Fails { rule, also: Vec::new(), outcome: Vec::new(), latent: false }
+}
+
+impl Fails {
+    /// And some execution breaks this one as well.
+    #[must_use]
+    pub fn also(mut self, rule: Rule) -> Self {
+        self.also.push(rule);
+        self
     }
 
-    /// Did this allocation take a new segment?
-    ///
-    /// # Errors
-    /// The stop of a question without an answer.
-    #[track_caller]
-    pub fn grew(&mut self, buffer: &Buffer) -> Result<bool, Stop> {
-        self.ask(Question::Grew(buffer.of.clone())).map(|(answer, _)| answer != 0)
+    /// And these are the ends of executions that break a rule on this platform.
+    #[must_use]
+    pub fn outcome(mut self, platform: Platform, classes: impl IntoIterator<Item = Class>) -> Self {
+        let outcomes = classes.into_iter().collect();
+        self.outcome.push(Observed { platform: platform.name().to_owned(), outcomes });
+        self
+    }
+
+    /// And nothing visible happens.
+    #[must_use]
+    pub fn latent(mut self) -> Self {
+        self.latent = true;
+        self
+    }
+}
+
+impl From<Fails> for Expect {
+    fn from(Fails { rule, also, outcome, latent }: Fails) -> Self {
+        let also = also.iter().map(|rule| rule.id().to_owned()).collect();
+        Self::Fails { rule: rule.id().to_owned(), also, outcome, latent }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::atomic::AtomicU32;
-
-    use super::*;
-
-    #[test]
-    fn impure_evaluation_is_an_error_at_the_question() {
-        let times = AtomicU32::new(0);
-        let program = Program::new(2, move |r| {
-            r.step(&times.fetch_add(1, Ordering::Relaxed).to_string());
-            r.choose("which", &["a", "b"])?;
-            Ok(())
-        });
-        program.stretch(Rank(0), Entry(0), &[]).expect("the first evaluation has nothing to differ from");
-        let error = program.stretch(Rank(0), Entry(0), &[0]).expect_err("the second does another step");
-        assert!(error.message.starts_with("impure evaluation"), "{error}");
-        assert_eq!(error.place.map(|place| place.file).as_deref(), Some("crates/check/src/closure.rs"));
-    }
-
-    #[test]
-    fn a_stretch_is_what_comes_after_the_last_answer() {
-        let program = Program::new(2, |r| {
-            r.step("before");
-            if r.choose("which", &["a", "b"])? == 1 {
-                return Err(r.raises("b is wrong"));
-            }
-            r.step("after");
-            Ok(())
-        });
-        let ops = |answers: &[Answer]| {
-            let stretch = program.stretch(Rank(1), Entry(0), answers).expect("pure");
-            stretch.ops.iter().map(|op| op.op.clone()).collect::<Vec<_>>()
-        };
-        let token = |text| program.names.token(text);
-        assert_eq!(ops(&[0]), [Op::Thread(ThreadOp::Step { label: token("after") })]);
-        assert_eq!(ops(&[1]), [Op::Thread(ThreadOp::Exit { code: token("b is wrong") })]);
-        assert_eq!(ops(&[]), [Op::Thread(ThreadOp::Step { label: token("before") })]);
-        assert_eq!(program.symmetry(), Symmetry::Interchangeable);
-    }
-}
+mod tests;

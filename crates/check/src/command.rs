@@ -1,251 +1,107 @@
-//! What the commands do, apart from printing: finding files, writing and replaying traces, drift; `record`
-//! in a file of its own. What commands do on devices stands in [`crate::device`], and with recorded runs in
-//! [`crate::runs`].
-//! Not here: arguments and exit codes.
+//! The commands of `rankcheck`: each in a file of its own, with its arguments beside the code that runs them.
+//!
+//! Exit codes: 0 all as expected, 1 some not, 2 bad spec or usage, 3 inconclusive, 4 no device to run on.
+//! `record` ends with the code of what it runs; 125 if it cannot record, 127 if the command does not start.
+//! Not here: what is printed how ([`output`]), and anything that a library would want to call.
 
-pub mod record;
+mod check;
+mod conform;
+mod contract;
+mod diff;
+mod doctor;
+mod drift;
+mod explain;
+mod gpus;
+mod observe;
+mod output;
+mod record;
+mod replay;
+mod rules;
+mod timeline;
 
-use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use miette::Diagnostic;
-use rankcheck_model::{Choice, Config, Platform, Source};
+use clap::{Parser, Subcommand};
 
-use crate::device::digest::printed;
-use crate::search::replay::Replayed;
-use crate::search::{Bounds, explore, verdict};
-use crate::spec::{self, Spec};
-use crate::trace::{self, Trace};
+use crate::spec::{self, Spec, spec_files};
 
-/// Spec files under paths, sorted; a folder without any is an error.
-///
-/// # Errors
-/// A path that does not exist, or a folder without spec files.
-pub fn spec_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_file() {
-            files.push(path.clone());
-            continue;
-        }
-        if !path.is_dir() {
-            return Err(format!("no file or folder {}", path.display()));
-        }
-        let before = files.len();
-        walk(path, &mut files).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        if files.len() == before {
-            return Err(format!("no *.star file under {}", path.display()));
-        }
-    }
-    files.sort();
-    files.dedup();
-    Ok(files)
+/// Finds the hang before your cluster does: checks specs of multi-GPU communication protocols.
+#[derive(Debug, Parser)]
+#[command(
+    version,
+    after_help = "Exit codes: 0 all as expected · 1 some not · 2 bad spec or usage · 3 inconclusive · \
+                  4 a GPU, a library or the like is missing"
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
 }
 
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
-    for entry in std::fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            // What is loaded by others has no checks of its own.
-            if path.file_name().is_none_or(|name| name != "lib") {
-                walk(&path, files)?;
-            }
-        } else if path.extension().is_some_and(|extension| extension == "star") {
-            files.push(path);
-        }
-    }
-    Ok(())
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Check spec files, folders of them, and recorded runs.
+    Check(check::CheckArguments),
+    /// Tell where a recorded run leaves the program of a spec.
+    Conform(conform::ConformArguments),
+    /// Write a recorded run as a timeline, with what is found in it, for Perfetto.
+    Timeline(timeline::TimelineArguments),
+    /// Run a recorded trace again and tell what happens.
+    Replay(replay::ReplayArguments),
+    /// Run checks on GPUs and compare with what the model predicts.
+    Diff(diff::DiffArguments),
+    /// Run the rules on GPUs and tell what this NCCL does otherwise than others that were observed.
+    Contract(contract::ContractArguments),
+    /// Show the driver, GPUs and NCCL of this machine, and what is missing for what.
+    Doctor,
+    /// Work on the observations of specs/observations; from the root of the repository.
+    #[command(subcommand)]
+    Observe(observe::ObserveCommand),
+    /// Show what devices did when rules were broken, or write it into specs/rules; from the root of the repository.
+    Rules(rules::RulesArguments),
+    /// One rank of a job, started by the command itself.
+    #[command(hide = true)]
+    Worker(gpus::WorkerArguments),
+    /// Print a rule: what it says, its source, what happens when it is broken.
+    Explain(explain::ExplainArguments),
+    /// Run a command and record what its processes call of NCCL and CUDA. Ends with the command's exit code;
+    /// 125 if it cannot record, 127 if the command does not start.
+    Record(record::RecordArguments),
+    /// List the quotes of code that no longer stand where the specs say.
+    Drift(drift::DriftArguments),
 }
 
-/// Why a command could not do its work.
-#[derive(Debug, thiserror::Error, Diagnostic)]
-pub enum CommandError {
-    /// A file cannot be read or written.
-    #[error("{path}: {cause}")]
-    File {
-        /// The file.
-        path: String,
-        /// Why.
-        cause: std::io::Error,
-    },
-    /// A trace file is not one.
-    #[error("{path} is no trace file: {cause}")]
-    #[diagnostic(help("write one with `rankcheck check SPEC --trace-out DIR`"))]
-    NoTrace {
-        /// The file.
-        path: String,
-        /// Why.
-        cause: serde_json::Error,
-    },
-    /// A trace of another schema.
-    #[error("{path} has schema version {found}, this command reads {known}", known = trace::SCHEMA_VERSION)]
-    #[diagnostic(help("record the trace again with this version"))]
-    Schema {
-        /// The file.
-        path: String,
-        /// Its version.
-        found: u32,
-    },
-    /// A path or a folder that is not there.
-    #[error("{0}")]
-    Usage(String),
-    /// The trace speaks of something that the spec no longer has.
-    #[error("{0}")]
-    #[diagnostic(help("the spec was edited since the trace was recorded; record it again"))]
-    Misfit(String),
-}
-
-pub(crate) fn boxed(error: impl Diagnostic + Send + Sync + 'static) -> Box<dyn Diagnostic + Send + Sync> {
-    Box::new(error)
-}
-
-/// Writes a trace file, named after the check, whole or not at all.
-///
-/// # Errors
-/// If the folder cannot be written to.
-pub fn write_trace(folder: &Path, recorded: &Trace) -> Result<(), String> {
-    let slug: String = recorded
-        .check
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
-        .collect();
-    let stem = Path::new(&recorded.file).file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
-    let path = folder.join(format!("{stem}.{slug}.trace"));
-    let text = serde_json::to_string_pretty(recorded).map_err(|error| error.to_string())?;
-    let partial = path.with_extension("trace.partial");
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&partial, text + "\n"))
-        .and_then(|()| std::fs::rename(&partial, &path))
-        .map_err(|error| format!("cannot write {}: {error}", path.display()))
-}
-
-/// A trace with the program that it is of.
-pub(crate) struct Loaded {
-    pub(crate) spec: Spec,
-    pub(crate) trace: Trace,
-    pub(crate) params: Vec<(String, spec::Param)>,
-    pub(crate) platform: Platform,
-    source: Arc<dyn Source>,
-    /// With the objects that the exploration found contended.
-    config: Config,
-}
-
-impl Loaded {
-    /// The check of the trace.
-    pub(crate) fn check(&self) -> &spec::Check {
-        let named = |check: &&spec::Check| check.name == self.trace.check;
-        self.spec.checks.iter().find(named).expect("it was found when the trace was loaded")
-    }
-
-    /// The choices of the trace, in the program as it is now.
-    pub(crate) fn choices(&self) -> Result<Vec<Choice>, CommandError> {
-        trace::aligned(&self.source, &self.config, &self.trace.choices)
-            .map_err(|error| CommandError::Misfit(error.to_string()))
-    }
-}
-
-pub(crate) fn load_trace(path: &Path) -> Result<Loaded, Box<dyn Diagnostic + Send + Sync>> {
-    let name = path.display().to_string();
-    let text = std::fs::read_to_string(path)
-        .map_err(|cause| boxed(CommandError::File { path: name.clone(), cause }))?;
-    let recorded: Trace = serde_json::from_str(&text)
-        .map_err(|cause| boxed(CommandError::NoTrace { path: name.clone(), cause }))?;
-    if recorded.schema_version != trace::SCHEMA_VERSION {
-        return Err(boxed(CommandError::Schema { path: name, found: recorded.schema_version }));
-    }
-    let spec = spec::load(Path::new(&recorded.file)).map_err(boxed)?;
-    let misfit = |message: String| boxed(CommandError::Misfit(message));
-    let check = spec
-        .checks
-        .iter()
-        .find(|check| check.name == recorded.check)
-        .ok_or_else(|| misfit(format!("{} has no check {:?}", spec.path, recorded.check)))?;
-    let params =
-        check.combinations().into_iter().find(|params| printed(params) == recorded.params).ok_or_else(
-            || misfit(format!("check {:?} has no parameters {:?}", check.name, recorded.params)),
-        )?;
-    let platform = recorded
-        .platform
-        .parse()
-        .map_err(|error: rankcheck_model::platform::UnknownPlatform| misfit(error.to_string()))?;
-    let source: Arc<dyn Source> =
-        Arc::new(check.source(recorded.ranks, &params, &check.assume).map_err(boxed)?);
-    let config = verdict::config(check, recorded.ranks, platform, &check.assume);
-    let exploration =
-        explore(&source, config, &Bounds::default()).map_err(|error| boxed(spec.diagnose(&error)))?;
-    Ok(Loaded { params, platform, source, config: exploration.config, trace: recorded, spec })
-}
-
-/// Replays a trace file and tells what happens.
-///
-/// # Errors
-/// If the file is no trace, the spec is bad, or the trace no longer fits.
-pub fn replay(path: &Path) -> Result<String, Box<dyn Diagnostic + Send + Sync>> {
-    let loaded = load_trace(path)?;
-    let run = trace::align(&loaded.source, &loaded.config, &loaded.trace.choices)
-        .map_err(|error| boxed(CommandError::Misfit(error.to_string())))?;
-    Ok(told(&loaded.spec, &loaded.trace, &run))
-}
-
-fn told(spec: &Spec, recorded: &Trace, run: &Replayed) -> String {
-    let mut out = format!("{} \"{}\"   {} ranks", spec.path, recorded.check, recorded.ranks);
-    if spec.digest != recorded.digest {
-        out.push_str("\nnote: the spec was edited since; the choices still fit");
-    }
-    for operation in &run.operations {
-        let (op, place) = (operation.at.op, &operation.at.place);
-        let thread = if op.thread.0 == 0 { String::new() } else { format!(".{}", op.thread.0) };
-        let _ = write!(
-            out,
-            "\n  rank {}{thread}  {:<48} {}:{}",
-            op.rank.0, operation.text, place.file, place.line
-        );
-    }
-    for broken in &run.broken {
-        let _ = write!(out, "\n{}  {}", broken.rule, broken.sentence);
-    }
-    let _ = write!(out, "\nends: {}", crate::report::ends(&run.outcome));
-    let again = run.broken.iter().any(|broken| broken.rule.id() == recorded.rule);
-    let word = if again { "again breaks" } else { "no longer breaks" };
-    let _ = write!(out, "\n{word} {}", recorded.rule);
-    out
-}
-
-/// What drifted.
-pub struct Drift {
-    /// One line for each anchor that no longer fits, and a summary.
-    pub text: String,
-    /// How many.
-    pub moved: usize,
-}
-
-/// Looks for the quotes of specs in a repository.
-///
-/// # Errors
-/// If a spec is bad.
-pub fn drift(repo: &Path, paths: &[PathBuf]) -> Result<Drift, Box<dyn Diagnostic + Send + Sync>> {
-    let files = spec_files(paths).map_err(|message| boxed(CommandError::Usage(message)))?;
-    if !repo.is_dir() {
-        return Err(boxed(CommandError::Usage(format!("no folder {} (--repo)", repo.display()))));
-    }
-    let (mut text, mut moved, mut total) = (String::new(), 0, 0);
-    for path in &files {
-        let spec = spec::load(path).map_err(boxed)?;
-        for anchor in &spec.anchors {
-            total += 1;
-            let target = repo.join(&anchor.path);
-            let why = match std::fs::read_to_string(&target) {
-                Err(error) => Some(format!("{}: {error}", anchor.path)),
-                Ok(code) if code.contains(&anchor.quote) => None,
-                Ok(_) => Some(format!("{} has no longer {:?}", anchor.path, anchor.quote)),
-            };
-            if let Some(why) = why {
-                moved += 1;
-                let _ = writeln!(text, "{}:{}  {why}", anchor.place.file, anchor.place.line);
-            }
+impl Arguments {
+    /// Does what the arguments say, and returns the exit code.
+    #[must_use]
+    pub fn run(self) -> u8 {
+        match self.command {
+            Command::Check(arguments) => arguments.run(),
+            Command::Conform(arguments) => arguments.run(),
+            Command::Timeline(arguments) => arguments.run(),
+            Command::Replay(arguments) => arguments.run(),
+            Command::Diff(arguments) => arguments.run(),
+            Command::Contract(arguments) => arguments.run(),
+            Command::Doctor => doctor::run(),
+            Command::Observe(command) => command.run(),
+            Command::Rules(arguments) => arguments.run(),
+            Command::Worker(arguments) => arguments.run(),
+            Command::Explain(arguments) => arguments.run(),
+            Command::Record(arguments) => arguments.run(),
+            Command::Drift(arguments) => arguments.run(),
         }
     }
-    let _ = write!(text, "{total} quotes, {moved} moved or gone");
-    Ok(Drift { text, moved })
+}
+
+/// The specs under paths; the exit code if one is bad, after each that is has been told.
+fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
+    let paths = spec_files(paths).map_err(output::usage)?;
+    let mut specs = Vec::new();
+    let mut broken = None;
+    for path in &paths {
+        match spec::load(path) {
+            Ok(spec) => specs.push(spec),
+            Err(error) => broken = Some(output::bad(&error)),
+        }
+    }
+    broken.map_or(Ok(specs), Err)
 }

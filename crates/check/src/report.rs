@@ -8,5 +8,6 @@ mod json;
 mod text;
 
 pub use json::{JsonReport, SCHEMA_VERSION, json};
+#[cfg(feature = "cli")]
 pub(crate) use text::ends;
 pub use text::{summary, text};

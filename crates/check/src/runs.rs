@@ -7,7 +7,6 @@
 //! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
-mod address_space;
 mod call;
 pub mod conformance;
 pub mod divergence;
@@ -17,6 +16,7 @@ pub mod gaps;
 pub mod ipc;
 pub mod judge;
 pub mod lower;
+mod regions;
 pub mod report;
 pub mod sequence;
 pub mod timeline;

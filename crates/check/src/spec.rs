@@ -3,26 +3,23 @@
 //! [`load`] reads a file with what it loads; [`Check::source`] turns a check into a
 //! [`rankcheck_model::Source`]. Not here: whether a check holds.
 
-#[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
-mod comm;
+mod argument;
+pub mod builder;
 mod compare;
-mod container;
 mod error;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod evaluation;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 #[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 mod file;
-mod graph;
-mod host;
-mod ipc;
+mod files;
+#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
+mod handle;
 mod load;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
-mod memory;
-#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
-mod noun;
-#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 #[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
+pub mod noun;
+#[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod rank;
 mod source;
 
@@ -32,11 +29,13 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{Class, Place, SourceError};
-use starlark::values::OwnedFrozenValue;
 
 pub use error::SpecError;
+pub use files::spec_files;
 pub use load::load;
 pub use source::SpecSource;
+
+use noun::thread::Body;
 
 /// A spec file that was read.
 #[derive(Debug, Clone)]
@@ -107,11 +106,55 @@ pub struct Check {
     pub assume: Vec<Assumption>,
     /// The platform to check for, by name; none means the default.
     pub platform: Option<String>,
-    programs: Vec<OwnedFrozenValue>,
+    programs: Vec<source::Function>,
     texts: Arc<error::Texts>,
 }
 
 impl Check {
+    /// A check of closures, which states that its program holds until it is told otherwise.
+    pub(crate) fn of_closure(place: Place, ranks: Vec<u32>, body: Body) -> Self {
+        Self {
+            name: format!("line {}", place.line),
+            texts: Arc::new(source::text_around(&place)),
+            place,
+            kind: CheckKind::Program(Expect::holds()),
+            ranks,
+            params: Vec::new(),
+            faults: Vec::new(),
+            faults_at_most: 1,
+            assume: Vec::new(),
+            platform: None,
+            programs: vec![source::Function::Rust { body, declares_overlap: false }],
+        }
+    }
+
+    /// The closures may declare overlap.
+    pub(crate) fn declare_overlap(&mut self) {
+        for program in &mut self.programs {
+            if let source::Function::Rust { declares_overlap, .. } = program {
+                *declares_overlap = true;
+            }
+        }
+    }
+
+    /// States that another closure does the same operations.
+    pub(crate) fn compare_with(&mut self, body: Body) {
+        self.kind = CheckKind::SameOperations;
+        self.programs.push(source::Function::Rust { body, declares_overlap: false });
+    }
+
+    /// A spec with this check alone.
+    pub(crate) fn alone(self) -> Spec {
+        Spec {
+            path: self.place.file.to_string(),
+            text: "".into(),
+            digest: String::new(),
+            anchors: Vec::new(),
+            texts: self.texts.clone(),
+            checks: vec![self],
+        }
+    }
+
     /// The program of this check for one rank count and one value of each parameter. `assume` is what this
     /// run assumes, which may be less than what the check does.
     ///
@@ -211,6 +254,14 @@ pub enum Expect {
     },
 }
 
+impl Expect {
+    /// No execution breaks a rule, and nothing else is stated.
+    #[must_use]
+    pub fn holds() -> Self {
+        Self::Holds { reaches: Vec::new(), holds_from: BTreeMap::new(), costs: BTreeMap::new() }
+    }
+}
+
 /// What a platform was seen to do.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Observed {
@@ -242,6 +293,48 @@ pub enum Param {
     Str(String),
     /// Several values.
     List(Vec<Param>),
+}
+
+macro_rules! param_of {
+    ($($from:ty, $value:ident => $param:expr;)*) => {
+        $(impl From<$from> for Param {
+            fn from($value: $from) -> Self {
+                $param
+            }
+        })*
+    };
+}
+param_of! {
+    bool, value => Self::Bool(value);
+    i32, value => Self::Int(value.into());
+    i64, value => Self::Int(value);
+    u32, value => Self::Int(value.into());
+    &str, value => Self::Str(value.to_owned());
+    String, value => Self::Str(value);
+}
+
+/// The value is of another type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherType;
+
+macro_rules! of_param {
+    ($($into:ty, $param:pat => $value:expr;)*) => {
+        $(impl TryFrom<Param> for $into {
+            type Error = OtherType;
+
+            fn try_from(param: Param) -> Result<Self, OtherType> {
+                let $param = param else { return Err(OtherType) };
+                $value
+            }
+        })*
+    };
+}
+of_param! {
+    bool, Param::Bool(value) => Ok(value);
+    i64, Param::Int(value) => Ok(value);
+    u32, Param::Int(value) => value.try_into().map_err(|_| OtherType);
+    u64, Param::Int(value) => value.try_into().map_err(|_| OtherType);
+    String, Param::Str(value) => Ok(value);
 }
 
 impl fmt::Display for Param {
@@ -276,8 +369,8 @@ mod tests {
         let mut names: Vec<String> =
             file::our_globals().names().map(|name| name.as_str().to_owned()).collect();
         let rank = rank::RankValue::get_methods().expect("r has methods");
-        let pool = memory::PoolValue::get_methods().expect("pools have methods");
-        let nouns = noun::every_noun().into_iter().map(|(_, methods)| methods);
+        let pool = noun::pool::PoolValue::get_methods().expect("pools have methods");
+        let nouns = handle::every_noun().into_iter().map(|(_, methods)| methods);
         for methods in [rank, pool].into_iter().chain(nouns) {
             names.extend(methods.documentation(Ty::any()).members.into_keys());
         }

@@ -5,13 +5,19 @@
 //! `docs/trace-file.md`.
 //! Not here: how a run is explained.
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
-use rankcheck_model::{Choice, Config, Machine, Place, Rank, Source, State, Thread};
+use miette::Diagnostic;
+use rankcheck_model::platform::UnknownPlatform;
+use rankcheck_model::{Choice, Config, Machine, Place, Platform, Rank, Source, State, Thread};
 use serde::{Deserialize, Serialize};
 
-use crate::search::replay::{ReplayError, Replayed, Subject, replay, subject};
-use crate::search::{Asked, Decided, Decision, Explained};
+use crate::search::replay::{ReplayError, Subject, replay, subject};
+use crate::search::verdict::config;
+use crate::search::{Asked, Bounds, Decided, Decision, Explained, Replayed, explore};
+use crate::spec::{self, Check, Param, Spec, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -90,7 +96,7 @@ impl Trace {
             digest: explained.digest.clone(),
             check: explained.name.clone(),
             ranks: run.ranks,
-            params: run.params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect(),
+            params: printed(&run.params),
             platform: run.platform.name().to_owned(),
             rule: shown.broken.rule.id().to_owned(),
             choices: shown.run.decisions.iter().map(Chosen::of).collect(),
@@ -120,19 +126,161 @@ fn line(place: &Place) -> String {
     format!("{}:{}", place.file, place.line)
 }
 
-/// Aligns recorded choices with a program that may have been edited since.
-///
-/// # Errors
-/// If a choice no longer fits; the error names the first.
-pub fn align(source: &Arc<dyn Source>, config: &Config, choices: &[Chosen]) -> Result<Replayed, ReplayError> {
-    replay(source, config, &aligned(source, config, choices)?)
+/// Why a trace cannot be written or replayed.
+#[derive(Debug, thiserror::Error, Diagnostic)]
+pub enum TraceError {
+    /// A file cannot be read.
+    #[error("{path}: {cause}")]
+    File {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {path}: {cause}")]
+    Write {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// A file is no trace.
+    #[error("{path} is no trace file: {cause}")]
+    #[diagnostic(help("write one with `rankcheck check SPEC --trace-out DIR`"))]
+    NoTrace {
+        /// The file.
+        path: String,
+        /// Why.
+        cause: serde_json::Error,
+    },
+    /// A trace of another schema.
+    #[error("{path} has schema version {found}, this command reads {SCHEMA_VERSION}")]
+    #[diagnostic(help("record the trace again with this version"))]
+    Schema {
+        /// The file.
+        path: String,
+        /// Its version.
+        found: u32,
+    },
+    /// The spec is bad.
+    #[error(transparent)]
+    #[diagnostic(transparent)]
+    Spec(#[from] SpecError),
+    /// The trace speaks of something that the spec no longer has.
+    #[error("{0}")]
+    #[diagnostic(help("the spec was edited since the trace was recorded; record it again"))]
+    Misfit(String),
 }
 
-/// The choices of the program as it is now that recorded ones stand for.
-///
-/// # Errors
-/// If a choice no longer fits; the error names the first.
-pub fn aligned(
+impl Trace {
+    /// Writes a trace file, named after the check, whole or not at all.
+    ///
+    /// # Errors
+    /// If the folder cannot be written to.
+    ///
+    /// # Panics
+    /// Never: a trace is strings and numbers.
+    pub fn write(&self, folder: &Path) -> Result<(), TraceError> {
+        let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+        let slug: String = self.check.chars().map(letter).collect();
+        let stem = Path::new(&self.file).file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
+        let path = folder.join(format!("{stem}.{slug}.trace"));
+        let text = serde_json::to_string_pretty(self).expect("a trace is strings and numbers");
+        let partial = path.with_extension("trace.partial");
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&partial, text + "\n"))
+            .and_then(|()| std::fs::rename(&partial, &path))
+            .map_err(|cause| TraceError::Write { path: path.display().to_string(), cause })
+    }
+
+    fn read(path: &Path) -> Result<Self, TraceError> {
+        let name = path.display().to_string();
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(cause) => return Err(TraceError::File { path: name, cause }),
+        };
+        match serde_json::from_str::<Self>(&text) {
+            Ok(trace) if trace.schema_version == SCHEMA_VERSION => Ok(trace),
+            Ok(Self { schema_version: found, .. }) => Err(TraceError::Schema { path: name, found }),
+            Err(cause) => Err(TraceError::NoTrace { path: name, cause }),
+        }
+    }
+}
+
+/// A trace with the program that it is of.
+pub struct Loaded {
+    /// What stands in the file.
+    pub trace: Trace,
+    /// The spec as it is now.
+    pub spec: Spec,
+    /// The values of the parameters.
+    pub params: Vec<(String, Param)>,
+    /// The platform.
+    pub platform: Platform,
+    source: Arc<dyn Source>,
+    /// With the objects that the exploration found contended.
+    config: Config,
+}
+
+impl Loaded {
+    /// Reads a trace file, and loads the spec that it names.
+    ///
+    /// # Errors
+    /// If the file is no trace, the spec is bad, or has no such check any more.
+    pub fn load(path: &Path) -> Result<Self, TraceError> {
+        let trace = Trace::read(path)?;
+        let spec = spec::load(Path::new(&trace.file))?;
+        let misfit = TraceError::Misfit;
+        let named = spec.checks.iter().find(|check| check.name == trace.check);
+        let check = named.ok_or_else(|| misfit(format!("{} has no check {:?}", spec.path, trace.check)))?;
+        let params = check.combinations().into_iter().find(|params| printed(params) == trace.params);
+        let params = params
+            .ok_or_else(|| misfit(format!("check {:?} has no parameters {:?}", check.name, trace.params)))?;
+        let platform = trace.platform.parse().map_err(|error: UnknownPlatform| misfit(error.to_string()))?;
+        let source: Arc<dyn Source> = Arc::new(check.source(trace.ranks, &params, &check.assume)?);
+        let config = config(check, trace.ranks, platform, &check.assume);
+        let explored = explore(&source, config, &Bounds::default()).map_err(|error| spec.diagnose(&error))?;
+        Ok(Self { trace, params, platform, source, config: explored.config, spec })
+    }
+
+    /// The check of the trace.
+    ///
+    /// # Panics
+    /// Never: it was found when the trace was loaded.
+    #[must_use]
+    pub fn check(&self) -> &Check {
+        let named = |check: &&Check| check.name == self.trace.check;
+        self.spec.checks.iter().find(named).expect("it was found when the trace was loaded")
+    }
+
+    /// The choices of the trace, in the program as it is now.
+    ///
+    /// # Errors
+    /// If one no longer fits.
+    pub fn choices(&self) -> Result<Vec<Choice>, TraceError> {
+        aligned(&self.source, &self.config, &self.trace.choices)
+            .map_err(|error| TraceError::Misfit(error.to_string()))
+    }
+
+    /// The run of these choices.
+    ///
+    /// # Errors
+    /// If one no longer fits.
+    pub fn replay(&self) -> Result<Replayed, TraceError> {
+        replay(&self.source, &self.config, &self.choices()?)
+            .map_err(|error| TraceError::Misfit(error.to_string()))
+    }
+}
+
+/// Parameters as they print.
+fn printed(params: &[(String, Param)]) -> Vec<(String, String)> {
+    params.iter().map(|(name, value)| (name.clone(), value.to_string())).collect()
+}
+
+/// The choices of the program as it is now that recorded ones stand for; the error names the first that no longer
+/// fits.
+fn aligned(
     source: &Arc<dyn Source>,
     config: &Config,
     choices: &[Chosen],
@@ -175,7 +323,7 @@ pub fn aligned(
 fn stands_at(machine: &Machine, state: &State, choice: &Choice) -> Option<Subject> {
     let exists = match choice {
         Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => {
-            thread.at() < state.rank(*rank).threads.len()
+            thread.at() < state.rank(*rank).threads().len()
         }
         Choice::Stream(..) => true,
         Choice::Transfer(_) | Choice::Meet(_) => false,

@@ -6,11 +6,12 @@
 
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
+use crate::noun::thread::ThreadState;
 use crate::op::Show;
 use crate::order::dependence::{Access, Object};
 use crate::program::Operand;
 use crate::rank::Rank;
-use crate::state::{RankState, State, ThreadState};
+use crate::state::{RankState, State};
 
 /// A host thread in a state that is only looked at.
 #[derive(Clone, Copy)]
@@ -60,19 +61,19 @@ impl Machine {
 impl<'a> Here<'a> {
     /// The rank of the thread.
     pub(crate) fn me(self) -> &'a RankState {
-        &self.state.ranks[self.rank.at()]
+        self.state.rank(self.rank)
     }
 
     /// The thread.
     pub(crate) fn this(self) -> &'a ThreadState {
-        &self.me().threads[self.thread as usize]
+        self.me().thread(self.thread)
     }
 
     /// What the thread touches next; nothing where it is the only one of its rank, for then nobody contends.
     #[cfg(debug_assertions)]
     fn footprint_of_several(self) -> Vec<(Object, Access)> {
         let mut footprint = Vec::new();
-        if self.me().threads.len() > 1 {
+        if self.me().threads().len() > 1 {
             self.footprint(&mut |object, how| footprint.push((object, how)));
         }
         footprint
@@ -107,7 +108,7 @@ impl Cx<'_> {
 
     /// The rank of the thread.
     pub(crate) fn me(&self) -> &RankState {
-        &self.state.ranks[self.rank.at()]
+        self.state.rank(self.rank)
     }
 
     /// The rank of the thread, to be changed.
@@ -117,12 +118,12 @@ impl Cx<'_> {
 
     /// The thread.
     pub(crate) fn this(&self) -> &ThreadState {
-        &self.me().threads[self.thread as usize]
+        self.me().thread(self.thread)
     }
 
     /// The thread, to be changed.
     pub(crate) fn this_mut(&mut self) -> &mut ThreadState {
-        let thread = self.thread as usize;
-        &mut self.me_mut().threads[thread]
+        let thread = self.thread;
+        self.me_mut().thread_mut(thread)
     }
 }

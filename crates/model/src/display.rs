@@ -71,8 +71,8 @@ impl Machine {
     /// The same in words.
     #[must_use]
     pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
-        let t = &state.rank(rank).threads[thread.at()];
-        match t.next_in(&t.stretch) {
+        let t = state.rank(rank).thread(thread.0);
+        match t.upcoming() {
             Next::Op(op) => self.op_name(state, rank, &op.op),
             Next::Ask(question, _) => self.question_name(state, rank, question),
             Next::Return | Next::Unknown => "the end".to_owned(),
@@ -82,15 +82,15 @@ impl Machine {
     /// The operation at the head of a stream, and the same in words.
     #[must_use]
     pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {
-        let (name, stream) = state.rank(rank).streams.get(stream as usize)?;
-        let head = stream.queue.front()?;
+        let (name, stream) = state.rank(rank).streams().get(stream as usize)?;
+        let head = stream.head()?;
         Some((head.op, format!("{} on stream {}", self.work_name(state, rank, &head.work), self.name(*name))))
     }
 
     /// The number of a stream of a rank that was used under this name.
     #[must_use]
     pub fn stream_named(&self, state: &State, rank: Rank, name: &str) -> Option<u32> {
-        let at = state.rank(rank).streams.iter().position(|(token, _)| *self.name(*token) == *name);
+        let at = state.rank(rank).streams().iter().position(|(token, _)| *self.name(*token) == *name);
         at.map(|at| u32::try_from(at).expect("few streams a rank"))
     }
 
@@ -100,7 +100,7 @@ impl Machine {
     /// If there is none of this number.
     #[must_use]
     pub fn stream_name(&self, state: &State, rank: Rank, stream: u32) -> Arc<str> {
-        self.name(state.rank(rank).streams[stream as usize].0)
+        self.name(state.rank(rank).streams()[stream as usize].0)
     }
 
     /// A question in words.

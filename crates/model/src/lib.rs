@@ -32,6 +32,7 @@ pub mod program;
 pub mod rank;
 pub(crate) mod state;
 pub mod term;
+pub(crate) mod walk;
 
 pub use judge::finding::{About, Finding, OpRef, Rule};
 pub use machine::{

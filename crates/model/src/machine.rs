@@ -16,13 +16,15 @@ use rustc_hash::FxHashMap;
 pub use crate::host::value::{CommId, MappingId, MemoryId, Owner, Value};
 pub use crate::judge::deadlock::{Awaited, Standing};
 pub use crate::judge::ending::{Ending, HeldBuffer, StuckStream, StuckThread, Waits};
+pub use crate::judge::ledger::{CallError, Costs};
 pub use crate::judge::outcome::{Class, Data, Outcome, RankOutcome};
+pub use crate::noun::p2p::{Handshake, Link};
+pub use crate::noun::rendezvous::Rendezvous;
+pub use crate::noun::thread::{Status, ThreadState};
 pub use crate::noun::window::bytes;
 pub use crate::order::dependence::{Object, ObjectKind};
 pub use crate::order::poll::{FaultOf, Faults, PickOf};
-pub use crate::state::{
-    CallError, Costs, Handshake, Link, Meeting, Path, RankState, State, Status, ThreadState,
-};
+pub use crate::state::{Path, RankState, State};
 
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
@@ -166,7 +168,7 @@ pub enum Choice {
     /// What can be transferred on a link is.
     Transfer(Link),
     /// The threads that wait for one another go on.
-    Meet(Meeting),
+    Meet(Rendezvous),
     /// Luck picks all that the next operation of a host thread leaves open, and it runs if it can.
     Pick(Rank, Thread, Vec<u32>),
 }
@@ -233,7 +235,7 @@ pub enum Kind {
     Bookkeeping,
     /// A statement of the author.
     Expectation,
-    /// What ranks usually do alike: memory, registrations, collectives, meetings, graphs. Where they part here,
+    /// What ranks usually do alike: memory, registrations, collectives, rendezvous, graphs. Where they part here,
     /// something was decided.
     Alike,
     /// What ranks do in roles: transfers, handles, flags, the store; and streams.
@@ -279,26 +281,13 @@ impl Machine {
     /// The state in which every rank stands before its first operation.
     #[must_use]
     pub fn init(&self) -> State {
-        let ranks = self.config.ranks as usize;
         let empty = Stretch { ops: Vec::new(), end: crate::program::End::Return };
         let empty = Arc::new(empty);
-        let mut state = State {
-            ranks: (0..ranks).map(|_| Arc::new(RankState::default())).collect(),
-            hashes: vec![crate::state::Hashes::default(); ranks],
-            shared: Arc::default(),
-            shared_hash: 0,
-            shared_stale: true,
-            findings: Arc::default(),
-            undefined: None,
-            faults_used: 0,
-            path: None,
-            original: (0..self.config.ranks).map(Rank).collect(),
-            steps: 0,
-        };
+        let mut state = State::new(self.config.ranks);
         for rank in (0..self.config.ranks).map(Rank) {
             let clock = self.nothing.child(self.thread_actor(rank, 0));
             let thread = self.thread(rank, Entry(0), clock, Arc::clone(&empty));
-            state.rank_mut(rank).threads.push(thread);
+            state.rank_mut(rank).start_thread(thread);
         }
         state.seal();
         state
@@ -478,10 +467,10 @@ impl<'a> Here<'a> {
     pub(crate) fn op_ref(self) -> OpRef {
         let Here { rank, thread, .. } = self;
         let t = self.this();
-        OpRef { rank, thread: Thread(thread), index: t.index, place: t.place() }
+        OpRef { rank, thread: Thread(thread), index: t.index(), place: t.place() }
     }
 
     pub(crate) fn past(self) -> u64 {
-        self.this().clock.past()
+        self.this().clock().past()
     }
 }

@@ -1,6 +1,7 @@
 //! The nouns of the vendors' interfaces: one file each, with what its operations mean.
 //! Not here: in which order operations run ([`crate::order`]).
 
+pub(crate) mod address;
 pub(crate) mod barrier;
 pub(crate) mod cell;
 pub(crate) mod collective;
@@ -18,6 +19,7 @@ pub(crate) mod mutex;
 pub(crate) mod overlap;
 pub(crate) mod p2p;
 pub(crate) mod pool;
+pub(crate) mod rendezvous;
 pub(crate) mod store;
 pub(crate) mod stream;
 pub(crate) mod thread;

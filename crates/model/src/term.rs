@@ -123,6 +123,14 @@ impl Terms {
         hasher.finish()
     }
 
+    /// One term for a content.
+    pub(crate) fn whole(&mut self, content: &Content) -> Term {
+        match content {
+            Content::Whole(term) => *term,
+            Content::Shares(shares) => self.intern(TermNode::Striped(shares.to_vec())),
+        }
+    }
+
     /// Whether every part of a term is what this kernel wrote on this rank.
     #[must_use]
     pub fn written_by(&self, term: Term, kernel: Token, by: Rank) -> bool {

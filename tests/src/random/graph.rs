@@ -1,202 +1,298 @@
 //! Fragments that capture graphs, with something bent.
-//!
 //! Not here: what else a program does.
 
-use std::sync::Arc;
-
 use rankcheck_model::{
-    CaptureMode, CommOp, EventOp, GraphOp, MemoryKind, MemoryOp, Op, Operand, PoolOp, Question, Release,
-    SizeClasses, StreamOp, ThreadOp, TieBreak, Token, WindowFlags, WindowOp,
+    CaptureMode, GraphOp, MemoryKind, Op, Operand, PoolOp, Question, Release, SizeClasses, ThreadOp,
+    TieBreak, Token,
 };
 
-use super::{Builder, MIB};
+use super::builder::{At, Builder, MIB, first};
+use super::draw::{By, Either, On, Who, drawn};
+use super::stream::Synchronized;
 
-impl Builder {
-    fn begin(&mut self, rank: u32, thread: u32, graph: Token, pool: Option<Token>) {
-        let (stream, mode) = (self.script.name("default"), CaptureMode::Global);
-        self.script.push(rank, thread, Op::Graph(GraphOp::Begin { graph, stream, mode, pool }));
+drawn! {
+    /// A piece of protocol that captures a graph.
+    pub(super) enum Fragment {
+        /// A graph of one rank: what its capture forbids, what it loses before its replay, what it does not join.
+        6 => Alone { rank: Who, by: By, captured: Captured, replays: Replays },
+        /// A collective that every rank captures.
+        13 => OfAll { rank: Who, odd: OddReplay, window: GraphWindow, on: On },
+        /// One thread captures while another makes a call that a capture forbids, or uses the graph.
+        4 => Beside { rank: Who, call: BesideCapture, result: GraphResult },
     }
+}
 
-    fn new_graph(&mut self) -> Token {
-        self.fresh += 1;
-        self.script.name(&format!("g{}", self.fresh))
+drawn! {
+    /// What is captured, or happens to it before the replay.
+    pub(super) enum Captured {
+        2 => AKernel,
+        2 => Alloc,
+        2 => Synchronize { what: Synchronized },
+        2 => Query,
+        2 => Fork { fills: Either, end: Join },
+        /// A wait for an event that was recorded before the capture.
+        2 => WaitForEarlier,
+        4 => BlockOfPool { blocks: GraphBlocks, then: AfterCapture },
+        1 => ThenFreed,
+        1 => ThenDestroyed,
     }
+}
 
-    fn fill(&mut self, rank: u32, thread: u32, x: &Operand, stream: &str) {
-        let (name, stream) = (self.script.name("fill"), self.script.name(stream));
-        let writes: Arc<[Operand]> = [x.clone()].into();
-        self.script.push(
-            rank,
-            thread,
-            Op::Stream(StreamOp::Kernel { name, reads: [].into(), writes, stream }),
-        );
+drawn! {
+    /// Whether a stream that a capture pulled in comes back.
+    pub(super) enum Join {
+        1 => Joined,
+        1 => LeftOpen,
     }
+}
 
-    /// A graph of one rank: what its capture forbids, what it loses before its replay, what it does not join.
-    pub(super) fn graph(&mut self, rank: u32, thread: u32, q: u8, s: u8) {
-        let graph = self.new_graph();
-        let (one, two, event) =
-            (self.script.name("default"), self.script.name("side"), self.script.name("e"));
-        let a = self.a[rank as usize].clone();
-        let pool = self.script.name("kept");
-        let keeps = (q % 8 == 5 && s.is_multiple_of(2)).then_some(pool);
-        if q % 8 == 5 {
-            let (classes, tie, memory) = (SizeClasses::Exact, TieBreak::Counter, MemoryKind::Nccl);
-            self.script.push(rank, thread, Op::Pool(PoolOp::Declare { pool, classes, tie, memory }));
-        }
-        self.begin(rank, thread, graph, keeps);
-        let mut captured = a.clone();
-        match q % 8 {
-            0 => {
-                self.memory_of(rank, thread, "inside", 2 * MIB, MemoryKind::Cuda);
+drawn! {
+    /// Whether a graph keeps the blocks of a pool.
+    pub(super) enum GraphBlocks {
+        1 => Kept,
+        1 => NotKept,
+    }
+}
+
+drawn! {
+    /// What the pool does after a capture.
+    pub(super) enum AfterCapture {
+        1 => Alloc,
+        1 => Trim,
+    }
+}
+
+drawn! {
+    /// How often a graph runs, and where.
+    pub(super) enum Replays {
+        2 => Once,
+        1 => Twice,
+        1 => TwiceOnTwoStreams,
+    }
+}
+
+drawn! {
+    /// What one rank does otherwise than to replay the graph that all captured, or all while they capture.
+    pub(super) enum OddReplay {
+        1 => DestroysComm,
+        2 => Deregisters,
+        1 => LaunchesAsSuch,
+        /// The graph, in the second thread if there is one, and the communicator.
+        1 => DestroysGraphAndComm,
+        1 => AllRegisterInside,
+    }
+}
+
+drawn! {
+    /// Whether what is captured lies in a window.
+    pub(super) enum GraphWindow {
+        1 => None,
+        1 => Registered,
+    }
+}
+
+drawn! {
+    /// What another thread does while one captures.
+    pub(super) enum BesideCapture {
+        1 => Fill,
+        1 => Alloc,
+        1 => Synchronize,
+        1 => Replay,
+        1 => Destroy,
+        1 => Query,
+    }
+}
+
+drawn! {
+    /// Whether the thread that captured looks at what it got.
+    pub(super) enum GraphResult {
+        1 => Ignored,
+        1 => Checked,
+    }
+}
+
+impl Fragment {
+    pub(super) fn build(self, b: &mut Builder) {
+        match self {
+            Self::Alone { rank, by, captured, replays } => {
+                let at = b.at(rank, by);
+                alone(b, at, captured, replays);
             }
-            1 => {
-                let what = [Operand::Device, Operand::Stream(one)][usize::from(s % 2)].clone();
-                self.script.push(rank, thread, Op::Stream(StreamOp::Synchronize { what }));
+            Self::OfAll { rank, odd, window, on } => {
+                let rank = b.rank(rank);
+                of_all(b, rank, odd, window, on);
             }
-            2 => {
-                let code = self.script.name("seen");
-                self.script.ask(
-                    rank,
-                    thread,
-                    Question::EventQuery { event },
-                    vec![Op::Thread(ThreadOp::Exit { code })],
-                );
-            }
-            3 => {
-                self.script.push(rank, thread, Op::Event(EventOp { event, stream: one }));
-                self.script.push(rank, thread, Op::Stream(StreamOp::Wait { stream: two, event }));
-                let b = self.b[rank as usize].clone();
-                self.fill(rank, thread, if s % 4 < 2 { &b } else { &a }, "side");
-                if s.is_multiple_of(2) {
-                    self.script.push(rank, thread, Op::Event(EventOp { event, stream: two }));
-                    self.script.push(rank, thread, Op::Stream(StreamOp::Wait { stream: one, event }));
+            Self::Beside { rank, call, result } => {
+                let rank = b.rank(rank);
+                let (at, second, graph, a) = (first(rank), b.second(rank), b.name("g"), b.a(rank));
+                begin(b, at, graph, None);
+                b.writes(at, "fill", &a, "default");
+                let made = b.push(at, Op::Graph(GraphOp::End { graph }));
+                if result == GraphResult::Checked {
+                    b.exit_if(at, Question::Failed(made), "no graph");
                 }
-            }
-            4 => {
-                self.script.push(rank, thread, Op::Stream(StreamOp::Wait { stream: one, event }));
-            }
-            5 => {
-                let name = self.script.name("p0");
-                captured = self.script.push(
-                    rank,
-                    thread,
-                    Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 * MIB, stream: one }),
-                );
-                self.fill(rank, thread, &captured.clone(), "default");
-                self.script.push(
-                    rank,
-                    thread,
-                    Op::Memory(MemoryOp::Free { buffer: captured.clone(), after: None }),
-                );
-            }
-            _ => {}
-        }
-        self.fill(rank, thread, &captured, "default");
-        let made = self.script.push(rank, thread, Op::Graph(GraphOp::End { graph }));
-        match q % 8 {
-            5 if s % 4 < 2 => {
-                let name = self.script.name("p1");
-                let next = self.script.push(
-                    rank,
-                    thread,
-                    Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 * MIB, stream: one }),
-                );
-                self.fill(rank, thread, &next, "default");
-            }
-            5 => {
-                self.script.push(rank, thread, Op::Pool(PoolOp::Trim { pool, release: Release::Now }));
-            }
-            6 if s.is_multiple_of(2) => {
-                self.script.push(rank, thread, Op::Memory(MemoryOp::Free { buffer: a, after: None }));
-            }
-            7 if s.is_multiple_of(2) => {
-                self.script.push(rank, thread, Op::Graph(GraphOp::Destroy { graph }));
-            }
-            _ => {}
-        }
-        for nth in 0..=(s % 2) {
-            let stream = if nth == 1 && s % 4 == 1 { two } else { one };
-            self.script.push(rank, thread, Op::Graph(GraphOp::Replay { graph, stream }));
-        }
-        let code = self.script.name("no graph");
-        self.script.ask(rank, thread, Question::Failed(made), vec![Op::Thread(ThreadOp::Exit { code })]);
-    }
-
-    /// A collective that every rank captures; one rank launches it as such, takes its window away, or destroys
-    /// its communicator first.
-    pub(super) fn graph_of_all(&mut self, rank: u32, q: u8, s: u8) {
-        let graph = self.new_graph();
-        for r in 0..self.ranks {
-            let at = r as usize;
-            let (comm, a) = (self.comms[at].clone(), self.a[at].clone());
-            if s.is_multiple_of(2) || q % 6 == 1 || q % 6 == 5 {
-                self.register(r, 0, a.clone(), WindowFlags::CollSymmetric);
-            }
-            self.begin(r, 0, graph, None);
-            let call = Arc::new(self.reduce(&comm, &a, 1 << 20, "default"));
-            if q % 6 == 4 {
-                self.register(r, 0, self.b[at].clone(), WindowFlags::CollSymmetric);
-            }
-            self.script.push(r, 0, Op::Collective(Arc::clone(&call)));
-            self.script.push(r, 0, Op::Graph(GraphOp::End { graph }));
-            let odd = r == rank;
-            if let (1 | 5, true, Some(window)) = (q % 6, odd, self.windows[at].last().cloned()) {
-                self.script.push(r, 0, Op::Window(WindowOp::Deregister { comm: comm.clone(), window }));
-            }
-            if q % 6 == 2 && odd {
-                self.script.push(r, 0, Op::Collective(call));
-            } else {
-                let stream = self.script.name(if s % 4 < 2 { "default" } else { "side" });
-                self.script.push(r, 0, Op::Graph(GraphOp::Replay { graph, stream }));
-            }
-            if q % 6 == 3 && odd {
-                let thread = u32::from(self.second[at]);
-                self.script.push(r, thread, Op::Graph(GraphOp::Destroy { graph }));
-                self.script.push(r, 0, Op::Comm(CommOp::Destroy { comm }));
-            } else if q.is_multiple_of(6) && odd {
-                self.script.push(r, 0, Op::Comm(CommOp::Destroy { comm }));
+                replay(b, at, graph, On::Default);
+                beside(b, second, graph, call);
             }
         }
     }
+}
 
-    /// One thread captures while another makes a call that a capture forbids, or uses the graph.
-    pub(super) fn graph_of_two(&mut self, rank: u32, q: u8, s: u8) {
-        let graph = self.script.name("g");
-        let (a, b) = (self.a[rank as usize].clone(), self.b[rank as usize].clone());
-        let stream = self.script.name("default");
-        self.begin(rank, 0, graph, None);
-        self.fill(rank, 0, &a, "default");
-        let made = self.script.push(rank, 0, Op::Graph(GraphOp::End { graph }));
-        if s.is_multiple_of(2) {
-            let code = self.script.name("no graph");
-            self.script.ask(rank, 0, Question::Failed(made), vec![Op::Thread(ThreadOp::Exit { code })]);
+fn begin(b: &mut Builder, at: At, graph: Token, pool: Option<Token>) {
+    let (stream, mode) = (b.name("default"), CaptureMode::Global);
+    b.push(at, Op::Graph(GraphOp::Begin { graph, stream, mode, pool }));
+}
+
+fn replay(b: &mut Builder, at: At, graph: Token, on: On) {
+    let stream = b.name(on.name());
+    b.push(at, Op::Graph(GraphOp::Replay { graph, stream }));
+}
+
+/// A block of the pool that graphs take blocks of.
+fn block(b: &mut Builder, at: At, name: &str) -> Operand {
+    let (pool, name, stream) = (b.name("kept"), b.name(name), b.name("default"));
+    b.push(at, Op::Pool(PoolOp::Alloc { pool, name, len_bytes: 2 * MIB, stream }))
+}
+
+fn alone(b: &mut Builder, at: At, what: Captured, replays: Replays) {
+    let graph = b.fresh("g");
+    let pool = b.name("kept");
+    let keeps = match what {
+        Captured::BlockOfPool { blocks, .. } => {
+            let (classes, tie, memory) = (SizeClasses::Exact, TieBreak::Counter, MemoryKind::Nccl);
+            b.push(at, Op::Pool(PoolOp::Declare { pool, classes, tie, memory }));
+            (blocks == GraphBlocks::Kept).then_some(pool)
         }
-        self.script.push(rank, 0, Op::Graph(GraphOp::Replay { graph, stream }));
-        match q % 6 {
-            0 => {
-                self.memory_of(rank, 1, "inside", 2 * MIB, MemoryKind::Cuda);
+        Captured::AKernel
+        | Captured::Alloc
+        | Captured::Synchronize { .. }
+        | Captured::Query
+        | Captured::Fork { .. }
+        | Captured::WaitForEarlier
+        | Captured::ThenFreed
+        | Captured::ThenDestroyed => None,
+    };
+    begin(b, at, graph, keeps);
+    let x = capture(b, at, what);
+    b.writes(at, "fill", &x, "default");
+    let made = b.push(at, Op::Graph(GraphOp::End { graph }));
+    match what {
+        Captured::BlockOfPool { then: AfterCapture::Alloc, .. } => {
+            let next = block(b, at, "p1");
+            b.writes(at, "fill", &next, "default");
+        }
+        Captured::BlockOfPool { then: AfterCapture::Trim, .. } => {
+            b.push(at, Op::Pool(PoolOp::Trim { pool, release: Release::Now }));
+        }
+        Captured::ThenFreed => b.free(at, &x),
+        Captured::ThenDestroyed => {
+            b.push(at, Op::Graph(GraphOp::Destroy { graph }));
+        }
+        Captured::AKernel
+        | Captured::Alloc
+        | Captured::Synchronize { .. }
+        | Captured::Query
+        | Captured::Fork { .. }
+        | Captured::WaitForEarlier => {}
+    }
+    replay(b, at, graph, On::Default);
+    match replays {
+        Replays::Once => {}
+        Replays::Twice => replay(b, at, graph, On::Default),
+        Replays::TwiceOnTwoStreams => replay(b, at, graph, On::Side),
+    }
+    b.exit_if(at, Question::Failed(made), "no graph");
+}
+
+/// What stands at the beginning of a capture; returns what is filled at its end.
+fn capture(b: &mut Builder, at: At, what: Captured) -> Operand {
+    let event = b.name("e");
+    match what {
+        Captured::AKernel | Captured::ThenFreed | Captured::ThenDestroyed => {}
+        Captured::Alloc => {
+            b.alloc(at, "inside", 2 * MIB, MemoryKind::Cuda);
+        }
+        Captured::Synchronize { what } => {
+            let what = what.operand(b);
+            b.synchronize(at, what);
+        }
+        Captured::Query => b.exit_if(at, Question::EventQuery { event }, "seen"),
+        Captured::Fork { fills, end } => {
+            b.record(at, event, "default");
+            b.wait_event(at, event, "side");
+            let x = b.either(at.rank, fills);
+            b.writes(at, "fill", &x, "side");
+            if end == Join::Joined {
+                b.record(at, event, "side");
+                b.wait_event(at, event, "default");
             }
-            1 => {
-                self.script.push(rank, 1, Op::Stream(StreamOp::Synchronize { what: Operand::Device }));
+        }
+        Captured::WaitForEarlier => b.wait_event(at, event, "default"),
+        Captured::BlockOfPool { .. } => {
+            let x = block(b, at, "p0");
+            b.writes(at, "fill", &x, "default");
+            b.free(at, &x);
+            return x;
+        }
+    }
+    b.a(at.rank)
+}
+
+/// All capture a collective and replay it; one of them does something else before, instead or after.
+fn of_all(b: &mut Builder, rank: u32, odd: OddReplay, window: GraphWindow, on: On) {
+    let graph = b.fresh("g");
+    let registered = window == GraphWindow::Registered || odd == OddReplay::Deregisters;
+    for r in b.ranks() {
+        let (at, comm, a) = (first(r), b.comm(r), b.a(r));
+        let window = if registered { b.register(at, &a) } else { Operand::Null };
+        begin(b, at, graph, None);
+        if odd == OddReplay::AllRegisterInside {
+            let y = b.b(r);
+            b.register(at, &y);
+        }
+        let call = b.reduction(&comm, &a, 1 << 20);
+        b.launch(at, call.clone());
+        b.push(at, Op::Graph(GraphOp::End { graph }));
+        match odd {
+            OddReplay::LaunchesAsSuch if r == rank => {
+                b.launch(at, call);
+                continue;
             }
-            2 => self.fill(rank, 1, &b, "default"),
-            3 => {
-                self.script.push(rank, 1, Op::Graph(GraphOp::Replay { graph, stream }));
-            }
-            4 => {
-                self.script.push(rank, 1, Op::Graph(GraphOp::Destroy { graph }));
-            }
-            _ => {
-                let event = self.script.name("e");
-                let label = self.script.name("seen");
-                self.script.ask(
-                    rank,
-                    1,
-                    Question::EventQuery { event },
-                    vec![Op::Thread(ThreadOp::Reach { label })],
-                );
-            }
+            OddReplay::Deregisters if r == rank => b.deregister(at, &window),
+            OddReplay::LaunchesAsSuch
+            | OddReplay::Deregisters
+            | OddReplay::DestroysComm
+            | OddReplay::DestroysGraphAndComm
+            | OddReplay::AllRegisterInside => {}
+        }
+        replay(b, at, graph, on);
+        if odd == OddReplay::DestroysGraphAndComm && r == rank {
+            let at = if b.has_second(r) { b.second(r) } else { at };
+            b.push(at, Op::Graph(GraphOp::Destroy { graph }));
+        }
+        if matches!(odd, OddReplay::DestroysComm | OddReplay::DestroysGraphAndComm) && r == rank {
+            b.destroy(at, &comm);
+        }
+    }
+}
+
+fn beside(b: &mut Builder, at: At, graph: Token, call: BesideCapture) {
+    match call {
+        BesideCapture::Fill => {
+            let y = b.b(at.rank);
+            b.writes(at, "fill", &y, "default");
+        }
+        BesideCapture::Alloc => {
+            b.alloc(at, "inside", 2 * MIB, MemoryKind::Cuda);
+        }
+        BesideCapture::Synchronize => b.synchronize(at, Operand::Device),
+        BesideCapture::Replay => replay(b, at, graph, On::Default),
+        BesideCapture::Destroy => {
+            b.push(at, Op::Graph(GraphOp::Destroy { graph }));
+        }
+        BesideCapture::Query => {
+            let (event, label) = (b.name("e"), b.name("seen"));
+            b.ask(at, Question::EventQuery { event }, vec![Op::Thread(ThreadOp::Reach { label })]);
         }
     }
 }

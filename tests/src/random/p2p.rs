@@ -1,308 +1,471 @@
 //! Fragments of point-to-point: pairs, rings, exchanges beside collectives, shared channels, declared overlap.
-//!
 //! Not here: what is compared.
 
 use std::sync::Arc;
 
 use rankcheck_model::{
-    CommOp, Dtype, Entry, EventOp, GroupOp, Op, Operand, Operation, OverlapOp, Resources, StreamOp, Transfer,
-    Way, WindowFlags,
+    CommOp, Direction, Dtype, Entry, InFlight, Op, Operand, Operation, OverlapOp, Transfer,
 };
 
-use super::{Builder, Fragment, MIB, slice};
+use super::builder::{At, Builder, MIB, first, slice};
+use super::draw::{Below, By, Either, On, Who, drawn};
 
-/// The kinds of these fragments.
-pub(super) const KINDS: [u8; 9] = [45, 46, 47, 48, 49, 50, 51, 52, super::MANY];
-
-/// What splits of the communicator of these fragments use: one of them says so.
-pub(super) fn children(fragments: &[Fragment]) -> Resources {
-    let shared = |fragment: &Fragment| fragment.0 % super::KINDS == 49 && fragment.2.is_multiple_of(2);
-    if fragments.iter().any(shared) { Resources::Shared } else { Resources::Own }
+drawn! {
+    /// A piece of protocol with sends and receives.
+    pub(super) enum Fragment {
+        8 => Pair { rank: Who, by: By, odd: OddPair, length: TransferLength, received: Received },
+        4 => Ring { rank: Who, order: RingOrder, into: RingInto },
+        4 => Behind { rank: Who, pair: Connection, on: On, order: BehindOrder },
+        6 => Registered { rank: Who, from: Either, into: Either, length: RegisteredLength },
+        /// On parent and child, on two streams.
+        5 => ParentAndChild { rank: Who, channels: Channels, order: HalvesOrder },
+        /// Two threads of a rank transfer with one other.
+        4 => TwoThreads { rank: Who, pair: Connection, second: On, one: Half, two: Half },
+        6 => Overlap { rank: Who, comms: OverlapComms, second: On, order: OverlapOrder, between: Between },
+        4 => HeadToHead { rank: Who, length: HeldLength, times: Sends },
+        13 => Many { rank: Who, pairs: Below<2>, groups: ManyGroups, third: ToThird },
+    }
 }
 
-impl Builder {
-    pub(super) fn transfers(&mut self, kind: u8, rank: u32, thread: u32, (q, s): (u8, u8)) {
-        match kind {
-            45 => self.pair(rank, thread, q, s),
-            46 => self.ring(rank, q, s),
-            47 => self.behind(rank, q, s),
-            48 => self.registered_pair(rank, q, s),
-            49 => self.shared_channels(rank, s),
-            50 => self.pair_of_threads(rank, q, s),
-            51 => self.overlapping(rank, q, s),
-            52 => self.head_to_head(rank, q, s),
-            _ => self.many(rank, q, s),
-        }
+drawn! {
+    /// What is wrong with a pair.
+    pub(super) enum OddPair {
+        2 => HalfCount,
+        2 => OtherDtype,
+        2 => NoSuchPeer { beyond: Below<3> },
+        1 => ReceivesFromItself,
+        /// The receive runs on another stream than the kernel that reads.
+        1 => ReadTooEarly,
     }
+}
 
-    fn half(&self, way: Way, (rank, peer): (u32, u32), buffer: &Operand, count: u64) -> Transfer {
-        Transfer {
-            way,
-            comm: self.comms[rank as usize].clone(),
-            peer,
-            buffer: buffer.clone(),
-            count,
-            dtype: Dtype::F32,
-            stream: self.script.name("default"),
-        }
+drawn! {
+    /// How much is transferred.
+    pub(super) enum TransferLength {
+        1 => Short,
+        1 => Long,
     }
+}
 
-    /// Gives the operation, as declarations name it.
-    fn push_half(&mut self, rank: u32, thread: u32, half: Transfer) -> Operation {
-        let index = u32::try_from(self.script.ranks[rank as usize][thread as usize].len()).expect("short");
-        self.script.push(rank, thread, Op::Transfer(Arc::new(half)));
-        Operation { entry: Entry(thread), index }
+drawn! {
+    /// Whether there is a receive.
+    pub(super) enum Received {
+        3 => Yes,
+        1 => Never,
     }
+}
 
-    fn next(&self, rank: u32) -> u32 {
-        (rank + 1) % self.ranks
+drawn! {
+    /// How ranks of a ring order their halves.
+    pub(super) enum RingOrder {
+        1 => Grouped,
+        1 => GroupedOneOtherwise,
+        1 => Ungrouped,
     }
+}
 
-    /// Both halves in both directions in one group: connects the pair, and gives data to compare.
-    fn grouped(&mut self, rank: u32, count: u64) {
-        let other = self.next(rank);
-        for (me, peer) in [(rank, other), (other, rank)] {
-            self.script.push(me, 0, Op::Group(GroupOp::Start));
-            let (a, b) = (self.a[me as usize].clone(), self.b[me as usize].clone());
-            let halves =
-                [self.half(Way::Send, (me, peer), &a, count), self.half(Way::Recv, (me, peer), &b, count)];
-            for half in halves {
-                self.push_half(me, 0, half);
-            }
-            self.script.push(me, 0, Op::Group(GroupOp::End));
-        }
+drawn! {
+    /// Where one rank of a ring receives.
+    pub(super) enum RingInto {
+        4 => OtherBuffer,
+        1 => WhatItSends,
     }
+}
 
-    /// One transfer with something bent.
-    fn pair(&mut self, rank: u32, thread: u32, q: u8, s: u8) {
-        let other = self.next(rank);
-        let count = if s.is_multiple_of(2) { 1024 } else { 1 << 19 };
-        let (a, b) = (self.a[rank as usize].clone(), self.b[other as usize].clone());
-        let mut sent = self.half(Way::Send, (rank, other), &a, count);
-        let mut received = self.half(Way::Recv, (other, rank), &b, count);
-        match q % 8 {
-            0 | 5 => sent.count /= 2,
-            1 | 6 => received.dtype = Dtype::I32,
-            2 | 7 => sent.peer = self.ranks + u32::from(s % 3),
-            3 => received.peer = other,
-            4 => received.stream = self.script.name("side"),
-            _ => {}
-        }
-        self.push_half(rank, thread, sent);
-        if q % 8 == 4 {
-            let name = self.script.name("scan");
-            let (reads, stream) = ([b].into(), self.script.name("default"));
-            self.script.push(
-                other,
-                0,
-                Op::Stream(StreamOp::Kernel { name, reads, writes: [].into(), stream }),
-            );
-        }
-        if s % 4 != 3 {
-            self.push_half(other, 0, received);
-        }
+drawn! {
+    /// Whether a pair transferred before.
+    pub(super) enum Connection {
+        1 => Fresh,
+        1 => Made,
     }
+}
 
-    /// Every rank sends to the next and receives from the one before.
-    fn ring(&mut self, rank: u32, q: u8, s: u8) {
-        for r in 0..self.ranks {
-            let before = (r + self.ranks - 1) % self.ranks;
-            let (a, b) = (self.a[r as usize].clone(), self.b[r as usize].clone());
-            let sent = self.half(Way::Send, (r, self.next(r)), &a, 1024);
-            let into = if r == rank && s.is_multiple_of(5) { &a } else { &b };
-            let received = self.half(Way::Recv, (r, before), into, 1024);
-            let grouped = !q.is_multiple_of(3);
-            if grouped {
-                self.script.push(r, 0, Op::Group(GroupOp::Start));
-            }
-            let first = if q % 3 == 2 && r == rank { [received, sent] } else { [sent, received] };
-            for half in first {
-                self.push_half(r, 0, half);
-            }
-            if grouped {
-                self.script.push(r, 0, Op::Group(GroupOp::End));
-            }
-        }
+drawn! {
+    /// On which side of a collective the receive stands, where the send stands before it.
+    pub(super) enum BehindOrder {
+        1 => Before,
+        2 => Behind,
     }
+}
 
-    /// A transfer and a collective of one communicator, in one order or in two.
-    fn behind(&mut self, rank: u32, q: u8, s: u8) {
-        let other = self.next(rank);
-        if q.is_multiple_of(2) {
-            self.grouped(rank, 1024);
-        }
-        for r in 0..self.ranks {
-            let (comm, a, b) =
-                (self.comms[r as usize].clone(), self.a[r as usize].clone(), self.b[r as usize].clone());
-            let half = if r == rank {
-                Some(self.half(Way::Send, (r, other), &a, 1024))
-            } else if r == other {
-                Some(self.half(Way::Recv, (r, rank), &b, 1024))
-            } else {
-                None
-            };
-            let stream = if q % 4 < 2 { "default" } else { "side" };
-            let part = slice(&a, 2 * MIB, 2 * MIB);
-            let call = Op::Collective(Arc::new(self.reduce(&comm, &part, 1 << 18, stream)));
-            let first = r == rank || (r == other && s.is_multiple_of(3));
-            let mut after = Some(call);
-            if !first {
-                self.script.push(r, 0, after.take().expect("just made"));
-            }
-            if let Some(half) = half {
-                self.push_half(r, 0, half);
-            }
-            if let Some(call) = after {
-                self.script.push(r, 0, call);
-            }
-        }
+drawn! {
+    /// How much is transferred between windows: what is short goes through NCCL's own slots.
+    pub(super) enum RegisteredLength {
+        1 => Short,
+        3 => Long,
     }
+}
 
-    /// A transfer of which one end, both or none are registered.
-    fn registered_pair(&mut self, rank: u32, q: u8, s: u8) {
-        for r in 0..self.ranks {
-            self.register(r, 0, self.a[r as usize].clone(), WindowFlags::CollSymmetric);
-        }
-        let other = self.next(rank);
-        let count = if s.is_multiple_of(4) { 1024 } else { 1 << 19 };
-        let from = if q.is_multiple_of(2) { &self.a } else { &self.b }[rank as usize].clone();
-        let into = if q % 4 < 2 { &self.b } else { &self.a }[other as usize].clone();
-        let sent = self.half(Way::Send, (rank, other), &from, count);
-        let received = self.half(Way::Recv, (other, rank), &into, count);
-        self.push_half(rank, 0, sent);
-        self.push_half(other, 0, received);
+drawn! {
+    /// What children of the communicator use.
+    pub(super) enum Channels {
+        1 => Own,
+        1 => Shared,
     }
+}
 
-    /// Parent and child, with one set of channels or two ([`children`]), on two streams.
-    fn shared_channels(&mut self, rank: u32, s: u8) {
-        let name = self.script.name("child");
-        let other = self.next(rank);
-        for r in 0..self.ranks {
-            let comm = self.comms[r as usize].clone();
-            let verb = Op::Comm(CommOp::Split { comm, name, color: Some(0) });
-            let child = self.script.push(r, 0, verb);
-            if r != rank && r != other {
-                continue;
-            }
-            let peer = if r == rank { other } else { rank };
-            let (a, b) = (self.a[r as usize].clone(), self.b[r as usize].clone());
-            let (sends, receives) = (
-                self.half(Way::Send, (r, peer), &a, 1024),
-                Transfer { stream: self.script.name("side"), ..self.half(Way::Recv, (r, peer), &b, 1024) },
-            );
-            let (sends, receives) = if r == rank {
-                (sends, Transfer { comm: child, ..receives })
-            } else {
-                (Transfer { comm: child, ..sends }, receives)
-            };
-            let halves =
-                if s.is_multiple_of(2) == (r == rank) { [sends, receives] } else { [receives, sends] };
-            for half in halves {
-                self.push_half(r, 0, half);
-            }
-        }
+drawn! {
+    /// In which order the ranks of a pair make their halves.
+    pub(super) enum HalvesOrder {
+        1 => SendFirst,
+        1 => ReceiveFirst,
     }
+}
 
-    /// Two threads of a rank transfer with one other.
-    fn pair_of_threads(&mut self, rank: u32, q: u8, s: u8) {
-        let other = self.next(rank);
-        if q.is_multiple_of(2) {
-            self.grouped(rank, 1024);
-        }
-        for (turn, thread) in [(0_u32, 0), (1, 1)] {
-            let buffer = if turn == 0 { &self.a } else { &self.b }[rank as usize].clone();
-            let way = if s >> turn & 1 == 0 { Way::Send } else { Way::Recv };
-            let mut half = self.half(way, (rank, other), &buffer, 1024);
-            if q % 4 < 2 && turn == 1 {
-                half.stream = self.script.name("side");
-            }
-            self.push_half(rank, thread, half);
-            let back = if way == Way::Send { Way::Recv } else { Way::Send };
-            let into = if turn == 0 { &self.b } else { &self.a }[other as usize].clone();
-            let part = slice(&into, u64::from(turn) * MIB, MIB);
-            let half = self.half(back, (other, rank), &part, 1024);
-            self.push_half(other, 0, half);
-        }
+drawn! {
+    /// A half of a transfer.
+    pub(super) enum Half {
+        1 => Send,
+        1 => Receive,
     }
+}
 
-    /// Two transfers that are declared to overlap, on one communicator or two, one stream or two.
-    fn overlapping(&mut self, rank: u32, q: u8, s: u8) {
-        let other = self.next(rank);
-        let swapped = s.is_multiple_of(3);
-        for (me, peer) in [(rank, other), (other, rank)] {
-            let (a, b) = (self.a[me as usize].clone(), self.b[me as usize].clone());
-            let there = if me == rank { Way::Send } else { Way::Recv };
-            let back = if me == rank { Way::Recv } else { Way::Send };
-            let mut one = self.half(there, (me, peer), &a, 1024);
-            let mut two = self.half(back, (me, peer), &b, 1024);
-            if q.is_multiple_of(2) {
-                two.comm = self.others[me as usize].clone();
-            }
-            if q % 4 < 2 {
-                two.stream = self.script.name("side");
-            }
-            if swapped && me == other {
-                std::mem::swap(&mut one, &mut two);
-            }
-            let one = self.push_half(me, 0, one);
-            let (stream, side, event) =
-                (self.script.name("default"), self.script.name("side"), self.script.name("between"));
-            if s.is_multiple_of(5) {
-                self.script.push(me, 0, Op::Event(EventOp { event, stream }));
-                self.script.push(me, 0, Op::Stream(StreamOp::Wait { stream: side, event }));
-            }
-            let other = self.push_half(me, 0, two);
-            self.script.push(me, 0, Op::Overlap(OverlapOp { one, other }));
-        }
+drawn! {
+    /// The communicators of two transfers that overlap.
+    pub(super) enum OverlapComms {
+        1 => One,
+        1 => Two,
     }
+}
 
-    /// A group of more transfers than certainly make one launch, against one group or two; and one to a third rank.
-    fn many(&mut self, rank: u32, q: u8, s: u8) {
-        let (other, pairs) = (self.next(rank), 3 + u64::from(s % 2));
-        let third = self.next(other);
-        let to_third = third != rank && q.is_multiple_of(3);
-        self.grouped(rank, 16);
-        for (me, peer) in [(rank, other), (other, rank)] {
-            let apart = me == rank && !q.is_multiple_of(4);
-            self.script.push(me, 0, Op::Group(GroupOp::Start));
-            if me == rank && to_third {
-                let half = self.half(Way::Send, (me, third), &self.a[me as usize].clone(), 1024);
-                self.push_half(me, 0, half);
+drawn! {
+    /// In which order the second rank launches.
+    pub(super) enum OverlapOrder {
+        2 => Same,
+        1 => Other,
+    }
+}
+
+drawn! {
+    /// What orders two transfers.
+    pub(super) enum Between {
+        4 => Nothing,
+        1 => Event,
+    }
+}
+
+drawn! {
+    /// Whether what both send can be held until they receive: certainly, or perhaps.
+    pub(super) enum HeldLength {
+        1 => Certainly,
+        1 => Perhaps,
+    }
+}
+
+drawn! {
+    /// How often each sends before it receives.
+    pub(super) enum Sends {
+        1 => Once,
+        1 => Twice,
+    }
+}
+
+drawn! {
+    /// Into how many groups one rank puts its transfers, where the other has one.
+    pub(super) enum ManyGroups {
+        1 => One,
+        3 => Two,
+    }
+}
+
+drawn! {
+    /// Whether the group has a transfer to a third rank, if there is one.
+    pub(super) enum ToThird {
+        2 => No,
+        1 => Yes,
+    }
+}
+
+impl Fragment {
+    pub(super) fn build(self, b: &mut Builder) {
+        match self {
+            Self::Pair { rank, by, odd, length, received } => {
+                let at = b.at(rank, by);
+                pair(b, at, odd, length, received);
             }
-            for way in [Way::Send, Way::Recv] {
-                if apart && way == Way::Recv {
-                    self.script.push(me, 0, Op::Group(GroupOp::End));
-                    self.script.push(me, 0, Op::Group(GroupOp::Start));
-                }
-                let of = if way == Way::Send { &self.a } else { &self.b }[me as usize].clone();
-                for nth in 0..pairs {
-                    let half = self.half(way, (me, peer), &slice(&of, nth * 4096, 4096), 1024);
-                    self.push_half(me, 0, half);
+            Self::Ring { rank, order, into } => {
+                let rank = b.rank(rank);
+                for r in b.ranks() {
+                    ring(b, r, rank, order, into);
                 }
             }
-            self.script.push(me, 0, Op::Group(GroupOp::End));
-        }
-        if to_third {
-            let half = self.half(Way::Recv, (third, rank), &self.b[third as usize].clone(), 1024);
-            self.push_half(third, 0, half);
+            Self::Behind { rank, pair, on, order } => behind(b, rank, pair, on, order),
+            Self::Registered { rank, from, into, length } => {
+                for r in b.ranks() {
+                    let a = b.a(r);
+                    b.register(first(r), &a);
+                }
+                let count = match length {
+                    RegisteredLength::Short => 1024,
+                    RegisteredLength::Long => 1 << 19,
+                };
+                let rank = b.rank(rank);
+                let other = b.next(rank);
+                let (from, into) = (b.either(rank, from), b.either(other, into));
+                let sent = half(b, Direction::Send, rank, other, &from, count);
+                let received = half(b, Direction::Recv, other, rank, &into, count);
+                push(b, first(rank), sent);
+                push(b, first(other), received);
+            }
+            Self::ParentAndChild { rank, channels, order } => parent_and_child(b, rank, channels, order),
+            Self::TwoThreads { rank, pair, second, one, two } => {
+                let rank = b.rank(rank);
+                if pair == Connection::Made {
+                    connect(b, rank, 1024);
+                }
+                let (of_one, of_two) = (first(rank), b.second(rank));
+                thread_of_two(b, of_one, one, On::Default);
+                thread_of_two(b, of_two, two, second);
+            }
+            Self::Overlap { rank, comms, second, order, between } => {
+                let rank = b.rank(rank);
+                overlap(b, rank, Direction::Send, (comms, second, OverlapOrder::Same, between));
+                let other = b.next(rank);
+                overlap(b, other, Direction::Recv, (comms, second, order, between));
+            }
+            Self::HeadToHead { rank, length, times } => head_to_head(b, rank, length, times),
+            Self::Many { rank, pairs, groups, third } => many(b, rank, 3 + u64::from(pairs.0), groups, third),
         }
     }
+}
 
-    /// Both send before they receive, with what the platform can hold in between.
-    fn head_to_head(&mut self, rank: u32, q: u8, s: u8) {
-        let other = self.next(rank);
-        self.grouped(rank, 16);
-        let count = if q.is_multiple_of(2) { 1 << 18 } else { 3 << 18 };
-        for (me, peer) in [(rank, other), (other, rank)] {
-            let (a, b) = (self.a[me as usize].clone(), self.b[me as usize].clone());
-            for _ in 0..=s % 2 {
-                let half = self.half(Way::Send, (me, peer), &a, count);
-                self.push_half(me, 0, half);
+/// A half on the communicator of all ranks and the default stream.
+fn half(b: &mut Builder, way: Direction, rank: u32, peer: u32, buffer: &Operand, count: u64) -> Transfer {
+    let (comm, stream) = (b.comm(rank), b.name("default"));
+    Transfer { direction: way, comm, peer, buffer: buffer.clone(), count, dtype: Dtype::F32, stream }
+}
+
+/// Adds a half; returns the operation, as declarations name it.
+fn push(b: &mut Builder, at: At, half: Transfer) -> Operation {
+    let items = &b.script.ranks[at.rank as usize];
+    let index = items.get(at.thread as usize).map_or(0, Vec::len);
+    b.push(at, Op::Transfer(Arc::new(half)));
+    Operation { entry: Entry(at.thread), index: u32::try_from(index).expect("short") }
+}
+
+/// Both halves in both directions in one group: connects the pair, and gives data to compare.
+fn connect(b: &mut Builder, rank: u32, count: u64) {
+    let other = b.next(rank);
+    for (me, peer) in [(rank, other), (other, rank)] {
+        let (x, y) = (b.a(me), b.b(me));
+        b.group_start(first(me));
+        let sent = half(b, Direction::Send, me, peer, &x, count);
+        push(b, first(me), sent);
+        let received = half(b, Direction::Recv, me, peer, &y, count);
+        push(b, first(me), received);
+        b.group_end(first(me));
+    }
+}
+
+fn pair(b: &mut Builder, at: At, odd: OddPair, length: TransferLength, received: Received) {
+    let (rank, other) = (at.rank, b.next(at.rank));
+    let count = match length {
+        TransferLength::Short => 1024,
+        TransferLength::Long => 1 << 19,
+    };
+    let (x, y) = (b.a(rank), b.b(other));
+    let mut sent = half(b, Direction::Send, rank, other, &x, count);
+    let mut receive = half(b, Direction::Recv, other, rank, &y, count);
+    match odd {
+        OddPair::HalfCount => sent.count /= 2,
+        OddPair::OtherDtype => receive.dtype = Dtype::I32,
+        OddPair::NoSuchPeer { beyond } => sent.peer = b.ranks().end + beyond.0,
+        OddPair::ReceivesFromItself => receive.peer = other,
+        OddPair::ReadTooEarly => receive.stream = b.name("side"),
+    }
+    push(b, at, sent);
+    if odd == OddPair::ReadTooEarly {
+        b.reads(first(other), "scan", &y, "default");
+    }
+    if received == Received::Yes {
+        push(b, first(other), receive);
+    }
+}
+
+/// Sends to the next rank and receives from the one before.
+fn ring(b: &mut Builder, r: u32, odd_rank: u32, order: RingOrder, into: RingInto) {
+    let is_odd = r == odd_rank;
+    let before = (r + b.ranks().end - 1) % b.ranks().end;
+    let (next, x, y) = (b.next(r), b.a(r), b.b(r));
+    let into = if is_odd && into == RingInto::WhatItSends { &x } else { &y };
+    let sent = half(b, Direction::Send, r, next, &x, 1024);
+    let received = half(b, Direction::Recv, r, before, into, 1024);
+    let grouped = order != RingOrder::Ungrouped;
+    if grouped {
+        b.group_start(first(r));
+    }
+    let otherwise = is_odd && order == RingOrder::GroupedOneOtherwise;
+    for half in if otherwise { [received, sent] } else { [sent, received] } {
+        push(b, first(r), half);
+    }
+    if grouped {
+        b.group_end(first(r));
+    }
+}
+
+/// A transfer and a collective of one communicator, in one order or in two.
+fn behind(b: &mut Builder, rank: Who, pair: Connection, on: On, order: BehindOrder) {
+    let rank = b.rank(rank);
+    let other = b.next(rank);
+    if pair == Connection::Made {
+        connect(b, rank, 1024);
+    }
+    for r in b.ranks() {
+        let (comm, x) = (b.comm(r), b.a(r));
+        let mut call = b.reduction(&comm, &slice(&x, 2 * MIB, 2 * MIB), 1 << 18);
+        call.stream = b.name(on.name());
+        if r == rank {
+            let sent = half(b, Direction::Send, r, other, &x, 1024);
+            push(b, first(r), sent);
+            b.launch(first(r), call);
+        } else if r == other {
+            let y = b.b(r);
+            let received = half(b, Direction::Recv, r, rank, &y, 1024);
+            match order {
+                BehindOrder::Before => {
+                    push(b, first(r), received);
+                    b.launch(first(r), call);
+                }
+                BehindOrder::Behind => {
+                    b.launch(first(r), call);
+                    push(b, first(r), received);
+                }
             }
-            for _ in 0..=s % 2 {
-                let half = self.half(Way::Recv, (me, peer), &b, count);
-                self.push_half(me, 0, half);
+        } else {
+            b.launch(first(r), call);
+        }
+    }
+}
+
+/// One rank sends on the parent and receives on the child, the other the other way round.
+fn parent_and_child(b: &mut Builder, rank: Who, channels: Channels, order: HalvesOrder) {
+    let rank = b.rank(rank);
+    let other = b.next(rank);
+    for r in b.ranks() {
+        let comm = if channels == Channels::Shared { b.comm_that_shares(r) } else { b.comm(r) };
+        let name = b.name("child");
+        let child = b.push(first(r), Op::Comm(CommOp::Split { comm, name, color: Some(0) }));
+        if r != rank && r != other {
+            continue;
+        }
+        let peer = if r == rank { other } else { rank };
+        let (x, y) = (b.a(r), b.b(r));
+        let mut sent = half(b, Direction::Send, r, peer, &x, 1024);
+        let mut received = half(b, Direction::Recv, r, peer, &y, 1024);
+        received.stream = b.name("side");
+        if r == rank { &mut received } else { &mut sent }.comm = child;
+        // What runs on one of them stands first on both ranks.
+        let sends_first = (order == HalvesOrder::SendFirst) == (r == rank);
+        for half in if sends_first { [sent, received] } else { [received, sent] } {
+            push(b, first(r), half);
+        }
+    }
+}
+
+/// What one thread of two transfers with the next rank, and what that one does for it.
+fn thread_of_two(b: &mut Builder, at: At, way: Half, on: On) {
+    let (rank, other) = (at.rank, b.next(at.rank));
+    let (mine, theirs) = if at.thread == 0 { (b.a(rank), b.b(other)) } else { (b.b(rank), b.a(other)) };
+    let (way, back) = match way {
+        Half::Send => (Direction::Send, Direction::Recv),
+        Half::Receive => (Direction::Recv, Direction::Send),
+    };
+    let mut here = half(b, way, rank, other, &mine, 1024);
+    here.stream = b.name(on.name());
+    push(b, at, here);
+    let part = slice(&theirs, u64::from(at.thread) * MIB, MIB);
+    let there = half(b, back, other, rank, &part, 1024);
+    push(b, first(other), there);
+}
+
+/// The part of one of two ranks in two transfers that are declared to overlap.
+fn overlap(
+    b: &mut Builder,
+    me: u32,
+    way: Direction,
+    (comms, second, order, between): (OverlapComms, On, OverlapOrder, Between),
+) {
+    let at = first(me);
+    // The rank that begins with a send is the one whose next is the other.
+    let (peer, back) = match way {
+        Direction::Send => (b.next(me), Direction::Recv),
+        Direction::Recv => ((me + b.ranks().end - 1) % b.ranks().end, Direction::Send),
+    };
+    let (x, y) = (b.a(me), b.b(me));
+    let mut one = half(b, way, me, peer, &x, 1024);
+    let mut two = half(b, back, me, peer, &y, 1024);
+    if comms == OverlapComms::Two {
+        two.comm = b.other_comm(me);
+    }
+    two.stream = b.name(second.name());
+    if order == OverlapOrder::Other {
+        std::mem::swap(&mut one, &mut two);
+    }
+    let one = push(b, at, one);
+    if between == Between::Event {
+        let event = b.name("between");
+        b.record(at, event, "default");
+        b.wait_event(at, event, "side");
+    }
+    let other = push(b, at, two);
+    b.push(at, Op::Overlap(OverlapOp { one, other }));
+}
+
+/// Both send before they receive, with what the platform can hold in between.
+fn head_to_head(b: &mut Builder, rank: Who, length: HeldLength, times: Sends) {
+    b.config.in_flight = InFlight::OfPlatform;
+    let rank = b.rank(rank);
+    let other = b.next(rank);
+    connect(b, rank, 16);
+    let count = match length {
+        HeldLength::Certainly => 1 << 18,
+        HeldLength::Perhaps => 3 << 18,
+    };
+    let times = match times {
+        Sends::Once => 1,
+        Sends::Twice => 2,
+    };
+    for (me, peer) in [(rank, other), (other, rank)] {
+        let (x, y) = (b.a(me), b.b(me));
+        for (way, buffer) in [(Direction::Send, &x), (Direction::Recv, &y)] {
+            for _ in 0..times {
+                let half = half(b, way, me, peer, buffer, count);
+                push(b, first(me), half);
             }
         }
+    }
+}
+
+/// A group of more transfers than certainly make one launch, against one group or two; and one to a third rank.
+fn many(b: &mut Builder, rank: Who, pairs: u64, groups: ManyGroups, third: ToThird) {
+    b.config.planned_together = Some(2);
+    let rank = b.rank(rank);
+    let other = b.next(rank);
+    let third = Some(b.next(other)).filter(|r| *r != rank && third == ToThird::Yes);
+    connect(b, rank, 16);
+    for (me, peer) in [(rank, other), (other, rank)] {
+        let at = first(me);
+        let (x, y) = (b.a(me), b.b(me));
+        b.group_start(at);
+        if let (Some(third), true) = (third, me == rank) {
+            let half = half(b, Direction::Send, me, third, &x, 1024);
+            push(b, at, half);
+        }
+        for (way, buffer) in [(Direction::Send, &x), (Direction::Recv, &y)] {
+            if me == rank && groups == ManyGroups::Two && way == Direction::Recv {
+                b.group_end(at);
+                b.group_start(at);
+            }
+            for nth in 0..pairs {
+                let half = half(b, way, me, peer, &slice(buffer, nth * 4096, 4096), 1024);
+                push(b, at, half);
+            }
+        }
+        b.group_end(at);
+    }
+    if let Some(third) = third {
+        let y = b.b(third);
+        let half = half(b, Direction::Recv, third, rank, &y, 1024);
+        push(b, first(third), half);
     }
 }

@@ -19,10 +19,12 @@ use rankcheck_real::ffi::process;
 use rankcheck_recording::read::ProcessFile;
 use thiserror::Error;
 
+use super::output;
+
 /// The name of the recorder's file.
-pub const LIBRARY: &str = "librankcheck_record.so";
+const LIBRARY: &str = "librankcheck_record.so";
 /// How the files of a recording end.
-pub const EXTENSION: &str = "rankrec";
+const EXTENSION: &str = "rankrec";
 
 /// How often is looked which processes still run: who hangs is known to have hung to within this.
 const LOOK: Duration = Duration::from_secs(1);
@@ -39,9 +41,52 @@ const PYTHON: [(&str, &str); 8] = [
     ("rankcheck_record/tell.py", include_str!("../../../../python/rankcheck_record/tell.py")),
 ];
 
+#[derive(Debug, clap::Args)]
+pub(super) struct RecordArguments {
+    /// The folder of the recording; `recording-<date>` if not given. It must be empty.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The command, for example `torchrun --nproc-per-node 2 train.py`.
+    #[arg(required = true, trailing_var_arg = true)]
+    command: Vec<OsString>,
+}
+
+impl RecordArguments {
+    /// Standard output is the command's; what this one has to say goes to the other.
+    pub(super) fn run(self) -> u8 {
+        let recorded = match record(self.out, &self.command) {
+            Ok(recorded) => recorded,
+            Err(error) => {
+                output::usage(&error);
+                return if matches!(error, RecordError::Start { .. }) { 127 } else { 125 };
+            }
+        };
+        for left in &recorded.left {
+            output::note(format_args!("rankcheck: {left}"));
+        }
+        if recorded.lost > 0 {
+            let lost = recorded.lost;
+            output::note(format_args!("rankcheck: the disk was full: {lost} events are missing"));
+        }
+        let Recorded { processes, calls, bytes, .. } = recorded;
+        let folder = recorded.folder.display();
+        if processes == 0 {
+            output::note(
+                "rankcheck: nothing was recorded: no process called NCCL or CUDA through shared libraries",
+            );
+        } else {
+            output::note(format_args!(
+                "rankcheck: recorded {processes} processes, {calls} calls, {bytes} bytes in {folder}; next: \
+                 rankcheck check {folder}"
+            ));
+        }
+        recorded.code
+    }
+}
+
 /// Why nothing was run, or nothing can be said of it.
 #[derive(Debug, Error)]
-pub enum RecordError {
+enum RecordError {
     /// The folder has something in it.
     #[error("{0} is not empty; a recording needs a folder of its own: choose another with --out")]
     NotEmpty(PathBuf),
@@ -74,21 +119,21 @@ pub enum RecordError {
 
 /// What was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Recorded {
+struct Recorded {
     /// Where.
-    pub folder: PathBuf,
+    folder: PathBuf,
     /// The command's exit code; 128 and the signal's number if one ended it.
-    pub code: u8,
+    code: u8,
     /// Processes that called something.
-    pub processes: u64,
+    processes: u64,
     /// What they called.
-    pub calls: u64,
+    calls: u64,
     /// Events that found no room on the disk.
-    pub lost: u64,
+    lost: u64,
     /// Of all files.
-    pub bytes: u64,
+    bytes: u64,
     /// Files that were left as they are, and why.
-    pub left: Vec<String>,
+    left: Vec<String>,
 }
 
 /// Runs a command and packs what was recorded.
@@ -96,7 +141,7 @@ pub struct Recorded {
 /// # Errors
 ///
 /// If it could not be started. How it ended is no error.
-pub fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<Recorded, RecordError> {
+fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<Recorded, RecordError> {
     let library = library()?;
     let folder = out.unwrap_or_else(|| PathBuf::from(format!("recording-{}", date())));
     let in_folder = |source| RecordError::Folder { path: folder.clone(), source };

@@ -263,7 +263,7 @@ fn ended(
 fn fits_answers(machine: &Machine, state: &State, report: &Report) -> bool {
     report.ranks.iter().zip((0..machine.config.ranks).map(Rank)).all(|(seen, rank)| {
         seen.answers.iter().all(|(thread, given)| {
-            let Some(thread) = state.rank(rank).threads.get(*thread as usize) else { return true };
+            let Some(thread) = state.rank(rank).threads().get(*thread as usize) else { return true };
             thread.answers().iter().zip(given).all(|(model, device)| model == device)
         })
     })

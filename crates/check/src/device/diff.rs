@@ -114,7 +114,7 @@ pub struct Settings {
     pub observe: Option<PathBuf>,
     /// Observations that are there already.
     pub observed: Vec<Observation>,
-    /// Where this is.
+    /// Where programs are run.
     pub machine: Testbed,
     /// The facts to predict with.
     pub platform: Platform,

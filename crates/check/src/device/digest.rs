@@ -94,7 +94,7 @@ struct ThreadOps {
 fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, SourceError> {
     let mut all = Vec::new();
     for rank in (0..machine.config.ranks).map(Rank) {
-        let threads = &state.rank(rank).threads;
+        let threads = state.rank(rank).threads();
         let entries: Vec<u32> = threads.iter().map(|thread| thread.entry().0).collect();
         for (nth, thread) in threads.iter().enumerate() {
             let answers = thread.answers();

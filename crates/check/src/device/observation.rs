@@ -41,7 +41,7 @@ pub struct Observation {
     pub schema_version: u32,
     /// Digest of the recorded program.
     pub digest: String,
-    /// Which program.
+    /// The program that was run.
     pub program: ProgramName,
     /// New or used communicators.
     pub comms: Comms,
@@ -78,7 +78,7 @@ pub struct Testbed {
 pub enum Multicast {
     /// `NCCL_NVLS_ENABLE=0`.
     Off,
-    /// Not switched off.
+    /// It was not switched off.
     Allowed,
 }
 
@@ -99,9 +99,9 @@ pub enum ObservationError {
     /// A file or folder.
     #[error("{path}: {cause}")]
     File {
-        /// Which.
+        /// The file or folder.
         path: String,
-        /// Why.
+        /// What went wrong.
         cause: std::io::Error,
     },
     /// A document is none.
@@ -111,7 +111,7 @@ pub enum ObservationError {
         path: String,
         /// The line, from 1.
         line: usize,
-        /// Why.
+        /// What went wrong.
         cause: serde_json::Error,
     },
     /// A document of another schema.
@@ -406,7 +406,7 @@ impl Validity {
 
 /// An observation of the repository, and what it says now.
 pub struct KeptObservation {
-    /// Its file.
+    /// The file that it stands in.
     pub path: PathBuf,
     /// What was observed.
     pub observation: Observation,

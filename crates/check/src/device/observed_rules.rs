@@ -8,8 +8,7 @@ use std::path::Path;
 
 use super::Agreement;
 use super::diff::behaviour_text;
-use super::observation::{KeptObservation, Validity};
-use crate::command::CommandError;
+use super::observation::{KeptObservation, ObservationError, Validity};
 
 /// One line for each observed check of a rule, by rule.
 #[must_use]
@@ -73,8 +72,8 @@ pub fn filled(text: &str, lines: &BTreeMap<String, BTreeSet<String>>) -> String 
 ///
 /// # Errors
 /// If a file cannot be read or written.
-pub fn write(folder: &Path, lines: &BTreeMap<String, BTreeSet<String>>) -> Result<usize, CommandError> {
-    let failed = |path: &Path, cause| CommandError::File { path: path.display().to_string(), cause };
+pub fn write(folder: &Path, lines: &BTreeMap<String, BTreeSet<String>>) -> Result<usize, ObservationError> {
+    let failed = |path: &Path, cause| ObservationError::File { path: path.display().to_string(), cause };
     let mut changed = 0;
     for entry in std::fs::read_dir(folder).map_err(|cause| failed(folder, cause))? {
         let path = entry.map_err(|cause| failed(folder, cause))?.path();

@@ -231,8 +231,8 @@ fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
     }
     // Who waits for a turn that never comes in this run must not come first on the device.
     for (rank, r) in (0..machine.config.ranks).map(|rank| (Rank(rank), state.rank(Rank(rank)))) {
-        for (thread, t) in (0..).map(Thread).zip(&r.threads) {
-            let ready = t.status == rankcheck_model::machine::Status::Ready;
+        for (thread, t) in (0..).map(Thread).zip(r.threads()) {
+            let ready = t.is_ready();
             if ready && t.running() && machine.is_turn(&state, rank, thread) {
                 forced.turns.push(at(machine, &state, rank, thread));
             }
@@ -243,8 +243,8 @@ fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
 
 fn standing(machine: &Machine, state: &State, choice: &Choice) -> Option<(u32, bool)> {
     let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
-    let t = &state.rank(*rank).threads[thread.at()];
-    Some((machine.next_op(state, *rank, *thread).index, t.status == rankcheck_model::machine::Status::Ready))
+    let t = &state.rank(*rank).threads()[thread.at()];
+    Some((machine.next_op(state, *rank, *thread).index, t.is_ready()))
 }
 
 /// The operation whose turn a choice is, if orders were open.

@@ -1,11 +1,10 @@
 //! `rankcheck replay TRACE --gpu`: whether a device does what a trace shows.
 //!
-//! Not here: the replay in the model ([`crate::command::replay`]).
+//! Not here: the replay in the model ([`crate::trace`]).
 
 use std::path::Path;
 use std::time::Duration;
 
-use miette::Diagnostic;
 use rankcheck_real::case::{Case, Comms};
 
 use super::Runner;
@@ -13,7 +12,7 @@ use super::digest::ProgramName;
 use super::observation::ends;
 use super::predict::Defined;
 use super::{Agreement, PredictionQuery, compare, predict};
-use crate::command::{boxed, load_trace};
+use crate::trace::{Loaded, TraceError};
 
 /// What came out of the tries.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +24,7 @@ pub enum Reproduced {
         /// How it ended.
         ends: String,
     },
-    /// It did not.
+    /// It did something else in every try.
     NotReproduced {
         /// How often it was tried.
         tries: u32,
@@ -37,7 +36,7 @@ pub enum Reproduced {
 }
 
 impl Reproduced {
-    /// As one line.
+    /// Returns one line about it.
     #[must_use]
     pub fn text(&self) -> String {
         match self {
@@ -62,8 +61,8 @@ impl Reproduced {
 ///
 /// # Errors
 /// If the file is no trace, or its spec is bad.
-pub fn ranks(path: &Path) -> Result<u32, Box<dyn Diagnostic + Send + Sync>> {
-    Ok(load_trace(path)?.trace.ranks)
+pub fn ranks(path: &Path) -> Result<u32, TraceError> {
+    Ok(Loaded::load(path)?.trace.ranks)
 }
 
 /// Runs a trace on a device until it is confirmed.
@@ -75,13 +74,12 @@ pub fn reproduce(
     path: &Path,
     tries: u32,
     deadline: Duration,
-) -> Result<Reproduced, Box<dyn Diagnostic + Send + Sync>> {
-    let loaded = load_trace(path)?;
+) -> Result<Reproduced, TraceError> {
+    let loaded = Loaded::load(path)?;
     let (spec, check, ranks, params) = (&loaded.spec, loaded.check(), loaded.trace.ranks, &loaded.params);
     let (platform, comms) = (loaded.platform, Comms::Fresh);
-    let predictions =
-        predict(&PredictionQuery { spec, check, ranks, params, platform, comms }).map_err(boxed)?;
-    let run = predictions.of_choices(loaded.choices().map_err(boxed)?);
+    let predictions = predict(&PredictionQuery { spec, check, ranks, params, platform, comms })?;
+    let run = predictions.of_choices(loaded.choices()?);
     if run.defined == Defined::No {
         let why = "nobody specifies what follows, so no end of a device can be told from another";
         return Ok(Reproduced::Impossible(why.to_owned()));

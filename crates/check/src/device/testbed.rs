@@ -47,7 +47,7 @@ pub struct Devices {
 #[error("{what} {looked_for}")]
 #[diagnostic(help("`rankcheck doctor` shows what this machine has"))]
 pub struct Missing {
-    /// What.
+    /// What is missing.
     pub what: String,
     /// Where it was looked for.
     pub looked_for: String,

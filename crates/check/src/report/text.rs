@@ -221,7 +221,7 @@ fn data(out: &mut String, outcome: &Outcome) {
             }
         }
         Data::Undefined => {
-            let _ = write!(out, "\n  data      nobody specifies what the buffers hold from here on");
+            let _ = write!(out, "\n  data      buffer contents are undefined from here on");
         }
         Data::Known(_) => {}
     }

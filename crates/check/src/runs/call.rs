@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use rankcheck_model::{CollectiveKind, Way};
+use rankcheck_model::{CollectiveKind, Direction};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
@@ -35,7 +35,7 @@ pub(super) enum CallKind {
     /// A group ends.
     GroupEnd,
     /// One half of a point-to-point transfer.
-    Transfer(Way),
+    Transfer(Direction),
     /// A collective of the model. The root is an argument of the call; here it is any.
     Collective(CollectiveKind),
     /// A collective that is a group of sends and receives.
@@ -108,7 +108,7 @@ pub(super) enum CallKind {
 /// Which members of a communicator take part in one half of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Peers {
-    /// All of them.
+    /// All members.
     All,
     /// The root.
     Root,
@@ -236,8 +236,8 @@ static CALLS: &[VendorCall] = &[
     // Groups, transfers, collectives.
     call("ncclGroupStart", CallKind::GroupStart, FoldClass::GroupStart),
     call("ncclGroupEnd", CallKind::GroupEnd, FoldClass::GroupEnd),
-    call("ncclSend", CallKind::Transfer(Way::Send), FoldClass::Sends),
-    call("ncclRecv", CallKind::Transfer(Way::Recv), FoldClass::Receives),
+    call("ncclSend", CallKind::Transfer(Direction::Send), FoldClass::Sends),
+    call("ncclRecv", CallKind::Transfer(Direction::Recv), FoldClass::Receives),
     collective("ncclAllReduce", CollectiveKind::AllReduce),
     collective("ncclAllGather", CollectiveKind::AllGather),
     collective("ncclReduceScatter", CollectiveKind::ReduceScatter),

@@ -79,7 +79,7 @@ pub struct Divergence {
 }
 
 impl Divergence {
-    /// In one sentence.
+    /// Returns one sentence about it.
     #[must_use]
     pub fn sentence(&self, recording: &Recording) -> String {
         let comm = &recording.world.comm(self.comm).name;
@@ -92,7 +92,7 @@ impl Divergence {
                 let last =
                     program.last.map(|last| program.place(&last, &recording.program.names).to_string());
                 let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
-                format!("nothing on rank {}, which ended without it{last}", rank.0)
+                format!("nothing on rank {}, which exited without making that call{last}", rank.0)
             }
         };
         let what = match self.counted {

@@ -38,7 +38,7 @@ const ROUNDS: usize = 6;
 /// Iterations that are not judged again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fold {
-    /// On these ranks.
+    /// The ranks that repeat them.
     pub ranks: Vec<Rank>,
     /// How many there are with those that stay.
     pub iterations: u64,
@@ -96,7 +96,7 @@ pub fn fold(world: &World, sequences: &mut [Sequence]) -> Vec<Fold> {
 struct Removal {
     from: usize,
     to: usize,
-    /// What it leaves.
+    /// The symbol that stands there instead.
     symbol: Symbol,
 }
 
@@ -127,12 +127,12 @@ fn content(sequence: &Sequence, range: Range<usize>) -> (u64, u64) {
 struct Round<'a> {
     world: &'a World,
     sequences: &'a [Sequence],
-    /// By member.
+    /// Indexed by member.
     loops: Vec<Vec<Loop>>,
     member_of: FxHashMap<Rank, usize>,
     /// Loops with which no fold could be made.
     failed: FxHashSet<(usize, usize)>,
-    /// By member.
+    /// Indexed by member.
     removals: Vec<Vec<Removal>>,
     folds: Vec<Fold>,
 }

@@ -5,8 +5,8 @@
 //! passed over. Not here: whether the program is right.
 
 use rankcheck_model::{
-    Answer, CollectiveKind, CommOp, Dtype, End, Entry, GroupOp, Op, Operand, PlaceId, Question, Rank,
-    ReduceOp, Slot, Source, ThreadOp, Way, WindowFlags, WindowOp,
+    Answer, CollectiveKind, CommOp, Direction, Dtype, End, Entry, GroupOp, Op, Operand, PlaceId, Question,
+    Rank, ReduceOp, Slot, Source, ThreadOp, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
@@ -28,7 +28,7 @@ enum Does {
     Register(WindowFlags),
     Deregister,
     Collect(CollectiveKind, u64, Dtype, Option<ReduceOp>),
-    Transfer(Way, u32, u64, Dtype),
+    Transfer(Direction, u32, u64, Dtype),
     GroupStart,
     GroupEnd,
 }
@@ -51,7 +51,9 @@ fn step(verb: &Op) -> Option<ProgramStep<'_>> {
             let op = call.kind.reduces().then_some(call.op);
             (Does::Collect(call.kind, call.count, call.dtype, op), Some(&call.comm))
         }
-        Op::Transfer(call) => (Does::Transfer(call.way, call.peer, call.count, call.dtype), Some(&call.comm)),
+        Op::Transfer(call) => {
+            (Does::Transfer(call.direction, call.peer, call.count, call.dtype), Some(&call.comm))
+        }
         Op::Group(GroupOp::Start) => (Does::GroupStart, None),
         Op::Group(GroupOp::End) => (Does::GroupEnd, None),
         _ => return None,
@@ -76,8 +78,8 @@ fn display(does: &Does, comm: &str) -> String {
             let op = op.map_or_else(String::new, |op| format!(" ({})", op.name()));
             format!("{} of {count} {}{op}{} on {comm}", kind.name(), dtype.name(), kind.way())
         }
-        Does::Transfer(way, peer, count, dtype) => {
-            format!("{} of {count} {} with rank {peer} of {comm}", way.name(), dtype.name())
+        Does::Transfer(direction, peer, count, dtype) => {
+            format!("{} of {count} {} with rank {peer} of {comm}", direction.name(), dtype.name())
         }
         Does::GroupStart => "the start of a group".to_owned(),
         Does::GroupEnd => "the end of a group".to_owned(),

@@ -23,35 +23,35 @@ const MARGIN_NS: u64 = 5_000_000;
 /// When a call was entered and when it returned: nanoseconds since its process began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Span {
-    /// Entered.
+    /// When it was entered.
     pub entered: u64,
-    /// Returned.
+    /// When it returned.
     pub returned: u64,
 }
 
 /// Memory of this process that was exported.
 #[derive(Debug, Clone)]
-struct ExportedMemory {
+struct ExportedRegion {
     len_bytes: u64,
     freed: Option<Span>,
 }
 
-/// `cudaIpcGetMemHandle`.
+/// A call of `cudaIpcGetMemHandle`.
 #[derive(Debug, Clone)]
 struct HandleExport {
     digest: Box<str>,
-    /// Of the call.
+    /// The number of the call.
     number: u64,
     at: Span,
     /// None of memory that nobody was seen to allocate.
     exported: Option<usize>,
 }
 
-/// `cudaIpcOpenMemHandle`.
+/// A call of `cudaIpcOpenMemHandle`.
 #[derive(Debug, Clone)]
 struct HandleOpen {
     digest: Box<str>,
-    /// Of the call.
+    /// The number of the call.
     number: u64,
     at: Span,
     mapping: usize,
@@ -69,13 +69,13 @@ struct OpenMapping {
 /// they returned.
 #[derive(Debug, Clone, Default)]
 pub(super) struct IpcListener {
-    /// By address: the length, and what it is among what is exported.
+    /// Keyed by address: the length, and its index among what is exported.
     living: BTreeMap<u64, (u64, Option<usize>)>,
-    exported: Vec<ExportedMemory>,
+    exported: Vec<ExportedRegion>,
     exports: Vec<HandleExport>,
     opens: Vec<HandleOpen>,
     mappings: Vec<OpenMapping>,
-    /// By address.
+    /// Keyed by address.
     mapped: FxHashMap<u64, usize>,
     /// When it was last seen to live.
     lived: u64,
@@ -152,7 +152,7 @@ impl IpcListener {
             return None;
         }
         Some(*exported.get_or_insert_with(|| {
-            self.exported.push(ExportedMemory { len_bytes: *len_bytes, freed: None });
+            self.exported.push(ExportedRegion { len_bytes: *len_bytes, freed: None });
             self.exported.len() - 1
         }))
     }
@@ -231,7 +231,7 @@ struct HostTime<'a> {
 }
 
 impl HostTime<'_> {
-    /// Nanoseconds since 1970.
+    /// Returns a time in nanoseconds since 1970.
     fn time(self, since_began: u64) -> u64 {
         self.header.began.saturating_add(since_began)
     }

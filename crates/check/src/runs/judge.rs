@@ -25,7 +25,7 @@ use super::gaps::Gaps;
 use super::lower::{self, Origin, RankRun, RecordingEnd};
 use super::sequence::{self, Sequence, Symbol};
 use super::world::{self, RankProcess, RunCommId, World};
-use crate::recorder::Names;
+use crate::spec::builder::Names;
 
 /// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
 const SILENCE_NS: u64 = 10_000_000_000;
@@ -33,9 +33,9 @@ const SILENCE_NS: u64 = 10_000_000_000;
 /// What was recorded, as a program.
 #[derive(Debug)]
 pub struct RunProgram {
-    /// Texts of tokens.
+    /// The texts of tokens.
     pub names: Names,
-    /// By rank.
+    /// Indexed by rank.
     pub ranks: Vec<RankRun>,
     default: Token,
 }
@@ -97,7 +97,7 @@ impl Source for RunProgram {
 pub struct Recording {
     /// Its directory.
     pub folder: PathBuf,
-    /// Who is who.
+    /// Which process is which rank, and which communicator is which.
     pub world: World,
     /// Iterations that are not judged again.
     pub folds: Vec<Fold>,

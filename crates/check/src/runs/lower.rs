@@ -22,11 +22,11 @@ use rankcheck_model::{
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::address_space::AddressSpace;
 use super::call::{CallKind, failure, signed};
+use super::regions::RegionMap;
 use super::vendor;
 use super::world::{RankProcess, RunCommId, World};
-use crate::recorder::Names;
+use crate::spec::builder::Names;
 
 pub use program::{Failure, Origin, RankRun, RecordingEnd};
 pub(super) use ranks::lower_all;
@@ -104,7 +104,7 @@ pub(super) struct Lowering<'a> {
     windows: FxHashMap<u64, Operand>,
     /// Windows of a group that ended, until their handles are noted, in order.
     unnamed: VecDeque<Operand>,
-    memory: AddressSpace,
+    memory: RegionMap,
     /// Memory that nobody was seen to allocate.
     unseen: Option<Operand>,
     allocations: u32,
@@ -140,7 +140,7 @@ impl<'a> Lowering<'a> {
             under_way: Vec::new(),
             windows: FxHashMap::default(),
             unnamed: VecDeque::new(),
-            memory: AddressSpace::default(),
+            memory: RegionMap::default(),
             unseen: None,
             allocations: 0,
             device: device::DeviceHandles::new(names),

@@ -54,7 +54,7 @@ pub enum RunClass {
 }
 
 impl RunClass {
-    /// In reports.
+    /// Returns how reports name it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ fn sentences(judged: &Judged) -> Vec<String> {
         lines.push(format!("            … {} more", judged.findings.len() - LINES_MAX));
     }
     if judged.undefined {
-        lines.push("  data      nobody specifies what the buffers hold from here on".to_owned());
+        lines.push("  data      buffer contents are undefined from here on".to_owned());
     }
     lines
 }
@@ -153,7 +153,7 @@ fn standing(judged: &Judged) -> Vec<String> {
             .map(|awaited| match awaited {
                 Awaited::Blocked(other) => format!("rank {} ({})", other.rank.0, at(other.place)),
                 Awaited::Ended(rank) => {
-                    format!("rank {}, which ended without it ({})", rank.0, last(*rank))
+                    format!("rank {}, which exited without making that call ({})", rank.0, last(*rank))
                 }
                 Awaited::Unknown(rank) => {
                     format!("rank {}, which had not come when its recording ended ({})", rank.0, last(*rank))

@@ -63,14 +63,14 @@ pub enum Symbol {
     Note {
         /// The host thread.
         thread: u32,
-        /// What.
+        /// What was noted.
         call: ShapeId,
     },
     /// Something was noted later than it happened, and stands where it happened. No number counts it.
     Noted {
         /// The host thread.
         thread: u32,
-        /// What, without when.
+        /// What was noted, without the time.
         call: ShapeId,
     },
     /// Events of the thread are missing here.
@@ -273,6 +273,7 @@ pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Sequence>), RunError> {
     Ok((world, of_members))
 }
 
+#[inline]
 fn intern(
     symbol: Symbol,
     dictionary: &mut Vec<Symbol>,

@@ -20,12 +20,12 @@ fn microseconds(nanoseconds: u64) -> f64 {
 }
 
 /// Events, one after another, in the list that the format asks for.
-struct Events<'a> {
+struct TimelineWriter<'a> {
     out: &'a mut dyn Write,
     first: bool,
 }
 
-impl Events<'_> {
+impl TimelineWriter<'_> {
     fn write(&mut self, event: &Value) -> std::io::Result<()> {
         let separator = if std::mem::take(&mut self.first) { "" } else { ",\n" };
         write!(self.out, "{separator}{event}")
@@ -62,7 +62,7 @@ pub fn write_file(folder: &Path, to: &Path) -> Result<(), String> {
 /// If a file cannot be read any more, or `out` cannot be written to.
 pub fn write(judged: &Judged, out: &mut dyn Write) -> Result<(), TimelineError> {
     writeln!(out, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[")?;
-    let mut events = Events { out, first: true };
+    let mut events = TimelineWriter { out, first: true };
     let first = judged.recording.world.members.iter().map(|m| judged.recording.began[m.rank.at()]).min();
     for member in &judged.recording.world.members {
         let rank = member.rank.0;
@@ -95,7 +95,7 @@ fn one(
     process: &mut ProcessFile,
     (rank, offset): (u32, u64),
     found: &FxHashMap<u32, Vec<String>>,
-    events: &mut Events<'_>,
+    events: &mut TimelineWriter<'_>,
 ) -> Result<(), TimelineError> {
     let mut open: FxHashMap<u32, Vec<(u64, ShapeId)>> = FxHashMap::default();
     let (mut number, mut last) = (0_u32, 0);

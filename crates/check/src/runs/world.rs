@@ -62,7 +62,7 @@ pub struct RunCommId(pub u32);
 enum Birth {
     /// `ncclCommInitRank` and its variants.
     Init {
-        /// Of the communicator, in hexadecimal digits.
+        /// The id of the communicator, in hexadecimal digits.
         id: Box<str>,
         /// The n-th communicator of this id in this process: an id of unknown bytes comes back.
         nth: u32,
@@ -229,13 +229,13 @@ impl RunComm {
 /// A process that takes part.
 #[derive(Debug, Clone)]
 pub struct RankProcess {
-    /// Its file.
+    /// The file that it wrote.
     pub path: PathBuf,
     /// Its place in the list that [`World::join`] was given.
     pub file: usize,
     /// Its rank in the world.
     pub rank: Rank,
-    /// By [`LocalComm`].
+    /// Indexed by [`LocalComm`].
     comms: Vec<RunCommId>,
     /// By address: since which call which communicator lives there, and until which.
     lives: FxHashMap<u64, Vec<Life>>,
@@ -285,7 +285,7 @@ pub struct World {
     pub ranks: u32,
     /// By rank; those that were not recorded are left out.
     pub members: Vec<RankProcess>,
-    /// By [`RunCommId`].
+    /// Indexed by [`RunCommId`].
     pub comms: Vec<RunComm>,
     /// Files of processes that communicate with nobody beside one of the same rank that does: a loader of
     /// data, a compiler.

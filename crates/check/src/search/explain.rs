@@ -135,6 +135,9 @@ fn nameable<'a>(run: &'a Replayed, at: &Located) -> Option<&'a Operation> {
     run.operations.iter().find(known)
 }
 
+/// Whether an operation is looked for, given what was found.
+type Preference<'a> = &'a dyn Fn(&Located, &[Located]) -> bool;
+
 fn essential(
     source: &Arc<dyn Source>,
     config: &Config,
@@ -170,9 +173,9 @@ fn essential(
     let elsewhere =
         |at: &Located, found: &[Located]| found.first().is_none_or(|first| first.op.rank != at.op.rank);
     // Preferably on another rank, and nothing that only the program remembers.
-    let wanted: [&dyn Fn(&Located, &[Located]) -> bool; 3] =
+    let preferences: [Preference<'_>; 3] =
         [&|at, found| kept(at) && elsewhere(at, found), &|at, _| kept(at), &|_, _| true];
-    for wanted in wanted {
+    for wanted in preferences {
         for at in &others {
             if found.len() < 2 && wanted(at, &found) {
                 consider(at, &mut found)?;

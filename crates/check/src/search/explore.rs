@@ -208,7 +208,7 @@ impl CompleteRuns {
         let mut collected = self.locked();
         collected.executions += 1;
         for rank in (0..machine.config.ranks).map(rankcheck_model::Rank) {
-            let costs = state.rank(rank).costs;
+            let costs = state.rank(rank).costs();
             let most = &mut collected.costs;
             most.communicators = most.communicators.max(costs.communicators);
             most.registrations = most.registrations.max(costs.registrations);

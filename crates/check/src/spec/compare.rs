@@ -2,7 +2,7 @@
 //!
 //! The interpreter lets the left side decide, and a constant before all: `window == None` would be false without
 //! the window having a say. So `a == b` in a spec is evaluated as a call that looks at both, and a condition as a
-//! call that knows where it stands. Columns move by that; [`Text::original`] moves them back. Not here: what may be compared (`noun.rs`).
+//! call that knows where it stands. Columns move by that; [`Text::original`] moves them back. Not here: what may be compared (`handle.rs`).
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use starlark::values::Value;
 use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
 
-use crate::spec::noun::{comparable, condition};
+use crate::spec::handle::{comparable, condition};
 
 /// The text of a file, and where the evaluated one has more.
 #[derive(Debug, Clone)]

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use miette::{Diagnostic, LabeledSpan, NamedSource, SourceCode, SourceSpan};
+use miette::{
+    Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode, SourceSpan,
+};
 use rankcheck_model::{Place, SourceError};
 use starlark::ErrorKind;
 use starlark::codemap::FileSpan;
@@ -65,6 +67,15 @@ impl SpecError {
             report.0.span = Some(span_from(&text.original, place));
         }
         report
+    }
+
+    /// The error with the lines that it points into, in plain text.
+    #[must_use]
+    pub fn drawn(&self) -> String {
+        let theme = GraphicalTheme::unicode_nocolor();
+        let handler = GraphicalReportHandler::new_themed(theme).with_width(100).with_links(false);
+        let mut text = String::new();
+        handler.render_report(&mut text, self).map_or_else(|_| self.to_string(), |()| text)
     }
 
     /// Where, if known.
@@ -133,17 +144,30 @@ pub(crate) fn place_of(span: &FileSpan, texts: &Texts) -> Place {
     Place { file: span.filename().into(), line: number(begin.line), column: number(column), called_at: None }
 }
 
-/// An error of ours on its way through the interpreter.
+/// What is wrong with the arguments of a verb.
 #[derive(Debug, thiserror::Error)]
 #[error("{message}")]
-struct Wrong {
-    message: String,
-    help: String,
+pub(crate) struct Wrong {
+    pub(crate) message: String,
+    pub(crate) help: String,
+}
+
+impl Wrong {
+    pub(crate) fn new(message: impl Into<String>, help: impl Into<String>) -> Self {
+        Self { message: message.into(), help: help.into() }
+    }
+}
+
+/// On its way through the interpreter.
+impl From<Wrong> for starlark::Error {
+    fn from(wrong: Wrong) -> Self {
+        Self::new_native(wrong)
+    }
 }
 
 /// An error that a builtin gives.
 pub(crate) fn wrong(message: impl Into<String>, help: impl Into<String>) -> starlark::Error {
-    starlark::Error::new_native(Wrong { message: message.into(), help: help.into() })
+    Wrong::new(message, help).into()
 }
 
 /// Message and help of what came out of the interpreter.

@@ -18,9 +18,10 @@ use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::{NoSerialize, StarlarkValue, UnpackValue, Value, starlark_value};
 use starlark::{starlark_module, starlark_simple_value};
 
+use crate::spec::argument::expected;
 use crate::spec::compare::comparison_calls;
 use crate::spec::error::{did_you_mean, unknown, wrong};
-use crate::spec::evaluation::{Evaluation, expected};
+use crate::spec::evaluation::Evaluation;
 use crate::spec::{Assumption, CheckKind, Expect, Observed, Param};
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{Class, Rule};

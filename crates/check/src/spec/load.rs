@@ -16,6 +16,7 @@ use crate::spec::error::{
     MAX_DEPTH, MAX_HEAP_BYTES, MAX_TICKS, SpecError, Texts, place_of, spec_error, wrong,
 };
 use crate::spec::file::{Collector, globals};
+use crate::spec::source::Function;
 use crate::spec::{Anchor, Check, Spec};
 
 const DIALECT: Dialect = Dialect {
@@ -56,7 +57,11 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
             faults_at_most: draft.faults_at_most,
             assume: draft.assume,
             platform: draft.platform,
-            programs: programs.expect("check() stored its programs in the module"),
+            programs: programs
+                .expect("check() stored its programs in the module")
+                .into_iter()
+                .map(Function::Starlark)
+                .collect(),
             texts: texts.clone(),
         });
     }

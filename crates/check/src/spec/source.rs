@@ -3,51 +3,83 @@
 //! Not here: what the builtins record.
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rankcheck_model::{Answer, Entry, Place, PlaceId, Rank, Source, SourceError, Stretch, Symmetry, Token};
 use starlark::environment::Module;
 use starlark::eval::Evaluator;
-use starlark::values::{OwnedFrozenValue, Value};
+use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
 
-use crate::recorder::{Memo, Names, Recorder};
+use crate::spec::builder::{Builder, Memo, Names, Setting, Stop};
+use crate::spec::compare::Text;
 use crate::spec::error::{Texts, explain, place_of};
-use crate::spec::evaluation::{Datum, Entries, Evaluation};
+use crate::spec::evaluation::Evaluation;
+use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::load::limit;
-use crate::spec::noun::{take_tested, tested_message};
+use crate::spec::noun::thread::{Body, Datum, Runs, Threads};
 use crate::spec::rank::RankValue;
 use crate::spec::{Assumption, Param, SpecError};
+
+/// What every rank runs.
+#[derive(Clone)]
+pub(crate) enum Function {
+    /// A function of a spec.
+    Starlark(OwnedFrozenValue),
+    /// A closure.
+    Rust {
+        body: Body,
+        /// Whether it may declare an overlap; of a spec, its text says.
+        declares_overlap: bool,
+    },
+}
+
+impl std::fmt::Debug for Function {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Starlark(_) => "Starlark",
+            Self::Rust { .. } => "Rust",
+        })
+    }
+}
 
 /// A program of a check, for one rank count and one value of each parameter.
 #[derive(Debug)]
 pub struct SpecSource {
-    program: OwnedFrozenValue,
-    ranks: u32,
-    params: Vec<(String, Datum)>,
-    assumed: Arc<[String]>,
-    names: Arc<Names>,
-    entries: Arc<Entries>,
+    program: Function,
+    setting: Arc<Setting>,
     memo: Memo,
     texts: Arc<Texts>,
-    /// Whether the files call `r.overlap` anywhere.
-    declares_overlap: bool,
     /// Where the check stands: the place of errors that have none of their own.
     check: Place,
 }
 
-fn datum(param: &Param) -> Datum {
+fn alloc<'v>(param: &Param, heap: Heap<'v>) -> Value<'v> {
     match param {
-        Param::None => Datum::None,
-        Param::Bool(bool) => Datum::Bool(*bool),
-        Param::Int(int) => Datum::Int(*int),
-        Param::Str(text) => Datum::Str(text.clone()),
-        Param::List(items) => Datum::List(items.iter().map(datum).collect()),
+        Param::None => Value::new_none(),
+        Param::Bool(bool) => Value::new_bool(*bool),
+        Param::Int(int) => heap.alloc(*int),
+        Param::Str(text) => heap.alloc(text.as_str()),
+        Param::List(items) => heap.alloc(items.iter().map(|item| alloc(item, heap)).collect::<Vec<_>>()),
     }
+}
+
+/// The text of the file of a closure, where it can be read: errors show the line.
+pub(crate) fn text_around(place: &Place) -> Texts {
+    let text = std::fs::read_to_string(&*place.file);
+    text.into_iter().map(|text| (place.file.clone(), Text::plain(&text))).collect()
+}
+
+/// What a panic says.
+fn panicked(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    format!("the program panicked: {}", text.unwrap_or("without a message"))
 }
 
 impl SpecSource {
     pub(crate) fn new(
-        program: &OwnedFrozenValue,
+        program: &Function,
         ranks: u32,
         params: &[(String, Param)],
         assume: &[Assumption],
@@ -58,31 +90,32 @@ impl SpecSource {
             Assumption::Named(text) => Some(text.clone()),
             Assumption::Coresident(_) => None,
         });
-        let declares_overlap = texts.values().any(|text| text.original.contains(".overlap("));
-        Self {
-            declares_overlap,
-            program: program.clone(),
+        let declares_overlap = match program {
+            Function::Starlark(_) => texts.values().any(|text| text.original.contains(".overlap(")),
+            Function::Rust { declares_overlap, .. } => *declares_overlap,
+        };
+        let setting = Setting {
             ranks,
-            params: params.iter().map(|(name, param)| (name.clone(), datum(param))).collect(),
+            names: Names::default(),
+            threads: Threads::default(),
+            params: params.to_vec(),
             assumed: assumed.collect(),
-            names: Arc::default(),
-            entries: Arc::default(),
-            memo: Memo::default(),
-            texts,
-            check: check.clone(),
-        }
+            declares_overlap,
+        };
+        let (program, setting) = (program.clone(), Arc::new(setting));
+        Self { program, setting, memo: Memo::default(), texts, check: check.clone() }
     }
 
     /// The named assumptions that evaluations came by so far, with `r.may`.
     #[must_use]
     pub fn mentioned(&self) -> BTreeSet<String> {
-        self.names.mentioned()
+        self.setting.names.mentioned()
     }
 
     /// How many ranks run it.
     #[must_use]
     pub fn ranks(&self) -> u32 {
-        self.ranks
+        self.setting.ranks
     }
 
     /// The error of an evaluation, with the text that it points into.
@@ -91,31 +124,101 @@ impl SpecSource {
         SpecError::of_source(error, &self.texts)
     }
 
-    /// Evaluates into the recorder of `evaluation`. An error is the interpreter's; ours are in the recorder.
-    fn run(&self, evaluation: &Evaluation) -> starlark::Result<()> {
-        let recorder = &evaluation.recorder;
+    /// The number of the place of the check.
+    fn check_place(&self) -> PlaceId {
+        self.setting.names.place_id(&self.check)
+    }
+
+    /// Evaluates the program, or the thread that starts at the builder's entry. How it ended stands in the builder.
+    fn evaluate(&self, builder: Builder) -> Builder {
+        let runs = self.setting.threads.runs(builder.entry);
+        assert!(runs.is_some() || builder.entry == Entry(0), "entries come from this source");
+        match (&self.program, runs) {
+            (Function::Starlark(program), None) => self.evaluate_starlark(builder, program, None),
+            (Function::Starlark(program), Some(Runs::Starlark { function, args })) => {
+                self.evaluate_starlark(builder, program, Some((function, &args)))
+            }
+            (Function::Rust { body, .. }, None) => self.evaluate_rust(builder, body),
+            (Function::Rust { .. }, Some(Runs::Rust { body, .. })) => self.evaluate_rust(builder, &body),
+            (Function::Starlark(_), Some(Runs::Rust { .. }))
+            | (Function::Rust { .. }, Some(Runs::Starlark { .. })) => {
+                unreachable!("threads are in the language of their program")
+            }
+        }
+    }
+
+    fn evaluate_rust(&self, builder: Builder, body: &Body) -> Builder {
+        match catch_unwind(AssertUnwindSafe(|| body(&builder))) {
+            // A stop is known to the builder, too.
+            Ok(Ok(()) | Err(Stop::Asked | Stop::Raised | Stop::Wrong)) => {}
+            Err(payload) => {
+                let help =
+                    "a closure says what a rank does, and may be called often; it must not fail itself";
+                let place = self.check_place();
+                builder.fail(panicked(&*payload), Some(place), Some(help.to_owned()));
+            }
+        }
+        builder
+    }
+
+    fn evaluate_starlark(
+        &self,
+        builder: Builder,
+        program: &OwnedFrozenValue,
+        thread: Option<(FrozenValue, &[Datum])>,
+    ) -> Builder {
+        let evaluation = Evaluation::new(builder, self.texts.clone());
+        take_tested();
+        let result = self.interpret(&evaluation, program, thread);
+        let builder = evaluation.builder;
+        if let Some(noun) = take_tested() {
+            let (message, help) = tested_message(noun);
+            builder.fail(message, Some(self.check_place()), Some(help));
+        }
+        if let Err(error) = result
+            && !builder.stopped()
+        {
+            let (message, help) = explain(&error);
+            // The limits of the interpreter give no span, only the calls that they interrupt.
+            let frames = &error.call_stack().frames;
+            let call = frames.iter().rev().find_map(|frame| frame.location.as_ref());
+            let place = error.span().or(call);
+            let place = place.map(|span| self.setting.names.place_id(&place_of(span, &self.texts)));
+            builder.fail(message, Some(place.unwrap_or_else(|| self.check_place())), help);
+        }
+        builder
+    }
+
+    /// Runs the interpreter. An error is its own; ours are in the builder.
+    fn interpret(
+        &self,
+        evaluation: &Evaluation,
+        program: &OwnedFrozenValue,
+        thread: Option<(FrozenValue, &[Datum])>,
+    ) -> starlark::Result<()> {
+        let builder = &evaluation.builder;
         Module::with_temp_heap(|module| {
             let heap = module.heap();
             let mut eval = Evaluator::new(&module);
             eval.extra = Some(evaluation);
             limit(&mut eval);
             let r = heap.alloc(RankValue {
-                rank: recorder.rank.0,
-                size: self.ranks,
-                read: recorder.read_rank.clone(),
+                rank: builder.rank.0,
+                size: self.setting.ranks,
+                read: builder.read_rank.clone(),
             });
-            if recorder.entry == Entry(0) {
-                let program = heap.access_owned_frozen_value(&self.program);
-                let named: Vec<(&str, Value<'_>)> =
-                    self.params.iter().map(|(name, value)| (name.as_str(), value.alloc(heap))).collect();
-                eval.eval_function(program, &[r], &named)?;
-            } else {
-                let start = self.entries.start(recorder.entry).expect("entries come from this source");
-                let args = start.args.iter().map(|arg| arg.alloc(heap));
+            if let Some((function, args)) = thread {
+                let args = args.iter().map(|arg| arg.alloc(heap));
                 let args: Vec<Value<'_>> = std::iter::once(r).chain(args).collect();
                 // Alive: it belongs to the module of the program or to one that this refers to.
-                heap.add_reference(self.program.owner());
-                eval.eval_function(start.function.to_value(), &args, &[])?;
+                heap.add_reference(program.owner());
+                eval.eval_function(function.to_value(), &args, &[])?;
+            } else {
+                let program = heap.access_owned_frozen_value(program);
+                let params = self.setting.params.iter();
+                let named: Vec<(&str, Value<'_>)> =
+                    params.map(|(name, value)| (name.as_str(), alloc(value, heap))).collect();
+                eval.eval_function(program, &[r], &named)?;
             }
             Ok(())
         })
@@ -127,48 +230,27 @@ impl Source for SpecSource {
         if let Some(known) = self.memo.get(rank, entry, answers) {
             return Ok(known);
         }
-        let recorder = Recorder::new(self.names.clone(), rank, self.ranks, entry, answers);
-        let evaluation =
-            Evaluation::new(recorder, self.entries.clone(), self.assumed.clone(), self.texts.clone());
-        take_tested();
-        let result = self.run(&evaluation);
-        let recorder = evaluation.recorder;
-        if let Some(noun) = take_tested() {
-            let (message, help) = tested_message(noun);
-            let place = self.names.place_id(&self.check);
-            recorder.fail(message, Some(place), Some(help));
-        }
-        if let Err(error) = result
-            && !recorder.stopped()
-        {
-            let (message, help) = explain(&error);
-            // The limits of the interpreter give no span, only the calls that they interrupt.
-            let frames = &error.call_stack().frames;
-            let call = frames.iter().rev().find_map(|frame| frame.location.as_ref());
-            let place = error.span().or(call).map(|span| self.names.place_id(&place_of(span, &self.texts)));
-            let place = place.unwrap_or_else(|| self.names.place_id(&self.check));
-            recorder.fail(message, Some(place), help);
-        }
-        self.memo.put(&self.names, rank, entry, answers, recorder.finish()?)
+        let builder = self.evaluate(Builder::new(self.setting.clone(), rank, entry, answers));
+        self.memo.put(&self.setting.names, rank, entry, answers, builder.finish()?)
     }
 
     fn token(&self, token: Token) -> Arc<str> {
-        self.names.text(token)
+        self.setting.names.text(token)
     }
 
     fn place(&self, place: PlaceId) -> Place {
-        self.names.place(place)
+        self.setting.names.place(place)
     }
 
     fn default_stream(&self) -> Token {
-        self.names.token("default")
+        self.setting.names.token("default")
     }
 
     fn symmetry(&self) -> Symmetry {
-        self.names.symmetry()
+        self.setting.names.symmetry()
     }
 
     fn declares_overlap(&self) -> bool {
-        self.declares_overlap
+        self.setting.declares_overlap
     }
 }

@@ -11,11 +11,15 @@
 use crate::cx::Here;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::p2p::Planned;
+use crate::noun::rendezvous::Rendezvous;
+use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
+use crate::noun::thread::Status;
 use crate::op::{ExchangeOp, FlagOp, Op, ThreadOp};
-use crate::program::{End, Statement};
+use crate::program::Statement;
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, Planned, Queued, State, Status, Work, find};
+use crate::state::State;
 
 /// A blocked actor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,7 +92,7 @@ impl Machine {
     pub fn standing(&self, state: &State) -> Vec<Standing> {
         let nodes = self.blocked(state);
         let unknown = |node: &Node| match node.who {
-            Who::Thread(rank, thread) => state.rank(rank).threads[thread as usize].cut(),
+            Who::Thread(rank, thread) => state.rank(rank).thread(thread).cut(),
             Who::Stream(..) => false,
         };
         let known = (0..nodes.len()).filter(|at| !unknown(&nodes[*at]));
@@ -147,7 +151,7 @@ impl Machine {
     fn blame_parts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
         let part = |n: &usize| match nodes[*n].who {
             Who::Stream(rank, at) => {
-                let head = state.rank(rank).streams[at].1.queue.front();
+                let head = state.rank(rank).stream(at).head();
                 matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Part)
             }
             Who::Thread(..) => false,
@@ -163,7 +167,7 @@ impl Machine {
         let mut nodes = Vec::new();
         for rank in (0..self.config.ranks).map(Rank) {
             let r = state.rank(rank);
-            for (at, thread) in r.threads.iter().enumerate() {
+            for (at, thread) in r.threads().iter().enumerate() {
                 if !thread.running() {
                     continue;
                 }
@@ -174,15 +178,15 @@ impl Machine {
                     rule,
                     about,
                     op: self.here(state, rank, t).blocked_op(),
-                    past: thread.clock.past(),
+                    past: thread.clock().past(),
                     waits_for: Vec::new(),
                     never: None,
                     // Of what is not known nothing is found.
-                    explained: thread.status == Status::Stuck || thread.cut(),
+                    explained: *thread.status() == Status::Stuck || thread.cut(),
                 });
             }
-            for (at, (_, stream)) in r.streams.iter().enumerate() {
-                let Some(head) = stream.queue.front() else { continue };
+            for (at, (_, stream)) in r.streams().iter().enumerate() {
+                let Some(head) = stream.head() else { continue };
                 let (rule, about, op) = match &head.work {
                     Work::Collective(launch) => (Rule::Coll1, Some(About::Comm(launch.comm)), head.op),
                     Work::Transfers(launch) => {
@@ -201,7 +205,7 @@ impl Machine {
                     past: head.issue.past(),
                     waits_for: Vec::new(),
                     never: None,
-                    explained: stream.hung,
+                    explained: stream.is_hung(),
                 });
             }
         }
@@ -224,10 +228,10 @@ impl Machine {
         state: &State,
         nodes: &[Node],
         rank: Rank,
-        holds: impl Fn(&crate::state::Stream) -> bool,
+        holds: impl Fn(&crate::noun::stream::Stream) -> bool,
     ) -> Vec<usize> {
         let of = |node: &Node| match node.who {
-            Who::Stream(r, at) => r == rank && holds(&state.rank(r).streams[at].1),
+            Who::Stream(r, at) => r == rank && holds(state.rank(r).stream(at)),
             Who::Thread(..) => false,
         };
         nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
@@ -241,11 +245,11 @@ impl Machine {
         thread: u32,
     ) -> (Vec<usize>, Option<Rank>) {
         let r = state.rank(rank);
-        let t = &r.threads[thread as usize];
-        if let Status::Waiting(meeting) = &t.status {
+        let t = r.thread(thread);
+        if let Status::Waiting(rendezvous) = t.status() {
             let mut targets = Vec::new();
-            for absent in self.invited(meeting).iter() {
-                if Self::waiting_at(state, *absent, meeting).is_some() {
+            for absent in self.invited(rendezvous).iter() {
+                if state.rank(*absent).waiting_at(rendezvous).is_some() {
                     continue;
                 }
                 let threads = Self::threads_of(nodes, *absent);
@@ -256,9 +260,9 @@ impl Machine {
             }
             return (targets, None);
         }
-        let Next::Op(op) = t.next_in(&t.stretch) else { return (Vec::new(), None) };
+        let Next::Op(op) = t.upcoming() else { return (Vec::new(), None) };
         let holder = |holder: Option<u32>| match holder {
-            Some(holder) if r.threads[holder as usize].running() => {
+            Some(holder) if r.thread(holder).running() => {
                 let at = nodes.iter().position(|node| node.who == Who::Thread(rank, holder));
                 (at.into_iter().collect(), None)
             }
@@ -285,13 +289,13 @@ impl Machine {
             }
             Awaits::Streams => (Self::streams_where(state, nodes, rank, |_| true), None),
             Awaits::Stream(stream) => {
-                let at = find(&r.streams, &stream);
+                let at = r.stream_named(stream);
                 let of = |(_, node): &(usize, &Node)| at.is_some_and(|at| node.who == Who::Stream(rank, at));
                 (nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect(), None)
             }
             Awaits::Record(event) => {
                 let records = |op: &Queued| matches!(op.work, Work::Record(of, _) if of == event);
-                (Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(records)), None)
+                (Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(records)), None)
             }
             Awaits::Flag(flag) => self.flag_waits_for(state, nodes, rank, flag, me),
         }
@@ -308,9 +312,10 @@ impl Machine {
         me: Who,
     ) -> (Vec<usize>, Option<Rank>) {
         let queued = |node: &Node| match node.who {
-            Who::Stream(r, at) => state.rank(r).streams[at]
-                .1
-                .queue
+            Who::Stream(r, at) => state
+                .rank(r)
+                .stream(at)
+                .queue()
                 .iter()
                 .any(|op| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())),
             Who::Thread(..) => false,
@@ -322,18 +327,16 @@ impl Machine {
         let works = |op: &Statement| matches!(&op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
         let ahead = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
-                let t = &state.rank(r).threads[thread as usize];
-                t.stretch.ops[t.next as usize..].iter().any(works)
+                let t = state.rank(r).thread(thread);
+                t.ahead().iter().any(works)
             }
             Who::Stream(..) => false,
         };
         let unknown = |node: &Node| match node.who {
             Who::Thread(r, thread) => {
-                let t = &state.rank(r).threads[thread as usize];
-                let spawns = t.stretch.ops[t.next as usize..]
-                    .iter()
-                    .any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
-                spawns || t.stretch.end != End::Return
+                let t = state.rank(r).thread(thread);
+                let spawns = t.ahead().iter().any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
+                spawns || !t.returns()
             }
             Who::Stream(..) => false,
         };
@@ -356,10 +359,10 @@ impl Machine {
         rank: Rank,
         stream: usize,
     ) -> (Vec<usize>, Option<Rank>) {
-        let head = &state.rank(rank).streams[stream].1.queue.front().expect("blocked").work;
+        let head = &state.rank(rank).stream(stream).head().expect("blocked").work;
         match head {
             Work::Collective(launch) => {
-                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                if let Some(first) = self.waits_in_launch_order(state, nodes, rank, head) {
                     return (first, None);
                 }
                 let comm = launch.comm;
@@ -372,14 +375,14 @@ impl Machine {
                 Self::waits_for_launches(nodes, partners)
             }
             Work::Transfers(launch) => {
-                if let Some(first) = self.waits_for_turn(state, nodes, rank, head) {
+                if let Some(first) = self.waits_in_launch_order(state, nodes, rank, head) {
                     return (first, None);
                 }
                 let partners = self.open_halves(state, rank, launch).map(|half| {
                     let link = half.link(launch.comm, rank);
                     let other = |work: &Work| {
                         matches!(work, Work::Transfers(e) if e.comm == link.comm && e.transfers.iter().any(
-                            |t| t.way != half.way && t.link(link.comm, half.peer) == link))
+                            |t| t.direction != half.direction && t.link(link.comm, half.peer) == link))
                     };
                     (half.peer, Self::holding(state, nodes, half.peer, other))
                 });
@@ -388,7 +391,7 @@ impl Machine {
             Work::Wait(event, nth) => {
                 let targets = Self::streams_where(state, nodes, rank, |stream| {
                     stream
-                        .queue
+                        .queue()
                         .iter()
                         .any(|op| matches!(op.work, Work::Record(e, n) if (e, n) == (*event, *nth)))
                 });
@@ -403,18 +406,24 @@ impl Machine {
 
     /// Streams of a rank in which such work stands.
     fn holding(state: &State, nodes: &[Node], rank: Rank, such: impl Fn(&Work) -> bool) -> Vec<usize> {
-        Self::streams_where(state, nodes, rank, |stream| stream.queue.iter().any(|op| such(&op.work)))
+        Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(|op| such(&op.work)))
     }
 
     /// For the head of a stream that is not where it could begin: the launch whose turn it is, or the other
     /// streams in which it stands behind something.
-    fn waits_for_turn(&self, state: &State, nodes: &[Node], rank: Rank, head: &Work) -> Option<Vec<usize>> {
-        let (comm, turn) = head.turn()?;
-        if !self.has_turn(state, rank, comm, turn) {
-            return Some(Self::holding(state, nodes, rank, |work| self.is_next(state, rank, comm, work)));
+    fn waits_in_launch_order(
+        &self,
+        state: &State,
+        nodes: &[Node],
+        rank: Rank,
+        head: &Work,
+    ) -> Option<Vec<usize>> {
+        let (comm, sequence) = head.sequence()?;
+        if !state.rank(rank).is_next(comm, sequence) {
+            return Some(Self::holding(state, nodes, rank, |work| state.rank(rank).is_next_work(comm, work)));
         }
         let behind = Self::streams_where(state, nodes, rank, |stream| {
-            stream.queue.iter().skip(1).any(|op| op.work.turn() == Some((comm, turn)))
+            stream.queue().iter().skip(1).any(|op| op.work.sequence() == Some((comm, sequence)))
         });
         (!behind.is_empty()).then_some(behind)
     }
@@ -457,9 +466,7 @@ impl Machine {
             return;
         }
         let written = match (node.rule, about) {
-            (Rule::Flag1, About::Named(flag)) => {
-                state.shared.flags.get(&flag).and_then(|flag| flag.last()).map(|write| write.op)
-            }
+            (Rule::Flag1, About::Named(flag)) => state.last_flag_write(flag),
             _ => None,
         };
         let other = match (partner, node.never) {
@@ -492,13 +499,13 @@ impl Machine {
                 }
                 (Some(rank), Some(last)) => {
                     text.push_str(&format!(
-                        " {of} rank {}, which ended without it (last at {})",
+                        " {of} rank {}, which exited without making that call (last at {})",
                         rank.0,
                         self.at(&last)
                     ));
                 }
                 (Some(rank), None) => {
-                    text.push_str(&format!(" {of} rank {}, which ended without it", rank.0))
+                    text.push_str(&format!(" {of} rank {}, which exited without making that call", rank.0))
                 }
                 (None, Some(partner)) => {
                     let partner_text = nodes
@@ -564,7 +571,7 @@ impl Machine {
             (Rule::Graph4, _) => format!("in the destruction of {object}"),
             (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
             (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
-                format!("in the first collective of {object} on the ordinary path")
+                format!("in its first collective on {object} (regular kernel: connections are set up here)")
             }
             _ => "in a synchronize".to_owned(),
         }
@@ -572,12 +579,9 @@ impl Machine {
 
     /// The last operation that a rank did.
     fn last_op(&self, state: &State, rank: Rank) -> Option<OpRef> {
-        let t = state.rank(rank).threads.first()?;
-        let last = t.index.checked_sub(1)?;
-        let place = match t.stretch.ops.len() {
-            0 => return None,
-            len => t.stretch.ops[(t.next as usize).clamp(1, len) - 1].place,
-        };
+        let t = state.rank(rank).threads().first()?;
+        let last = t.index().checked_sub(1)?;
+        let place = t.last_place()?;
         Some(OpRef { rank, thread: crate::rank::Thread(0), index: last, place })
     }
 }
@@ -587,13 +591,13 @@ impl<'a> Here<'a> {
     fn blocked_op(self) -> OpRef {
         let Here { rank, .. } = self;
         let t = self.this();
-        if let Status::Waiting(Meeting::Setup(comm, _)) = &t.status
+        if let Status::Waiting(Rendezvous::Setup(comm, _)) = t.status()
             && let crate::noun::comm::Setup::Register { op, .. } = self.setup_of(*comm)
         {
             return op;
         }
         let t = self.this();
-        if let Status::Waiting(Meeting::Link(link, _)) = &t.status {
+        if let Status::Waiting(Rendezvous::Link(link, _)) = t.status() {
             let calls = self.grouped_transfers();
             let call = calls.iter().find(|(comm, _, call)| call.link(*comm, rank) == *link);
             if let Some((_, _, call)) = call {
@@ -607,36 +611,35 @@ impl<'a> Here<'a> {
     fn blocked_on(self) -> (Rule, Option<About>) {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        if let Status::Waiting(meeting) = &t.status {
-            return match meeting {
-                Meeting::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
-                Meeting::Setup(comm, nth) => {
+        if let Status::Waiting(rendezvous) = t.status() {
+            return match rendezvous {
+                Rendezvous::Init(name, ..) => (Rule::Comm1, Some(About::Named(*name))),
+                Rendezvous::Setup(comm, nth) => {
                     let register = matches!(self.setup_of(*comm), crate::noun::comm::Setup::Register { .. });
                     let rule = if register { Rule::Win1 } else { Rule::Comm1 };
                     (rule, Some(About::Window(*comm, *nth)))
                 }
-                Meeting::Connect(comm, connection) => {
+                Rendezvous::Connect(comm, connection) => {
                     let others = m.members(*comm);
                     let elsewhere = |other: &Rank| {
-                        state.rank(*other).threads.iter().any(|t| {
-                            matches!(&t.status, Status::Waiting(Meeting::Connect(of, other))
+                        state.rank(*other).threads().iter().any(|t| {
+                            matches!(t.status(), Status::Waiting(Rendezvous::Connect(of, other))
                                 if of == comm && other != connection)
                         })
                     };
                     if others.iter().any(elsewhere) {
                         return (Rule::Coll2, Some(About::Comm(*comm)));
                     }
-                    let mine = m.view(state, rank, *comm).map_or(0, |view| view.launched);
-                    let apart = m
-                        .members(*comm)
-                        .iter()
-                        .any(|other| m.view(state, *other, *comm).is_some_and(|view| view.launched > mine));
+                    let mine = state.rank(rank).comm(*comm).map_or(0, |comm_state| comm_state.launched());
+                    let apart = m.members(*comm).iter().any(|other| {
+                        state.rank(*other).comm(*comm).is_some_and(|comm_state| comm_state.launched() > mine)
+                    });
                     let rule = if apart { Rule::Win7 } else { Rule::Coll1 };
                     (rule, Some(About::Comm(*comm)))
                 }
-                Meeting::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
-                Meeting::Host(..) => (Rule::Host1, Some(About::Hosts)),
-                Meeting::Exchange(..) => match t.next_in(&t.stretch) {
+                Rendezvous::Link(link, _) => (Rule::P2p3, Some(About::Pair(link.comm, link.from, link.to))),
+                Rendezvous::Host(..) => (Rule::Host1, Some(About::Hosts)),
+                Rendezvous::Exchange(..) => match t.upcoming() {
                     Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, .. }), .. }) => {
                         (Rule::Exchange1, Some(About::Named(*name)))
                     }
@@ -644,7 +647,7 @@ impl<'a> Here<'a> {
                 },
             };
         }
-        match t.next_in(&t.stretch) {
+        match t.upcoming() {
             Next::Op(op) => op.op.verb().blocked_on(self),
             Next::Ask(..) | Next::Return | Next::Unknown => (Rule::Coll1, None),
         }

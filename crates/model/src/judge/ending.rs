@@ -8,12 +8,14 @@ use std::sync::Arc;
 
 use crate::host::value::{Address, BlockId, Buffer, MemoryId, Value};
 use crate::judge::finding::OpRef;
+use crate::judge::ledger::CallError;
 use crate::machine::{Machine, RankOutcome, locked};
+use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::number::{Numbers, Run};
 use crate::program::{Answer, Dtype};
 use crate::rank::{Rank, Thread};
-use crate::state::{CallError, State, Status, Work};
+use crate::state::State;
 
 /// How a rank ended.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,9 +93,9 @@ impl Machine {
 
     fn ending(&self, state: &State, rank: Rank, element: Dtype) -> Ending {
         let r = state.rank(rank);
-        let undrained = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
+        let undrained = r.streams().iter().filter(|(name, _)| !Self::hidden(*name));
         let undrained = undrained.filter_map(|(name, stream)| {
-            let head = stream.queue.front()?;
+            let head = stream.head()?;
             Some(StuckStream {
                 name: self.name(*name),
                 head: head.issuer(),
@@ -101,7 +103,7 @@ impl Machine {
             })
         });
         let mut addresses: Vec<MemoryId> = Vec::new();
-        for value in r.address_order.iter() {
+        for value in r.address_order() {
             if let Value::Address(Address::Memory(address, _)) = value
                 && !addresses.contains(&address.0)
             {
@@ -112,8 +114,8 @@ impl Machine {
             how: self.rank_outcome(state, rank),
             inside: self.stuck_threads(state, rank),
             undrained: undrained.collect(),
-            errors: r.errors.clone(),
-            answers: r.threads.iter().map(|thread| thread.answers().to_vec()).collect(),
+            errors: r.errors().to_vec(),
+            answers: r.threads().iter().map(|thread| thread.answers().to_vec()).collect(),
             held: self.held(state, rank, element),
             addresses,
         }
@@ -134,14 +136,14 @@ impl Machine {
     }
 
     fn stuck_threads(&self, state: &State, rank: Rank) -> Vec<StuckThread> {
-        let threads = state.rank(rank).threads.iter().zip((0..).map(Thread));
+        let threads = state.rank(rank).threads().iter().zip((0..).map(Thread));
         threads
             .filter(|(t, _)| t.running())
             .map(|(t, thread)| {
-                let device = matches!(t.next_in(&t.stretch), Next::Op(op)
+                let device = matches!(t.upcoming(), Next::Op(op)
                     if op.op.verb().waits_for_device());
-                let waits = if device && t.status == Status::Ready { Waits::Device } else { Waits::Host };
-                StuckThread { thread, index: t.index, call: self.next_name(state, rank, thread), waits }
+                let waits = if device && t.is_ready() { Waits::Device } else { Waits::Host };
+                StuckThread { thread, index: t.index(), call: self.next_name(state, rank, thread), waits }
             })
             .collect()
     }
@@ -153,14 +155,14 @@ impl Machine {
     ) -> impl Iterator<Item = (Thread, u32, &Arc<Buffer>)> {
         let r = state.rank(rank);
         let mut listed: BTreeSet<BlockId> = BTreeSet::new();
-        r.threads
+        r.threads()
             .iter()
             .zip((0..).map(Thread))
-            .flat_map(|(t, thread)| t.slots.iter().zip(0..).map(move |(value, slot)| (thread, slot, value)))
+            .flat_map(|(t, thread)| t.slots().iter().zip(0..).map(move |(value, slot)| (thread, slot, value)))
             .filter_map(move |(thread, slot, value)| {
                 let Value::Buffer(buffer) = value else { return None };
                 let block = buffer.block?;
-                (r.live.contains(&block) && listed.insert(block)).then_some((thread, slot, buffer))
+                (r.is_live(block) && listed.insert(block)).then_some((thread, slot, buffer))
             })
     }
 

@@ -66,7 +66,7 @@ rules! {
     Store2 = "STORE-2", "reads, sets and deletes of one key are ordered";
     Flag1 = "FLAG-1", "a value that is awaited on a flag is there when somebody looks";
     P2p1 = "P2P-1", "the peer of a transfer is a rank of the communicator";
-    P2p2 = "P2P-2", "every send meets its receive, whatever NCCL can hold in between";
+    P2p2 = "P2P-2", "every send needs a matching receive; do not rely on NCCL's buffering";
     P2p4 = "P2P-4", "count and type of a send are those of its receive";
     P2p5 = "P2P-5", "the buffers of a transfer are registered at both ends or at none";
     P2p6 = "P2P-6", "no transfer waits for another of its group that may begin after it";

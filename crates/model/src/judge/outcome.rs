@@ -11,12 +11,15 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::judge::finding::{About, Rule};
+use crate::judge::ledger::CallError;
 use crate::machine::{Machine, locked};
+use crate::noun::stream::Work;
 use crate::noun::thread::Next;
+use crate::noun::thread::Status;
 use crate::order::poll::Poll;
 use crate::program::Question;
 use crate::rank::{Rank, Token};
-use crate::state::{CallError, State, Status, Work};
+use crate::state::State;
 use crate::term::{Content, TermNode};
 
 /// How bad an outcome is, from harmless to worst.
@@ -132,15 +135,15 @@ impl Machine {
     #[must_use]
     pub fn infeasible(&self, state: &State) -> bool {
         (0..self.config.ranks).map(Rank).any(|rank| {
-            (0..state.rank(rank).threads.len()).any(|at| {
+            (0..state.rank(rank).threads().len()).any(|at| {
                 let thread = u32::try_from(at).expect("few threads");
-                let t = &state.rank(rank).threads[at];
-                let polls = match t.next_in(&t.stretch) {
+                let t = state.rank(rank).thread(thread);
+                let polls = match t.upcoming() {
                     Next::Ask(Question::EventQuery { .. }, _) => true,
                     Next::Op(op) => matches!(op.op, Op::Pool(PoolOp::Alloc { .. })),
                     Next::Ask(..) | Next::Return | Next::Unknown => false,
                 };
-                polls && !t.picks.is_empty() && matches!(self.here(state, rank, thread).poll(), Poll::Wait)
+                polls && !t.picks().is_empty() && matches!(self.here(state, rank, thread).poll(), Poll::Wait)
             })
         })
     }
@@ -155,11 +158,11 @@ impl Machine {
         }
         self.fill_behind_hangs(state);
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in 0..state.rank(rank).threads.len() {
+            for at in 0..state.rank(rank).threads().len() {
                 let thread = u32::try_from(at).expect("few threads");
-                let t = &state.rank(rank).threads[at];
-                if t.status == Status::Done && t.group.depth > 0 {
-                    let past = t.clock.past();
+                let t = state.rank(rank).thread(thread);
+                if *t.status() == Status::Done && t.group().is_open() {
+                    let past = t.clock().past();
                     let mut op = self.here(state, rank, thread).op_ref();
                     op.index = op.index.saturating_sub(1);
                     self.find(state, Rule::Group2, About::Rank(rank), &[op], past, || {
@@ -174,7 +177,7 @@ impl Machine {
     /// owner means it to hold, because nothing observes whether the launch or the allocation came first.
     fn fill_behind_hangs(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            let queued = state.rank(rank).streams.iter().flat_map(|(_, stream)| &stream.queue);
+            let queued = state.rank(rank).queued();
             let fresh: Vec<_> = queued
                 .filter_map(|op| match &op.work {
                     Work::Fresh(buffer) => Some(Arc::clone(buffer)),
@@ -199,8 +202,8 @@ impl Machine {
     pub fn outcome(&self, state: &State) -> Outcome {
         let ranks: Vec<RankOutcome> =
             (0..self.config.ranks).map(|rank| self.rank_outcome(state, Rank(rank))).collect();
-        let errors: Vec<Vec<CallError>> = state.ranks.iter().map(|rank| rank.errors.clone()).collect();
-        let corrupt = state.undefined.is_none() && state.ranks.iter().any(|rank| rank.corrupt);
+        let errors: Vec<Vec<CallError>> = state.ranks().map(|rank| rank.errors().to_vec()).collect();
+        let corrupt = state.undefined.is_none() && state.ranks().any(|rank| rank.is_corrupt());
         let data = if state.undefined.is_some() { Data::Undefined } else { self.data(state) };
         let worst = ranks.iter().map(|rank| match rank {
             RankOutcome::Finishes => Class::Finishes,
@@ -229,11 +232,11 @@ impl Machine {
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
         let r = state.rank(rank);
         // By name: the order in which threads made streams is nothing that a run leaves behind.
-        let shown = r.streams.iter().filter(|(name, _)| !Self::hidden(*name));
-        let stuck = shown.filter(|(_, stream)| !stream.queue.is_empty());
+        let shown = r.streams().iter().filter(|(name, _)| !Self::hidden(*name));
+        let stuck = shown.filter(|(_, stream)| !stream.is_empty());
         let stuck_stream = stuck.min_by_key(|(name, _)| *name);
         let gpu = stuck_stream.map(|(name, stream)| {
-            let head = stream.queue.front().expect("not empty");
+            let head = stream.head().expect("not empty");
             let what = match &head.work {
                 Work::Collective(launch) => self.call_name(launch),
                 Work::Transfers(launch) => self.transfers_name(state, rank, launch),
@@ -246,12 +249,12 @@ impl Machine {
             };
             RankOutcome::GpuHang(format!("{what} on stream {}", self.name(*name)).into())
         });
-        for (at, thread) in r.threads.iter().enumerate() {
+        for (at, thread) in r.threads().iter().enumerate() {
             if !thread.running() || thread.cut() {
                 continue;
             }
-            if let (Next::Op(op), Some(gpu)) = (thread.next_in(&thread.stretch), &gpu)
-                && thread.status == Status::Ready
+            if let (Next::Op(op), Some(gpu)) = (thread.upcoming(), &gpu)
+                && *thread.status() == Status::Ready
                 && op.op.verb().waits_for_device()
             {
                 return gpu.clone();
@@ -262,13 +265,13 @@ impl Machine {
         if let Some(gpu) = gpu {
             return gpu;
         }
-        let died = r.threads.iter().find_map(|thread| match thread.status {
+        let died = r.threads().iter().find_map(|thread| match thread.status() {
             Status::Exited(code) => Some(code),
             Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done => None,
         });
         match died {
             Some(Token(u32::MAX)) => RankOutcome::Dead("killed".into()),
-            Some(code) => RankOutcome::Dead(self.name(code)),
+            Some(code) => RankOutcome::Dead(self.name(*code)),
             None => RankOutcome::Finishes,
         }
     }
@@ -320,7 +323,7 @@ impl<'a> Here<'a> {
     fn verb_name(self) -> String {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        match t.next_in(&t.stretch) {
+        match t.upcoming() {
             Next::Op(op) => m.op_name(state, rank, &op.op),
             Next::Ask(..) | Next::Return | Next::Unknown => "a question".to_owned(),
         }

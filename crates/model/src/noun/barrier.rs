@@ -1,4 +1,4 @@
-//! Host barriers and agreements: meetings of processes outside NCCL.
+//! Host barriers and agreements: rendezvous of processes outside NCCL.
 //! Not here: the store, through which many programs build them.
 #![expect(
     clippy::wildcard_enum_match_arm,
@@ -16,12 +16,14 @@ use std::sync::Arc;
 
 use crate::host::value::Value;
 use crate::machine::Machine;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Meeting, State, find};
+use crate::state::{State, Table};
+use crate::walk::{Rows, walk};
 
-/// What can be done with barriers.
+/// Operations in which host processes wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum BarrierOp {
     /// A barrier of host processes.
@@ -83,14 +85,22 @@ impl Verb for BarrierOp {
     }
 }
 
+/// How often a rank entered host barriers and agreements, by their members.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Barriers {
+    entered: Rows<Arc<[Rank]>, u32>,
+}
+
+walk!(struct Barriers { entered: hashed fixed });
+
 impl Machine {
     /// Barriers and agreements pair by order; a barrier agrees to everything.
     pub(crate) fn host_meet(&self, state: &mut State, here: &[(Rank, u32)]) {
         let votes: Vec<Option<bool>> = here
             .iter()
             .map(|(rank, thread)| {
-                let t = &state.rank(*rank).threads[*thread as usize];
-                let Next::Op(op) = t.next_in(&t.stretch) else { return None };
+                let t = state.rank(*rank).thread(*thread);
+                let Next::Op(op) = t.upcoming() else { return None };
                 match &op.op {
                     Op::Barrier(BarrierOp::AllAgree { value, .. }) => {
                         let value = Self::value(state, *rank, value);
@@ -114,15 +124,12 @@ impl Cx<'_> {
     pub(crate) fn host(&mut self, members: &Arc<[Rank]>) {
         self.access(Object::HOSTS, Access::Write);
         let r = self.me_mut();
-        if r.costs.steady {
-            r.costs.barriers += 1;
+        if r.costs().steady {
+            r.costs_mut().barriers += 1;
         }
-        let row = find(&r.hosts, members).unwrap_or_else(|| {
-            r.hosts.push((Arc::clone(members), 0));
-            r.hosts.len() - 1
-        });
-        r.hosts[row].1 += 1;
-        let nth = r.hosts[row].1 - 1;
-        self.arrive(Meeting::Host(Arc::clone(members), nth));
+        let entered = Barriers::of_mut(r).entered.get_or_insert_with(members, || 0);
+        *entered += 1;
+        let nth = *entered - 1;
+        self.arrive(Rendezvous::Host(Arc::clone(members), nth));
     }
 }

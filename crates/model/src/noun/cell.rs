@@ -4,8 +4,12 @@
 //! counted from the last one that it knew. That edge is there in every run. The one that it saw may be later.
 //! Not here: what the words are for ([`crate::noun::store`], [`crate::noun::flag`]).
 
+use std::hash::{Hash, Hasher};
+
 use crate::clock::Clock;
+use crate::host::value::Value;
 use crate::judge::finding::OpRef;
+use crate::walk::{Renumber, Renumbering};
 
 /// One write of a word.
 #[derive(Debug, Clone)]
@@ -18,7 +22,49 @@ pub(crate) struct Written<V> {
 /// The writes of a word, in the order of this run. Before the first it has its default value.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell<V> {
-    pub(crate) writes: Vec<Written<V>>,
+    writes: Vec<Written<V>>,
+}
+
+/// The value of a word.
+pub(crate) trait Word: Clone + Default + Hash {
+    /// Whether it tells a word that was written from one that was not.
+    fn is_there(&self) -> bool;
+}
+
+impl Word for i64 {
+    fn is_there(&self) -> bool {
+        true
+    }
+}
+
+impl Word for Option<Value> {
+    /// A key that was deleted is not there.
+    fn is_there(&self) -> bool {
+        self.is_some()
+    }
+}
+
+impl<V: Word> Hash for Cell<V> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        // Earlier writes decide nothing but what a reader is ordered after, and are functions of positions.
+        let Self { writes } = self;
+        let standing = writes.last().filter(|write| write.value.is_there());
+        standing.map(|Written { value, by, op: _ }| (value, by)).hash(state);
+    }
+}
+
+impl<V> Renumber for Cell<V> {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        let Self { writes } = self;
+        for Written { value: _, by: clock, op } in writes {
+            clock.renumber(by);
+            op.renumber(by);
+        }
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.writes.iter().all(|Written { value: _, by: clock, op }| clock.stays(by) && op.stays(by))
+    }
 }
 
 impl<V> Default for Cell<V> {
@@ -27,7 +73,12 @@ impl<V> Default for Cell<V> {
     }
 }
 
-impl<V: Default> Cell<V> {
+impl<V: Word> Cell<V> {
+    /// One more write.
+    pub(crate) fn write(&mut self, write: Written<V>) {
+        self.writes.push(write);
+    }
+
     /// The last write.
     pub(crate) fn last(&self) -> Option<&Written<V>> {
         self.writes.last()

@@ -10,29 +10,34 @@ use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
-use crate::op::{Show, Verb, Way, WindowFlags};
+use crate::op::{Direction, Show, Verb, WindowFlags};
 use crate::order::poll::{Picks, Poll};
 use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
 
 mod data;
 mod kind;
+mod launch;
 mod run;
 
 use kind::Share;
 pub(crate) use kind::SymmetricKernel;
 pub use kind::{CollectiveKind, Connection, Counting, Root};
 
+pub(crate) use self::launch::{Call, Launch, Recorded};
 use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::group::GroupCall;
+use crate::noun::p2p::Half;
+use crate::noun::rendezvous::Rendezvous;
+use crate::noun::stream::{Queued, Work};
 use crate::noun::window::INVALID_ARGUMENT;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::{KernelPath, PathQuery};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::Half;
-use crate::state::{Call, GroupCall, Launch, Meeting, Queued, Recorded, State, Work};
+use crate::state::State;
 
 /// One rank's call of a collective.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -111,7 +116,7 @@ impl Verb for Collective {
     fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
         let Here { m, state, rank, .. } = here;
         let value = |operand: &Operand| Machine::value(state, rank, operand);
-        let (Value::Comm(comm), true) = (value(&self.comm), here.this().group.depth == 0) else {
+        let (Value::Comm(comm), true) = (value(&self.comm), !here.this().group().is_open()) else {
             return Poll::RUN;
         };
         let (send, recv) = match m.counting(rank, comm, self.kind) {
@@ -199,8 +204,8 @@ impl Machine {
         let r = state.rank(rank);
         let look = |buffer: &Buffer| {
             Self::lookup(r, launch.comm, buffer)
-                .filter(|found| found.window.flags == WindowFlags::CollSymmetric)
-                .map(|found| (found.window.nth, found.offset_bytes))
+                .filter(|found| found.window.flags() == WindowFlags::CollSymmetric)
+                .map(|found| (found.window.nth(), found.offset_bytes))
         };
         let send_window = look(&launch.send);
         let recv_window = look(&launch.recv);
@@ -209,7 +214,7 @@ impl Machine {
             op: launch.call.op,
             dtype: launch.call.dtype,
             len_bytes: launch.part_bytes(),
-            ranks: self.view(state, rank, launch.comm).map_or(0, |view| view.size),
+            ranks: state.rank(rank).comm(launch.comm).map_or(0, |comm_state| comm_state.size()),
             send_registered: send_window.is_some(),
             recv_registered: recv_window.is_some(),
         });
@@ -228,21 +233,21 @@ impl Machine {
         let shares = call.kind.shares(me, members.len())?;
         let len_bytes = call.count * call.dtype.len_bytes();
         let half = |share: &Share| {
-            let whole = match share.way {
-                Way::Send => send,
-                Way::Recv => recv,
+            let whole = match share.direction {
+                Direction::Send => send,
+                Direction::Recv => recv,
             };
             let offset_bytes = whole.offset_bytes + share.part * len_bytes;
             let buffer = Arc::new(Buffer { offset_bytes, len_bytes, ..whole.clone() });
             let (peer, count, dtype) = (members[share.peer], call.count, call.dtype);
-            Half { way: share.way, peer, buffer, count, dtype, window: None, op }
+            Half { direction: share.direction, peer, buffer, count, dtype, window: None, op }
         };
         Some(shares.iter().map(half).collect())
     }
 
     /// Launches of a rank on a communicator so far.
     pub(crate) fn launched(&self, state: &State, rank: Rank, comm: CommId) -> u32 {
-        self.view(state, rank, comm).map_or(0, |view| view.launched)
+        state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.launched())
     }
 
     /// The call in the spec's own names.
@@ -275,8 +280,11 @@ impl Cx<'_> {
             return;
         };
         let call = Call::from(call);
-        let (send_bytes, recv_bytes) =
-            Launch::needs(&call, m.view(self.state, rank, comm).map_or(0, |view| view.size), counting);
+        let (send_bytes, recv_bytes) = Launch::needs(
+            &call,
+            self.state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.size()),
+            counting,
+        );
         let send = self.long_enough((send, send_bytes));
         let recv = self.long_enough((recv, recv_bytes));
         // Without elements the call is dropped on this rank alone (`enqueue.cc:3024`).
@@ -285,7 +293,7 @@ impl Cx<'_> {
             return;
         }
         if let Some(halves) = self.halves((comm, &call), (&send, &recv)) {
-            let costs = &mut self.me_mut().costs;
+            let costs = self.me_mut().costs_mut();
             costs.collectives += u32::from(costs.steady);
             self.transfer_together((comm, call.stream), halves);
             return;
@@ -295,7 +303,7 @@ impl Cx<'_> {
             comm,
             nth: 0,
             written: 0,
-            turn: 0,
+            sequence: 0,
             issue: 0,
             send,
             recv,
@@ -306,9 +314,8 @@ impl Cx<'_> {
             recorded: Recorded::No,
             op,
         };
-        if self.this().group.depth > 0 {
-            let calls = &mut self.this_mut().group.calls;
-            calls.push(GroupCall::Launch { comm, launch: Arc::new(launch) });
+        if self.this().group().is_open() {
+            self.this_mut().group_mut().add(GroupCall::Launch { comm, launch: Arc::new(launch) });
             self.done(&[]);
             return;
         }
@@ -316,9 +323,9 @@ impl Cx<'_> {
         self.access(Object::named(ObjectKind::Stream, call.stream), Access::Write);
         let written = m.place_of_launch(self.state, rank, comm, call.stream);
         let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };
-        let cold = m.view(self.state, rank, comm).is_some_and(|view| !view.connected);
+        let cold = self.state.rank(rank).comm(comm).is_some_and(|comm_state| !comm_state.is_connected());
         if cold && launch.path == KernelPath::Ordinary {
-            self.arrive(Meeting::Connect(comm, call.kind.connection()));
+            self.arrive(Rendezvous::Connect(comm, call.kind.connection()));
             return;
         }
         self.enqueue_launch(launch);
@@ -357,9 +364,9 @@ impl Cx<'_> {
     pub(crate) fn judge_freed(&mut self, buffer: &Buffer, op: OpRef) {
         let (m, rank) = (self.m, self.rank);
         let r = self.me();
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
+        let gone = r.is_gone(buffer.memory);
         let past = self.here().past();
-        if gone || buffer.block.is_some_and(|block| !r.live.contains(&block)) {
+        if gone || buffer.block.is_some_and(|block| !r.is_live(block)) {
             m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!("rank {} uses {} after freeing it ({})", rank.0, m.buffer_name(buffer), m.at(&op))
             });
@@ -399,21 +406,20 @@ impl Cx<'_> {
     pub(crate) fn issue_launch(&mut self, (mut launch, stream): (Launch, Token), replay: Option<OpRef>) {
         let (m, rank) = (self.m, self.rank);
         let op = launch.op;
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         if let Some(graph) = m.records(self.state, rank, stream) {
             launch.recorded = Recorded::By(graph);
             let work = Work::Collective(Arc::new(launch));
             m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
             return;
         }
-        (launch.turn, launch.issue) = m.take_turn(self.state, rank, launch.comm);
+        (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
         let r = self.me_mut();
-        if r.costs.steady {
-            r.costs.collectives += 1;
+        if r.costs().steady {
+            r.costs_mut().collectives += 1;
         }
-        let view = m.view_mut(self.state, rank, launch.comm);
-        launch.nth = view.launched;
-        view.launched += 1;
+        let comm_state = self.state.rank_mut(rank).comm_mut(launch.comm);
+        launch.nth = comm_state.launch();
         let work = Work::Collective(Arc::new(launch));
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay });
     }
@@ -425,19 +431,19 @@ impl Cx<'_> {
             return;
         }
         let past = self.here().past();
-        let members = m.view(self.state, rank, launch.comm).expect("a launch has a view").size;
+        let members = self.state.rank(rank).comm(launch.comm).expect("a launch has a communicator").size();
         let counting = m.counting(rank, launch.comm, launch.call.kind);
         let (send_bytes, recv_bytes) = Launch::needs(&launch.call, members, counting);
         for (buffer, found, needed) in
             [(&launch.send, launch.send_window, send_bytes), (&launch.recv, launch.recv_window, recv_bytes)]
         {
             let Some((nth, offset)) = found else { continue };
-            let view = m.view(self.state, rank, launch.comm).expect("a launch has a view");
-            let window = view.window(nth).expect("just found");
-            let (window_op, window_len) = (window.op, window.buffer.len_bytes);
-            let stale = window.buffer.memory != buffer.memory;
+            let comm_state = self.state.rank(rank).comm(launch.comm).expect("a launch has a communicator");
+            let window = comm_state.window(nth).expect("just found");
+            let (window_op, window_len) = (window.op(), window.buffer().len_bytes);
+            let stale = window.buffer().memory != buffer.memory;
             // The lookup table names a window that is gone.
-            if view.windows.iter().any(|other| other.dangling && other.starts_with(window)) {
+            if comm_state.windows().dangles_at(window) {
                 Machine::undefine(self.state, launch.op);
             }
             let ops = [launch.op, window_op];

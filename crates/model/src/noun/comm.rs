@@ -1,4 +1,4 @@
-//! Communicators: init, split, destroy, and the meetings of host threads.
+//! Communicators: init, split, destroy, and the rendezvous of host threads.
 //!
 //! NCCL matches set-up events by order only: the n-th of a communicator on one rank pairs with the n-th on
 //! the others, whatever it names. The machine does the same and then judges.
@@ -18,18 +18,21 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock::Clock;
 use crate::host::value::{Address, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
-use crate::machine::{CommInfo, Connections, Machine};
+use crate::judge::ledger::CallError;
+use crate::machine::{CommInfo, Machine};
+use crate::noun::group::GroupCall;
+use crate::noun::p2p::Links;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
+use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
-use crate::program::{Operand, Statement};
+use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{
-    CallError, GroupCall, Leftover, Link, Meeting, RankState, State, Status, Turns, View, find,
-};
+use crate::state::{RankState, State, Table};
+use crate::walk::{Rows, walk};
 
 /// Whether communicators split from one have channels of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -50,7 +53,7 @@ impl Describe for Resources {
     }
 }
 
-/// What can be done with comms.
+/// Operations on communicators.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CommOp {
     /// `ncclCommInitRank`: blocks until every member calls it. Produces the communicator.
@@ -192,7 +195,7 @@ fn remembers(rank: &RankState, comm: CommId) -> bool {
             _ => false,
         }
     }
-    rank.containers.values().any(|value| holds(value, comm))
+    rank.contained().any(|value| holds(value, comm))
 }
 
 /// A set-up event, as a waiting thread entered it.
@@ -209,22 +212,165 @@ impl Setup {
     }
 }
 
+/// What one rank knows of a communicator.
+#[derive(Debug, Clone)]
+pub(crate) struct CommState {
+    /// Number of members.
+    size: usize,
+    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
+    family: CommId,
+    /// What communicators split from it use.
+    children: Resources,
+    /// Set-up events entered.
+    setups: u32,
+    /// The communicator that was the first at its address.
+    address: CommId,
+    connected: bool,
+    destroyed: bool,
+    /// Collectives launched.
+    launched: u32,
+    links: Links,
+    windows: Windows,
+}
+
+walk!(struct CommState {
+    size: hashed fixed,
+    family: hashed fixed,
+    children: hashed fixed,
+    setups: hashed fixed,
+    address: hashed fixed,
+    connected: hashed fixed,
+    destroyed: hashed fixed,
+    launched: hashed fixed,
+    // Links name ranks: they are told apart then.
+    links: hashed fixed,
+    windows: hashed moved,
+});
+
+impl CommState {
+    /// A communicator that was just entered.
+    fn new(size: usize, (family, children): (CommId, Resources), address: CommId) -> Self {
+        Self {
+            size,
+            family,
+            children,
+            setups: 0,
+            address,
+            connected: false,
+            destroyed: false,
+            launched: 0,
+            links: Links::default(),
+            windows: Windows::default(),
+        }
+    }
+
+    /// Number of members.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// The communicator whose channels it uses: itself, unless a split shares the parent's.
+    pub(crate) fn family(&self) -> CommId {
+        self.family
+    }
+
+    /// Whether its ordinary path was used before.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.connected
+    }
+
+    /// Its ordinary path is used from now on.
+    pub(crate) fn connect(&mut self) {
+        self.connected = true;
+    }
+
+    /// Whether the rank has destroyed it.
+    pub(crate) fn is_destroyed(&self) -> bool {
+        self.destroyed
+    }
+
+    /// Collectives launched.
+    pub(crate) fn launched(&self) -> u32 {
+        self.launched
+    }
+
+    /// One more collective is launched; gives its position.
+    pub(crate) fn launch(&mut self) -> u32 {
+        self.launched += 1;
+        self.launched - 1
+    }
+
+    /// Links of this rank.
+    pub(crate) fn links(&self) -> &Links {
+        &self.links
+    }
+
+    /// Links of this rank, to be changed.
+    pub(crate) fn links_mut(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    /// Registrations of this rank.
+    pub(crate) fn windows(&self) -> &Windows {
+        &self.windows
+    }
+
+    /// Registrations of this rank, to be changed.
+    pub(crate) fn windows_mut(&mut self) -> &mut Windows {
+        &mut self.windows
+    }
+
+    /// The window that the n-th set-up event made, registered still or not.
+    pub(crate) fn window(&self, nth: u32) -> Option<&Window> {
+        self.windows.get(nth)
+    }
+}
+
+/// The communicators of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Comms {
+    states: Rows<CommId, CommState>,
+    /// Inits of each name: a function of positions.
+    inits: Rows<Token, u32>,
+    /// Addresses of destroyed communicators.
+    free_addresses: Vec<CommId>,
+    /// Which of them a thread gets back whose init or split is under way.
+    promised: Vec<(u32, CommId)>,
+}
+
+walk!(struct Comms {
+    states: hashed moved,
+    inits: derived fixed,
+    free_addresses: hashed fixed,
+    promised: hashed fixed,
+});
+
+impl RankState {
+    /// What the rank knows of a communicator that it entered.
+    pub(crate) fn comm(&self, comm: CommId) -> Option<&CommState> {
+        Comms::of(self).states.get(&comm)
+    }
+
+    /// What the rank knows of a communicator, to be changed.
+    pub(crate) fn comm_mut(&mut self, comm: CommId) -> &mut CommState {
+        Comms::of_mut(self).states.get_mut(&comm).expect("a rank uses only communicators that it entered")
+    }
+
+    /// The communicators that the rank entered.
+    pub(crate) fn comms(&self) -> impl Iterator<Item = (CommId, &CommState)> {
+        Comms::of(self).states.iter().map(|(comm, state)| (*comm, state))
+    }
+
+    /// The communicator whose channels a communicator uses.
+    pub(crate) fn family(&self, comm: CommId) -> CommId {
+        self.comm(comm).map_or(comm, CommState::family)
+    }
+}
+
 impl Machine {
-    pub(crate) fn view<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a View> {
-        let views = &state.rank(rank).views;
-        find(views, &comm).map(|at| &views[at].1)
-    }
-
-    pub(crate) fn view_mut<'a>(&self, state: &'a mut State, rank: Rank, comm: CommId) -> &'a mut View {
-        let views = &mut state.rank_mut(rank).views;
-        let at = find(views, &comm).expect("a rank uses only communicators that it entered");
-        &mut views[at].1
-    }
-
     /// The address of a communicator, by the first that was there.
     pub(crate) fn comm_address(state: &State, rank: Rank, comm: CommId) -> CommId {
-        let views = &state.rank(rank).views;
-        find(views, &comm).map_or(comm, |at| views[at].1.address)
+        state.rank(rank).comm(comm).map_or(comm, |state| state.address)
     }
 
     /// The address of a destroyed communicator that a new one gets back, if luck says so. One that no map or list
@@ -233,8 +379,12 @@ impl Machine {
         rank: &RankState,
         picks: &mut Picks<'_>,
     ) -> Result<Option<CommId>, Poll> {
-        let back: Vec<CommId> =
-            rank.free_comms.iter().filter(|address| remembers(rank, **address)).copied().collect();
+        let back: Vec<CommId> = Comms::of(rank)
+            .free_addresses
+            .iter()
+            .filter(|address| remembers(rank, **address))
+            .copied()
+            .collect();
         let options = u32::try_from(back.len()).expect("few communicators");
         Ok(match picks.take(|| PickOf::AddressReuse, 0..=options)? {
             0 => None,
@@ -242,141 +392,7 @@ impl Machine {
         })
     }
 
-    /// Members that connect for different collectives are wired as chance has it: they hang on the host, or one
-    /// of them finishes with wrong data and the other hangs on the device (both measured).
-    pub(crate) fn judge_connections(&self, state: &mut State) {
-        let mut connecting = Vec::new();
-        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
-            for (thread, t) in (0..).zip(&r.threads) {
-                if let Status::Waiting(Meeting::Connect(comm, connection)) = t.status {
-                    connecting.push((comm, connection, self.here(state, rank, thread).op_ref()));
-                }
-            }
-        }
-        let differs = connecting.iter().find(|(comm, connection, _)| {
-            connecting.iter().any(|(of, other, _)| of == comm && other != connection)
-        });
-        if let Some((.., op)) = differs {
-            Self::undefine(state, *op);
-        }
-        self.judge_cross_links(state);
-    }
-
-    /// The same for transfers: see [`Machine::cross_links`].
-    fn judge_cross_links(&self, state: &mut State) {
-        let mut linking: Vec<(Link, OpRef)> = Vec::new();
-        for (rank, r) in (0..).map(Rank).zip(&state.ranks) {
-            for (thread, t) in (0..).zip(&r.threads) {
-                if let Status::Waiting(Meeting::Link(link, _)) = t.status {
-                    linking.push((link, self.here(state, rank, thread).op_ref()));
-                }
-            }
-        }
-        let crossed = linking.iter().find(|(link, op)| {
-            linking.iter().any(|(other, by)| by.rank != op.rank && self.cross_links(*link, *other))
-        });
-        if let Some((_, op)) = crossed {
-            Self::undefine(state, *op);
-        }
-    }
-
-    /// Who has to come to a meeting.
-    pub(crate) fn invited(&self, meeting: &Meeting) -> Arc<[Rank]> {
-        match meeting {
-            Meeting::Init(_, _, members) | Meeting::Host(members, _) | Meeting::Exchange(members, _) => {
-                Arc::clone(members)
-            }
-            Meeting::Setup(comm, _) | Meeting::Connect(comm, _) => self.members(*comm),
-            Meeting::Link(link, _) => Arc::from([link.from, link.to]),
-        }
-    }
-
-    /// The thread of a rank that waits at a meeting.
-    pub(crate) fn waiting_at(state: &State, rank: Rank, meeting: &Meeting) -> Option<u32> {
-        let threads = &state.rank(rank).threads;
-        let at = threads.iter().position(|t| matches!(&t.status, Status::Waiting(m) if m == meeting))?;
-        Some(u32::try_from(at).expect("few threads a rank"))
-    }
-
-    /// Everybody is there: the meeting happens.
-    pub(crate) fn meet(&self, state: &mut State, meeting: &Meeting) {
-        state.steps += 1;
-        let invited = self.invited(meeting);
-        let here: Vec<(Rank, u32)> = invited
-            .iter()
-            .map(|rank| {
-                let thread = Self::waiting_at(state, *rank, meeting).expect("a meeting is complete");
-                (*rank, thread)
-            })
-            .collect();
-        match meeting {
-            Meeting::Init(name, nth, members) => {
-                self.order_all(state, &here);
-                let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
-                let comm = self.comm_id(info);
-                for (rank, thread) in &here {
-                    let t = &state.rank(*rank).threads[*thread as usize];
-                    let Next::Op(Statement { op: Op::Comm(CommOp::Init { children, .. }), .. }) =
-                        t.next_in(&t.stretch)
-                    else {
-                        unreachable!("all enter the init")
-                    };
-                    let children = *children;
-                    self.cx(state, *rank, *thread).enter((comm, comm), children);
-                    if self.config.connections == Connections::Made {
-                        let view = self.view_mut(state, *rank, comm);
-                        view.connected = true;
-                        view.links = None;
-                    }
-                    self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
-                }
-            }
-            Meeting::Setup(comm, nth) => {
-                self.order_all(state, &here);
-                self.set_up(state, *comm, *nth, &here);
-            }
-            Meeting::Connect(comm, _) => {
-                // First use blocks, but orders nothing that a program may rely on.
-                for (rank, _) in &here {
-                    self.view_mut(state, *rank, *comm).connected = true;
-                    for t in &mut state.rank_mut(*rank).threads {
-                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
-                            t.status = Status::Ready;
-                        }
-                    }
-                }
-            }
-            Meeting::Link(link, handshake) => {
-                self.shake_hands(state, *link, *handshake);
-                for (rank, _) in &here {
-                    for t in &mut state.rank_mut(*rank).threads {
-                        if matches!(&t.status, Status::Waiting(m) if m == meeting) {
-                            t.status = Status::Ready;
-                        }
-                    }
-                }
-            }
-            Meeting::Exchange(members, nth) => {
-                self.order_all(state, &here);
-                self.exchange_meet(state, members, *nth, &here);
-            }
-            Meeting::Host(..) => {
-                self.order_all(state, &here);
-                self.host_meet(state, &here);
-            }
-        }
-    }
-
-    /// Each of these threads is ordered after everything that any of them did before.
-    fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
-        let clocks = here.iter().map(|(rank, thread)| &state.rank(*rank).threads[*thread as usize].clock);
-        let knowledge = Clock::union(clocks);
-        for (rank, thread) in here {
-            state.rank_mut(*rank).threads[*thread as usize].clock.learn(&knowledge);
-        }
-    }
-
-    fn set_up(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)]) {
+    pub(super) fn set_up(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)]) {
         let events: Vec<Setup> =
             here.iter().map(|(rank, thread)| self.here(state, *rank, *thread).setup_of(comm)).collect();
         let splits = events.iter().filter(|event| matches!(event, Setup::Split { .. })).count();
@@ -402,7 +418,7 @@ impl Machine {
             });
             // Both wait for messages of their own kind for ever (measured).
             for (rank, thread) in here {
-                state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+                state.rank_mut(*rank).thread_mut(*thread).hang();
             }
         }
     }
@@ -421,10 +437,10 @@ impl Machine {
             let members =
                 here.iter().zip(events).filter(|(_, e)| color(e) == Some(mine)).map(|(h, _)| h.0).collect();
             let child = self.comm_id(CommInfo { name: *name, nth, parent: Some(comm), members });
-            let children = self.view(state, *rank, comm).map_or(Resources::Own, |parent| parent.children);
+            let children = state.rank(*rank).comm(comm).map_or(Resources::Own, |parent| parent.children);
             let family = match children {
                 Resources::Own => child,
-                Resources::Shared => self.family(state, *rank, comm),
+                Resources::Shared => state.rank(*rank).family(comm),
             };
             self.cx(state, *rank, *thread).enter((child, family), children);
             self.cx(state, *rank, *thread).done(&[Value::Comm(child)]);
@@ -444,15 +460,9 @@ impl Cx<'_> {
             return;
         }
         self.access(Object::named(ObjectKind::Init, name), Access::Write);
-        let nth = {
-            let r = self.me_mut();
-            let row = find(&r.inits, &name).unwrap_or_else(|| {
-                r.inits.push((name, 0));
-                r.inits.len() - 1
-            });
-            r.inits[row].1 += 1;
-            r.inits[row].1 - 1
-        };
+        let inits = Comms::of_mut(self.me_mut()).inits.get_or_insert_with(&name, || 0);
+        *inits += 1;
+        let nth = *inits - 1;
         let given = self.here().own_picks();
         let mut picks = Picks { given: &given };
         if matches!(m.decide_fault(self.state, FaultOf::Init, &mut picks), Ok(true)) {
@@ -462,7 +472,7 @@ impl Cx<'_> {
             return;
         }
         self.promise_address(&mut picks);
-        self.arrive(Meeting::Init(name, nth, Arc::clone(members)));
+        self.arrive(Rendezvous::Init(name, nth, Arc::clone(members)));
     }
 
     /// The communicator of an operand, if this rank may use it.
@@ -478,7 +488,7 @@ impl Cx<'_> {
         };
         // Whether it is there at all is read, even if the call then fails.
         self.access(Object::comm(comm), Access::Write);
-        let usable = m.view(self.state, rank, comm).is_some_and(|view| !view.destroyed);
+        let usable = self.state.rank(rank).comm(comm).is_some_and(|comm_state| !comm_state.destroyed);
         if usable {
             return Some(comm);
         }
@@ -505,8 +515,9 @@ impl Cx<'_> {
         self.access(Object::ADDRESSES, Access::Read);
         let r = self.me_mut();
         if let Ok(Some(address)) = Machine::decide_comm_address(r, picks) {
-            r.free_comms.retain(|free| *free != address);
-            r.promised.push((thread, address));
+            let comms = Comms::of_mut(r);
+            comms.free_addresses.retain(|free| *free != address);
+            comms.promised.push((thread, address));
         }
     }
 
@@ -517,10 +528,10 @@ impl Cx<'_> {
                 self.access(Object::memory(memory), Access::Read);
             }
             self.access(Object::ADDRESSES, Access::Write);
-            let view = m.view_mut(self.state, rank, comm);
-            view.destroyed = true;
-            let address = view.address;
-            self.me_mut().free_comms.push(address);
+            let comm_state = self.state.rank_mut(rank).comm_mut(comm);
+            comm_state.destroyed = true;
+            let address = comm_state.address;
+            Comms::of_mut(self.me_mut()).free_addresses.push(address);
         }
         self.done(&[]);
     }
@@ -528,52 +539,46 @@ impl Cx<'_> {
     /// A call returned an error.
     pub(crate) fn fail(&mut self, call: String, code: i32) {
         let thread = self.thread;
-        let errors = &mut self.me_mut().errors;
-        // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
-        let at = errors.partition_point(|error| error.thread <= thread);
-        errors.insert(at, CallError { call: call.into(), code, thread });
-    }
-
-    pub(crate) fn arrive(&mut self, meeting: Meeting) {
-        self.this_mut().status = Status::Waiting(meeting);
+        self.me_mut().add_error(CallError { call: call.into(), code, thread });
     }
 
     /// Enters the next set-up event of a communicator.
     pub(crate) fn arrive_setup(&mut self, comm: CommId) {
-        let (m, rank) = (self.m, self.rank);
-        let view = m.view_mut(self.state, rank, comm);
-        view.setups += 1;
-        let nth = view.setups - 1;
-        self.arrive(Meeting::Setup(comm, nth));
+        let (_m, rank) = (self.m, self.rank);
+        let comm_state = self.state.rank_mut(rank).comm_mut(comm);
+        comm_state.setups += 1;
+        let nth = comm_state.setups - 1;
+        self.arrive(Rendezvous::Setup(comm, nth));
     }
 
     /// A thread of the rank comes out of an init or split with a communicator of this family.
-    fn enter(&mut self, (comm, family): (CommId, CommId), children: Resources) {
+    pub(super) fn enter(&mut self, (comm, family): (CommId, CommId), children: Resources) {
         let (m, thread) = (self.m, self.thread);
         let size = m.members(comm).len();
         let r = self.me_mut();
-        let promised = r.promised.iter().position(|(to, _)| *to == thread);
-        let address = promised.map_or(comm, |at| r.promised.remove(at).1);
-        r.views.push((comm, View::new(size, (family, children), address)));
+        let comms = Comms::of_mut(r);
+        let promised = comms.promised.iter().position(|(to, _)| *to == thread);
+        let address = promised.map_or(comm, |at| comms.promised.remove(at).1);
+        comms.states.push(comm, CommState::new(size, (family, children), address));
         if family == comm {
-            r.turns.push((comm, Turns::default()));
+            r.begin_launch_order(comm);
         }
-        r.costs.communicators += 1;
+        r.costs_mut().communicators += 1;
     }
 }
 
 impl<'a> Here<'a> {
     /// The set-up event that a waiting thread entered.
     pub(crate) fn setup_of(self, comm: CommId) -> Setup {
-        let Here { m, state, rank, .. } = self;
+        let Here { m: _, state, rank, .. } = self;
         let t = self.this();
         let op_ref = self.op_ref();
-        let Next::Op(op) = t.next_in(&t.stretch) else { unreachable!("a question meets nobody") };
-        let leftover = m.view(state, rank, comm).and_then(|view| view.leftover.first());
-        if let Some(Leftover { memory, flags, op: queued }) = leftover
+        let Next::Op(op) = t.upcoming() else { unreachable!("a question meets nobody") };
+        let leftover = state.rank(rank).comm(comm).and_then(|comm_state| comm_state.windows.first_leftover());
+        if let Some((memory, flags, queued)) = leftover
             && !matches!(op.op, Op::Comm(CommOp::Split { .. }))
         {
-            return Setup::Register { memory: memory.clone(), flags: *flags, op: *queued };
+            return Setup::Register { memory: memory.clone(), flags, op: queued };
         }
         match &op.op {
             Op::Window(WindowOp::Register { memory, flags, .. }) => {
@@ -583,7 +588,7 @@ impl<'a> Here<'a> {
                 Setup::Split { name: *name, color: *color, op: op_ref }
             }
             _ => {
-                let first = t.group.calls.iter().find_map(|call| match call {
+                let first = t.group().calls().iter().find_map(|call| match call {
                     GroupCall::Register { comm: of, memory, flags, op, .. } if *of == comm => {
                         Some(Setup::Register { memory: memory.clone(), flags: *flags, op: *op })
                     }

@@ -13,7 +13,7 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::borrow::Cow;
 
-use crate::host::container::{Entries, OutOfRange};
+use crate::host::container::{Containers, Entries, OutOfRange};
 use crate::host::order::walk;
 use crate::host::value::{Modelled, Value};
 use crate::judge::finding::{About, Rule};
@@ -22,7 +22,10 @@ use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
-use crate::state::State;
+use crate::state::{RankState, State, Table};
+use crate::walk::{LocalHash, walk};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
 
 /// In which order a map is walked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,7 +48,7 @@ impl Describe for MapOrder {
     }
 }
 
-/// What can be done with maps.
+/// Operations on maps of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MapOp {
     /// Puts a value under a key, replacing.
@@ -142,7 +145,7 @@ impl MapOp {
     }
 }
 
-/// What can be done with lists.
+/// Operations on lists of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ListOp {
     /// Appends to a list.
@@ -245,6 +248,29 @@ impl ListOp {
     }
 }
 
+/// What a program keeps on a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kept {
+    containers: Containers,
+    /// The order in which hash maps are walked, as far as anybody looked.
+    hash_order: Arc<[Value]>,
+}
+
+walk!(struct Kept { containers: hashed fixed, hash_order: hashed fixed });
+
+impl LocalHash for Kept {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        self.hash_order.hash(state);
+    }
+}
+
+impl RankState {
+    /// All that maps and lists hold, keys included.
+    pub(crate) fn contained(&self) -> impl Iterator<Item = &Value> {
+        Kept::of(self).containers.values()
+    }
+}
+
 /// A decided walk: entries in order, and the order of addresses or hashes as known after it.
 pub(crate) struct Walk<'a> {
     entries: Entries<Modelled>,
@@ -262,9 +288,10 @@ impl Machine {
         picks: &mut Picks<'_>,
     ) -> Result<Walk<'a>, Poll> {
         let r = state.rank(rank);
-        let entries = r.containers.entries(map).to_vec();
-        let mut addresses = Cow::Borrowed(&r.address_order[..]);
-        let mut hashes = Cow::Borrowed(&r.hash_order[..]);
+        let own = Kept::of(r);
+        let entries = own.containers.entries(map).to_vec();
+        let mut addresses = Cow::Borrowed(r.address_order());
+        let mut hashes = Cow::Borrowed(&own.hash_order[..]);
         let entries = match order {
             MapOrder::Hash => walk(entries, order, &mut hashes, picks.place(|| PickOf::HashOrder))?,
             MapOrder::Insertion | MapOrder::Address => {
@@ -282,25 +309,26 @@ impl Cx<'_> {
             Question::MapHas { map, key } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
                 let key = Machine::value(self.state, rank, key);
-                let has = self.me().containers.has(*map, &key);
+                let has = Kept::of(self.me()).containers.has(*map, &key);
                 self.answer(Answer::from(has), &[]);
             }
             Question::MapItems { map, order } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
-                let given = self.this().picks.clone();
+                let given = self.this().picks().to_vec();
                 let Walk { entries, addresses, hashes } = m
                     .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));
                 let (addresses, hashes) = (addresses.into(), hashes.into());
                 let r = self.me_mut();
-                (r.address_order, r.hash_order) = (addresses, hashes);
+                r.set_address_order(addresses);
+                Kept::of_mut(r).hash_order = hashes;
                 let count = u32::try_from(entries.len()).expect("few entries");
                 let slots: Vec<Value> = entries.into_iter().flat_map(|(key, value)| [key, value]).collect();
                 self.answer(count, &slots);
             }
             Question::ListLen { list } => {
                 self.access(Object::named(ObjectKind::List, *list), Access::Read);
-                let len = self.me().containers.len(*list);
+                let len = Kept::of(self.me()).containers.len(*list);
                 self.answer(len, &[]);
             }
             _ => unreachable!("dispatched by question"),
@@ -315,17 +343,17 @@ impl Cx<'_> {
         match verb {
             MapOp::Put { map, key, value } => {
                 let (key, value) = (value_of(self.state, key), value_of(self.state, value));
-                self.me_mut().containers.put(*map, key, value);
+                Kept::of_mut(self.me_mut()).containers.put(*map, key, value);
             }
             MapOp::Pop { map, key } => {
                 let key = value_of(self.state, key);
-                slots.push(self.me_mut().containers.pop(*map, &key));
+                slots.push(Kept::of_mut(self.me_mut()).containers.pop(*map, &key));
             }
             MapOp::Get { map, key, default } => {
                 let (key, default) = (value_of(self.state, key), value_of(self.state, default));
-                slots.push(self.me_mut().containers.get(*map, &key, default));
+                slots.push(Kept::of_mut(self.me_mut()).containers.get(*map, &key, default));
             }
-            MapOp::Clear { map } => self.me_mut().containers.clear_map(*map),
+            MapOp::Clear { map } => Kept::of_mut(self.me_mut()).containers.clear_map(*map),
         }
         self.done(&slots);
     }
@@ -338,20 +366,20 @@ impl Cx<'_> {
         match verb {
             ListOp::Push { list, value } => {
                 let value = value_of(self.state, value);
-                self.me_mut().containers.push(*list, value);
+                Kept::of_mut(self.me_mut()).containers.push(*list, value);
             }
             ListOp::Get { list, index } => {
                 let index = value_of(self.state, index);
-                let element = self.me_mut().containers.element(*list, &index);
+                let element = Kept::of_mut(self.me_mut()).containers.element(*list, &index);
                 slots.push(self.in_range(*list, element).unwrap_or(Value::Null));
             }
             ListOp::Set { list, index, value } => {
                 let (index, value) = (value_of(self.state, index), value_of(self.state, value));
-                let replaced = self.me_mut().containers.replace(*list, &index, value);
+                let replaced = Kept::of_mut(self.me_mut()).containers.replace(*list, &index, value);
                 self.in_range(*list, replaced);
             }
-            ListOp::Pop { list } => slots.push(self.me_mut().containers.pop_last(*list)),
-            ListOp::Clear { list } => self.me_mut().containers.clear_list(*list),
+            ListOp::Pop { list } => slots.push(Kept::of_mut(self.me_mut()).containers.pop_last(*list)),
+            ListOp::Clear { list } => Kept::of_mut(self.me_mut()).containers.clear_list(*list),
         }
         self.done(&slots);
     }

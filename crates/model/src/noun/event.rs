@@ -1,13 +1,21 @@
 //! Events of a rank: a point in a stream that others can wait for.
-//! Not here: waiting ([`super::stream`]).
+//! Not here: streams that wait for one ([`super::stream`]).
 
+use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
-use crate::machine::Kind;
+use crate::machine::{Kind, Mode};
+use crate::noun::graph::UNSUPPORTED;
 use crate::noun::pool::Plan;
+use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
+use crate::order::poll::{PickOf, Picks, Poll};
+use crate::program::Answer;
 use crate::rank::Token;
+use crate::state::{RankState, Table};
+use crate::walk::{Rows, walk};
+use std::collections::BTreeMap;
 
 /// `cudaEventRecord`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -16,6 +24,57 @@ pub struct EventOp {
     pub event: Token,
     /// The stream.
     pub stream: Token,
+}
+
+/// An event: how often it was generation, and the clocks of the records that are complete.
+#[derive(Debug, Clone, Default)]
+struct Event {
+    generation: u32,
+    complete: BTreeMap<u32, Clock>,
+}
+
+walk!(struct Event { generation: hashed fixed, complete: hashed moved });
+
+/// The events of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Events {
+    rows: Rows<Token, Event>,
+}
+
+walk!(struct Events { rows: hashed moved });
+
+impl RankState {
+    /// How often an event was recorded.
+    pub(crate) fn generation(&self, event: Token) -> u32 {
+        Events::of(self).rows.get(&event).map_or(0, |event| event.generation)
+    }
+
+    /// What is known since a record of an event is complete, if it is.
+    pub(crate) fn complete(&self, event: Token, generation: u32) -> Option<&Clock> {
+        Events::of(self).rows.get(&event).and_then(|event| event.complete.get(&generation))
+    }
+
+    /// A record of an event is complete.
+    pub(crate) fn completes(&mut self, event: Token, generation: u32, clock: Clock) {
+        event_mut(self, event).complete.insert(generation, clock);
+    }
+
+    /// An event has so many records now, made or to come.
+    pub(crate) fn note_records(&mut self, event: Token, generation: u32) {
+        let event = event_mut(self, event);
+        event.generation = event.generation.max(generation);
+    }
+
+    /// One more record of an event is to come.
+    fn records(&mut self, event: Token) -> u32 {
+        let event = event_mut(self, event);
+        event.generation += 1;
+        event.generation
+    }
+}
+
+fn event_mut(rank: &mut RankState, event: Token) -> &mut Event {
+    Events::of_mut(rank).rows.get_or_insert_with(&event, Event::default)
 }
 
 impl Describe for EventOp {
@@ -50,5 +109,74 @@ impl Verb for EventOp {
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
         cx.event_record(self.event, self.stream);
+    }
+}
+
+impl Cx<'_> {
+    fn event_record(&mut self, event: Token, stream: Token) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
+        self.access(Object::named(ObjectKind::Event, event), Access::Write);
+        if m.record_captured(self.state, rank, (event, stream), op) {
+            self.done(&[]);
+            return;
+        }
+        let work = Work::Record(event, self.me_mut().records(event));
+        let issue = self.this().clock().clone();
+        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
+        self.done(&[]);
+    }
+
+    pub(crate) fn event_query(&mut self, event: Token) {
+        let m = self.m;
+        self.access(Object::named(ObjectKind::Event, event), Access::Read);
+        self.access(Object::CAPTURE, Access::Read);
+        if let Some(graph) = self.here().forbidden_query() {
+            let call = format!("{}.query", m.name(event));
+            let op = self.here().op_ref();
+            self.refuse_in_capture((graph, &call), op);
+            self.fail(call, UNSUPPORTED);
+            self.answer(0, &[]);
+            return;
+        }
+        let given = self.this().picks().to_vec();
+        let seen = self
+            .here()
+            .seen(event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
+            .expect("polled before it runs");
+        if let Some(done) = &seen {
+            self.this_mut().clock_mut().join(done);
+        }
+        self.answer(Answer::from(seen.is_some()), &[]);
+    }
+}
+
+impl<'a> Here<'a> {
+    /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
+    /// semantics waits for it. Returns what was seen and, if complete, since when.
+    pub(crate) fn seen(
+        self,
+        event: Token,
+        nth: u32,
+        picks: &mut Picks<'_>,
+        of: impl FnOnce() -> PickOf,
+    ) -> Result<Option<Clock>, Poll> {
+        let (r, clock) = (self.me(), self.this().clock());
+        let nth = nth.min(r.generation(event));
+        if nth == 0 {
+            return Ok(Some(clock.clone()));
+        }
+        let complete = r.complete(event, nth);
+        let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
+        let options = match (ordered, complete.is_some(), self.m.config.mode) {
+            (true, ..) => 1..=1,
+            (false, false, Mode::Naive) => 0..=0,
+            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
+        };
+        match (picks.take(of, options)?, complete) {
+            (0, _) => Ok(None),
+            (_, Some(done)) => Ok(Some(done.clone())),
+            (_, None) => Err(Poll::Wait),
+        }
     }
 }

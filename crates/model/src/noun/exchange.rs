@@ -1,4 +1,4 @@
-//! The exchange of shareable handles: a meeting of hosts that maps every member's allocation on all of them.
+//! The exchange of shareable handles: a rendezvous of hosts that maps every member's allocation on all of them.
 //!
 //! The n-th exchange of some ranks on one of them meets the n-th on the others, whatever it is for. What was
 //! meant is judged afterwards. Not here: handles that a program carries itself ([`crate::noun::ipc`]).
@@ -17,10 +17,12 @@ use crate::host::value::{Buffer, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::ipc::INVALID_VALUE;
+use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::rank::{Rank, Token};
-use crate::state::{Meeting, State, find};
+use crate::state::{State, Table};
+use crate::walk::{Rows, walk};
 
 /// An exchange of shareable handles, matched by order only. Produces, for each member in order, the mapping
 /// of its allocation; for this rank its own (null if it failed).
@@ -84,6 +86,14 @@ struct Brought {
     op: OpRef,
 }
 
+/// How often a rank entered exchanges, by their members.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Exchanges {
+    entered: Rows<Arc<[Rank]>, u32>,
+}
+
+walk!(struct Exchanges { entered: hashed fixed });
+
 impl Machine {
     pub(crate) fn exchange_meet(
         &self,
@@ -108,7 +118,8 @@ impl Machine {
                 .iter()
                 .map(|peer| {
                     let buffer = peer.buffer.as_ref().expect("none is missing");
-                    let whole = &state.rank(peer.rank).memory[&buffer.memory].buffer;
+                    let memory = state.rank(peer.rank).memory(buffer.memory);
+                    let whole = memory.expect("it is shareable").whole();
                     let whole = Buffer { block: None, ..Buffer::clone(whole) };
                     if peer.rank == b.rank {
                         return Value::Buffer(Arc::new(whole));
@@ -177,29 +188,27 @@ impl Cx<'_> {
     pub(crate) fn exchange(&mut self, members: &Arc<[Rank]>) {
         self.access(Object::HOSTS, Access::Write);
         let r = self.me_mut();
-        let row = find(&r.exchanges, members).unwrap_or_else(|| {
-            r.exchanges.push((Arc::clone(members), 0));
-            r.exchanges.len() - 1
-        });
-        r.exchanges[row].1 += 1;
-        let nth = r.exchanges[row].1 - 1;
-        self.arrive(Meeting::Exchange(Arc::clone(members), nth));
+        let entered = Exchanges::of_mut(r).entered.get_or_insert_with(members, || 0);
+        *entered += 1;
+        let nth = *entered - 1;
+        self.arrive(Rendezvous::Exchange(Arc::clone(members), nth));
     }
 
     fn brought(&mut self) -> Brought {
         let (rank, thread) = (self.rank, self.thread);
         let op = self.here().op_ref();
-        let stretch = Arc::clone(&self.this().stretch);
-        let (name, operand) = match self.this().next_in(&stretch) {
-            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => (*name, buffer),
+        let (name, operand) = match self.this().upcoming() {
+            Next::Op(Statement { op: Op::Exchange(ExchangeOp { name, buffer, .. }), .. }) => {
+                (*name, buffer.clone())
+            }
             Next::Op(_) | Next::Ask(..) | Next::Return | Next::Unknown => {
                 unreachable!("a member of an exchange stands at it")
             }
         };
-        let buffer = self.given(operand, op);
+        let buffer = self.given(&operand, op);
         let shareable = |buffer: &Arc<Buffer>| {
-            let memory = self.me().memory.get(&buffer.memory);
-            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind == MemoryKind::Cuda)
+            let memory = self.me().memory(buffer.memory);
+            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind() == MemoryKind::Cuda)
         };
         let kept = buffer.clone().filter(shareable);
         if let (Some(buffer), None) = (&buffer, &kept) {

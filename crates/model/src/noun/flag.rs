@@ -13,13 +13,16 @@ use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::Written;
+use crate::noun::cell::{Cell, Written};
 use crate::noun::pool::Plan;
+use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::rank::{Rank, Token};
-use crate::state::{Queued, State, Work};
+use crate::state::{State, Table};
+use crate::walk::walk;
+use std::collections::BTreeMap;
 
 /// What is compared with an awaited value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -175,10 +178,29 @@ pub(crate) fn touch_of(act: FlagAct) -> Access {
     if act.writes().is_some() { Access::Write } else { Access::Read }
 }
 
+/// The flags.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Flags {
+    cells: BTreeMap<Token, Cell<i64>>,
+}
+
+walk!(struct Flags { cells: hashed moved });
+
+impl State {
+    /// The operation that wrote a flag last.
+    pub(crate) fn last_flag_write(&self, flag: Token) -> Option<OpRef> {
+        Flags::of(self.shared()).cells.get(&flag).and_then(Cell::last).map(|write| write.op)
+    }
+}
+
 impl Machine {
     /// Whether a flag allows an act now.
     pub(crate) fn flag_allows(state: &State, flag: Token, act: FlagAct) -> bool {
-        let word = state.shared.flags.get(&flag).and_then(|flag| flag.last()).map_or(0, |write| write.value);
+        let word = Flags::of(state.shared())
+            .cells
+            .get(&flag)
+            .and_then(|flag| flag.last())
+            .map_or(0, |write| write.value);
         act.possible(word)
     }
 
@@ -186,7 +208,7 @@ impl Machine {
     pub(crate) fn act(&self, state: &mut State, (flag, act): (Token, FlagAct), clock: &mut Clock, op: OpRef) {
         let object = Object::named(ObjectKind::Flag, flag);
         if !matches!(act, FlagAct::Write(_))
-            && let Some(cell) = state.shared.flags.get(&flag)
+            && let Some(cell) = Flags::of(state.shared()).cells.get(&flag)
         {
             let after = if self.orders_by_sight(object) {
                 cell.last().map(|write| &write.by)
@@ -200,13 +222,13 @@ impl Machine {
         self.access_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
             let write = Written { value, by: clock.clone(), op };
-            state.shared_mut().flags.entry(flag).or_default().writes.push(write);
+            Flags::of_mut(state.shared_mut()).cells.entry(flag).or_default().write(write);
         }
     }
 
     /// The flag at the head of a stream.
     pub(crate) fn flag_at_head(state: &State, rank: Rank, stream: usize) -> Option<(Token, FlagAct)> {
-        match state.rank(rank).streams[stream].1.queue.front().map(|op| &op.work) {
+        match state.rank(rank).stream(stream).work() {
             Some(Work::Flag(flag, act)) => Some((*flag, *act)),
             _ => None,
         }
@@ -226,7 +248,7 @@ impl Cx<'_> {
     /// A host thread works on a flag, or has a stream do it.
     pub(crate) fn run_flag(&mut self, (flag, act): (Token, FlagAct), stream: Option<Token>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let mut clock = self.this().clock.clone();
+        let mut clock = self.this().clock().clone();
         if let Some(stream) = stream {
             self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
             m.enqueue(
@@ -237,7 +259,7 @@ impl Cx<'_> {
             );
         } else {
             m.act(self.state, (flag, act), &mut clock, op);
-            self.this_mut().clock = clock;
+            *self.this_mut().clock_mut() = clock;
         }
         self.done(&[]);
     }

@@ -9,6 +9,8 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod table;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
@@ -18,14 +20,18 @@ use crate::program::Operand;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
-use crate::host::best_fit::Use;
+pub(crate) use self::table::Graphs;
+use self::table::{Graph, Node, Reach, Stage, merge, named, recording};
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::collective::Launch;
+use crate::noun::p2p::Transfers;
+use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::platform::RegistrationInCapture;
 use crate::rank::{Rank, Token};
-use crate::state::{Launch, Queued, RankState, State, Transfers, Work, find};
+use crate::state::{RankState, State, Table};
 
 /// Which calls a stream capture forbids to whom (`cudaStreamCaptureMode`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +54,7 @@ impl Describe for CaptureMode {
     }
 }
 
-/// What can be done with graphs.
+/// Operations on CUDA graphs.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GraphOp {
     /// `cudaStreamBeginCapture`: what is launched on the stream from now on is recorded, not run.
@@ -141,121 +147,10 @@ const ISOLATION: i32 = 905;
 /// `cudaErrorIllegalState`: the stream records already, or nothing records.
 const ILLEGAL_STATE: i32 = 401;
 
-/// Where a graph stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Stage {
-    /// Its streams record.
-    Recording,
-    /// Something ended the recording, and its streams refuse work until the capture is ended.
-    Invalid,
-    /// It can be replayed.
-    Made,
-    /// It was destroyed, or its capture failed.
-    Gone,
-}
-
-/// A recorded operation and the stream on which it was launched.
-#[derive(Debug, Clone)]
-pub(crate) struct Node {
-    pub(crate) stream: Token,
-    pub(crate) work: Work,
-    /// Where it was recorded.
-    pub(crate) op: OpRef,
-}
-
-/// How many operations of each stream are over at a place of the recording.
-type Reach = BTreeMap<Token, u32>;
-
-/// A graph of a rank.
-#[derive(Debug, Clone)]
-pub(crate) struct Graph {
-    pub(crate) stage: Stage,
-    pub(crate) mode: CaptureMode,
-    /// The host thread that began the capture.
-    pub(crate) thread: u32,
-    pub(crate) begin: OpRef,
-    pub(crate) origin: Token,
-    pub(crate) pool: Option<Token>,
-    pub(crate) nodes: Arc<Vec<Node>>,
-    /// Blocks of the pool that were handed out while it recorded.
-    blocks: BTreeSet<BlockId>,
-    /// The streams that record; what each knows.
-    streams: BTreeMap<Token, Reach>,
-    /// The last record of each event; what it stands behind.
-    records: BTreeMap<Token, (u32, Reach)>,
-}
-
-impl std::hash::Hash for Graph {
-    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
-        (self.stage, self.mode, self.thread, self.origin, self.pool).hash(state);
-        (self.begin.thread, self.begin.index).hash(state);
-        for node in self.nodes.iter() {
-            (node.stream, &node.work, node.op.thread, node.op.index).hash(state);
-        }
-        (&self.blocks, &self.streams, &self.records).hash(state);
-    }
-}
-
-impl Graph {
-    /// Whether its streams take no work to run.
-    fn records(&self) -> bool {
-        matches!(self.stage, Stage::Recording | Stage::Invalid)
-    }
-
-    /// Whether it may still be replayed.
-    pub(crate) fn lives(&self) -> bool {
-        self.stage != Stage::Gone
-    }
-
-    /// Whether unsafe calls of a thread are forbidden.
-    fn forbids(&self, thread: u32) -> bool {
-        self.records()
-            && match self.mode {
-                CaptureMode::Global => true,
-                CaptureMode::ThreadLocal => self.thread == thread,
-                CaptureMode::Relaxed => false,
-            }
-    }
-
-    fn push(&mut self, stream: Token, work: Work, op: OpRef) {
-        let own = self.streams.get_mut(&stream).expect("the stream records into this graph");
-        *own.entry(stream).or_default() += 1;
-        Arc::make_mut(&mut self.nodes).push(Node { stream, work, op });
-    }
-
-    /// Whether its origin stands behind everything that its other streams recorded.
-    fn joined(&self) -> bool {
-        let origin = &self.streams[&self.origin];
-        self.streams.iter().all(|(stream, reach)| {
-            reach.get(stream).is_none_or(|own| origin.get(stream).is_some_and(|known| known >= own))
-        })
-    }
-
-    /// The collectives of a communicator that it recorded.
-    fn launches(&self, comm: CommId) -> impl Iterator<Item = &Arc<Launch>> {
-        self.nodes.iter().filter_map(move |node| match &node.work {
-            Work::Collective(launch) if launch.comm == comm => Some(launch),
-            _ => None,
-        })
-    }
-}
-
-fn merge(into: &mut Reach, from: &Reach) {
-    for (stream, count) in from {
-        let known = into.entry(*stream).or_default();
-        *known = (*known).max(*count);
-    }
-}
-
-/// The graph into which a stream records.
-fn recording(rank: &RankState, stream: Token) -> Option<usize> {
-    rank.graphs.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
-}
-
 impl Machine {
     /// Whether some stream of the rank records: a caching allocator polls no events then.
     pub(crate) fn captures(&self, state: &State, rank: Rank) -> bool {
-        state.rank(rank).graphs.iter().any(|(_, graph)| graph.records())
+        Graphs::of(state.rank(rank)).rows.iter().any(|(_, graph)| graph.records())
     }
 
     // -- recording
@@ -271,7 +166,7 @@ impl Machine {
         let at = recording(state.rank(rank), stream);
         let Some(at) = at else { return Some(op) };
         self.cx(state, rank, op.issuer().thread.0).access(Object::CAPTURE, Access::Write);
-        let graph = &mut state.rank_mut(rank).graphs[at].1;
+        let graph = &mut Graphs::of_mut(state.rank_mut(rank)).rows[at].1;
         if graph.stage == Stage::Recording {
             graph.push(stream, op.work, op.op);
             return None;
@@ -289,7 +184,7 @@ impl Machine {
                 Self::undefine(state, op.op);
             }
             Work::Transfers(launch) => {
-                // It has no turn yet, so nothing of it can be over.
+                // It has no place in the launch order yet, so nothing of it can be over.
                 let call = self.transfer_name(launch.comm, &launch.transfers[0]);
                 self.cx(state, rank, thread).fail(call, UNHANDLED);
                 Self::undefine(state, op.op);
@@ -307,14 +202,14 @@ impl Machine {
     /// The graph into which launches on a stream are recorded.
     pub(crate) fn records(&self, state: &State, rank: Rank, stream: Token) -> Option<Token> {
         let r = state.rank(rank);
-        recording(r, stream).map(|at| r.graphs[at].0)
+        recording(r, stream).map(|at| Graphs::of(r).rows[at].0)
     }
 
     /// The place of a launch among those of its communicator: in the recording, or in the rank's run.
     pub(crate) fn place_of_launch(&self, state: &State, rank: Rank, comm: CommId, stream: Token) -> u32 {
         let r = state.rank(rank);
         match recording(r, stream) {
-            Some(at) => u32::try_from(r.graphs[at].1.launches(comm).count()).expect("few launches"),
+            Some(at) => u32::try_from(Graphs::of(r).rows[at].1.launches(comm).count()).expect("few launches"),
             None => self.launched(state, rank, comm),
         }
     }
@@ -329,15 +224,15 @@ impl Machine {
     ) -> bool {
         let Some(at) = recording(state.rank(rank), stream) else {
             // Recorded anew outside, the event has left every recording.
-            if !state.rank(rank).graphs.is_empty() {
-                for (_, graph) in &mut state.rank_mut(rank).graphs {
+            if !Graphs::of(state.rank(rank)).rows.is_empty() {
+                for (_, graph) in &mut Graphs::of_mut(state.rank_mut(rank)).rows {
                     graph.records.remove(&event);
                 }
             }
             return false;
         };
         self.cx(state, rank, op.thread.0).access(Object::CAPTURE, Access::Write);
-        let graph = &mut state.rank_mut(rank).graphs[at].1;
+        let graph = &mut Graphs::of_mut(state.rank_mut(rank)).rows[at].1;
         if graph.stage == Stage::Invalid {
             let call = format!("{}.record({})", self.name(event), self.name(stream));
             self.cx(state, rank, op.thread.0).fail(call, INVALIDATED);
@@ -355,7 +250,7 @@ impl Machine {
         if !self.captures(state, rank) {
             return;
         }
-        for (_, graph) in &mut state.rank_mut(rank).graphs {
+        for (_, graph) in &mut Graphs::of_mut(state.rank_mut(rank)).rows {
             if graph.records() && graph.pool == Some(pool) {
                 graph.blocks.insert(block);
             }
@@ -364,7 +259,7 @@ impl Machine {
 
     /// Whether a living graph keeps the blocks of a pool.
     pub(crate) fn reserved(rank: &RankState, pool: Token) -> bool {
-        rank.graphs.iter().any(|(_, graph)| graph.lives() && graph.pool == Some(pool))
+        Graphs::of(rank).rows.iter().any(|(_, graph)| graph.lives() && graph.pool == Some(pool))
     }
 
     /// What a verb of a graph touches.
@@ -375,7 +270,7 @@ impl Machine {
         | GraphOp::Destroy { graph: name }) = verb;
         let mut objects = vec![(Object::named(ObjectKind::Graph, *name), Access::Write)];
         let r = state.rank(rank);
-        let graph = find(&r.graphs, name).map(|at| &r.graphs[at].1);
+        let graph = named(r, *name).map(|at| &Graphs::of(r).rows[at].1);
         match verb {
             GraphOp::Begin { stream, .. } => {
                 objects.push((Object::CAPTURE, Access::Write));
@@ -409,7 +304,7 @@ impl Machine {
             GraphOp::Destroy { .. } => {
                 // A pool is trimmed and a communicator destroyed only once no graph keeps it.
                 for node in graph.iter().flat_map(|graph| graph.nodes.iter()) {
-                    if let Some((comm, _)) = node.work.turn() {
+                    if let Some((comm, _)) = node.work.sequence() {
                         objects.push((Object::comm(comm), Access::Write));
                     }
                 }
@@ -421,31 +316,13 @@ impl Machine {
         objects
     }
 
-    /// The allocation that lies where a buffer was.
-    fn heir(rank: &RankState, buffer: &Buffer) -> Option<BlockId> {
-        let Owner::Pool(pool) = buffer.memory.owner else { return None };
-        let pool = &rank.pools[find(&rank.pools, &pool)?].1;
-        let segment = pool.segments.iter().find(|segment| segment.buffer.memory == buffer.memory)?;
-        let (start, end) = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
-        segment.blocks.iter().find_map(|block| match block.held {
-            Use::Used(id)
-                if Some(id) != buffer.block
-                    && block.offset_bytes < end
-                    && start < block.offset_bytes + block.len_bytes =>
-            {
-                Some(id)
-            }
-            Use::Used(_) | Use::Free => None,
-        })
-    }
-
     // -- communicators
 
     /// A living graph that captured a launch of a communicator, and where.
     pub(crate) fn capturing(state: &State, rank: Rank, comm: CommId) -> Option<(Token, OpRef)> {
-        let graphs = &state.rank(rank).graphs;
+        let graphs = &Graphs::of(state.rank(rank)).rows;
         graphs.iter().find_map(|(name, graph)| {
-            let of = |node: &&Node| node.work.turn().is_some_and(|(of, _)| of == comm);
+            let of = |node: &&Node| node.work.sequence().is_some_and(|(of, _)| of == comm);
             let launch = graph.nodes.iter().find(of).filter(|_| graph.lives())?;
             Some((*name, launch.op))
         })
@@ -486,8 +363,8 @@ impl Cx<'_> {
     /// A capture is lost, and so is every other that forbids the call.
     pub(crate) fn invalidate(&mut self, at: usize) {
         let thread = self.thread;
-        let begin = self.me().graphs[at].1.begin;
-        for (_, graph) in &mut self.me_mut().graphs {
+        let begin = Graphs::of(self.me()).rows[at].1.begin;
+        for (_, graph) in &mut Graphs::of_mut(self.me_mut()).rows {
             if graph.stage == Stage::Recording && (graph.forbids(thread) || graph.begin == begin) {
                 graph.stage = Stage::Invalid;
             }
@@ -499,7 +376,8 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let past = self.here().past();
         let r = self.me();
-        let (name, begin, origin) = (r.graphs[at].0, r.graphs[at].1.begin, r.graphs[at].1.origin);
+        let (name, begin, origin) =
+            (Graphs::of(r).rows[at].0, Graphs::of(r).rows[at].1.begin, Graphs::of(r).rows[at].1.origin);
         m.find(self.state, Rule::Graph1, About::Of(rank, name), &[op, begin], past, || {
             format!(
                 "rank {} calls {call} ({}) while stream {} records {} (begun at {}): the call fails and the \
@@ -540,7 +418,7 @@ impl Cx<'_> {
         let (m, op) = (self.m, self.op);
         let r = self.me();
         let into = recording(r, stream);
-        let of = r.graphs.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
+        let of = Graphs::of(r).rows.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
         let call = || format!("{}.wait({})", m.name(stream), m.name(event));
         if into.or(of).is_some() {
             self.access(Object::CAPTURE, Access::Write);
@@ -551,17 +429,15 @@ impl Cx<'_> {
             (None, Some(of)) => of,
             (Some(into), Some(of)) if into == of => of,
             // Before its first record an event holds nobody up.
-            (Some(_), None) if find(&r.events, &event).is_none_or(|at| r.events[at].1.recorded == 0) => {
-                return true;
-            }
+            (Some(_), None) if r.generation(event) == 0 => return true,
             (Some(into), _) => {
                 self.malformed((into, &call()), op, "waits for what it does not record");
-                self.me_mut().graphs[into].1.stage = Stage::Invalid;
+                Graphs::of_mut(self.me_mut()).rows[into].1.stage = Stage::Invalid;
                 self.fail(call(), ISOLATION);
                 return true;
             }
         };
-        let graph = &mut self.me_mut().graphs[at].1;
+        let graph = &mut Graphs::of_mut(self.me_mut()).rows[at].1;
         if graph.stage == Stage::Invalid {
             self.fail(call(), INVALIDATED);
             return true;
@@ -575,7 +451,7 @@ impl Cx<'_> {
     fn malformed(&mut self, (at, call): (usize, &str), op: OpRef, why: &str) {
         let (m, rank) = (self.m, self.rank);
         let past = self.here().past();
-        let (name, graph) = &self.me().graphs[at];
+        let (name, graph) = &Graphs::of(self.me()).rows[at];
         let (name, begin) = (*name, graph.begin);
         m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op, begin], past, || {
             format!(
@@ -605,7 +481,7 @@ impl Cx<'_> {
             GraphOp::Destroy { graph } => {
                 let at = self.made((*graph, "destroys"), op);
                 if let Some(at) = at {
-                    let row = &mut self.me_mut().graphs[at].1;
+                    let row = &mut Graphs::of_mut(self.me_mut()).rows[at].1;
                     row.stage = Stage::Gone;
                     row.nodes = Arc::default();
                 }
@@ -618,7 +494,7 @@ impl Cx<'_> {
         let (thread, op) = (self.thread, self.op);
         let GraphOp::Begin { graph: name, stream, mode, pool } = verb else { unreachable!("a begin") };
         let r = self.me_mut();
-        let existing = find(&r.graphs, name).filter(|at| r.graphs[*at].1.lives());
+        let existing = named(r, *name).filter(|at| Graphs::of(r).rows[*at].1.lives());
         let clash = existing.map(|at| (at, "was captured already"));
         let clash = clash.or_else(|| Some((recording(r, *stream)?, "records on this stream already")));
         if let Some((at, why)) = clash {
@@ -628,7 +504,7 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        r.graphs.retain(|(of, _)| of != name);
+        Graphs::of_mut(r).rows.retain(|(of, _)| of != name);
         let graph = Graph {
             stage: Stage::Recording,
             mode: *mode,
@@ -641,7 +517,7 @@ impl Cx<'_> {
             streams: BTreeMap::from([(*stream, Reach::new())]),
             records: BTreeMap::new(),
         };
-        r.graphs.push((*name, graph));
+        Graphs::of_mut(r).rows.push((*name, graph));
         self.done(&[]);
     }
 
@@ -649,7 +525,7 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let r = self.me_mut();
         let call = format!("{}.end", m.name(name));
-        let Some(at) = find(&r.graphs, &name).filter(|at| r.graphs[*at].1.records()) else {
+        let Some(at) = named(r, name).filter(|at| Graphs::of(r).rows[*at].1.records()) else {
             let past = self.here().past();
             m.find(self.state, Rule::Graph6, About::Of(rank, name), &[op], past, || {
                 format!(
@@ -663,7 +539,7 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        let graph = &mut r.graphs[at].1;
+        let graph = &mut Graphs::of_mut(r).rows[at].1;
         let code = match graph.stage {
             Stage::Recording if graph.joined() => None,
             Stage::Recording => Some(UNJOINED),
@@ -688,15 +564,15 @@ impl Cx<'_> {
     fn made(&mut self, (name, does): (Token, &str), op: OpRef) -> Option<usize> {
         let (m, rank) = (self.m, self.rank);
         let r = self.me();
-        let at = find(&r.graphs, &name);
+        let at = named(r, name);
         if let Some(at) = at
-            && r.graphs[at].1.stage == Stage::Made
+            && Graphs::of(r).rows[at].1.stage == Stage::Made
         {
             return Some(at);
         }
         let past = self.here().past();
         let mut ops = vec![op];
-        ops.extend(at.map(|at| r.graphs[at].1.begin));
+        ops.extend(at.map(|at| Graphs::of(r).rows[at].1.begin));
         let verb = if does == "replays" { "replay" } else { "destroy" };
         m.find(self.state, Rule::Graph6, About::Of(rank, name), &ops, past, || {
             let why = match ops.get(1) {
@@ -725,9 +601,9 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let graph = self.me().graphs[at].1.clone();
+        let graph = Graphs::of(self.me()).rows[at].1.clone();
         self.judge_replay((name, &graph), op);
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         let replay = op;
         let enqueue = |state: &mut State, stream: Token, work: Work, op: OpRef| {
             let op = Queued { work, issue: issue.clone(), op, replay: Some(replay) };
@@ -735,7 +611,7 @@ impl Cx<'_> {
         };
         // A replay waits for the one before it, whichever stream that was on.
         let over = m.inner(name, name);
-        let before = m.recorded(self.state, rank, over);
+        let before = self.me().generation(over);
         enqueue(self.state, stream, Work::Wait(over, before), op);
         let mut records: BTreeMap<Token, u32> = BTreeMap::new();
         let mut launched: BTreeMap<CommId, u32> = BTreeMap::new();
@@ -745,7 +621,7 @@ impl Cx<'_> {
             let on = runs_on(node.stream);
             let mut instance = |state: &State, event: Token, nth: u32| {
                 let event = m.inner(name, event);
-                let base = *records.entry(event).or_insert_with(|| m.recorded(state, rank, event));
+                let base = *records.entry(event).or_insert_with(|| state.rank(rank).generation(event));
                 (event, base + nth)
             };
             match &node.work {
@@ -762,9 +638,9 @@ impl Cx<'_> {
                 Work::Transfers(captured) => {
                     let known = launches.iter().find(|(of, _)| Arc::ptr_eq(of, captured));
                     let issued = known.map(|(_, issued)| Arc::clone(issued)).unwrap_or_else(|| {
-                        let (turn, issue) = m.take_turn(self.state, rank, captured.comm);
+                        let (sequence, issue) = self.me_mut().next_launch(captured.comm);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
-                        let issued = Transfers { turn, issue, streams, ..Transfers::clone(captured) };
+                        let issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
                         launches.push((captured, Arc::new(issued)));
                         Arc::clone(&launches[launches.len() - 1].1)
                     });
@@ -783,11 +659,11 @@ impl Cx<'_> {
         for node in graph.nodes.iter() {
             if let Work::Record(event, nth) = node.work {
                 let event = m.inner(name, event);
-                m.note_record(self.state, rank, event, records[&event] + nth);
+                self.me_mut().note_records(event, records[&event] + nth);
             }
         }
         enqueue(self.state, stream, Work::Record(over, before + 1), op);
-        m.note_record(self.state, rank, over, before + 1);
+        self.me_mut().note_records(over, before + 1);
         self.done(&[]);
     }
 
@@ -814,20 +690,21 @@ impl Cx<'_> {
             return;
         }
         let r = self.me();
-        let gone = r.memory.get(&buffer.memory).is_none_or(|memory| memory.released.is_some());
-        let held = buffer.block.is_none_or(|block| r.live.contains(&block));
+        let gone = r.is_gone(buffer.memory);
+        let held = buffer.block.is_none_or(|block| r.is_live(block));
         if !gone && held {
             return;
         }
         let reserved = matches!(buffer.memory.owner, Owner::Pool(pool) if graph.pool == Some(pool));
-        let heir = if gone { None } else { Machine::heir(r, buffer) };
-        let captured = |block: &BlockId| r.graphs.iter().any(|(_, graph)| graph.blocks.contains(block));
-        if !gone && reserved && heir.as_ref().is_none_or(captured) {
+        let new_owner = if gone { None } else { r.new_owner(buffer) };
+        let captured =
+            |block: &BlockId| Graphs::of(r).rows.iter().any(|(_, graph)| graph.blocks.contains(block));
+        if !gone && reserved && new_owner.as_ref().is_none_or(captured) {
             return;
         }
         let past = self.here().past();
         m.find(self.state, Rule::Graph2, About::Memory(rank, buffer.memory), &ops, past, || {
-            let now = match (gone, heir) {
+            let now = match (gone, new_owner) {
                 (true, _) => "its memory went back to the driver",
                 (false, Some(_)) => "another buffer lies there now",
                 (false, None) => "the next allocation may get it",
@@ -847,8 +724,8 @@ impl Cx<'_> {
         });
         if gone {
             Machine::undefine(self.state, ops[0]);
-        } else if heir.is_some() {
-            self.me_mut().corrupt = true;
+        } else if new_owner.is_some() {
+            self.me_mut().spoil();
         }
     }
 
@@ -857,8 +734,8 @@ impl Cx<'_> {
         let past = self.here().past();
         let comm = launch.comm;
         for (nth, _) in [launch.send_window, launch.recv_window].into_iter().flatten() {
-            let window = m.view(self.state, rank, comm).and_then(|view| view.window(nth));
-            if window.is_some_and(|window| window.live) {
+            let window = self.state.rank(rank).comm(comm).and_then(|comm_state| comm_state.window(nth));
+            if window.is_some_and(|window| window.is_live()) {
                 continue;
             }
             m.find(self.state, Rule::Graph3, About::Window(comm, nth), &[op, launch.op], past, || {
@@ -890,8 +767,9 @@ impl<'a> Here<'a> {
     /// The capture that refuses a wait for a stream, an event or the device, because that records.
     pub(crate) fn refuses_wait(self, what: &Operand) -> Option<(usize, i32)> {
         let r = self.me();
-        let position = |wanted: &dyn Fn(&Graph) -> bool| r.graphs.iter().position(|(_, graph)| wanted(graph));
-        if r.graphs.is_empty() {
+        let position =
+            |wanted: &dyn Fn(&Graph) -> bool| Graphs::of(r).rows.iter().position(|(_, graph)| wanted(graph));
+        if Graphs::of(r).rows.is_empty() {
             return None;
         }
         match Machine::value(self.state, self.rank, what) {
@@ -920,7 +798,7 @@ impl<'a> Here<'a> {
     /// The same for a poll of an event.
     pub(crate) fn forbidden_query(self) -> Option<usize> {
         let Here { thread, .. } = self;
-        self.me().graphs.iter().position(|(_, graph)| graph.forbids(thread))
+        Graphs::of(self.me()).rows.iter().position(|(_, graph)| graph.forbids(thread))
     }
 }
 

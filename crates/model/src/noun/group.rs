@@ -16,14 +16,20 @@ use crate::host::order::place;
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
+use crate::noun::collective::Launch;
 use crate::noun::p2p::Called;
+use crate::noun::p2p::Half;
+use crate::noun::rendezvous::Rendezvous;
+use crate::op::WindowFlags;
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{Group, GroupCall, Launch, Leftover, Meeting, State};
+use crate::rank::Token;
+use crate::state::{State, Table};
+use crate::walk::walk;
 
-/// What can be done with groups.
+/// Operations on groups of NCCL calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GroupOp {
     /// `ncclGroupStart`.
@@ -60,7 +66,7 @@ impl Verb for GroupOp {
     fn recorded(&self, here: Here<'_>) -> bool {
         match self {
             Self::Start => false,
-            Self::End => here.this().group.calls.iter().any(|call| match call {
+            Self::End => here.this().group().calls.iter().any(|call| match call {
                 GroupCall::Launch { launch, .. } => here.records_on(launch.call.stream),
                 GroupCall::Transfer { stream, .. } => here.records_on(*stream),
                 GroupCall::Register { .. } => false,
@@ -90,6 +96,83 @@ impl Verb for GroupOp {
     }
 }
 
+/// A call of an open group.
+#[derive(Debug, Clone)]
+pub(crate) enum GroupCall {
+    Register { comm: CommId, memory: Value, flags: WindowFlags, slot: u32, op: OpRef },
+    Launch { comm: CommId, launch: Arc<Launch> },
+    Transfer { comm: CommId, stream: Token, transfer: Arc<Half> },
+}
+
+walk!(enum GroupCall {
+    Register { comm: hashed fixed, memory: hashed fixed, flags: hashed fixed, slot: hashed fixed, op: hashed moved },
+    Launch { comm: hashed fixed, launch: hashed moved },
+    // A transfer names a rank: ranks are told apart then.
+    Transfer { comm: hashed fixed, stream: hashed fixed, transfer: hashed fixed },
+});
+
+/// An open group of a thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Group {
+    depth: u32,
+    /// What its end will return, because a call inside failed.
+    failed: Option<i32>,
+    calls: Vec<GroupCall>,
+}
+
+walk!(struct Group { depth: hashed fixed, failed: hashed fixed, calls: hashed moved });
+
+impl Group {
+    /// Whether a registration waits for the end.
+    pub(crate) fn registers(&self) -> bool {
+        self.calls.iter().any(|call| matches!(call, GroupCall::Register { .. }))
+    }
+}
+
+impl Group {
+    /// Whether calls wait for the end of the group.
+    pub(crate) fn is_open(&self) -> bool {
+        self.depth > 0
+    }
+
+    /// The calls that wait.
+    pub(crate) fn calls(&self) -> &[GroupCall] {
+        &self.calls
+    }
+
+    /// A call that waits for the end.
+    pub(crate) fn add(&mut self, call: GroupCall) {
+        self.calls.push(call);
+    }
+
+    /// Whether a call inside failed, so that the end will discard all.
+    fn fail(&mut self, code: i32) {
+        self.failed.get_or_insert(code);
+    }
+
+    /// The first registration with a communicator is over; gives the slot that it fills.
+    pub(crate) fn take_registration(&mut self, comm: CommId) -> Option<u32> {
+        let of = |call: &GroupCall| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm);
+        match self.calls.remove(self.calls.iter().position(of)?) {
+            GroupCall::Register { slot, .. } => Some(slot),
+            GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
+        }
+    }
+
+    /// Whether a registration with a communicator waits.
+    pub(crate) fn registers_with(&self, comm: CommId) -> bool {
+        self.calls.iter().any(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm))
+    }
+}
+
+/// The order in which a group takes communicators: that of their hashes, as far as anybody looked.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct GroupOrder {
+    comms: Vec<CommId>,
+}
+
+walk!(struct GroupOrder { comms: hashed fixed });
+
 /// What luck decides when a group ends.
 pub(crate) struct Decided {
     /// Communicators in the order of their hashes, as far as it matters.
@@ -114,7 +197,8 @@ impl Machine {
             launch.written = self.place_of_launch(state, rank, launch.comm, launch.call.stream) + before;
             comms.push(launch.comm);
         }
-        let members = |launch: &Launch| self.view(state, rank, launch.comm).map_or(0, |view| view.size);
+        let members =
+            |launch: &Launch| state.rank(rank).comm(launch.comm).map_or(0, |comm_state| comm_state.size());
         launches.sort_by_key(|launch| {
             let ordinary = launch.path == KernelPath::Ordinary;
             (ordinary, Reverse(launch.size_step(members(launch))), Reverse(launch.written))
@@ -131,7 +215,7 @@ impl Machine {
 
 impl Cx<'_> {
     pub(crate) fn group_start(&mut self) {
-        self.this_mut().group.depth += 1;
+        self.this_mut().group_mut().depth += 1;
         self.done(&[]);
     }
 
@@ -139,11 +223,11 @@ impl Cx<'_> {
     pub(crate) fn discard_group(&mut self, (op, code): (OpRef, i32)) {
         let (m, rank) = (self.m, self.rank);
         let t = self.this_mut();
-        if t.group.depth == 0 {
+        if t.group().depth == 0 {
             return;
         }
-        t.group.failed.get_or_insert(code);
-        let past = t.clock.past();
+        t.group_mut().fail(code);
+        let past = t.clock().past();
         m.find(self.state, Rule::Group1, About::Rank(rank), &[op], past, || {
             format!(
                 "rank {} makes an invalid call in a group ({}), which discards every call of the group",
@@ -156,50 +240,45 @@ impl Cx<'_> {
     pub(crate) fn group_end(&mut self) {
         let (m, rank) = (self.m, self.rank);
         let t = self.this();
-        if t.group.depth != 1 {
+        if t.group().depth != 1 {
             self.group_unwind();
             return;
         }
-        if let Some(code) = t.group.failed {
-            let group = std::mem::take(&mut self.this_mut().group);
+        if let Some(code) = t.group().failed {
+            let group = std::mem::take(self.this_mut().group_mut());
             for call in group.calls {
                 // Cleaning up forgets the launches only (`group.cc:395-467`).
                 if let GroupCall::Register { comm, memory, flags, op, .. } = call {
                     self.access(Object::comm(comm), Access::Write);
-                    m.view_mut(self.state, rank, comm).leftover.push(Leftover { memory, flags, op });
+                    self.me_mut().comm_mut(comm).windows_mut().leave(memory, flags, op);
                 }
             }
             self.fail("group_end".to_owned(), code);
             self.done(&[]);
             return;
         }
-        let given = t.picks.clone();
+        let given = t.picks().to_vec();
         let Decided { order, in_flight_bytes, in_turn } =
             self.here().decide_group(&mut Picks { given: &given }).expect("polled before it runs");
-        if order != self.state.shared.comm_order {
-            self.state.shared_mut().comm_order.clone_from(&order);
+        if order != GroupOrder::of(self.state.shared()).comms {
+            GroupOrder::of_mut(self.state.shared_mut()).comms.clone_from(&order);
         }
-        if in_flight_bytes.is_some() {
-            self.state.shared_mut().in_flight_bytes = in_flight_bytes;
-        }
-        if in_turn.is_some() {
-            self.state.shared_mut().in_turn = in_turn;
-        }
+        self.state.decide_transit(in_flight_bytes, in_turn);
         if !given.is_empty() {
             // Decided for good: the end may have to meet other ranks, and then comes here again.
-            self.this_mut().picks.clear();
+            self.this_mut().forget_picks();
         }
         for (object, touch) in self.here().group_objects() {
             self.access(object, touch);
         }
         let transfers = self.here().grouped_transfers();
         if self.alone_with_itself(&transfers) {
-            self.this_mut().group = Group::default();
+            *self.this_mut().group_mut() = Group::default();
             self.done(&[]);
             return;
         }
         if let Some((link, handshake)) = m.cold_link(self.state, rank, &transfers) {
-            self.arrive(Meeting::Link(link, handshake));
+            self.arrive(Rendezvous::Link(link, handshake));
             return;
         }
         if let Some(comm) = self.here().next_registration(&order) {
@@ -208,7 +287,7 @@ impl Cx<'_> {
         }
         let launches: Vec<(CommId, Arc<Launch>)> = self
             .this()
-            .group
+            .group()
             .calls
             .iter()
             .filter_map(|call| match call {
@@ -219,14 +298,18 @@ impl Cx<'_> {
         let launches = m.sorted(self.state, rank, &launches);
         let cold = |launch: &&Launch| {
             launch.path == KernelPath::Ordinary
-                && m.view(self.state, rank, launch.comm).is_some_and(|view| !view.connected)
+                && self
+                    .state
+                    .rank(rank)
+                    .comm(launch.comm)
+                    .is_some_and(|comm_state| !comm_state.is_connected())
         };
         if let Some(first) = launches.iter().find(cold).map(|launch| launch.comm) {
             // What a group needs is connected in one order, whatever the program says.
             let needed = launches.iter().filter(cold).filter(|launch| launch.comm == first);
             let connection = needed.map(|launch| launch.call.kind.connection()).min();
-            let meeting = Meeting::Connect(first, connection.expect("one is cold"));
-            self.arrive(meeting);
+            let rendezvous = Rendezvous::Connect(first, connection.expect("one is cold"));
+            self.arrive(rendezvous);
             return;
         }
         let companions = launches.len() > 1;
@@ -235,16 +318,16 @@ impl Cx<'_> {
             self.enqueue_launch(launch);
         }
         self.launch_transfers(&transfers);
-        self.this_mut().group = Group::default();
+        *self.this_mut().group_mut() = Group::default();
         self.done(&[]);
     }
 
     fn group_unwind(&mut self) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let t = self.this_mut();
-        let past = t.clock.past();
-        if t.group.depth > 0 {
-            t.group.depth -= 1;
+        let past = t.clock().past();
+        if t.group().depth > 0 {
+            t.group_mut().depth -= 1;
         } else {
             m.find(self.state, Rule::Group2, About::Rank(rank), &[op], past, || {
                 format!("rank {} ends a group that it did not start ({})", rank.0, m.at(&op))
@@ -260,7 +343,7 @@ impl<'a> Here<'a> {
     pub(crate) fn group_objects(self) -> Vec<(Object, Access)> {
         let Here { m, state, rank, .. } = self;
         let mut objects = Vec::new();
-        for call in &self.this().group.calls {
+        for call in &self.this().group().calls {
             match call {
                 GroupCall::Register { comm, memory, .. } => {
                     objects.push((Object::comm(*comm), Access::Write));
@@ -290,7 +373,7 @@ impl<'a> Here<'a> {
 
     /// The transfers of a thread's group, in the order of the calls.
     pub(crate) fn grouped_transfers(self) -> Vec<Called> {
-        let calls = &self.this().group.calls;
+        let calls = &self.this().group().calls;
         let transfers = calls.iter().filter_map(|call| match call {
             GroupCall::Transfer { comm, stream, transfer } => Some((*comm, *stream, Arc::clone(transfer))),
             GroupCall::Register { .. } | GroupCall::Launch { .. } => None,
@@ -302,9 +385,9 @@ impl<'a> Here<'a> {
     /// in flight; and whether transfers take turns.
     pub(crate) fn decide_group(self, picks: &mut Picks<'_>) -> Result<Decided, Poll> {
         let Here { m, state, rank, .. } = self;
-        let mut order = Cow::Borrowed(&state.shared.comm_order[..]);
+        let mut order = Cow::Borrowed(&GroupOrder::of(state.shared()).comms[..]);
         let mut comms: Vec<CommId> = Vec::new();
-        for call in &self.this().group.calls {
+        for call in &self.this().group().calls {
             if let GroupCall::Register { comm, .. } = call
                 && !comms.contains(comm)
             {
@@ -323,7 +406,7 @@ impl<'a> Here<'a> {
     }
 
     fn next_registration(self, order: &[CommId]) -> Option<CommId> {
-        let calls = &self.this().group.calls;
+        let calls = &self.this().group().calls;
         let comms = calls.iter().filter_map(|call| match call {
             GroupCall::Register { comm, .. } => Some(*comm),
             GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,

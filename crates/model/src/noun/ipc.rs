@@ -13,7 +13,6 @@ use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{MemoryKind, Show, Verb};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
@@ -23,9 +22,10 @@ use crate::machine::Machine;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Freed, Operand};
 use crate::rank::Rank;
-use crate::state::State;
+use crate::state::{State, Table};
+use crate::walk::walk;
 
-/// What can be done with ipcs.
+/// Operations on memory of other ranks, by CUDA IPC handles.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum IpcOp {
     /// `cudaIpcGetMemHandle`. Produces a handle of the allocation in which the buffer lies (null if it failed).
@@ -119,6 +119,8 @@ pub(crate) struct Moment {
     pub(crate) op: OpRef,
 }
 
+walk!(struct Moment { actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+
 impl Moment {
     pub(crate) fn before(&self, clock: &Clock) -> bool {
         clock.after(self.actor, self.epoch)
@@ -127,23 +129,34 @@ impl Moment {
 
 /// Memory of another rank that a rank has or had open.
 #[derive(Debug, Clone)]
-pub(crate) struct Mapping {
-    pub(crate) of: Rank,
-    pub(crate) memory: MemoryId,
+struct Mapping {
+    of: Rank,
+    memory: MemoryId,
     /// Opens that were not closed yet.
-    pub(crate) count: u32,
+    count: u32,
     /// Every open, the last use by each stream, and the close that was the last; functions of positions, like
     /// accesses.
-    pub(crate) opens: Vec<Moment>,
-    pub(crate) uses: Vec<Moment>,
-    pub(crate) closed: Option<Moment>,
+    opens: Vec<Moment>,
+    uses: Vec<Moment>,
+    closed: Option<Moment>,
 }
 
-impl Hash for Mapping {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (self.of, self.memory, self.count).hash(state);
-    }
+walk!(struct Mapping {
+    of: hashed fixed,
+    memory: hashed fixed,
+    count: hashed fixed,
+    opens: derived fixed,
+    uses: derived fixed,
+    closed: derived fixed,
+});
+
+/// Memory of other ranks that a rank has or had open.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mappings {
+    rows: Vec<Mapping>,
 }
+
+walk!(struct Mappings { rows: hashed fixed });
 
 impl Machine {
     fn find_opened_late(&self, state: &mut State, of: Rank, memory: MemoryId, open: &OpRef, past: u64) {
@@ -162,7 +175,7 @@ impl Machine {
 
     /// Notes that a stream used a mapping.
     pub(crate) fn note_use(state: &mut State, rank: Rank, through: MappingId, clock: &Clock, op: OpRef) {
-        let uses = &mut state.rank_mut(rank).mappings[through.nth as usize].uses;
+        let uses = &mut Mappings::of_mut(state.rank_mut(rank)).rows[through.nth as usize].uses;
         uses.retain(|used| used.actor != clock.actor());
         uses.push(Moment { actor: clock.actor(), epoch: clock.epoch(), op });
     }
@@ -170,7 +183,7 @@ impl Machine {
     /// A mapping that is used must be open.
     pub(crate) fn judge_closed(&self, state: &mut State, rank: Rank, buffer: &Buffer, op: OpRef, past: u64) {
         let Some(through) = buffer.through else { return };
-        let row = &state.rank(rank).mappings[through.nth as usize];
+        let row = &Mappings::of(state.rank(rank)).rows[through.nth as usize];
         if row.count > 0 {
             return;
         }
@@ -219,9 +232,9 @@ impl Cx<'_> {
     fn export(&mut self, buffer: &Operand) {
         let (rank, op) = (self.rank, self.op);
         let handle = self.given(buffer, op).and_then(|buffer| {
-            let memory = self.me().memory.get(&buffer.memory)?;
-            if memory.kind == MemoryKind::Cuda && buffer.through.is_none() {
-                let whole = Buffer { block: None, ..Buffer::clone(&memory.buffer) };
+            let memory = self.me().memory(buffer.memory)?;
+            if memory.kind() == MemoryKind::Cuda && buffer.through.is_none() {
+                let whole = Buffer { block: None, ..Buffer::clone(memory.whole()) };
                 return Some(Value::Handle(rank, Arc::new(whole)));
             }
             self.find_unshareable(&buffer, op);
@@ -273,8 +286,8 @@ impl Cx<'_> {
         self.access(Object::memory(whole.memory), Access::Write);
         let moment = self.here().moment();
         let past = self.here().past();
-        let memory = self.state.rank(of).memory.get(&whole.memory);
-        let released = memory.and_then(|memory| memory.released.as_ref()).map(|released| released.op);
+        let memory = self.state.rank(of).memory(whole.memory);
+        let released = memory.and_then(|memory| memory.released()).map(|released| released.op);
         if memory.is_none() || released.is_some() {
             match (m.source.freed(moment.op.place), released) {
                 (Freed::AsOrdered | Freed::BeforeOpened, _) => {
@@ -286,7 +299,7 @@ impl Cx<'_> {
                 (Freed::WhileOpen, None) | (Freed::AfterClosed, _) => {}
             }
         }
-        let mappings = &mut self.me_mut().mappings;
+        let mappings = &mut Mappings::of_mut(self.me_mut()).rows;
         let open = mappings.iter().position(|m| (m.of, m.memory) == (of, whole.memory) && m.count > 0);
         let at = open.unwrap_or_else(|| {
             mappings.push(Mapping {
@@ -321,7 +334,7 @@ impl Cx<'_> {
         };
         self.access(Object::memory(buffer.memory), Access::Write);
         let moment = self.here().moment();
-        let row = &mut self.me_mut().mappings[through.nth as usize];
+        let row = &mut Mappings::of_mut(self.me_mut()).rows[through.nth as usize];
         if row.count == 0 {
             self.find_not_open(about, "a mapping that is closed");
         } else {
@@ -347,18 +360,14 @@ impl Cx<'_> {
     fn judge_uses(&mut self, nth: u32) {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         let r = self.me();
-        let clock = r.threads[thread as usize].clock.clone();
-        let row = &r.mappings[nth as usize];
+        let clock = r.thread(thread).clock().clone();
+        let row = &Mappings::of(r).rows[nth as usize];
         let (home, memory) = (row.of, row.memory);
         // What the owner's memory remembers is too little: a later write of somebody else takes the place of a use.
         let running = row.uses.iter().find(|used| !used.before(&clock)).map(|used| used.op);
         let of_mapping = |buffer: &&Buffer| buffer.through == Some(MappingId { of: home, nth });
-        let queued = r
-            .streams
-            .iter()
-            .flat_map(|(_, stream)| &stream.queue)
-            .find(|queued| queued.work.buffers().iter().any(of_mapping))
-            .map(|queued| queued.op);
+        let queued =
+            r.queued().find(|queued| queued.work.buffers().iter().any(of_mapping)).map(|queued| queued.op);
         let Some(user) = running.or(queued) else { return };
         m.find(self.state, Rule::Ipc4, About::Memory(home, memory), &[op, user], clock.past(), || {
             format!(
@@ -377,11 +386,11 @@ impl Cx<'_> {
     /// The mappings that peers have of memory that its owner frees.
     pub(crate) fn judge_mapped(&mut self, id: MemoryId) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let clock = self.this().clock.clone();
+        let clock = self.this().clock().clone();
         let past = clock.past();
         let mut late = Vec::new();
         let mut open = None;
-        for mapping in self.state.ranks.iter().flat_map(|r| &r.mappings) {
+        for mapping in self.state.ranks().flat_map(|r| &Mappings::of(r).rows) {
             if (mapping.of, mapping.memory) != (rank, id) {
                 continue;
             }
@@ -407,7 +416,7 @@ impl Cx<'_> {
 
 impl<'a> Here<'a> {
     fn moment(self) -> Moment {
-        let clock = &self.this().clock;
+        let clock = self.this().clock();
         Moment { actor: clock.actor(), epoch: clock.epoch(), op: self.op_ref() }
     }
 }

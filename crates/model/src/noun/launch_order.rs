@@ -8,19 +8,171 @@
 use crate::cx::Cx;
 use std::sync::Arc;
 
+use crate::clock::Clock;
 use crate::host::value::CommId;
+use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
+use crate::noun::p2p::Progress;
+use crate::noun::stream::{Queued, Work};
+use crate::noun::thread::ThreadState;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Executed, Queued, Ran, State, ThreadState, Turns, Work, find};
+use crate::state::{RankState, State, Table};
+use crate::walk::{Rows, walk};
+
+/// The launches of a communicator's family on a rank: one after the other, on whichever streams.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LaunchOrder {
+    launched: u32,
+    over: u32,
+    progress: Option<Progress>,
+}
+
+walk!(struct LaunchOrder { launched: hashed fixed, over: hashed fixed, progress: hashed moved });
+
+/// The launch orders of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct LaunchOrders {
+    /// Of each family of communicators.
+    families: Rows<CommId, LaunchOrder>,
+    /// Launches so far, which is a function of positions.
+    issued: u32,
+}
+
+walk!(struct LaunchOrders { families: hashed moved, issued: derived fixed });
+
+/// A launch that took part in a collective or a transfer that ran.
+#[derive(Debug, Clone)]
+pub(crate) struct Ran {
+    pub(crate) rank: Rank,
+    /// Position among all launches of the rank.
+    pub(crate) issue: u32,
+    /// What the thread that launched it knew.
+    pub(crate) called: Clock,
+    /// What its stream knew when it began.
+    pub(crate) began: Clock,
+    pub(crate) op: OpRef,
+}
+
+walk!(struct Ran {
+    rank: hashed moved,
+    issue: hashed fixed,
+    called: hashed moved,
+    began: hashed moved,
+    op: hashed moved,
+});
+
+impl Ran {
+    /// Whether it began before whoever holds this clock.
+    pub(crate) fn known_to(&self, clock: &Clock) -> bool {
+        clock.after(self.began.actor(), self.began.epoch())
+    }
+
+    /// Whether it is launched before another of its rank in every run. Of two threads that nothing orders either
+    /// may come first, whichever did here.
+    pub(crate) fn launched_before(&self, other: &Self) -> bool {
+        self.launched_before_call(&other.called, other.issue)
+    }
+
+    /// The same, of what a thread launches that knows this.
+    pub(crate) fn launched_before_call(&self, called: &Clock, issue: u32) -> bool {
+        let (actor, epoch) = (self.called.actor(), self.called.epoch());
+        // The calls of a group are launched at one count.
+        if actor == called.actor() { self.issue < issue } else { called.after(actor, epoch) }
+    }
+}
+
+/// A collective or a transfer that ran, kept while another may turn out to be unordered with it.
+#[derive(Debug, Clone)]
+pub(crate) struct Executed {
+    pub(crate) comm: CommId,
+    pub(crate) members: Arc<[Ran]>,
+}
+
+walk!(struct Executed { comm: hashed fixed, members: hashed moved });
+
+/// What ran on all ranks, as long as a launch that is still to run may clash with it: a function of positions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Executions {
+    launches: Vec<Executed>,
+    /// How many of them there are when those are looked for next that may be forgotten.
+    forget_at: usize,
+}
+
+walk!(struct Executions { launches: derived moved, forget_at: derived fixed });
+
+impl LaunchOrder {
+    /// How far the transfers have come that were launched first and are not over.
+    pub(crate) fn progress(&self) -> Option<&Progress> {
+        self.progress.as_ref()
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn progress_mut(&mut self) -> &mut Option<Progress> {
+        &mut self.progress
+    }
+
+    /// What was launched first and was not over is over.
+    pub(crate) fn is_over(&mut self) {
+        self.progress = None;
+        self.over += 1;
+    }
+}
+
+impl RankState {
+    /// The first communicator of a family was entered.
+    pub(crate) fn begin_launch_order(&mut self, family: CommId) {
+        LaunchOrders::of_mut(self).families.push(family, LaunchOrder::default());
+    }
+
+    /// The launches of a communicator's family.
+    pub(crate) fn launch_order(&self, comm: CommId) -> Option<&LaunchOrder> {
+        LaunchOrders::of(self).families.get(&self.family(comm))
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn launch_order_mut(&mut self, comm: CommId) -> &mut LaunchOrder {
+        let family = self.family(comm);
+        let order = LaunchOrders::of_mut(self).families.get_mut(&family);
+        order.expect("a family has an order since its first communicator")
+    }
+
+    /// The next launch of a communicator: its place in the order, and its position among all launches.
+    pub(crate) fn next_launch(&mut self, comm: CommId) -> (u32, u32) {
+        let order = self.launch_order_mut(comm);
+        order.launched += 1;
+        let sequence = order.launched - 1;
+        let all = LaunchOrders::of_mut(self);
+        all.issued += 1;
+        (sequence, all.issued - 1)
+    }
+
+    /// Whether all that was launched before on the communicator's family is over.
+    pub(crate) fn is_next(&self, comm: CommId, sequence: u32) -> bool {
+        self.launch_order(comm).is_some_and(|order| order.over == sequence)
+    }
+
+    /// Whether this work is the launch that is next in the family of `comm`.
+    pub(crate) fn is_next_work(&self, comm: CommId, work: &Work) -> bool {
+        work.sequence()
+            .is_some_and(|(of, sequence)| self.family(of) == self.family(comm) && self.is_next(of, sequence))
+    }
+}
+
+impl State {
+    /// What ran, as far as it is kept.
+    pub(crate) fn executed(&self) -> &[Executed] {
+        &Executions::of(self.shared()).launches
+    }
+}
 
 impl Work {
-    /// Communicator, turn, and position among all launches of the rank, of what communicates.
+    /// Communicator, place in the order, and position among all launches of the rank, of what communicates.
     fn launched(&self) -> Option<(CommId, u32, u32)> {
         match self {
-            Self::Collective(launch) => Some((launch.comm, launch.turn, launch.issue)),
-            Self::Transfers(launch) => Some((launch.comm, launch.turn, launch.issue)),
+            Self::Collective(launch) => Some((launch.comm, launch.sequence, launch.issue)),
+            Self::Transfers(launch) => Some((launch.comm, launch.sequence, launch.issue)),
             Self::Kernel(_)
             | Self::Copy { .. }
             | Self::Expect(_)
@@ -31,61 +183,20 @@ impl Work {
         }
     }
 
-    /// Communicator and turn of what communicates.
-    pub(crate) fn turn(&self) -> Option<(CommId, u32)> {
-        self.launched().map(|(comm, turn, _)| (comm, turn))
+    /// Communicator of what communicates, and place in the order.
+    pub(crate) fn sequence(&self) -> Option<(CommId, u32)> {
+        self.launched().map(|(comm, sequence, _)| (comm, sequence))
     }
 }
 
 impl Machine {
-    /// The communicator whose channels this one uses.
-    pub(crate) fn family(&self, state: &State, rank: Rank, comm: CommId) -> CommId {
-        self.view(state, rank, comm).map_or(comm, |view| view.family)
-    }
-
-    pub(crate) fn turns<'a>(&self, state: &'a State, rank: Rank, comm: CommId) -> Option<&'a Turns> {
-        let family = self.family(state, rank, comm);
-        let turns = &state.rank(rank).turns;
-        find(turns, &family).map(|at| &turns[at].1)
-    }
-
-    pub(crate) fn turns_mut<'a>(&self, state: &'a mut State, rank: Rank, comm: CommId) -> &'a mut Turns {
-        let family = self.family(state, rank, comm);
-        let turns = &mut state.rank_mut(rank).turns;
-        let at = find(turns, &family).expect("a family has turns since its first communicator");
-        &mut turns[at].1
-    }
-
-    /// The next launch of a communicator on this rank: its turn, and its position among all launches.
-    pub(crate) fn take_turn(&self, state: &mut State, rank: Rank, comm: CommId) -> (u32, u32) {
-        let turns = self.turns_mut(state, rank, comm);
-        let turn = turns.launched;
-        turns.launched += 1;
-        let r = state.rank_mut(rank);
-        r.issued += 1;
-        (turn, r.issued - 1)
-    }
-
-    /// Whether all that was launched before on the communicator's family is over.
-    pub(crate) fn has_turn(&self, state: &State, rank: Rank, comm: CommId, turn: u32) -> bool {
-        self.turns(state, rank, comm).is_some_and(|turns| turns.over == turn)
-    }
-
-    /// Whether this work is the launch whose turn it is in the family of `comm`.
-    pub(crate) fn is_next(&self, state: &State, rank: Rank, comm: CommId, work: &Work) -> bool {
-        work.turn().is_some_and(|(of, turn)| {
-            self.family(state, rank, of) == self.family(state, rank, comm)
-                && self.has_turn(state, rank, of, turn)
-        })
-    }
-
     pub(crate) fn comm_objects(
         &self,
         state: &State,
         rank: Rank,
         comm: CommId,
     ) -> impl Iterator<Item = Object> + use<> {
-        let family = self.family(state, rank, comm);
+        let family = state.rank(rank).family(comm);
         let parent = (family != comm).then(|| Object::comm(family));
         std::iter::once(Object::comm(comm)).chain(parent)
     }
@@ -93,7 +204,7 @@ impl Machine {
     /// Whether anything will be asked of what runs now: a large job with one communicator pays nothing for it.
     /// While each rank has one thread, whoever makes another communicator knows all that was launched.
     pub(crate) fn keeps_runs(&self, state: &State) -> bool {
-        let threads = || state.ranks.iter().any(|rank| rank.threads.len() > 1);
+        let threads = || state.ranks().any(|rank| rank.threads().len() > 1);
         self.source.declares_overlap() || self.several_comms() || threads()
     }
 
@@ -107,17 +218,20 @@ impl Machine {
         let several = self.several_comms();
         let clash = if several { self.launch_clash(state, comm, &members) } else { None };
         let past = members[0].called.past();
-        let mut executed = std::mem::take(&mut state.shared_mut().executed);
+        let mut executed = std::mem::take(&mut Executions::of_mut(state.shared_mut()).launches);
         executed.push(Executed { comm, members });
         // A declaration may name any launch.
         let forgets = !self.source.declares_overlap();
-        if forgets && executed.len() >= state.shared.forget_at.max(self.config.launches_kept) {
+        if forgets
+            && executed.len() >= Executions::of(state.shared()).forget_at.max(self.config.launches_kept)
+        {
             Self::forget(state, &mut executed);
             // Many ranks have many launches under way, and all of them were looked at. Not again before there are
             // as many others.
-            state.shared_mut().forget_at = executed.len() + executed.len().max(self.config.launches_kept);
+            Executions::of_mut(state.shared_mut()).forget_at =
+                executed.len() + executed.len().max(self.config.launches_kept);
         }
-        state.shared_mut().executed = executed;
+        Executions::of_mut(state.shared_mut()).launches = executed;
         if self.source.declares_overlap() {
             self.judge_overlaps(state);
         }
@@ -145,38 +259,36 @@ impl Machine {
         if self.config.coresident > 1 {
             return None;
         }
-        let family = |of: CommId, ran: &Ran| self.family(state, ran.rank, of);
+        let family = |of: CommId, ran: &Ran| state.rank(ran.rank).family(of);
         // Nearly always all ranks launched them in one order, which is seldom worth a second look.
-        let mut of_rank: Vec<Option<&Ran>> = vec![None; state.ranks.len()];
+        let mut of_rank: Vec<Option<&Ran>> = vec![None; state.ranks().len()];
         now.iter().for_each(|n| of_rank[n.rank.at()] = Some(n));
         let turned = |e: &Ran| of_rank[e.rank.at()].is_some_and(|n| !e.launched_before(n));
-        state.shared.executed.iter().filter(|earlier| earlier.members.iter().any(turned)).find_map(
-            |earlier| {
-                let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
-                if ordered {
-                    return None;
-                }
-                let shared: Vec<(&Ran, &Ran)> = now
-                    .iter()
-                    .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
-                    .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
-                    .collect();
-                let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
-                shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
-                    let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
-                    let clash = [(*n).clone(), (*e).clone(), (*first).clone(), (*second).clone()];
-                    Some((earlier.comm, clash))
-                })
-            },
-        )
+        state.executed().iter().filter(|earlier| earlier.members.iter().any(turned)).find_map(|earlier| {
+            let ordered = earlier.members.iter().all(|e| now.iter().all(|n| e.known_to(&n.began)));
+            if ordered {
+                return None;
+            }
+            let shared: Vec<(&Ran, &Ran)> = now
+                .iter()
+                .filter_map(|n| earlier.members.iter().find(|e| e.rank == n.rank).map(|e| (n, e)))
+                .filter(|(n, e)| family(comm, n) != family(earlier.comm, e))
+                .collect();
+            let after: Vec<_> = shared.iter().filter(|(n, e)| !e.launched_before(n)).collect();
+            shared.iter().filter(|(n, e)| !n.launched_before(e)).find_map(|(n, e)| {
+                let (first, second) = after.iter().find(|other| other.0.rank != n.rank)?;
+                let clash = [(*n).clone(), (*e).clone(), (*first).clone(), (*second).clone()];
+                Some((earlier.comm, clash))
+            })
+        })
     }
 
     /// Forgets what no launch that is still to run can clash with.
     fn forget(state: &State, executed: &mut Vec<Executed>) {
         // What was sent counts as run once it is received.
-        let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks.len()];
-        for message in state.shared.in_flight.values().flatten() {
-            sent[message.ran.rank.at()].push(&message.ran);
+        let mut sent: Vec<Vec<&Ran>> = vec![Vec::new(); state.ranks().len()];
+        for ran in state.in_transit() {
+            sent[ran.rank.at()].push(ran);
         }
         let first = |ran: &Ran| Self::launched_before_all(state, ran, &sent[ran.rank.at()]);
         executed.retain(|earlier| !earlier.members.iter().all(first));
@@ -186,12 +298,13 @@ impl Machine {
     /// launched the other way round any more.
     fn launched_before_all(state: &State, ran: &Ran, sent: &[&Ran]) -> bool {
         let r = state.rank(ran.rank);
+        let issued = LaunchOrders::of(r).issued;
         let queued = |op: &Queued| {
             op.work.launched().is_none_or(|(.., issue)| ran.launched_before_call(&op.issue, issue))
         };
         let running = |thread: &&ThreadState| thread.running();
-        r.threads.iter().filter(running).all(|thread| ran.launched_before_call(&thread.clock, r.issued))
-            && r.streams.iter().all(|(_, stream)| stream.queue.iter().all(queued))
+        r.threads().iter().filter(running).all(|thread| ran.launched_before_call(thread.clock(), issued))
+            && r.streams().iter().all(|(_, stream)| stream.queue().iter().all(queued))
             && sent.iter().all(|sent| ran.launched_before(sent))
     }
 }

@@ -3,28 +3,35 @@
 //! A race is judged by clocks alone: two accesses to the same bytes, one a write, that happens-before does
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
+mod table;
+
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::host::best_fit::GRANULARITY_BYTES;
 use crate::host::value::{Owner, Value};
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::ObjectKind;
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{FaultOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 use std::sync::Arc;
 
+use self::table::Accessed;
+pub(crate) use self::table::{Memories, Memory};
 use crate::clock::Clock;
+use crate::host::value::BlockId;
 use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
+use crate::noun::stream::Expectation;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
-use crate::state::{Accessed, Expectation, Memory, State, whole};
+use crate::state::{State, Table};
 use crate::term::{Content, Term, TermNode};
 
 /// Where ordinary memory comes from.
@@ -45,7 +52,7 @@ impl Describe for MemoryKind {
     }
 }
 
-/// What can be done with memorys.
+/// Operations on memory.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MemoryOp {
     /// `cudaMemcpyAsync` between device memory of this rank and mappings of peers.
@@ -178,13 +185,12 @@ impl Verb for MemoryOp {
     fn refused_by(&self, here: Here<'_>) -> Option<(usize, i32)> {
         match self {
             Self::Alloc { memory: MemoryKind::Cuda, .. } => here.refused_by_mode(),
-            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
-                Value::Buffer(buffer) if matches!(buffer.memory.owner, Owner::Program(_)) => {
-                    let kind = here.me().memory.get(&buffer.memory)?.kind;
-                    (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
-                }
-                _ => None,
-            },
+            Self::Free { buffer, .. } => {
+                let value = Machine::value(here.state, here.rank, buffer);
+                let own = value.buffer().filter(|buffer| matches!(buffer.memory.owner, Owner::Program(_)))?;
+                let kind = here.me().memory(own.memory)?.kind();
+                (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
+            }
             Self::Alloc { memory: MemoryKind::Nccl, .. }
             | Self::Release { .. }
             | Self::Copy { .. }
@@ -241,13 +247,14 @@ impl Verb for MemoryOp {
 
     fn waits_for(&self, here: Here<'_>) -> Awaits {
         match self {
-            Self::Free { buffer, .. } => match Machine::value(here.state, here.rank, buffer) {
-                Value::Buffer(buffer) => match buffer.memory.owner {
-                    Owner::Pool(pool) => Awaits::Holder(here.holder_of_pool(pool)),
-                    Owner::Program(_) => Awaits::Streams,
-                },
-                _ => Awaits::Nobody,
-            },
+            Self::Free { buffer, .. } => {
+                let value = Machine::value(here.state, here.rank, buffer);
+                match value.buffer().map(|buffer| buffer.memory.owner) {
+                    Some(Owner::Pool(pool)) => Awaits::Holder(here.holder_of_pool(pool)),
+                    Some(Owner::Program(_)) => Awaits::Streams,
+                    None => Awaits::Nobody,
+                }
+            }
             Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
                 Awaits::Nobody
             }
@@ -306,9 +313,26 @@ impl Machine {
             accesses: Vec::new(),
         };
         let r = state.rank_mut(rank);
-        r.memory.insert(buffer.memory, Arc::new(memory));
-        r.costs.reserved_bytes += buffer.memory_len_bytes;
-        r.costs.reserved_bytes_max = r.costs.reserved_bytes_max.max(r.costs.reserved_bytes);
+        Memories::of_mut(r).rows.insert(buffer.memory, Arc::new(memory));
+        let costs = r.costs_mut();
+        costs.reserved_bytes += buffer.memory_len_bytes;
+        costs.reserved_bytes_max = costs.reserved_bytes_max.max(costs.reserved_bytes);
+    }
+
+    fn decide_mem_alloc(
+        &self,
+        state: &State,
+        rank: Rank,
+        (name, len_bytes): (Token, u64),
+        picks: &mut Picks<'_>,
+    ) -> Result<Plan, Poll> {
+        if self.decide_fault(state, FaultOf::Alloc, picks)? {
+            return Ok(Plan::Fail);
+        }
+        let r = state.rank(rank);
+        let nth = Memories::of(r).made.get(&name).map_or(0, |made| *made);
+        let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
     }
 
     /// A buffer was just handed out: what it holds is its own initial term.
@@ -324,7 +348,7 @@ impl Machine {
     /// A buffer that was handed out behind other work may be used by now. What was written to it and is not
     /// ordered before stays: nobody observes when the buffer was first its owner's.
     pub(crate) fn fresh_behind(&self, state: &mut State, rank: Rank, buffer: &Buffer, now: &Clock) {
-        let Some(memory) = state.rank(rank).memory.get(&buffer.memory) else { return };
+        let Some(memory) = state.rank(rank).memory(buffer.memory) else { return };
         let all = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
         let mut free = vec![all];
         for written in memory.accesses.iter().filter(|access| access.access == Access::Write) {
@@ -351,7 +375,7 @@ impl Machine {
     /// What a range holds.
     pub(crate) fn read(&self, state: &State, rank: Rank, range: &Range) -> Content {
         let nothing = || TermNode::Row(Vec::new());
-        let Some(memory) = state.rank(rank).memory.get(&range.memory) else {
+        let Some(memory) = state.rank(rank).memory(range.memory) else {
             return Content::Whole(locked(&self.terms).intern(nothing()));
         };
         let (start, len) = (range.offset_bytes, range.len_bytes);
@@ -368,7 +392,7 @@ impl Machine {
             if !overlap((*at, *piece_len), (start, len)) {
                 continue;
             }
-            let term = whole(&mut terms, content);
+            let term = terms.whole(content);
             let (from, to) = ((*at).max(start), (at + piece_len).min(start + len));
             if from > next {
                 parts.push((terms.intern(nothing()), from - next));
@@ -390,8 +414,7 @@ impl Machine {
 
     /// Replaces what a range holds.
     pub(crate) fn write(&self, state: &mut State, rank: Rank, range: &Range, content: Content) {
-        let Some(memory) = state.rank_mut(rank).memory.get_mut(&range.memory) else { return };
-        let memory = Arc::make_mut(memory);
+        let Some(memory) = state.rank_mut(rank).memory_mut(range.memory) else { return };
         let (start, len) = (range.offset_bytes, range.len_bytes);
         if let Ok(at) = memory.pieces.binary_search_by_key(&start, |piece| piece.0)
             && memory.pieces[at].1 == len
@@ -408,7 +431,7 @@ impl Machine {
             }
             let end = at + piece_len;
             let mut part = |from: u64, to: u64| {
-                let term = whole(&mut terms, &old);
+                let term = terms.whole(&old);
                 Content::Whole(terms.intern(TermNode::Part(term, from - at, to - from)))
             };
             if at < start {
@@ -445,14 +468,13 @@ impl Machine {
         access: Access,
         op: OpRef,
     ) {
-        let clock = state.rank(rank).streams[stream].1.clock.clone();
+        let clock = state.rank(rank).stream(stream).clock().clone();
         let home = buffer.home(rank);
         self.judge_closed(state, rank, buffer, op, clock.past());
         if let Some(through) = buffer.through {
             Self::note_use(state, rank, through, &clock, op);
         }
-        let Some(memory) = state.rank_mut(home).memory.get_mut(&buffer.memory) else { return };
-        let memory = Arc::make_mut(memory);
+        let Some(memory) = state.rank_mut(home).memory_mut(buffer.memory) else { return };
         let range = (buffer.offset_bytes, buffer.len_bytes);
         // A mapping keeps the pages: whoever frees them while it is open is judged there.
         let released = memory.released.is_some() && buffer.through.is_none();
@@ -485,7 +507,7 @@ impl Machine {
         });
         let about = About::Memory(home, buffer.memory);
         if stale && buffer.through.is_some() {
-            state.rank_mut(rank).corrupt = true;
+            state.rank_mut(rank).spoil();
         }
         if released {
             self.find(state, Rule::Mem1, about, &[op], clock.past(), || {
@@ -536,7 +558,7 @@ impl Machine {
         let content = self.held_in(state, rank, buffer);
         let met = {
             let mut terms = locked(&self.terms);
-            let term = whole(&mut terms, &content);
+            let term = terms.whole(&content);
             terms.written_by(term, expected.kernel, expected.by)
         };
         if met {
@@ -544,13 +566,13 @@ impl Machine {
         }
         let home = buffer.home(rank);
         let range = (buffer.offset_bytes, buffer.len_bytes);
-        let accesses = state.rank(home).memory.get(&buffer.memory).map(|memory| &memory.accesses);
+        let accesses = state.rank(home).memory(buffer.memory).map(|memory| &memory.accesses);
         let writes =
             |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
         let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
         let mut ops = vec![op];
         ops.extend(writer);
-        state.rank_mut(rank).corrupt = true;
+        state.rank_mut(rank).spoil();
         self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
             let writer = writer.map_or_else(
                 || "as it was allocated".to_owned(),
@@ -571,12 +593,44 @@ impl Machine {
 }
 
 impl Cx<'_> {
+    fn mem_alloc(&mut self, (name, len_bytes, memory): (Token, u64, MemoryKind), plan: Plan) {
+        let (m, rank) = (self.m, self.rank);
+        let Plan::Memory(address) = plan else {
+            self.state.faults_used += 1;
+            self.fail("mem_alloc".to_owned(), 2);
+            self.done(&[Value::Null]);
+            return;
+        };
+        self.access(Object::ADDRESSES, Access::Read);
+        let r = self.me_mut();
+        let made = Memories::of_mut(r).made.get_or_insert_with(&name, || 0);
+        let id = MemoryId { owner: Owner::Program(name), nth: *made };
+        *made += 1;
+        let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
+        r.take_address(address, whole_len);
+        r.hand_out(BlockId(id));
+        let buffer = Arc::new(Buffer {
+            block: Some(BlockId(id)),
+            memory: id,
+            address,
+            offset_bytes: 0,
+            len_bytes,
+            memory_len_bytes: whole_len,
+            name,
+            through: None,
+            grew: true,
+        });
+        m.create(self.state, rank, memory, &buffer);
+        m.fresh_contents(self.state, rank, &buffer);
+        self.done(&[Value::Buffer(buffer)]);
+    }
+
     /// Physical memory goes back to the driver.
     pub(crate) fn release(&mut self, id: MemoryId) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let past = self.here().past();
-        let clock = self.this().clock.clone();
-        let Some(memory) = self.me().memory.get(&id) else { return };
+        let clock = self.this().clock().clone();
+        let Some(memory) = self.me().memory(id) else { return };
         if memory.released.is_some() {
             m.find(self.state, Rule::Mem3, About::Memory(rank, id), &[op], past, || {
                 format!("rank {} frees {} twice ({})", rank.0, m.memory_name(id), m.at(&op))
@@ -589,9 +643,7 @@ impl Cx<'_> {
         let running = running.map(|a| a.op);
         let queued = self
             .me()
-            .streams
-            .iter()
-            .flat_map(|(_, stream)| &stream.queue)
+            .queued()
             .find(|queued| queued.work.buffers().iter().any(|b| b.through.is_none() && b.memory == id))
             .map(|queued| queued.op);
         if let Some(user) = running.or(queued) {
@@ -621,12 +673,11 @@ impl Cx<'_> {
         }
         self.access(Object::ADDRESSES, Access::Write);
         let r = self.me_mut();
-        r.free_addresses.push((buffer.address, buffer.memory_len_bytes));
-        r.free_addresses.sort_unstable();
-        r.costs.reserved_bytes -= buffer.memory_len_bytes;
-        let memory = r.memory.get_mut(&id).expect("looked up above");
+        r.free_address(buffer.address, buffer.memory_len_bytes);
+        r.costs_mut().reserved_bytes -= buffer.memory_len_bytes;
+        let memory = r.memory_mut(id).expect("looked up above");
         // Peers and stale windows still see the old pages.
         let released = Moment { actor: clock.actor(), epoch: clock.epoch(), op };
-        Arc::make_mut(memory).released = Some(released);
+        memory.released = Some(released);
     }
 }

@@ -1,6 +1,7 @@
 //! Mutexes of a rank, and the allocator's lock of a pool, which is one.
 //! Not here: what is done while they are held.
 
+use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
@@ -12,9 +13,10 @@ use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::rank::Token;
-use crate::state::{Mutex, find};
+use crate::state::Table;
+use crate::walk::{Rows, walk};
 
-/// What can be done with mutexs.
+/// Operations on mutexes of a rank.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MutexOp {
     /// Locks a mutex of this rank.
@@ -85,10 +87,26 @@ impl Verb for MutexOp {
     }
 }
 
+/// A lock of a rank.
+#[derive(Debug, Clone)]
+pub(crate) struct Mutex {
+    holder: Option<u32>,
+    released: Clock,
+}
+
+walk!(struct Mutex { holder: hashed fixed, released: hashed moved });
+
+/// The locks of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Mutexes {
+    rows: Rows<Token, Mutex>,
+}
+
+walk!(struct Mutexes { rows: hashed moved });
+
 impl Here<'_> {
     fn holder_of(self, mutex: Token) -> Option<u32> {
-        let r = self.me();
-        find(&r.mutexes, &mutex).and_then(|at| r.mutexes[at].1.holder)
+        Mutexes::of(self.me()).rows.get(&mutex).and_then(|mutex| mutex.holder)
     }
 }
 
@@ -96,14 +114,11 @@ impl Cx<'_> {
     pub(crate) fn lock(&mut self, mutex: Token) {
         let (m, thread) = (self.m, self.thread);
         self.access(Object::named(ObjectKind::Mutex, mutex), Access::Write);
-        let r = self.me_mut();
-        let at = find(&r.mutexes, &mutex).unwrap_or_else(|| {
-            r.mutexes.push((mutex, Mutex { holder: None, released: m.nothing.clone() }));
-            r.mutexes.len() - 1
-        });
-        r.mutexes[at].1.holder = Some(thread);
-        let released = r.mutexes[at].1.released.clone();
-        r.threads[thread as usize].clock.join(&released);
+        let free = || Mutex { holder: None, released: m.nothing.clone() };
+        let row = Mutexes::of_mut(self.me_mut()).rows.get_or_insert_with(&mutex, free);
+        row.holder = Some(thread);
+        let released = row.released.clone();
+        self.this_mut().clock_mut().join(&released);
         self.done(&[]);
     }
 
@@ -111,11 +126,11 @@ impl Cx<'_> {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         self.access(Object::named(ObjectKind::Mutex, mutex), Access::Write);
         let past = self.here().past();
-        let r = self.me_mut();
-        let clock = r.threads[thread as usize].clock.clone();
-        let held = find(&r.mutexes, &mutex).filter(|at| r.mutexes[*at].1.holder == Some(thread));
-        match held {
-            Some(at) => r.mutexes[at].1 = Mutex { holder: None, released: clock },
+        let clock = self.this().clock().clone();
+        let row =
+            Mutexes::of_mut(self.me_mut()).rows.get_mut(&mutex).filter(|row| row.holder == Some(thread));
+        match row {
+            Some(row) => *row = Mutex { holder: None, released: clock },
             None => m.find(self.state, Rule::Mutex2, About::Of(rank, mutex), &[op], past, || {
                 format!(
                     "rank {} unlocks {}, which this thread does not hold ({})",

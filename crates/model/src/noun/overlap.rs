@@ -7,14 +7,17 @@
 use crate::cx::Cx;
 use crate::describe::{Describe, Description};
 use crate::host::value::CommId;
+use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
+use crate::noun::launch_order::{Executed, Ran};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::program::Operation;
 use crate::rank::{Rank, Thread};
-use crate::state::{Declaration, Ran, State};
+use crate::state::{State, Table};
+use crate::walk::walk;
 
 /// Declares that two launches on communicators are meant to run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -51,15 +54,33 @@ impl Verb for OverlapOp {
     }
 }
 
+/// Two launches that are declared to overlap, until both have begun.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Declaration {
+    /// Thread and index of each.
+    of: [(Thread, u32); 2],
+    op: OpRef,
+}
+
+walk!(struct Declaration { of: hashed fixed, op: hashed moved });
+
+/// The declared overlaps of a rank that are not judged yet.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Overlaps {
+    declared: Vec<Declaration>,
+}
+
+walk!(struct Overlaps { declared: hashed moved });
+
 impl Machine {
     /// Judges the declarations of which both launches have run.
     pub(crate) fn judge_overlaps(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in (0..state.rank(rank).overlaps.len()).rev() {
-                let declared = &state.rank(rank).overlaps[at];
+            for at in (0..Overlaps::of(state.rank(rank)).declared.len()).rev() {
+                let declared = &Overlaps::of(state.rank(rank)).declared[at];
                 let [one, other] = declared.of.map(|of| Self::run_of(state, rank, of));
                 let (Some(one), Some(other)) = (one, other) else { continue };
-                state.rank_mut(rank).overlaps.remove(at);
+                Overlaps::of_mut(state.rank_mut(rank)).declared.remove(at);
                 self.judge_overlap(state, one, other);
             }
         }
@@ -74,7 +95,7 @@ impl Machine {
             return;
         };
         let rank = first.1.rank;
-        let together = self.family(state, rank, first.0) == self.family(state, rank, second.0);
+        let together = state.rank(rank).family(first.0) == state.rank(rank).family(second.0);
         let ops = [first.1.op, second.1.op];
         let past = second.1.called.past();
         self.find(state, Rule::Overlap1, About::Comm(second.0), &ops, past, || {
@@ -96,17 +117,15 @@ impl Machine {
 
     fn run_of(state: &State, rank: Rank, (thread, index): (Thread, u32)) -> Option<(CommId, Ran)> {
         let is = |ran: &&Ran| (ran.rank, ran.op.thread, ran.op.index) == (rank, thread, index);
-        let found = |executed: &crate::state::Executed| {
-            executed.members.iter().find(is).map(|ran| (executed.comm, ran.clone()))
-        };
-        state.shared.executed.iter().rev().find_map(found)
+        let found =
+            |executed: &Executed| executed.members.iter().find(is).map(|ran| (executed.comm, ran.clone()));
+        state.executed().iter().rev().find_map(found)
     }
 
     /// Whether a chain of launch order and happens-before leads from one launch to another.
     fn comes_before(&self, state: &State, from: &(CommId, Ran), to: &(CommId, Ran)) -> bool {
         let launches: Vec<(CommId, &Ran)> = state
-            .shared
-            .executed
+            .executed()
             .iter()
             .flat_map(|executed| executed.members.iter().map(|ran| (executed.comm, ran)))
             .collect();
@@ -114,7 +133,7 @@ impl Machine {
         let before = |(a_comm, a): (CommId, &Ran), (b_comm, b): (CommId, &Ran)| {
             let in_turn = a.rank == b.rank
                 && a.issue < b.issue
-                && self.family(state, a.rank, a_comm) == self.family(state, b.rank, b_comm);
+                && state.rank(a.rank).family(a_comm) == state.rank(b.rank).family(b_comm);
             !same(a, b) && (in_turn || a.known_to(&b.began))
         };
         let mut reached: Vec<(CommId, &Ran)> = vec![(from.0, &from.1)];
@@ -139,11 +158,11 @@ impl Cx<'_> {
         let (m, op) = (self.m, self.op);
         let r = self.me_mut();
         let named = of.map(|operation| {
-            let thread = r.threads.iter().position(|t| t.entry == operation.entry);
+            let thread = r.threads().iter().position(|t| t.entry() == operation.entry);
             thread.map(|at| (Thread(u32::try_from(at).expect("few threads a rank")), operation.index))
         });
         if let [Some(one), Some(other)] = named {
-            r.overlaps.push(Declaration { of: [one, other], op });
+            Overlaps::of_mut(r).declared.push(Declaration { of: [one, other], op });
         }
         m.judge_overlaps(self.state);
         self.done(&[]);

@@ -4,6 +4,9 @@
 //! transfers of a launch progress together, and it is over when each of them is. Source:
 //! `specs/rules/p2p.md`. Not here: which launch has its turn ([`crate::noun::launch_order`]).
 
+mod launch;
+mod link;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
@@ -12,30 +15,37 @@ use crate::op::{Show, Verb};
 use crate::program::{Dtype, Operand};
 use std::sync::Arc;
 
+use self::launch::Message;
+pub(crate) use self::launch::{Half, Planned, Progress, Transfers, Transit};
+pub(crate) use self::link::Links;
+pub use self::link::{Handshake, Link};
 use crate::clock::Clock;
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
+use crate::noun::comm::CommState;
+use crate::noun::group::GroupCall;
+use crate::noun::launch_order::{LaunchOrder, Ran};
 use crate::noun::memory::overlap;
-use crate::noun::window::INVALID_ARGUMENT;
+use crate::noun::rendezvous::Rendezvous;
+use crate::noun::stream::{Queued, Work};
+use crate::noun::window::{INVALID_ARGUMENT, LastUse};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{PickOf, Picks, Poll};
 use crate::rank::{Rank, Token};
-use crate::state::{
-    GroupCall, Half, Handshake, Link, Meeting, Message, Planned, Progress, Queued, Ran, State, Transfers,
-    Work, find,
-};
+use crate::state::{State, Table};
+use crate::walk::Rows;
 
 /// Which way the data of a transfer go, seen from the rank that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Way {
+pub enum Direction {
     /// `ncclSend`.
     Send,
     /// `ncclRecv`.
     Recv,
 }
 
-impl Describe for Way {
+impl Describe for Direction {
     fn describe(&self, to: &mut Description<'_>) {
         to.word(match self {
             Self::Send => "Send",
@@ -44,7 +54,7 @@ impl Describe for Way {
     }
 }
 
-impl Way {
+impl Direction {
     /// The verb.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -59,7 +69,7 @@ impl Way {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Transfer {
     /// Which half.
-    pub way: Way,
+    pub direction: Direction,
     /// The communicator.
     pub comm: Operand,
     /// The rank at the other end, as a position in the communicator.
@@ -76,12 +86,12 @@ pub struct Transfer {
 
 impl Describe for Transfer {
     fn describe(&self, to: &mut Description<'_>) {
-        let Self { way, comm, peer, buffer, count, dtype, stream } = self;
+        let Self { direction, comm, peer, buffer, count, dtype, stream } = self;
         to.word("Transfer(");
         to.call(
             "Transfer",
             &[
-                ("way", way),
+                ("way", direction),
                 ("comm", comm),
                 ("peer", peer),
                 ("buffer", buffer),
@@ -105,7 +115,7 @@ impl Verb for Transfer {
 
     fn display(&self, show: &Show<'_>) -> String {
         let (comm, buffer) = (show.operand(&self.comm), show.operand(&self.buffer));
-        format!("{comm}.{}({buffer}, {})", self.way.name(), self.peer)
+        format!("{comm}.{}({buffer}, {})", self.direction.name(), self.peer)
     }
 
     fn stream(&self) -> Option<Token> {
@@ -162,24 +172,6 @@ enum Halves {
     Apart,
 }
 
-impl Half {
-    /// The link of a transfer that this rank called.
-    pub(crate) fn link(&self, comm: CommId, rank: Rank) -> Link {
-        match self.way {
-            Way::Send => Link { comm, from: rank, to: self.peer },
-            Way::Recv => Link { comm, from: self.peer, to: rank },
-        }
-    }
-
-    fn registered(&self) -> bool {
-        self.window.is_some()
-    }
-
-    fn len_bytes(&self) -> u64 {
-        self.count * self.dtype.len_bytes()
-    }
-}
-
 /// The communicators of transfers, in one order on all ranks.
 fn comms_of(calls: &[Called]) -> Vec<CommId> {
     let mut comms: Vec<CommId> = calls.iter().map(|(comm, ..)| *comm).collect();
@@ -188,62 +180,7 @@ fn comms_of(calls: &[Called]) -> Vec<CommId> {
     comms
 }
 
-impl Link {
-    fn about(self) -> About {
-        About::Pair(self.comm, self.from, self.to)
-    }
-}
-
 impl Machine {
-    /// The next handshake that these transfers need. A call goes over its links twice, nearest first, and
-    /// returns from none before both ends are there (`transport.cc:123-350`).
-    pub(crate) fn cold_link(&self, state: &State, rank: Rank, calls: &[Called]) -> Option<(Link, Handshake)> {
-        let mut cold: Vec<(CommId, Handshake, u32, Link)> = Vec::new();
-        for (comm, _, transfer) in calls {
-            let link = transfer.link(*comm, rank);
-            let Some(links) = self.view(state, rank, *comm).and_then(|view| view.links.as_ref()) else {
-                continue;
-            };
-            let next = match find(links, &link).map(|at| links[at].1) {
-                _ if link.from == link.to => continue,
-                None => Handshake::Greet,
-                Some(Handshake::Greet) => Handshake::Confirm,
-                Some(Handshake::Confirm) => continue,
-            };
-            cold.push((*comm, next, self.distance(link), link));
-        }
-        // In one order on all ranks, so that only what the program adds can close a circle.
-        cold.into_iter().min().map(|(_, handshake, _, link)| (link, handshake))
-    }
-
-    /// From sender to receiver, in ranks of the communicator.
-    fn distance(&self, link: Link) -> u32 {
-        let members = self.members(link.comm);
-        let place = |rank: Rank| members.iter().position(|member| *member == rank).unwrap_or(0);
-        let distance = (place(link.to) + members.len() - place(link.from)) % members.len();
-        u32::try_from(distance).expect("few ranks")
-    }
-
-    /// Both ends of a link are there.
-    pub(crate) fn shake_hands(&self, state: &mut State, link: Link, handshake: Handshake) {
-        for rank in [link.from, link.to] {
-            let view = self.view_mut(state, rank, link.comm);
-            let links = view.links.get_or_insert_default();
-            match find(links, &link) {
-                Some(at) => links[at].1 = handshake,
-                None => links.push((link, handshake)),
-            }
-        }
-    }
-
-    /// Two ranks that are each other's neighbour on both sides, and connect different links, take one another's
-    /// message for the answer: the set-up succeeds and is wrong (measured on 2.28.9: hangs and CUDA 700).
-    pub(crate) fn cross_links(&self, a: Link, b: Link) -> bool {
-        let pair = |link: Link| (link.comm, link.from.min(link.to), link.from.max(link.to));
-        let size = u32::try_from(self.members(a.comm).len()).expect("few ranks");
-        a != b && pair(a) == pair(b) && 2 * self.distance(a) == size
-    }
-
     /// Whether a send of these may or may not fit into what NCCL holds, and luck has not decided yet.
     pub(crate) fn decide_in_flight(
         &self,
@@ -252,23 +189,20 @@ impl Machine {
         calls: &[Called],
         picks: &mut Picks<'_>,
     ) -> Result<Option<u64>, Poll> {
-        if self.config.in_flight == InFlight::Nothing || state.shared.in_flight_bytes.is_some() {
+        if self.config.in_flight == InFlight::Nothing || Transit::of(state.shared()).room_bytes.is_some() {
             return Ok(None);
         }
         let (fits, never) = self.config.platform.in_flight_bytes();
-        let mut sent: Vec<(Link, u64)> = Vec::new();
-        for (comm, _, transfer) in calls.iter().filter(|(_, _, transfer)| transfer.way == Way::Send) {
+        let mut sent: Rows<Link, u64> = Rows::default();
+        for (comm, _, transfer) in
+            calls.iter().filter(|(_, _, transfer)| transfer.direction == Direction::Send)
+        {
             let link = transfer.link(*comm, rank);
-            let before = self
-                .view(state, rank, *comm)
-                .map_or(0, |view| find(&view.sent_bytes, &link).map_or(0, |at| view.sent_bytes[at].1));
-            let at = find(&sent, &link).unwrap_or_else(|| {
-                sent.push((link, before));
-                sent.len() - 1
-            });
-            sent[at].1 += transfer.len_bytes();
+            let links = state.rank(rank).comm(*comm).map(CommState::links);
+            let before = links.map_or(0, |links| links.sent_bytes(link));
+            *sent.get_or_insert_with(&link, || before) += transfer.len_bytes();
         }
-        if sent.iter().all(|(_, bytes)| *bytes <= fits) {
+        if sent.values().all(|bytes| *bytes <= fits) {
             return Ok(None);
         }
         let pick = picks.take(|| PickOf::InFlight, 0..=1)?;
@@ -280,7 +214,8 @@ impl Machine {
     /// (`enqueue.cc:1129-1236`), which is the same on both ends of a link.
     fn pairs(&self, comm: CommId, rank: Rank, transfers: &[Half]) -> Vec<(usize, u32)> {
         let pair = |(at, transfer): (usize, &Half)| {
-            let same = |earlier: &&Half| earlier.way == transfer.way && earlier.peer == transfer.peer;
+            let same =
+                |earlier: &&Half| earlier.direction == transfer.direction && earlier.peer == transfer.peer;
             (transfers[..at].iter().filter(same).count(), self.distance(transfer.link(comm, rank)))
         };
         transfers.iter().enumerate().map(pair).collect()
@@ -310,7 +245,7 @@ impl Machine {
         picks: &mut Picks<'_>,
     ) -> Result<Option<bool>, Poll> {
         // The usual group: a pair or two.
-        if state.shared.in_turn.is_some() || calls.len() <= 2 {
+        if Transit::of(state.shared()).in_turn.is_some() || calls.len() <= 2 {
             return Ok(None);
         }
         let asks = comms_of(calls).into_iter().any(|comm| {
@@ -328,7 +263,7 @@ impl Machine {
     fn parted(&self, state: &State, comm: CommId, rank: Rank, transfers: Vec<Half>) -> Vec<Vec<Half>> {
         let pairs = self.pairs(comm, rank, &transfers);
         let plan = self.plan(&pairs);
-        if plan.luck && state.shared.in_turn == Some(false) {
+        if plan.luck && Transit::of(state.shared()).in_turn == Some(false) {
             return vec![transfers];
         }
         let mut parts = vec![Vec::new(); plan.order.len().saturating_sub(plan.together) + 1];
@@ -343,39 +278,42 @@ impl Machine {
     fn running(&self, state: &State, rank: Rank, comm: CommId) -> Option<(usize, Arc<Transfers>)> {
         let r = state.rank(rank);
         let head = |stream: Token| {
-            let at = find(&r.streams, &stream)?;
-            let stream = &r.streams[at].1;
-            match stream.queue.front().map(|op| &op.work) {
-                Some(Work::Transfers(launch)) if launch.comm == comm && !stream.hung => Some((at, launch)),
+            let at = r.stream_named(stream)?;
+            let stream = r.stream(at);
+            match stream.work() {
+                Some(Work::Transfers(launch)) if launch.comm == comm && !stream.is_hung() => {
+                    Some((at, launch))
+                }
                 _ => None,
             }
         };
-        let (_, launch) = r.streams.iter().find_map(|(name, _)| {
-            head(*name).filter(|(_, launch)| self.has_turn(state, rank, comm, launch.turn))
+        let (_, launch) = r.streams().iter().find_map(|(name, _)| {
+            head(*name).filter(|(_, launch)| state.rank(rank).is_next(comm, launch.sequence))
         })?;
         let everywhere =
-            launch.streams.iter().all(|name| head(*name).is_some_and(|(_, e)| e.turn == launch.turn));
+            launch.streams.iter().all(|name| head(*name).is_some_and(|(_, e)| e.sequence == launch.sequence));
         let (first, _) = head(launch.streams[0])?;
         everywhere.then(|| (first, Arc::clone(launch)))
     }
 
     /// The half of a link that is next on one of its ends, if the rank is in the launch that it is in.
-    fn half(&self, state: &State, link: Link, way: Way) -> Option<(usize, Half)> {
-        let (rank, peer) = match way {
-            Way::Send => (link.from, link.to),
-            Way::Recv => (link.to, link.from),
+    fn half(&self, state: &State, link: Link, direction: Direction) -> Option<(usize, Half)> {
+        let (rank, peer) = match direction {
+            Direction::Send => (link.from, link.to),
+            Direction::Recv => (link.to, link.from),
         };
         let (_, launch) = self.running(state, rank, link.comm)?;
-        let progress = self.turns(state, rank, link.comm)?.progress.as_ref();
+        let progress = state.rank(rank).launch_order(link.comm)?.progress();
         let over = |at: usize| progress.is_some_and(|progress| progress.over[at]);
-        let next =
-            |(at, transfer): &(usize, &Half)| !over(*at) && transfer.way == way && transfer.peer == peer;
+        let next = |(at, transfer): &(usize, &Half)| {
+            !over(*at) && transfer.direction == direction && transfer.peer == peer
+        };
         launch.transfers.iter().enumerate().find(next).map(|(at, transfer)| (at, transfer.clone()))
     }
 
     /// The links on which a stream's head waits for something.
     pub(crate) fn open_links(&self, state: &State, rank: Rank, stream: usize) -> Vec<Link> {
-        let head = state.rank(rank).streams[stream].1.queue.front();
+        let head = state.rank(rank).stream(stream).head();
         let Some(Work::Transfers(launch)) = head.map(|op| &op.work) else { return Vec::new() };
         let mut links: Vec<Link> = launch.transfers.iter().map(|t| t.link(launch.comm, rank)).collect();
         links.sort_unstable();
@@ -385,9 +323,9 @@ impl Machine {
 
     /// Whether something can be transferred on a link now.
     pub(crate) fn transferable(&self, state: &State, link: Link) -> bool {
-        let sent = self.half(state, link, Way::Send);
-        let waits = state.shared.in_flight.get(&link).is_some_and(|queue| !queue.is_empty());
-        if self.half(state, link, Way::Recv).is_some() {
+        let sent = self.half(state, link, Direction::Send);
+        let waits = Transit::of(state.shared()).in_flight.get(&link).is_some_and(|queue| !queue.is_empty());
+        if self.half(state, link, Direction::Recv).is_some() {
             return waits || sent.is_some();
         }
         sent.is_some_and(|(_, sent)| self.fits_in_flight(state, link, &sent))
@@ -399,36 +337,36 @@ impl Machine {
         if self.config.in_flight == InFlight::Nothing || sent.registered() {
             return false;
         }
-        let held = state.shared.in_flight.get(&link);
+        let held = Transit::of(state.shared()).in_flight.get(&link);
         let held: u64 = held.into_iter().flatten().map(|message| message.sent.len_bytes()).sum();
-        let room = state.shared.in_flight_bytes.unwrap_or(self.config.platform.in_flight_bytes().0);
+        let room = Transit::of(state.shared()).room_bytes.unwrap_or(self.config.platform.in_flight_bytes().0);
         held + sent.len_bytes() <= room
     }
 
     /// Transfers on a link what [`Machine::transferable`] said can be.
     pub(crate) fn run_transfer(&self, state: &mut State, link: Link) {
         state.steps += 1;
-        let sent = self.half(state, link, Way::Send);
-        let Some((to_at, received)) = self.half(state, link, Way::Recv) else {
+        let sent = self.half(state, link, Direction::Send);
+        let Some((to_at, received)) = self.half(state, link, Direction::Recv) else {
             let (at, sent) = sent.expect("something can be transferred");
-            let told = self.begin(state, link.from, link.comm);
+            let sent_clock = self.begin(state, link.from, link.comm);
             let ran = self.ran_half(state, link.from, link.comm, &sent);
             let content = self.give(state, link, &sent);
             self.end_half(state, link.from, link.comm, at, None);
-            let message = Message { sent, content, told, ran };
-            state.shared_mut().in_flight.entry(link).or_default().push_back(message);
+            let message = Message { sent, content, sent_clock, ran };
+            Transit::of_mut(state.shared_mut()).in_flight.entry(link).or_default().push_back(message);
             return;
         };
         self.begin(state, link.to, link.comm);
-        let queue = state.shared_mut().in_flight.get_mut(&link);
+        let queue = Transit::of_mut(state.shared_mut()).in_flight.get_mut(&link);
         let message = queue.and_then(std::collections::VecDeque::pop_front);
-        if let Some(Message { sent, content, told, ran }) = message {
+        if let Some(Message { sent, content, sent_clock, ran }) = message {
             self.note_transfer(state, link, ran, &received);
-            self.land(state, link, &sent, (to_at, &received), (content, told));
+            self.land(state, link, &sent, (to_at, &received), (content, sent_clock));
             return;
         }
         let (at, sent) = sent.expect("something can be transferred");
-        let told = self.begin(state, link.from, link.comm);
+        let sent_clock = self.begin(state, link.from, link.comm);
         let ran = self.ran_half(state, link.from, link.comm, &sent);
         self.note_transfer(state, link, ran, &received);
         if sent.registered() && !received.registered() {
@@ -440,7 +378,7 @@ impl Machine {
         let content = self.give(state, link, &sent);
         self.end_half(state, link.from, link.comm, at, None);
         // A rank that sends to itself may have ended its launch only now, with its receive.
-        self.land(state, link, &sent, (to_at, &received), (content, told));
+        self.land(state, link, &sent, (to_at, &received), (content, sent_clock));
     }
 
     /// The sender reads what it sends.
@@ -458,7 +396,7 @@ impl Machine {
         link: Link,
         sent: &Half,
         (at, received): (usize, &Half),
-        (content, told): (crate::term::Content, Clock),
+        (content, sent_clock): (crate::term::Content, Clock),
     ) {
         let halves = self.judge_halves(state, link, sent, received);
         let (stream, _) = self.running(state, link.to, link.comm).expect("it has begun");
@@ -468,27 +406,22 @@ impl Machine {
             Halves::Together => {
                 self.write(state, link.to, &crate::noun::memory::Range::of(&received.buffer), content);
             }
-            Halves::Stale => state.rank_mut(link.to).corrupt = true,
+            Halves::Stale => state.rank_mut(link.to).spoil(),
             Halves::Undefined | Halves::Apart => {}
         }
-        self.end_half(state, link.to, link.comm, at, Some(&told));
+        self.end_half(state, link.to, link.comm, at, Some(&sent_clock));
     }
 
     fn use_window(&self, state: &mut State, rank: Rank, (stream, comm): (usize, CommId), half: &Half) {
         let Some(nth) = half.window else { return };
-        let clock = &state.rank(rank).streams[stream].1.clock;
-        let used = (clock.actor(), clock.epoch());
-        let windows = &mut self.view_mut(state, rank, comm).windows;
-        if let Some(window) = windows.iter_mut().find(|window| window.nth == nth) {
-            window.uses.retain(|(actor, _)| *actor != used.0);
-            window.uses.push(used);
-        }
+        let now = LastUse::now(state.rank(rank).stream(stream).clock());
+        state.rank_mut(rank).comm_mut(comm).windows_mut().use_by(nth, now);
     }
 
     /// Judges whether the halves of a transfer are halves of one.
     fn judge_halves(&self, state: &mut State, link: Link, sent: &Half, received: &Half) -> Halves {
         let ops = [sent.op, received.op];
-        let past = state.rank(link.to).threads[received.op.thread.at()].clock.past();
+        let past = state.rank(link.to).thread(received.op.thread.0).clock().past();
         if (sent.count, sent.dtype) != (received.count, received.dtype) {
             self.find(state, Rule::P2p4, link.about(), &ops, past, || {
                 format!(
@@ -527,9 +460,9 @@ impl Machine {
     /// A half that runs now, with the launch that it belongs to.
     fn ran_half(&self, state: &State, rank: Rank, comm: CommId, half: &Half) -> Ran {
         let (stream, launch) = self.running(state, rank, comm).expect("it has begun");
-        let stream = &state.rank(rank).streams[stream].1;
-        let called = stream.queue.front().expect("it stands there").issue.clone();
-        Ran { rank, issue: launch.issue, called, began: stream.clock.clone(), op: half.op }
+        let stream = state.rank(rank).stream(stream);
+        let called = stream.head().expect("it stands there").issue.clone();
+        Ran { rank, issue: launch.issue, called, began: stream.clock().clone(), op: half.op }
     }
 
     fn note_transfer(&self, state: &mut State, link: Link, sent: Ran, received: &Half) {
@@ -541,59 +474,57 @@ impl Machine {
 
     /// The launch that a rank is in begins, if it has not; gives what its receivers learn.
     fn begin(&self, state: &mut State, rank: Rank, comm: CommId) -> Clock {
-        let turns = self.turns(state, rank, comm).expect("it was launched");
-        if let Some(progress) = &turns.progress {
-            return progress.told.clone();
+        let order = state.rank(rank).launch_order(comm).expect("it was launched");
+        if let Some(progress) = order.progress() {
+            return progress.sent_clock.clone();
         }
         let (first, launch) = self.running(state, rank, comm).expect("something can be transferred");
         let r = state.rank_mut(rank);
-        let mut clock = r.streams[first].1.clock.clone();
-        clock.join(&r.streams[first].1.queue.front().expect("it stands there").issue);
+        let mut clock = r.stream(first).clock().clone();
+        clock.join(&r.stream(first).head().expect("it stands there").issue);
         for name in &launch.streams[1..] {
-            let at = find(&r.streams, name).expect("it stands there");
-            clock.join(&r.streams[at].1.clock);
+            let at = r.stream_named(*name).expect("it stands there");
+            clock.join(r.stream(at).clock());
         }
         let before = clock.clone();
         clock.tick();
         // Whoever receives knows that this send is over, and of its companions nothing.
-        let told = if launch.transfers.len() == 1 { clock.clone() } else { before };
-        r.streams[first].1.clock = clock;
+        let sent_clock = if launch.transfers.len() == 1 { clock.clone() } else { before };
+        *r.stream_mut(first).clock_mut() = clock;
         let over = vec![false; launch.transfers.len()];
-        let progress = Progress { over, told: told.clone(), heard: None };
-        self.turns_mut(state, rank, comm).progress = Some(progress);
-        told
+        let progress = Progress { over, sent_clock: sent_clock.clone(), received_clock: None };
+        *state.rank_mut(rank).launch_order_mut(comm).progress_mut() = Some(progress);
+        sent_clock
     }
 
     /// A half is over; with the last of them the launch is.
-    fn end_half(&self, state: &mut State, rank: Rank, comm: CommId, at: usize, told: Option<&Clock>) {
-        let turns = self.turns_mut(state, rank, comm);
-        let progress = turns.progress.as_mut().expect("it has begun");
+    fn end_half(&self, state: &mut State, rank: Rank, comm: CommId, at: usize, sent_clock: Option<&Clock>) {
+        let order = state.rank_mut(rank).launch_order_mut(comm);
+        let progress = order.progress_mut().as_mut().expect("it has begun");
         progress.over[at] = true;
-        if let Some(told) = told {
-            match &mut progress.heard {
-                Some(heard) => heard.join(told),
-                None => progress.heard = Some(told.clone()),
+        if let Some(sent_clock) = sent_clock {
+            match &mut progress.received_clock {
+                Some(received_clock) => received_clock.join(sent_clock),
+                None => progress.received_clock = Some(sent_clock.clone()),
             }
         }
         if !progress.over.iter().all(|over| *over) {
             return;
         }
-        let heard = progress.heard.take();
+        let received_clock = progress.received_clock.take();
         let (first, launch) = self.running(state, rank, comm).expect("it has begun");
-        let turns = self.turns_mut(state, rank, comm);
-        turns.progress = None;
-        turns.over += 1;
         let r = state.rank_mut(rank);
-        if let Some(heard) = heard {
-            r.streams[first].1.clock.join(&heard);
+        r.launch_order_mut(comm).is_over();
+        if let Some(received_clock) = received_clock {
+            r.stream_mut(first).clock_mut().join(&received_clock);
         }
-        let clock = r.streams[first].1.clock.clone();
+        let clock = r.stream(first).clock().clone();
         for name in &launch.streams {
-            let at = find(&r.streams, name).expect("it stands there");
-            let stream = &mut r.streams[at].1;
-            stream.queue.pop_front();
+            let at = r.stream_named(*name).expect("it stands there");
+            let stream = r.stream_mut(at);
+            stream.pop();
             if at != first {
-                stream.clock.join(&clock);
+                stream.clock_mut().join(&clock);
             }
         }
     }
@@ -603,8 +534,8 @@ impl Machine {
         let Some((_, launch)) = self.running(state, rank, comm) else { return };
         let r = state.rank_mut(rank);
         for name in &launch.streams {
-            let at = find(&r.streams, name).expect("it stands there");
-            r.streams[at].1.hung = true;
+            let at = r.stream_named(*name).expect("it stands there");
+            r.stream_mut(at).hang();
         }
     }
 
@@ -615,9 +546,11 @@ impl Machine {
         rank: Rank,
         launch: &'a Transfers,
     ) -> impl Iterator<Item = &'a Half> + use<'a> {
-        let progress = self.turns(state, rank, launch.comm).and_then(|turns| turns.progress.clone());
-        let progress = progress.filter(|_| self.has_turn(state, rank, launch.comm, launch.turn));
-        let over = progress.map_or_else(|| vec![false; launch.transfers.len()], |progress| progress.over);
+        let r = state.rank(rank);
+        let progress = r.launch_order(launch.comm).and_then(LaunchOrder::progress);
+        let progress = progress.filter(|_| r.is_next(launch.comm, launch.sequence));
+        let over =
+            progress.map_or_else(|| vec![false; launch.transfers.len()], |progress| progress.over.clone());
         launch.transfers.iter().zip(over).filter(|(_, over)| !over).map(|(transfer, _)| transfer)
     }
 
@@ -636,7 +569,7 @@ impl Machine {
         let members = self.members(comm);
         let peer = members.iter().position(|member| *member == half.peer).unwrap_or_default();
         let (comm, buffer) = (self.comm_name(comm), self.buffer_name(&half.buffer));
-        format!("{comm}.{}({buffer}, {peer})", half.way.name())
+        format!("{comm}.{}({buffer}, {peer})", half.direction.name())
     }
 }
 
@@ -656,13 +589,11 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         let calls: Vec<Called> = halves.into_iter().map(|half| (comm, stream, Arc::new(half))).collect();
         let t = self.this_mut();
-        if t.group.depth > 0 {
+        if t.group().is_open() {
             let grouped = calls.into_iter();
-            t.group.calls.extend(grouped.map(|(comm, stream, transfer)| GroupCall::Transfer {
-                comm,
-                stream,
-                transfer,
-            }));
+            grouped.for_each(|(comm, stream, transfer)| {
+                t.group_mut().add(GroupCall::Transfer { comm, stream, transfer });
+            });
             self.done(&[]);
             return;
         }
@@ -674,7 +605,7 @@ impl Cx<'_> {
         }
         self.settle(&calls);
         if let Some((link, handshake)) = m.cold_link(self.state, rank, &calls) {
-            self.arrive(Meeting::Link(link, handshake));
+            self.arrive(Rendezvous::Link(link, handshake));
             return;
         }
         self.launch_transfers(&calls);
@@ -683,12 +614,12 @@ impl Cx<'_> {
 
     fn given_transfer(&mut self, call: &Transfer) -> Option<(CommId, Half)> {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let way = call.way.name();
+        let direction = call.direction.name();
         let Some(comm) = self.usable(&call.comm) else {
-            self.fail(way.to_owned(), INVALID_ARGUMENT);
+            self.fail(direction.to_owned(), INVALID_ARGUMENT);
             return None;
         };
-        let called = || format!("{}.{way}", m.comm_name(comm));
+        let called = || format!("{}.{direction}", m.comm_name(comm));
         let members = m.members(comm);
         let Some(peer) = members.get(call.peer as usize).copied() else {
             let past = self.here().past();
@@ -712,22 +643,25 @@ impl Cx<'_> {
         };
         let (count, dtype) = (call.count, call.dtype);
         let buffer = self.long_enough((buffer, count * dtype.len_bytes()));
-        Some((comm, Half { way: call.way, peer, buffer, count, dtype, window: None, op }))
+        Some((comm, Half { direction: call.direction, peer, buffer, count, dtype, window: None, op }))
     }
 
     /// A rank that sends to itself receives in the same group; else the call or the group returns an error
     /// (`enqueue.cc:1158-1167`).
     pub(crate) fn alone_with_itself(&mut self, calls: &[Called]) -> bool {
         let (m, rank) = (self.m, self.rank);
-        let own = |way: Way| calls.iter().filter(move |(_, _, t)| t.peer == rank && t.way == way);
-        let of = |comm: CommId, way: Way| own(way).filter(|(other, ..)| *other == comm).count();
-        let odd = own(Way::Send)
-            .chain(own(Way::Recv))
-            .find(|(comm, ..)| of(*comm, Way::Send) != of(*comm, Way::Recv));
+        let own = |direction: Direction| {
+            calls.iter().filter(move |(_, _, t)| t.peer == rank && t.direction == direction)
+        };
+        let of =
+            |comm: CommId, direction: Direction| own(direction).filter(|(other, ..)| *other == comm).count();
+        let odd = own(Direction::Send)
+            .chain(own(Direction::Recv))
+            .find(|(comm, ..)| of(*comm, Direction::Send) != of(*comm, Direction::Recv));
         let Some((comm, _, transfer)) = odd else { return false };
         let (comm, op) = (*comm, transfer.op);
         let past = self.here().past();
-        let name = format!("{}.{}", m.comm_name(comm), transfer.way.name());
+        let name = format!("{}.{}", m.comm_name(comm), transfer.direction.name());
         m.find(self.state, Rule::P2p1, About::Comm(comm), &[op], past, || {
             format!(
                 "rank {} calls {name} with itself and the other half is not in the same group ({})",
@@ -735,7 +669,7 @@ impl Cx<'_> {
                 m.at(&op)
             )
         });
-        let grouped = self.this().group.depth > 0;
+        let grouped = self.this().group().is_open();
         let call = if grouped { "group_end".to_owned() } else { name };
         self.fail(call, INVALID_USAGE);
         true
@@ -744,26 +678,21 @@ impl Cx<'_> {
     /// Takes what luck has decided about transfers that are launched.
     fn settle(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
-        let given = self.this().picks.clone();
+        let given = self.this().picks().to_vec();
         let mut picks = Picks { given: &given };
         let bytes = m.decide_in_flight(self.state, rank, calls, &mut picks).expect("polled before it runs");
         let in_turn = m.decide_in_turn(self.state, rank, calls, &mut picks).expect("polled before it runs");
-        if bytes.is_some() {
-            self.state.shared_mut().in_flight_bytes = bytes;
-        }
-        if in_turn.is_some() {
-            self.state.shared_mut().in_turn = in_turn;
-        }
+        self.state.decide_transit(bytes, in_turn);
         if !given.is_empty() {
             // Decided for good: the launch may have to meet other ranks, and then comes here again.
-            self.this_mut().picks.clear();
+            self.this_mut().forget_picks();
         }
     }
 
     pub(crate) fn launch_transfers(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let small = m.config.platform.small_transfer_bytes();
-        if calls.iter().any(|(_, _, transfer)| transfer.way == Way::Send) {
+        if calls.iter().any(|(_, _, transfer)| transfer.direction == Direction::Send) {
             m.sends.store(true, std::sync::atomic::Ordering::Relaxed);
         }
         for comm in comms_of(calls) {
@@ -774,15 +703,11 @@ impl Cx<'_> {
                     streams.push(*stream);
                 }
                 let found = Machine::lookup(self.me(), comm, &transfer.buffer);
-                let window = found.map(|found| found.window.nth).filter(|_| transfer.len_bytes() > small);
+                let window = found.map(|found| found.window.nth()).filter(|_| transfer.len_bytes() > small);
                 transfers.push(Half { window, ..Half::clone(transfer) });
-                if m.config.in_flight == InFlight::OfPlatform && transfer.way == Way::Send {
+                if m.config.in_flight == InFlight::OfPlatform && transfer.direction == Direction::Send {
                     let link = transfer.link(comm, rank);
-                    let sent = &mut m.view_mut(self.state, rank, comm).sent_bytes;
-                    match find(sent, &link) {
-                        Some(at) => sent[at].1 += transfer.len_bytes(),
-                        None => sent.push((link, transfer.len_bytes())),
-                    }
+                    self.me_mut().comm_mut(comm).links_mut().send(link, transfer.len_bytes());
                 }
             }
             self.judge_collisions(&transfers);
@@ -791,7 +716,7 @@ impl Cx<'_> {
             let planned = if parts.len() == 1 { Planned::Whole } else { Planned::Part };
             for transfers in parts {
                 let launch =
-                    Transfers { comm, turn: 0, issue: 0, streams: streams.clone(), transfers, planned };
+                    Transfers { comm, sequence: 0, issue: 0, streams: streams.clone(), transfers, planned };
                 self.launch_part((launch, op));
             }
         }
@@ -802,10 +727,10 @@ impl Cx<'_> {
         let (m, rank) = (self.m, self.rank);
         // What is only recorded has no place in the order of launches.
         if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
-            (launch.turn, launch.issue) = m.take_turn(self.state, rank, launch.comm);
+            (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
         }
         let launch = Arc::new(launch);
-        let called = self.this().clock.clone();
+        let called = self.this().clock().clone();
         for stream in &launch.streams {
             let work = Work::Transfers(Arc::clone(&launch));
             let op = Queued { work, issue: called.clone(), op, replay: None };
@@ -819,7 +744,7 @@ impl Cx<'_> {
         let range = |transfer: &Half| (transfer.buffer.offset_bytes, transfer.buffer.len_bytes);
         for (at, one) in transfers.iter().enumerate() {
             let collides = |other: &&Half| {
-                (one.way == Way::Recv || other.way == Way::Recv)
+                (one.direction == Direction::Recv || other.direction == Direction::Recv)
                     && one.buffer.memory == other.buffer.memory
                     && overlap(range(one), range(other))
             };
@@ -853,7 +778,7 @@ impl<'a> Here<'a> {
 
     pub(crate) fn poll_transfer(self, call: &Transfer, picks: &mut Picks<'_>) -> Poll {
         let Here { m, state, rank, .. } = self;
-        if m.config.in_flight == InFlight::Nothing || self.this().group.depth > 0 {
+        if m.config.in_flight == InFlight::Nothing || self.this().group().is_open() {
             return Poll::RUN;
         }
         let (Value::Comm(comm), Value::Buffer(buffer)) =
@@ -862,8 +787,8 @@ impl<'a> Here<'a> {
             return Poll::RUN;
         };
         let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
-        let (way, count, dtype, op) = (call.way, call.count, call.dtype, self.op_ref());
-        let transfer = Half { way, peer, buffer, count, dtype, window: None, op };
+        let (direction, count, dtype, op) = (call.direction, call.count, call.dtype, self.op_ref());
+        let transfer = Half { direction, peer, buffer, count, dtype, window: None, op };
         self.poll_together(&[(comm, call.stream, Arc::new(transfer))], picks)
     }
 }

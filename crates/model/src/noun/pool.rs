@@ -14,15 +14,18 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::host::best_fit::{GRANULARITY_BYTES, Rounded, Segment, best_fit, position};
+use crate::host::best_fit::{Rounded, Segment, Use, best_fit, position};
 use crate::host::value::{AddressId, BlockId, Buffer, MemoryId, Owner, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
+use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Pool, Queued, RankState, State, Work, find};
+use crate::state::{RankState, State, Table};
+use crate::walk::{LocalHash, Rows, walk};
+use std::hash::{Hash, Hasher};
 
 /// How a pool rounds requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -80,7 +83,7 @@ impl Describe for Release {
     }
 }
 
-/// What can be done with pools.
+/// Operations on caching pools.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum PoolOp {
     /// Declares a pool of this rank. A second declaration of the name does nothing.
@@ -300,13 +303,37 @@ fn give_back(pool: &mut Pool, id: BlockId) {
     }
 }
 
-fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
-    find(&rank.pools, &pool).map(|at| &rank.pools[at].1)
+/// A caching pool of a rank.
+#[derive(Debug, Clone)]
+struct Pool {
+    classes: SizeClasses,
+    tie: TieBreak,
+    memory: MemoryKind,
+    segments: Arc<Vec<Segment>>,
+    segments_made: u32,
+    blocks_made: u32,
+    /// Blocks that return once the n-th record of an event is seen complete.
+    deferred: Vec<(BlockId, Token, u32)>,
+    holder: Option<u32>,
+    released: Clock,
 }
 
-impl Machine {
-    fn declared(&self) -> Pool {
-        Pool {
+walk!(struct Pool {
+    classes: hashed fixed,
+    tie: hashed fixed,
+    memory: hashed fixed,
+    segments: hashed fixed,
+    segments_made: hashed fixed,
+    blocks_made: hashed fixed,
+    deferred: hashed fixed,
+    holder: hashed fixed,
+    released: hashed moved,
+});
+
+impl Pool {
+    /// A pool that nobody declared; it exists from its first use.
+    fn undeclared(released: Clock) -> Self {
+        Self {
             classes: SizeClasses::Exact,
             tie: TieBreak::Counter,
             memory: MemoryKind::Nccl,
@@ -315,18 +342,55 @@ impl Machine {
             blocks_made: 0,
             deferred: Vec::new(),
             holder: None,
-            released: self.nothing.clone(),
+            released,
         }
     }
+}
 
-    fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
-        let fresh = pool_of(state.rank(rank), pool).is_none().then(|| self.declared());
-        let pools = &mut state.rank_mut(rank).pools;
-        if let Some(fresh) = fresh {
-            pools.push((pool, fresh));
+/// The caching pools of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pools {
+    rows: Rows<Token, Pool>,
+}
+
+walk!(struct Pools { rows: hashed moved });
+
+impl LocalHash for Pools {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        for (name, pool) in self.rows.iter() {
+            (name, &pool.segments, &pool.deferred).hash(state);
         }
-        let at = find(pools, &pool).expect("just declared");
-        &mut pools[at].1
+    }
+}
+
+impl RankState {
+    /// The block that lies where a buffer was that its pool has taken back.
+    pub(crate) fn new_owner(&self, buffer: &Buffer) -> Option<BlockId> {
+        let Owner::Pool(pool) = buffer.memory.owner else { return None };
+        let pool = pool_of(self, pool)?;
+        let segment = pool.segments.iter().find(|segment| segment.buffer.memory == buffer.memory)?;
+        let (start, end) = (buffer.offset_bytes, buffer.offset_bytes + buffer.len_bytes);
+        segment.blocks.iter().find_map(|block| match block.held {
+            Use::Used(id)
+                if Some(id) != buffer.block
+                    && block.offset_bytes < end
+                    && start < block.offset_bytes + block.len_bytes =>
+            {
+                Some(id)
+            }
+            Use::Used(_) | Use::Free => None,
+        })
+    }
+}
+
+fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
+    Pools::of(rank).rows.get(&pool)
+}
+
+impl Machine {
+    fn pool_mut<'a>(&self, state: &'a mut State, rank: Rank, pool: Token) -> &'a mut Pool {
+        let undeclared = || Pool::undeclared(self.nothing.clone());
+        Pools::of_mut(state.rank_mut(rank)).rows.get_or_insert_with(&pool, undeclared)
     }
 
     /// Whether another thread holds the allocator's lock.
@@ -335,37 +399,20 @@ impl Machine {
     }
 
     /// A fresh address, or one that was freed and comes back.
-    fn decide_address(
+    pub(crate) fn decide_address(
         &self,
         rank: &RankState,
         (owner, nth): (Owner, u32),
         len_bytes: u64,
         picks: &mut Picks<'_>,
     ) -> Result<AddressId, Poll> {
-        let back: Vec<AddressId> =
-            rank.free_addresses.iter().filter(|(_, len)| *len == len_bytes).map(|(a, _)| *a).collect();
+        let back = rank.freed_addresses(len_bytes);
         let options = u32::try_from(back.len()).expect("few addresses");
         let fresh = AddressId(MemoryId { owner, nth });
         match picks.take(|| PickOf::AddressReuse, 0..=options)? {
             0 => Ok(fresh),
             nth => Ok(back[nth as usize - 1]),
         }
-    }
-
-    pub(crate) fn decide_mem_alloc(
-        &self,
-        state: &State,
-        rank: Rank,
-        (name, len_bytes): (Token, u64),
-        picks: &mut Picks<'_>,
-    ) -> Result<Plan, Poll> {
-        if self.decide_fault(state, FaultOf::Alloc, picks)? {
-            return Ok(Plan::Fail);
-        }
-        let r = state.rank(rank);
-        let nth = find(&r.made, &name).map_or(0, |at| r.made[at].1);
-        let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
     }
 }
 
@@ -374,10 +421,9 @@ impl Cx<'_> {
         let (m, rank, thread) = (self.m, self.rank, self.thread);
         match verb {
             PoolOp::Declare { pool, classes, tie, memory } => {
-                if pool_of(self.me(), *pool).is_none() {
-                    let fresh = Pool { classes: *classes, tie: *tie, memory: *memory, ..m.declared() };
-                    self.me_mut().pools.push((*pool, fresh));
-                }
+                let (classes, tie, memory) = (*classes, *tie, *memory);
+                let declared = || Pool { classes, tie, memory, ..Pool::undeclared(m.nothing.clone()) };
+                Pools::of_mut(self.me_mut()).rows.get_or_insert_with(pool, declared);
                 self.done(&[]);
             }
             PoolOp::Lock { pool } => {
@@ -385,12 +431,12 @@ impl Cx<'_> {
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = Some(thread);
                 let released = row.released.clone();
-                self.this_mut().clock.join(&released);
+                self.this_mut().clock_mut().join(&released);
                 self.done(&[]);
             }
             PoolOp::Unlock { pool } => {
                 self.access_pool(*pool);
-                let clock = self.this().clock.clone();
+                let clock = self.this().clock().clone();
                 let row = m.pool_mut(self.state, rank, *pool);
                 row.holder = None;
                 row.released = clock;
@@ -427,7 +473,7 @@ impl Cx<'_> {
             return;
         };
         for (_, clock) in &returned {
-            self.this_mut().clock.join(clock);
+            self.this_mut().clock_mut().join(clock);
         }
         // An undeclared pool exists from its first use.
         let pool = m.pool_mut(self.state, rank, *token);
@@ -451,7 +497,7 @@ impl Cx<'_> {
             Found::Grown(address) => {
                 self.access(Object::ADDRESSES, Access::Read);
                 m.create(self.state, rank, kind, &whole);
-                self.me_mut().free_addresses.retain(|free| *free != (address, request.segment_bytes));
+                self.me_mut().take_address(address, request.segment_bytes);
                 true
             }
         };
@@ -468,64 +514,29 @@ impl Cx<'_> {
         };
         let r = self.me_mut();
         if let Some(order) = address_order {
-            r.address_order = order.into();
+            r.set_address_order(order.into());
         }
-        Arc::make_mut(&mut r.live).insert(id);
+        r.hand_out(id);
         m.block_captured(self.state, rank, (*token, id));
         let buffer = Arc::new(buffer);
         let op = self.here().op_ref();
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         let fresh = Queued { work: Work::Fresh(Arc::clone(&buffer)), issue, op, replay: None };
         let Some(fresh) = m.record_or(self.state, rank, *stream, fresh) else {
             self.done(&[Value::Buffer(buffer)]);
             return;
         };
         let r = self.me_mut();
-        match find(&r.streams, stream) {
-            Some(at) if !r.streams[at].1.queue.is_empty() => r.streams[at].1.queue.push_back(fresh),
+        match r.stream_named(*stream) {
+            Some(at) if !r.stream(at).is_empty() => r.stream_mut(at).push(fresh),
             of => {
                 let mut now = fresh.issue;
                 if let Some(at) = of {
-                    now.join(&r.streams[at].1.clock);
+                    now.join(r.stream(at).clock());
                 }
                 m.fresh_behind(self.state, rank, &buffer, &now);
             }
         }
-        self.done(&[Value::Buffer(buffer)]);
-    }
-
-    pub(crate) fn mem_alloc(&mut self, (name, len_bytes, memory): (Token, u64, MemoryKind), plan: Plan) {
-        let (m, rank) = (self.m, self.rank);
-        let Plan::Memory(address) = plan else {
-            self.state.faults_used += 1;
-            self.fail("mem_alloc".to_owned(), 2);
-            self.done(&[Value::Null]);
-            return;
-        };
-        self.access(Object::ADDRESSES, Access::Read);
-        let r = self.me_mut();
-        let row = find(&r.made, &name).unwrap_or_else(|| {
-            r.made.push((name, 0));
-            r.made.len() - 1
-        });
-        let id = MemoryId { owner: Owner::Program(name), nth: r.made[row].1 };
-        r.made[row].1 += 1;
-        let whole_len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        r.free_addresses.retain(|free| *free != (address, whole_len));
-        Arc::make_mut(&mut r.live).insert(BlockId(id));
-        let buffer = Arc::new(Buffer {
-            block: Some(BlockId(id)),
-            memory: id,
-            address,
-            offset_bytes: 0,
-            len_bytes,
-            memory_len_bytes: whole_len,
-            name,
-            through: None,
-            grew: true,
-        });
-        m.create(self.state, rank, memory, &buffer);
-        m.fresh_contents(self.state, rank, &buffer);
         self.done(&[Value::Buffer(buffer)]);
     }
 
@@ -537,7 +548,7 @@ impl Cx<'_> {
         };
         self.access(Object::memory(buffer.memory), Access::Write);
         let past = self.here().past();
-        let owned = buffer.block.filter(|block| self.me().live.contains(block));
+        let owned = buffer.block.filter(|block| self.me().is_live(*block));
         let Some(block) = owned else {
             m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
                 format!(
@@ -551,14 +562,11 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         };
-        Arc::make_mut(&mut self.me_mut().live).remove(&block);
+        self.me_mut().take_back(block);
         match buffer.memory.owner {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
-                let recorded = after.map(|event| {
-                    let events = &self.me().events;
-                    (event, find(events, &event).map_or(0, |at| events[at].1.recorded))
-                });
+                let recorded = after.map(|event| (event, self.me().generation(event)));
                 let row = m.pool_mut(self.state, rank, pool);
                 match recorded {
                     Some((event, nth)) => row.deferred.push((block, event, nth)),
@@ -566,12 +574,13 @@ impl Cx<'_> {
                 }
             }
             Owner::Program(_) => {
-                let cuda = self.me().memory.get(&buffer.memory).map(|m| m.kind) == Some(MemoryKind::Cuda);
+                let cuda = self.me().memory(buffer.memory).map(|m| m.kind()) == Some(MemoryKind::Cuda);
                 if cuda {
                     self.access(Object::DEVICE, Access::Write);
-                    let clocks: Vec<Clock> = self.me().streams.iter().map(|(_, s)| s.clock.clone()).collect();
+                    let clocks: Vec<Clock> =
+                        self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
                     for clock in clocks {
-                        self.this_mut().clock.join(&clock);
+                        self.this_mut().clock_mut().join(&clock);
                     }
                 }
                 self.release(buffer.memory);
@@ -651,7 +660,8 @@ impl<'a> Here<'a> {
     ) -> Result<Plan, Poll> {
         let Here { m, state, rank, .. } = self;
         let r = self.me();
-        let mut pool = pool_of(r, name).map_or_else(|| Cow::Owned(m.declared()), Cow::Borrowed);
+        let mut pool =
+            pool_of(r, name).map_or_else(|| Cow::Owned(Pool::undeclared(m.nothing.clone())), Cow::Borrowed);
         let mut returned = Vec::new();
         // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
         let deferred = if m.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
@@ -663,7 +673,7 @@ impl<'a> Here<'a> {
             }
         }
         let request = rounded(&pool, len_bytes);
-        let mut order = Cow::Borrowed(&r.address_order[..]);
+        let mut order = Cow::Borrowed(r.address_order());
         let place = picks.place(|| PickOf::AddressOrder);
         let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, place)? {
             Some((segment, block)) => Found::Free(segment, block),
@@ -684,7 +694,7 @@ impl<'a> Here<'a> {
         if let Owner::Pool(pool) = buffer.memory.owner {
             return !m.pool_held(r, pool, thread);
         }
-        let cuda = r.memory.get(&buffer.memory).is_some_and(|m| m.kind == MemoryKind::Cuda);
+        let cuda = r.memory(buffer.memory).is_some_and(|m| m.kind() == MemoryKind::Cuda);
         !cuda || m.drained(state, rank, &Operand::Device)
     }
 }

@@ -1,29 +1,28 @@
 //! The store: keys that all ranks see outside NCCL.
 //!
 //! Not here: flags ([`crate::noun::flag`]), barriers and agreements ([`crate::noun::barrier`]).
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
-)]
 
 use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
+use crate::host::value::Value;
 use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::Written;
+use crate::noun::cell::{Cell, Written};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
-use crate::order::dependence::{Access, Object, ObjectKind, touch};
+use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{Picks, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
-use crate::state::State;
+use crate::state::{State, Table};
+use crate::walk::walk;
+use std::collections::BTreeMap;
 
-/// What can be done with stores.
+/// Operations on the store.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StoreOp {
     /// Sets a key of the store.
@@ -124,10 +123,22 @@ impl Verb for StoreOp {
     }
 }
 
+/// The keys of the store; nothing where one was deleted.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Keys {
+    cells: BTreeMap<Token, Cell<Option<Value>>>,
+}
+
+walk!(struct Keys { cells: hashed moved });
+
 impl Machine {
     /// Whether the key is there.
     pub(crate) fn key_is_set(state: &State, key: Token) -> bool {
-        state.shared.keys.get(&key).and_then(|key| key.last()).is_some_and(|write| write.value.is_some())
+        Keys::of(state.shared())
+            .cells
+            .get(&key)
+            .and_then(|key| key.last())
+            .is_some_and(|write| write.value.is_some())
     }
 
     /// Whether a blocking read is ordered after the write it saw: on contended objects, where orders are
@@ -138,7 +149,7 @@ impl Machine {
 
     /// Whoever has this clock touches what all ranks share.
     pub(crate) fn access_shared(&self, state: &mut State, object: Object, how: Access, clock: &Clock) {
-        if touch(&mut state.shared_mut().touches, object, how, clock) {
+        if state.touch(object, how, clock) {
             self.contend(object);
         }
     }
@@ -147,29 +158,29 @@ impl Machine {
 impl Cx<'_> {
     pub(crate) fn run_store(&mut self, verb: &StoreOp) {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
-        let costs = &mut self.me_mut().costs;
+        let costs = self.me_mut().costs_mut();
         if costs.steady {
             costs.store_calls += 1;
         }
-        let clock = |state: &State| state.rank(rank).threads[thread as usize].clock.clone();
+        let clock = |state: &State| state.rank(rank).thread(thread).clock().clone();
         match verb {
             StoreOp::Set { key, value } => {
                 let value = Machine::value(self.state, rank, value);
                 self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
                 let write = Written { value: Some(value), by: clock, op };
-                self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                Keys::of_mut(self.state.shared_mut()).cells.entry(*key).or_default().write(write);
                 self.done(&[]);
             }
             StoreOp::Delete { key } => {
                 self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
                 let write = Written { value: None, by: clock, op };
-                self.state.shared_mut().keys.entry(*key).or_default().writes.push(write);
+                Keys::of_mut(self.state.shared_mut()).cells.entry(*key).or_default().write(write);
                 self.done(&[]);
             }
             StoreOp::Get { key } => {
-                let row = &self.state.shared.keys[key];
+                let row = &Keys::of(self.state.shared()).cells[key];
                 let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
                     unreachable!("polled before it runs")
                 };
@@ -180,7 +191,7 @@ impl Cx<'_> {
                     row.enabling(&clock(self.state), Option::is_some).cloned()
                 };
                 if let Some(after) = after {
-                    self.this_mut().clock.join(&after);
+                    self.this_mut().clock_mut().join(&after);
                 }
                 self.access_key(*key, Access::Read);
                 self.done(&[value]);
@@ -192,16 +203,8 @@ impl Cx<'_> {
     fn access_key(&mut self, key: Token, how: Access) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let object = Object::named(ObjectKind::StoreKey, key);
-        let clock = self.this().clock.clone();
-        let reads = self.state.shared.touches.get(&object).is_some_and(|rows| {
-            rows.iter().any(|row| {
-                let epoch = match how {
-                    Access::Read => row.mutation,
-                    Access::Write => row.read,
-                };
-                row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
-            })
-        });
+        let clock = self.this().clock().clone();
+        let reads = self.state.read_races(object, how, &clock);
         m.access_shared(self.state, object, how, &clock);
         if reads {
             m.find(self.state, Rule::Store2, About::Named(key), &[op], clock.past(), || {

@@ -5,6 +5,9 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod table;
+mod work;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
@@ -13,17 +16,19 @@ use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use std::sync::Arc;
 
+pub(crate) use self::table::{Stream, StreamQueues};
+pub(crate) use self::work::{Expectation, Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::host::value::{Buffer, Value};
-use crate::machine::{Machine, Mode, locked};
+use crate::machine::{Machine, locked};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{PickOf, Picks, Poll};
-use crate::program::{Answer, Operand};
+use crate::order::poll::{Picks, Poll};
+use crate::program::Operand;
 use crate::rank::{Rank, Token};
-use crate::state::{Event, Expectation, Kernel, Queued, RankState, State, Stream, Work, find, whole};
+use crate::state::State;
 use crate::term::{Content, TermNode};
 
-/// What can be done with streams.
+/// Operations on streams.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StreamOp {
     /// A kernel of the user that reads and writes buffers.
@@ -166,89 +171,46 @@ impl Verb for StreamOp {
     }
 }
 
-impl Work {
-    /// What it reads or writes.
-    pub(crate) fn buffers(&self) -> Vec<&Buffer> {
-        match self {
-            Self::Kernel(kernel) => {
-                kernel.reads.iter().chain(&kernel.writes).map(|buffer| &**buffer).collect()
-            }
-            Self::Copy { to, from } => vec![to, from],
-            Self::Expect(expectation) => vec![&expectation.buffer],
-            Self::Collective(launch) => vec![&launch.send, &launch.recv],
-            Self::Transfers(launch) => launch.transfers.iter().map(|transfer| &*transfer.buffer).collect(),
-            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
-        }
-    }
-}
-
-fn event_mut(rank: &mut RankState, event: Token) -> &mut Event {
-    let at = find(&rank.events, &event).unwrap_or_else(|| {
-        rank.events.push((event, Event::default()));
-        rank.events.len() - 1
-    });
-    &mut rank.events[at].1
-}
-
-fn event_of(rank: &RankState, event: Token) -> Option<&Event> {
-    find(&rank.events, &event).map(|at| &rank.events[at].1)
-}
-
 impl Machine {
-    /// How often an event was recorded.
-    pub(crate) fn recorded(&self, state: &State, rank: Rank, event: Token) -> u32 {
-        event_of(state.rank(rank), event).map_or(0, |event| event.recorded)
-    }
-
-    /// An event has so many records now, made or to come.
-    pub(crate) fn note_record(&self, state: &mut State, rank: Rank, event: Token, nth: u32) {
-        let event = event_mut(state.rank_mut(rank), event);
-        event.recorded = event.recorded.max(nth);
-    }
-
     pub(crate) fn enqueue(&self, state: &mut State, rank: Rank, stream: Token, op: Queued) {
         self.cx(state, rank, op.issuer().thread.0).access(Object::DEVICE, Access::Read);
         let Some(op) = self.record_or(state, rank, stream, op) else { return };
         let r = state.rank(rank);
-        let at = find(&r.streams, &stream);
+        let at = r.stream_named(stream);
         if let Some(at) = at {
-            state.rank_mut(rank).streams[at].1.queue.push_back(op);
+            state.rank_mut(rank).stream_mut(at).push(op);
             return;
         }
-        if !self.fits(r.threads.len(), r.streams.len() + 1) {
+        if !self.fits(r.threads().len(), r.streams().len() + 1) {
             return;
         }
-        let nth = u32::try_from(r.streams.len()).expect("few streams a rank");
+        let nth = u32::try_from(r.streams().len()).expect("few streams a rank");
         let clock = self.nothing.child(self.stream_actor(rank, nth));
-        let queue = std::collections::VecDeque::from([op]);
-        state.rank_mut(rank).streams.push((stream, Stream { queue, hung: false, clock }));
+        state.rank_mut(rank).add_stream(stream, Stream::new(clock, op));
     }
 
     /// Whether what a synchronize waits for is over.
     pub(crate) fn drained(&self, state: &State, rank: Rank, what: &Operand) -> bool {
         let r = state.rank(rank);
         match Self::value(state, rank, what) {
-            Value::Stream(stream) => {
-                find(&r.streams, &stream).is_none_or(|at| r.streams[at].1.queue.is_empty())
+            Value::Stream(stream) => r.stream_named(stream).is_none_or(|at| r.stream(at).is_empty()),
+            Value::Event(event) => {
+                r.generation(event) == 0 || r.complete(event, r.generation(event)).is_some()
             }
-            Value::Event(event) => event_of(r, event)
-                .is_none_or(|event| event.recorded == 0 || event.complete.contains_key(&event.recorded)),
-            _ => r.streams.iter().all(|(_, stream)| stream.queue.is_empty()),
+            _ => r.streams().iter().all(|(_, stream)| stream.is_empty()),
         }
     }
 
     /// Whether the head of a stream can run; collectives of several ranks are looked at elsewhere.
     pub(crate) fn head_ready(&self, state: &State, rank: Rank, stream: usize) -> bool {
         let r = state.rank(rank);
-        match r.streams[stream].1.queue.front().map(|op| &op.work) {
+        match r.stream(stream).work() {
             None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
             Some(
                 Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
             ) => true,
             Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
-            Some(Work::Wait(event, nth)) => {
-                *nth == 0 || event_of(r, *event).is_some_and(|event| event.complete.contains_key(nth))
-            }
+            Some(Work::Wait(event, nth)) => *nth == 0 || r.complete(*event, *nth).is_some(),
         }
     }
 
@@ -256,8 +218,8 @@ impl Machine {
     pub(crate) fn run_head(&self, state: &mut State, rank: Rank, stream: usize) {
         state.steps += 1;
         let r = state.rank_mut(rank);
-        let head = r.streams[stream].1.queue.pop_front().expect("a ready stream has a head");
-        let clock = &mut r.streams[stream].1.clock;
+        let head = r.stream_mut(stream).pop().expect("a ready stream has a head");
+        let clock = r.stream_mut(stream).clock_mut();
         if let (Work::Fresh(buffer), None) = (&head.work, head.replay) {
             let mut now = clock.clone();
             now.join(&head.issue);
@@ -281,7 +243,7 @@ impl Machine {
                     reads.iter().map(|buffer| self.held_in(state, rank, buffer)).collect();
                 let term = {
                     let mut terms = locked(&self.terms);
-                    let inputs = inputs.iter().map(|content| whole(&mut terms, content)).collect();
+                    let inputs = inputs.iter().map(|content| terms.whole(content)).collect();
                     terms.intern(TermNode::Kernel(*name, rank, inputs))
                 };
                 for buffer in writes {
@@ -300,17 +262,17 @@ impl Machine {
                 self.judge_expectation(state, rank, &expectation, (head.op, head.issue.past()));
             }
             Work::Flag(flag, act) => {
-                let mut clock = r.streams[stream].1.clock.clone();
+                let mut clock = r.stream(stream).clock().clone();
                 self.act(state, (flag, act), &mut clock, head.op);
-                state.rank_mut(rank).streams[stream].1.clock = clock;
+                *state.rank_mut(rank).stream_mut(stream).clock_mut() = clock;
             }
             Work::Record(event, nth) => {
-                let clock = r.streams[stream].1.clock.clone();
-                event_mut(r, event).complete.insert(nth, clock);
+                let clock = r.stream(stream).clock().clone();
+                r.completes(event, nth, clock);
             }
             Work::Wait(event, nth) => {
-                if let Some(done) = event_of(r, event).and_then(|event| event.complete.get(&nth)).cloned() {
-                    r.streams[stream].1.clock.join(&done);
+                if let Some(done) = r.complete(event, nth).cloned() {
+                    r.stream_mut(stream).clock_mut().join(&done);
                 }
             }
             Work::Collective(_) | Work::Transfers(_) => {
@@ -321,7 +283,6 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    #[expect(clippy::too_many_arguments, reason = "the operands of a launch")]
     pub(crate) fn kernel(&mut self, name: Token, (reads, writes): (&[Operand], &[Operand]), stream: Token) {
         let op = self.op;
         let mut buffers = |operands: &[Operand]| -> Option<Vec<Arc<Buffer>>> {
@@ -355,25 +316,8 @@ impl Cx<'_> {
     fn launch(&mut self, stream: Token, work: Work) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
-        let issue = self.this().clock.clone();
+        let issue = self.this().clock().clone();
         m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
-    }
-
-    pub(crate) fn event_record(&mut self, event: Token, stream: Token) {
-        let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
-        self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
-        self.access(Object::named(ObjectKind::Event, event), Access::Write);
-        if m.record_captured(self.state, rank, (event, stream), op) {
-            self.done(&[]);
-            return;
-        }
-        let r = self.me_mut();
-        let record = event_mut(r, event);
-        record.recorded += 1;
-        let work = Work::Record(event, record.recorded);
-        let issue = r.threads[thread as usize].clock.clone();
-        m.enqueue(self.state, rank, stream, Queued { work, issue, op, replay: None });
-        self.done(&[]);
     }
 
     pub(crate) fn stream_wait(&mut self, stream: Token, event: Token) {
@@ -385,8 +329,8 @@ impl Cx<'_> {
             return;
         }
         // The most recent record at the time of the call; before any, the wait does nothing.
-        let recorded = event_of(self.me(), event).map_or(0, |event| event.recorded);
-        let issue = self.this().clock.clone();
+        let recorded = self.me().generation(event);
+        let issue = self.this().clock().clone();
         m.enqueue(
             self.state,
             rank,
@@ -403,13 +347,10 @@ impl Cx<'_> {
             let r = self.me();
             match value {
                 Value::Stream(stream) => {
-                    find(&r.streams, &stream).map(|at| r.streams[at].1.clock.clone()).into_iter().collect()
+                    r.stream_named(stream).map(|at| r.stream(at).clock().clone()).into_iter().collect()
                 }
-                Value::Event(event) => event_of(r, event)
-                    .and_then(|event| event.complete.get(&event.recorded).cloned())
-                    .into_iter()
-                    .collect(),
-                _ => r.streams.iter().map(|(_, stream)| stream.clock.clone()).collect(),
+                Value::Event(event) => r.complete(event, r.generation(event)).cloned().into_iter().collect(),
+                _ => r.streams().iter().map(|(_, stream)| stream.clock().clone()).collect(),
             }
         };
         match value {
@@ -422,65 +363,8 @@ impl Cx<'_> {
             _ => self.access(Object::DEVICE, Access::Write),
         }
         for clock in clocks {
-            self.this_mut().clock.join(&clock);
+            self.this_mut().clock_mut().join(&clock);
         }
         self.done(&[]);
-    }
-
-    pub(crate) fn event_query(&mut self, event: Token) {
-        let m = self.m;
-        self.access(Object::named(ObjectKind::Event, event), Access::Read);
-        self.access(Object::CAPTURE, Access::Read);
-        if let Some(graph) = self.here().forbidden_query() {
-            let call = format!("{}.query", m.name(event));
-            let op = self.here().op_ref();
-            self.refuse_in_capture((graph, &call), op);
-            self.fail(call, crate::noun::graph::UNSUPPORTED);
-            self.answer(0, &[]);
-            return;
-        }
-        let given = self.this().picks.clone();
-        let seen = self
-            .here()
-            .seen(event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
-            .expect("polled before it runs");
-        if let Some(done) = &seen {
-            self.this_mut().clock.join(done);
-        }
-        self.answer(Answer::from(seen.is_some()), &[]);
-    }
-}
-
-impl<'a> Here<'a> {
-    /// A poll: "not yet" unless the completion is ordered before it already, or "done", which in the reduced
-    /// semantics waits for it. Returns what was seen and, if complete, since when.
-    #[expect(clippy::too_many_arguments, reason = "shared by queries and deferred frees")]
-    pub(crate) fn seen(
-        self,
-        event: Token,
-        nth: u32,
-        picks: &mut Picks<'_>,
-        of: impl FnOnce() -> PickOf,
-    ) -> Result<Option<Clock>, Poll> {
-        let Here { m, thread, .. } = self;
-        let r = self.me();
-        let clock = &r.threads[thread as usize].clock;
-        let Some(event) = event_of(r, event) else { return Ok(Some(clock.clone())) };
-        let nth = nth.min(event.recorded);
-        if nth == 0 {
-            return Ok(Some(clock.clone()));
-        }
-        let complete = event.complete.get(&nth);
-        let ordered = complete.is_some_and(|done| clock.after(done.actor(), done.epoch()));
-        let options = match (ordered, complete.is_some(), m.config.mode) {
-            (true, ..) => 1..=1,
-            (false, false, Mode::Naive) => 0..=0,
-            (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
-        };
-        match (picks.take(of, options)?, complete) {
-            (0, _) => Ok(None),
-            (_, Some(done)) => Ok(Some(done.clone())),
-            (_, None) => Err(Poll::Wait),
-        }
     }
 }

@@ -5,6 +5,8 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod table;
+
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
@@ -13,18 +15,21 @@ use crate::order::poll::{Picks, Poll};
 use crate::rank::Token;
 use std::sync::Arc;
 
+pub(crate) use self::table::{Next, Slots, Threads};
+pub use self::table::{Status, ThreadState};
 use crate::clock::Clock;
 use crate::host::operand::Known;
 use crate::host::value::{Address, Buffer, CommId, Modelled, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::{Kind, Machine, locked};
+use crate::noun::group::Group;
 use crate::noun::pool::Plan;
-use crate::order::dependence::{Access, Object, touch};
-use crate::program::{Answer, End, Operand, Question, Slot, Statement, Stretch};
-use crate::rank::{Entry, PlaceId, Rank};
-use crate::state::{Group, Slots, State, Status, ThreadState};
+use crate::order::dependence::{Access, Object};
+use crate::program::{Answer, Operand, Question, Slot, Stretch};
+use crate::rank::{Entry, Rank};
+use crate::state::State;
 
-/// What can be done with threads.
+/// Operations of a rank and its host threads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum ThreadOp {
     /// A local step that touches nothing.
@@ -119,7 +124,7 @@ impl Verb for ThreadOp {
     fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
         match self {
             Self::Join { thread } => match Machine::value(here.state, here.rank, thread) {
-                Value::Thread(child) => Poll::once(!here.me().threads[child as usize].running()),
+                Value::Thread(child) => Poll::once(!here.me().thread(child).running()),
                 _ => Poll::RUN,
             },
             Self::Step { .. }
@@ -162,7 +167,7 @@ impl Verb for ThreadOp {
                 cx.done(&[]);
             }
             Self::Steady => {
-                cx.me_mut().costs.steady = true;
+                cx.me_mut().costs_mut().steady = true;
                 cx.done(&[]);
             }
             Self::Measure { name, value } => {
@@ -173,71 +178,6 @@ impl Verb for ThreadOp {
                 }
                 cx.done(&[]);
             }
-        }
-    }
-}
-
-/// What a thread does next.
-pub(crate) enum Next<'a> {
-    Op(&'a Statement),
-    Ask(&'a Question, PlaceId),
-    Return,
-    Unknown,
-}
-
-impl ThreadState {
-    pub(crate) fn next_in<'a>(&self, stretch: &'a Stretch) -> Next<'a> {
-        match stretch.ops.get(self.next as usize) {
-            Some(op) => Next::Op(op),
-            None => match &stretch.end {
-                End::Return => Next::Return,
-                End::Ask(question, place) => Next::Ask(question, *place),
-                End::Cut => Next::Unknown,
-            },
-        }
-    }
-
-    pub(crate) fn place(&self) -> PlaceId {
-        match self.next_in(&self.stretch) {
-            Next::Op(op) => op.place,
-            Next::Ask(_, place) => place,
-            Next::Return | Next::Unknown => self.stretch.ops.last().map_or(PlaceId::default(), |op| op.place),
-        }
-    }
-
-    /// Whether the thread is still somewhere inside its function.
-    #[must_use]
-    pub fn running(&self) -> bool {
-        matches!(self.status, Status::Ready | Status::Waiting(_) | Status::Stuck)
-    }
-
-    /// Whether what it does next is not known.
-    #[must_use]
-    pub fn cut(&self) -> bool {
-        matches!(self.next_in(&self.stretch), Next::Unknown)
-    }
-
-    /// The function that it runs.
-    #[must_use]
-    pub fn entry(&self) -> Entry {
-        self.entry
-    }
-
-    /// The answers that it was given so far.
-    #[must_use]
-    pub fn answers(&self) -> &[Answer] {
-        &self.answers
-    }
-
-    /// Operations and questions that it has behind it.
-    #[must_use]
-    pub fn index(&self) -> u32 {
-        self.index
-    }
-
-    fn settle(&mut self) {
-        if self.next as usize == self.stretch.ops.len() && self.stretch.end == End::Return {
-            self.status = Status::Done;
         }
     }
 }
@@ -254,13 +194,13 @@ impl Known<Modelled> for OnRank<'_> {
     }
 
     fn slot(&self, slot: Slot) -> Option<&Value> {
-        let thread = self.state.rank(self.rank).threads.iter().find(|thread| thread.entry == slot.entry);
+        let thread = self.state.rank(self.rank).threads().iter().find(|thread| thread.entry == slot.entry);
         thread.and_then(|thread| thread.slots.get(slot.index))
     }
 
     fn segment(&self, buffer: &Buffer) -> Option<Arc<Buffer>> {
-        let memory = self.state.rank(buffer.home(self.rank)).memory.get(&buffer.memory)?;
-        let whole = Buffer::clone(&memory.buffer);
+        let memory = self.state.rank(buffer.home(self.rank)).memory(buffer.memory)?;
+        let whole = Buffer::clone(memory.whole());
         let (len_bytes, through) = (whole.memory_len_bytes, buffer.through);
         Some(Arc::new(Buffer { len_bytes, through, ..whole }))
     }
@@ -316,7 +256,7 @@ impl Machine {
     /// Adds the operations that threads are blocked before to the log: they did not run, but matter.
     pub fn log_blocked(&self, state: &State) {
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, t) in state.rank(rank).threads.iter().enumerate() {
+            for (at, t) in state.rank(rank).threads().iter().enumerate() {
                 let thread = u32::try_from(at).expect("few threads a rank");
                 let op = self.here(state, rank, thread).op_ref();
                 let logged = locked(&self.log).iter().any(|logged| logged.op == op);
@@ -362,12 +302,12 @@ impl Cx<'_> {
     /// the footprint of the operation must not be touched: the reduction would not know of it.
     pub(crate) fn access(&mut self, object: Object, how: Access) {
         let m = self.m;
-        if self.me().threads.len() < 2 {
+        if self.me().threads().len() < 2 {
             return;
         }
         self.assert_in_footprint(object, how);
         let clock = self.this().clock.clone();
-        let conflict = touch(&mut self.me_mut().touches, object, how, &clock);
+        let conflict = self.me_mut().touch(object, how, &clock);
         if conflict {
             m.contend(object);
         }
@@ -406,8 +346,8 @@ impl Cx<'_> {
 
     fn spawn(&mut self, entry: Entry) {
         let (m, rank) = (self.m, self.rank);
-        let index = self.me().threads.len();
-        let streams = self.me().streams.len();
+        let index = self.me().threads().len();
+        let streams = self.me().streams().len();
         if !m.fits(index + 1, streams) {
             self.this_mut().status = Status::Stuck;
             return;
@@ -417,14 +357,14 @@ impl Cx<'_> {
         let clock = parent.clock.child(m.thread_actor(rank, child));
         let empty = Arc::clone(&parent.stretch);
         let spawned = m.thread(self.state.original[rank.at()], entry, clock, empty);
-        self.me_mut().threads.push(spawned);
+        self.me_mut().start_thread(spawned);
         self.done(&[Value::Thread(child)]);
     }
 
     fn join(&mut self, child: &Operand) {
         let rank = self.rank;
         if let Value::Thread(child) = Machine::value(self.state, rank, child) {
-            let clock = self.me().threads[child as usize].clock.clone();
+            let clock = self.me().thread(child).clock.clone();
             self.this_mut().clock.join(&clock);
         }
         self.done(&[]);
@@ -503,7 +443,7 @@ impl<'a> Here<'a> {
     fn log_next(self, op: OpRef) {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        let (text, asks, kind) = match t.next_in(&t.stretch) {
+        let (text, asks, kind) = match t.upcoming() {
             Next::Op(op) => (m.op_name(state, rank, &op.op), false, op.op.verb().kind()),
             Next::Ask(question, _) => (m.question_name(state, rank, question), true, Kind::Bookkeeping),
             Next::Return | Next::Unknown => return,

@@ -7,6 +7,8 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod table;
+
 use crate::cx::Cx;
 use crate::cx::Here;
 use crate::describe::{Describe, Description};
@@ -17,19 +19,24 @@ use crate::op::{MemoryKind, Op, Show, Verb};
 use crate::order::poll::Poll;
 use std::sync::Arc;
 
+pub(crate) use self::table::{LastUse, Window, Windows};
 use crate::host::best_fit::GRANULARITY_BYTES;
 use crate::host::lookup::window_of;
 use crate::host::value::{Buffer, CommId, MemoryId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::comm::Setup;
+use crate::noun::group::GroupCall;
+use crate::noun::rendezvous::Rendezvous;
+use crate::noun::stream::Work;
 use crate::noun::thread::Next;
+use crate::noun::thread::Status;
 use crate::order::dependence::{Access, Object};
 use crate::order::poll::{FaultOf, Picks};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
 use crate::program::{Operand, Statement};
 use crate::rank::Rank;
-use crate::state::{GroupCall, Meeting, RankState, State, Status, Window, Work, find};
+use crate::state::{RankState, State};
 
 /// Flags of a window registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -49,7 +56,7 @@ impl Describe for WindowFlags {
     }
 }
 
-/// What can be done with windows.
+/// Operations on windows.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WindowOp {
     /// `ncclCommWindowRegister`. Produces the window (null if it failed).
@@ -172,8 +179,8 @@ impl Verb for WindowOp {
         match self {
             Self::Register { comm, .. } => match Machine::value(here.state, here.rank, comm) {
                 Value::Comm(comm) => {
-                    let view = here.m.view(here.state, here.rank, comm);
-                    view.is_some_and(|view| !view.windows.is_empty())
+                    let comm_state = here.state.rank(here.rank).comm(comm);
+                    comm_state.is_some_and(|comm_state| !comm_state.windows().rows.is_empty())
                 }
                 _ => false,
             },
@@ -210,7 +217,7 @@ impl Machine {
         if buffer.len_bytes == 0 {
             return Some((EMPTY, null));
         }
-        let kind = state.rank(rank).memory.get(&buffer.memory).map(|memory| memory.kind);
+        let kind = state.rank(rank).memory(buffer.memory).map(|memory| memory.kind());
         if kind == Some(MemoryKind::Cuda) {
             return Some(("cudaMalloc memory", UNSHAREABLE));
         }
@@ -235,7 +242,7 @@ impl Machine {
                     (Arc::clone(buffer), *flags, *op)
                 }
                 Setup::Register { .. } | Setup::Split { .. } => {
-                    unreachable!("null registrations do not reach a meeting")
+                    unreachable!("null registrations do not reach a rendezvous")
                 }
             })
             .collect();
@@ -253,16 +260,8 @@ impl Machine {
                 self.cx(state, *rank, *thread).set_up_done(comm, Value::Null);
                 continue;
             }
-            let window = Window {
-                nth,
-                buffer: Buffer::clone(buffer),
-                flags: *flags,
-                live: true,
-                dangling: false,
-                op: *op,
-                uses: Vec::new(),
-            };
-            self.view_mut(state, *rank, comm).windows.push(window);
+            let window = Window::new(nth, Buffer::clone(buffer), *flags, *op);
+            state.rank_mut(*rank).comm_mut(comm).windows_mut().rows.push(window);
             self.cx(state, *rank, *thread).set_up_done(comm, Value::Window(comm, nth));
         }
     }
@@ -283,8 +282,8 @@ impl Machine {
             .iter()
             .zip(entered)
             .map(|((rank, _), (buffer, ..))| {
-                self.view(state, *rank, comm).is_some_and(|view| {
-                    view.windows.iter().any(|w| w.live && w.buffer.memory == buffer.memory)
+                state.rank(*rank).comm(comm).is_some_and(|comm_state| {
+                    comm_state.windows().rows.iter().any(|w| w.live && w.buffer.memory == buffer.memory)
                 })
             })
             .collect();
@@ -308,7 +307,7 @@ impl Machine {
             )
         });
         for (rank, thread) in here {
-            state.rank_mut(*rank).threads[*thread as usize].status = Status::Stuck;
+            state.rank_mut(*rank).thread_mut(*thread).hang();
         }
         true
     }
@@ -369,7 +368,7 @@ impl Machine {
             )
         });
         // The first symmetric window sets up internal memory, which then pairs with the others' window.
-        if self.view(state, here[0].0, comm).is_some_and(|view| view.windows.is_empty()) {
+        if state.rank(here[0].0).comm(comm).is_some_and(|comm_state| comm_state.windows().rows.is_empty()) {
             Self::undefine(state, ops[0]);
         }
     }
@@ -408,8 +407,8 @@ impl Machine {
 
     /// The window in which a buffer starts: greatest start, then the last inserted; one look at its end.
     pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<Found<'a>> {
-        let view = &rank.views[find(&rank.views, &comm)?].1;
-        let live = view.windows.iter().filter(|window| window.live);
+        let windows = rank.comm(comm)?.windows();
+        let live = windows.rows.iter().filter(|window| window.live);
         let (window, offset_bytes) = window_of(buffer, live.map(|window| (&window.buffer, window)))?;
         Some(Found { window, offset_bytes })
     }
@@ -417,18 +416,18 @@ impl Machine {
     /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant
     /// (`dev_runtime.cc:829-834`).
     fn forget_window(&self, state: &mut State, rank: Rank, (comm, nth): (CommId, u32), op: OpRef, past: u64) {
-        let view = self.view_mut(state, rank, comm);
-        let at = view.windows.iter().position(|w| w.nth == nth && w.live).expect("it is live");
-        let gone = view.windows[at].clone();
-        let later = view.windows[at + 1..].iter().find(|w| w.live && w.starts_with(&gone));
+        let windows = &mut state.rank_mut(rank).comm_mut(comm).windows_mut().rows;
+        let at = windows.iter().position(|w| w.nth == nth && w.live).expect("it is live");
+        let gone = windows[at].clone();
+        let later = windows[at + 1..].iter().find(|w| w.live && w.starts_with(&gone));
         let later = later.map(|w| (w.nth, w.op));
         if later.is_none() {
-            for window in view.windows.iter_mut().filter(|w| w.starts_with(&gone)) {
+            for window in windows.iter_mut().filter(|w| w.starts_with(&gone)) {
                 window.dangling = false;
             }
         }
-        view.windows[at].live = false;
-        view.windows[at].dangling = later.is_some();
+        windows[at].live = false;
+        windows[at].dangling = later.is_some();
         if let Some((later, later_op)) = later {
             self.find(state, Rule::Win9, About::Window(comm, nth), &[op, later_op], past, || {
                 format!(
@@ -453,11 +452,11 @@ impl Machine {
         window: Option<&Operand>,
     ) -> Vec<MemoryId> {
         let Value::Comm(comm) = Self::value(state, rank, comm) else { return Vec::new() };
-        let Some(view) = self.view(state, rank, comm) else { return Vec::new() };
+        let Some(comm_state) = state.rank(rank).comm(comm) else { return Vec::new() };
         let only = window.map(|window| Self::value(state, rank, window));
         let meant = |w: &&Window| w.live && only.as_ref().is_none_or(|of| *of == Value::Window(comm, w.nth));
-        let windows = view.windows.iter().filter(meant).map(|w| w.buffer.memory);
-        let leftover = view.leftover.iter().filter_map(|leftover| match &leftover.memory {
+        let windows = comm_state.windows().rows.iter().filter(meant).map(|w| w.buffer.memory);
+        let leftover = comm_state.windows().leftover.iter().filter_map(|leftover| match &leftover.memory {
             Value::Buffer(buffer) if only.is_none() => Some(buffer.memory),
             _ => None,
         });
@@ -466,19 +465,19 @@ impl Machine {
 
     /// Windows of any communicator of a rank that cover memory about to go.
     pub(crate) fn covering(state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, u32, OpRef)> {
-        state.rank(rank).views.iter().find_map(|(comm, view)| {
-            let window = view.windows.iter().find(|w| w.live && w.buffer.memory == memory)?;
-            (!view.destroyed).then_some((*comm, window.nth, window.op))
+        state.rank(rank).comms().find_map(|(comm, comm_state)| {
+            let window = comm_state.windows().rows.iter().find(|w| w.live && w.buffer.memory == memory)?;
+            (!comm_state.is_destroyed()).then_some((comm, window.nth, window.op))
         })
     }
 
-    /// A registration of memory that was called and has not returned: in an open group, in a meeting, or left
+    /// A registration of memory that was called and has not returned: in an open group, in a rendezvous, or left
     /// over from a group that was discarded.
     pub(crate) fn under_way(&self, state: &State, rank: Rank, memory: MemoryId) -> Option<(CommId, OpRef)> {
         let names = |value: &Value| matches!(value, Value::Buffer(buffer) if buffer.memory == memory);
         let r = state.rank(rank);
-        for (at, t) in r.threads.iter().enumerate() {
-            let grouped = t.group.calls.iter().find_map(|call| match call {
+        for (at, t) in r.threads().iter().enumerate() {
+            let grouped = t.group().calls().iter().find_map(|call| match call {
                 GroupCall::Register { comm, memory, op, .. } if names(memory) => Some((*comm, *op)),
                 GroupCall::Register { .. } | GroupCall::Launch { .. } | GroupCall::Transfer { .. } => None,
             });
@@ -486,9 +485,9 @@ impl Machine {
                 return grouped;
             }
             // A call that never returns is under way for ever.
-            if matches!(t.status, Status::Waiting(Meeting::Setup(..)) | Status::Stuck)
+            if matches!(t.status(), Status::Waiting(Rendezvous::Setup(..)) | Status::Stuck)
                 && let Next::Op(Statement { op: Op::Window(WindowOp::Register { comm, memory, .. }), .. }) =
-                    t.next_in(&t.stretch)
+                    t.upcoming()
                 && let Value::Comm(comm) = Self::value(state, rank, comm)
                 && names(&Self::value(state, rank, memory))
             {
@@ -496,9 +495,9 @@ impl Machine {
                 return Some((comm, self.here(state, rank, thread).op_ref()));
             }
         }
-        r.views.iter().find_map(|(comm, view)| {
-            let leftover = view.leftover.iter().find(|leftover| names(&leftover.memory))?;
-            (!view.destroyed).then_some((*comm, leftover.op))
+        r.comms().find_map(|(comm, comm_state)| {
+            let leftover = comm_state.windows().leftover.iter().find(|leftover| names(&leftover.memory))?;
+            (!comm_state.is_destroyed()).then_some((comm, leftover.op))
         })
     }
 
@@ -535,7 +534,7 @@ impl Cx<'_> {
             return;
         };
         self.access(Object::comm(comm), Access::Write);
-        let costs = &mut self.me_mut().costs;
+        let costs = self.me_mut().costs_mut();
         if costs.steady {
             costs.registrations += 1;
         } else {
@@ -557,10 +556,10 @@ impl Cx<'_> {
             self.refuse(comm, (reason, code));
             return;
         }
-        if self.this().group.depth > 0 {
+        if self.this().group().is_open() {
             let t = self.this_mut();
-            let slot = t.slots.len();
-            t.group.calls.push(GroupCall::Register { comm, memory: value, flags, slot, op });
+            let slot = t.slots().len();
+            t.group_mut().add(GroupCall::Register { comm, memory: value, flags, slot, op });
             self.done(&[Value::Null]);
             return;
         }
@@ -578,10 +577,10 @@ impl Cx<'_> {
                 m.at(&op)
             )
         });
-        let grouped = self.this().group.depth > 0;
+        let grouped = self.this().group().is_open();
         if grouped && code == UNSHAREABLE {
             // Nobody looks at the memory before the group's registrations run, at its end (measured).
-            if self.this().group.registers() {
+            if self.this().group().registers() {
                 Machine::undefine(self.state, op);
             }
             self.discard_group((op, code));
@@ -599,29 +598,22 @@ impl Cx<'_> {
 
     /// A set-up event is over for one thread.
     fn set_up_done(&mut self, comm: CommId, value: Value) {
-        let (m, rank) = (self.m, self.rank);
-        let view = m.view_mut(self.state, rank, comm);
-        let leftover = !view.leftover.is_empty();
+        let rank = self.rank;
+        let waiting = &mut self.state.rank_mut(rank).comm_mut(comm).windows_mut().leftover;
+        let leftover = !waiting.is_empty();
         if leftover {
-            view.leftover.remove(0);
+            waiting.remove(0);
         }
         let t = self.this_mut();
-        let grouped = t
-            .group
-            .calls
-            .iter()
-            .position(|call| matches!(call, GroupCall::Register { comm: of, .. } if *of == comm));
-        match grouped {
+        match t.group().registers_with(comm) {
             // The window of a leftover goes to nobody, and the thread's own registration is still to come.
-            None if leftover => self.arrive_setup(comm),
-            Some(_) if leftover => t.status = Status::Ready,
-            None => self.done(&[value]),
-            Some(at) => {
-                let GroupCall::Register { slot, .. } = t.group.calls.remove(at) else {
-                    unreachable!("found above")
-                };
-                t.slots.fill(slot, value);
-                t.status = Status::Ready;
+            false if leftover => self.arrive_setup(comm),
+            true if leftover => t.go_on(),
+            false => self.done(&[value]),
+            true => {
+                let slot = t.group_mut().take_registration(comm).expect("it registers");
+                t.slots_mut().fill(slot, value);
+                t.go_on();
             }
         }
     }
@@ -659,9 +651,9 @@ impl Cx<'_> {
         let (m, rank, thread, op) = (self.m, self.rank, self.thread, self.op);
         let past = self.here().past();
         let r = self.me();
-        let clock = &r.threads[thread as usize].clock;
-        let view = &r.views[find(&r.views, &comm).expect("usable")].1;
-        let window = view.windows.iter().find(|w| w.nth == nth && w.live);
+        let clock = &r.thread(thread).clock();
+        let windows = r.comm(comm).expect("usable").windows();
+        let window = windows.rows.iter().find(|w| w.nth == nth && w.live);
         let Some(window) = window else {
             m.find(self.state, Rule::Win9, About::Window(comm, nth), &[op], past, || {
                 format!(
@@ -674,8 +666,8 @@ impl Cx<'_> {
             self.fail(format!("{}.deregister", m.comm_name(comm)), 3);
             return;
         };
-        let done = window.uses.iter().all(|(actor, epoch)| clock.after(*actor, *epoch));
-        let queued = r.streams.iter().flat_map(|(_, s)| &s.queue).find_map(|queued| match &queued.work {
+        let done = window.unused_for(clock);
+        let queued = r.queued().find_map(|queued| match &queued.work {
             Work::Collective(launch) if launch.comm == comm => {
                 let uses = [launch.send_window, launch.recv_window];
                 uses.iter().flatten().any(|(of, _)| *of == nth).then_some(launch.op)

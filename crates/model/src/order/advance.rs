@@ -14,11 +14,15 @@ use rustc_hash::FxHashMap;
 use crate::host::value::CommId;
 use crate::machine::{Choice, Config, Machine, Mode};
 use crate::noun::flag::touch_of;
+use crate::noun::p2p::Link;
+use crate::noun::rendezvous::Rendezvous;
+use crate::noun::stream::Work;
 use crate::noun::thread::Next;
-use crate::order::dependence::{Object, ObjectKind, clashes};
+use crate::noun::thread::Status;
+use crate::order::dependence::{Object, ObjectKind};
 use crate::order::poll::Poll;
 use crate::rank::{Rank, Thread};
-use crate::state::{Link, Meeting, Path, State, Status, Work};
+use crate::state::{Path, State};
 
 /// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
@@ -38,7 +42,7 @@ struct Worklist {
     /// By the actor's place in clocks.
     queued: Vec<bool>,
     actors_per_rank: u32,
-    arrived: FxHashMap<Meeting, usize>,
+    arrived: FxHashMap<Rendezvous, usize>,
     /// Members at whose stream heads the next collective of a communicator stands.
     ready: FxHashMap<CommId, Ready>,
     /// Threads that wait for a store key or a flag, and streams that wait for a flag.
@@ -90,8 +94,8 @@ impl Worklist {
 
     fn push_streams(&mut self, state: &State, rank: Rank) {
         let r = state.rank(rank);
-        for stream in 0..r.streams.len() {
-            if !r.streams[stream].1.queue.is_empty() {
+        for stream in 0..r.streams().len() {
+            if !r.stream(stream).is_empty() {
                 self.push(Actor::Stream(rank, index(stream)));
             }
         }
@@ -106,8 +110,8 @@ impl Worklist {
     fn push_rank(&mut self, state: &State, rank: Rank) {
         self.push_streams(state, rank);
         let r = state.rank(rank);
-        for thread in 0..r.threads.len() {
-            if r.threads[thread].status == Status::Ready {
+        for thread in 0..r.threads().len() {
+            if r.threads()[thread].is_ready() {
                 self.push(Actor::Thread(rank, index(thread)));
             }
         }
@@ -128,9 +132,9 @@ impl Machine {
     /// that the choice left alone need not be looked at again.
     pub fn advance_from(&self, quiet: &State, state: &mut State) {
         // A rank also depends on what all share: keys, flags, the order of communicators, faults so far.
-        let all = state.faults_used != quiet.faults_used || !Arc::ptr_eq(&state.shared, &quiet.shared);
-        let changed: Vec<bool> =
-            state.ranks.iter().zip(&quiet.ranks).map(|(now, then)| all || !Arc::ptr_eq(now, then)).collect();
+        let all = state.faults_used != quiet.faults_used || !state.has_same_shared(quiet);
+        let ranks = (0..self.config.ranks).map(Rank);
+        let changed: Vec<bool> = ranks.map(|rank| all || !state.has_same_rank(quiet, rank)).collect();
         self.advance_woken(state, |rank| changed[rank.at()]);
     }
 
@@ -145,23 +149,23 @@ impl Machine {
                 // Members of a collective are counted as they are looked at.
                 work.push_streams(state, rank);
             }
-            for (at, t) in state.rank(rank).threads.iter().enumerate() {
-                if !woken && t.status == Status::Ready && self.here(state, rank, index(at)).watches() {
+            for (at, t) in state.rank(rank).threads().iter().enumerate() {
+                if !woken && t.is_ready() && self.here(state, rank, index(at)).watches() {
                     work.watching.push(Actor::Thread(rank, index(at)));
                 }
-                if let Status::Waiting(meeting) = &t.status
-                    && Self::waiting_at(state, rank, meeting) == Some(index(at))
+                if let Status::Waiting(rendezvous) = t.status()
+                    && state.rank(rank).waiting_at(rendezvous) == Some(index(at))
                 {
-                    *work.arrived.entry(meeting.clone()).or_default() += 1;
+                    *work.arrived.entry(rendezvous.clone()).or_default() += 1;
                 }
             }
         }
-        let meetings: Vec<Meeting> = work.arrived.keys().cloned().collect();
-        let mut complete: Vec<Meeting> =
-            meetings.into_iter().filter(|m| work.arrived[m] == self.invited(m).len()).collect();
+        let waited_for: Vec<Rendezvous> = work.arrived.keys().cloned().collect();
+        let mut complete: Vec<Rendezvous> =
+            waited_for.into_iter().filter(|m| work.arrived[m] == self.invited(m).len()).collect();
         complete.sort();
-        for meeting in complete {
-            self.hold(state, &mut work, &meeting);
+        for rendezvous in complete {
+            self.hold(state, &mut work, &rendezvous);
         }
         while let Some(actor) = work.pop() {
             if self.interrupted() {
@@ -181,7 +185,7 @@ impl Machine {
 
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
-        let mut meeting = None;
+        let mut rendezvous = None;
         for _ in 0..TURN {
             if self.interrupted() || self.here(state, rank, thread).contended() {
                 break;
@@ -202,46 +206,47 @@ impl Machine {
             if shared {
                 work.wake_watchers();
             }
-            if let Status::Waiting(m) = &state.rank(rank).threads[thread as usize].status {
-                meeting = Some(m.clone());
+            if let Status::Waiting(m) = &state.rank(rank).thread(thread).status() {
+                rendezvous = Some(m.clone());
                 break;
             }
         }
         if progressed {
             work.push_rank(state, rank);
         }
-        if let Some(meeting) = meeting {
-            self.count_arrival(state, work, rank, &meeting);
+        if let Some(rendezvous) = rendezvous {
+            self.count_arrival(state, work, rank, &rendezvous);
         }
     }
 
-    fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, meeting: &Meeting) {
+    fn count_arrival(&self, state: &mut State, work: &mut Worklist, rank: Rank, rendezvous: &Rendezvous) {
         // Two threads of a rank may wait for one connection; the rank counts once.
-        let threads = &state.rank(rank).threads;
-        if threads.iter().filter(|t| matches!(&t.status, Status::Waiting(m) if m == meeting)).count() > 1 {
+        let threads = state.rank(rank).threads();
+        if threads.iter().filter(|t| matches!(t.status(), Status::Waiting(m) if m == rendezvous)).count() > 1
+        {
             return;
         }
-        let arrived = work.arrived.entry(meeting.clone()).or_default();
+        let arrived = work.arrived.entry(rendezvous.clone()).or_default();
         *arrived += 1;
-        if *arrived == self.invited(meeting).len() {
-            self.hold(state, work, meeting);
+        if *arrived == self.invited(rendezvous).len() {
+            self.hold(state, work, rendezvous);
         }
     }
 
-    fn hold(&self, state: &mut State, work: &mut Worklist, meeting: &Meeting) {
-        work.arrived.remove(meeting);
-        if self.meeting_contended(state, meeting) {
+    fn hold(&self, state: &mut State, work: &mut Worklist, rendezvous: &Rendezvous) {
+        work.arrived.remove(rendezvous);
+        if self.rendezvous_contended(state, rendezvous) {
             return;
         }
-        let invited = self.invited(meeting);
+        let invited = self.invited(rendezvous);
         let here: Vec<Option<u32>> =
-            invited.iter().map(|rank| Self::waiting_at(state, *rank, meeting)).collect();
-        self.meet(state, meeting);
+            invited.iter().map(|rank| state.rank(*rank).waiting_at(rendezvous)).collect();
+        self.meet(state, rendezvous);
         for (rank, thread) in invited.iter().zip(here) {
             work.push_rank(state, *rank);
-            // A registration whose place a leftover took goes on to the next meeting.
-            let thread = thread.expect("a meeting is complete");
-            if let Status::Waiting(next) = &state.rank(*rank).threads[thread as usize].status {
+            // A registration whose place a leftover took goes on to the next rendezvous.
+            let thread = thread.expect("a rendezvous is complete");
+            if let Status::Waiting(next) = &state.rank(*rank).thread(thread).status() {
                 let next = next.clone();
                 self.count_arrival(state, work, *rank, &next);
             }
@@ -251,53 +256,55 @@ impl Machine {
     /// An operation that waits for other ranks runs in two parts, and both touch the same objects: what is
     /// unordered with the call may come before it, after its return, or in between. So on a contended object
     /// the return is a turn as the call is one.
-    fn meeting_contended(&self, state: &State, meeting: &Meeting) -> bool {
+    fn rendezvous_contended(&self, state: &State, rendezvous: &Rendezvous) -> bool {
         !self.config.contended.is_empty()
-            && self.invited(meeting).iter().any(|rank| {
-                Self::waiting_at(state, *rank, meeting)
+            && self.invited(rendezvous).iter().any(|rank| {
+                state
+                    .rank(*rank)
+                    .waiting_at(rendezvous)
                     .is_some_and(|thread| self.here(state, *rank, thread).contended())
             })
     }
 
-    /// Meetings to which everybody has come. Set-up events of one communicator take place in order, whichever
+    /// Rendezvous to which everybody has come. Set-up events of one communicator take place in order, whichever
     /// thread waits in them.
-    fn complete_meetings(&self, state: &State) -> Vec<Meeting> {
-        let mut waited: Vec<&Meeting> = Vec::new();
-        for t in state.ranks.iter().flat_map(|r| &r.threads) {
-            if let Status::Waiting(meeting) = &t.status
-                && !waited.contains(&meeting)
+    fn complete_rendezvous(&self, state: &State) -> Vec<Rendezvous> {
+        let mut waited: Vec<&Rendezvous> = Vec::new();
+        for t in state.ranks().flat_map(|r| r.threads()) {
+            if let Status::Waiting(rendezvous) = t.status()
+                && !waited.contains(&rendezvous)
             {
-                waited.push(meeting);
+                waited.push(rendezvous);
             }
         }
-        let earlier = |other: &Meeting, meeting: &Meeting| match (other, meeting) {
-            (Meeting::Setup(a, m), Meeting::Setup(b, n)) => a == b && m < n,
+        let earlier = |other: &Rendezvous, rendezvous: &Rendezvous| match (other, rendezvous) {
+            (Rendezvous::Setup(a, m), Rendezvous::Setup(b, n)) => a == b && m < n,
             _ => false,
         };
-        let first = waited.iter().filter(|meeting| !waited.iter().any(|other| earlier(other, meeting)));
+        let first = waited.iter().filter(|rendezvous| !waited.iter().any(|other| earlier(other, rendezvous)));
         first
-            .filter(|meeting| self.everybody_at(state, meeting))
-            .map(|meeting| Meeting::clone(meeting))
+            .filter(|rendezvous| self.everybody_at(state, rendezvous))
+            .map(|rendezvous| Rendezvous::clone(rendezvous))
             .collect()
     }
 
-    /// The meeting that a thread is in.
+    /// The rendezvous that a thread is in.
     #[must_use]
-    pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Meeting> {
-        match &state.rank(rank).threads[thread.at()].status {
-            Status::Waiting(meeting) => Some(meeting.clone()),
+    pub fn waits_in(state: &State, rank: Rank, thread: Thread) -> Option<Rendezvous> {
+        match &state.rank(rank).thread(thread.0).status() {
+            Status::Waiting(rendezvous) => Some(rendezvous.clone()),
             Status::Ready | Status::Stuck | Status::Done | Status::Exited(_) => None,
         }
     }
 
-    fn everybody_at(&self, state: &State, meeting: &Meeting) -> bool {
-        self.invited(meeting).iter().all(|rank| Self::waiting_at(state, *rank, meeting).is_some())
+    fn everybody_at(&self, state: &State, rendezvous: &Rendezvous) -> bool {
+        self.invited(rendezvous).iter().all(|rank| state.rank(*rank).waiting_at(rendezvous).is_some())
     }
 
     fn advance_stream(&self, state: &mut State, work: &mut Worklist, rank: Rank, stream: u32) {
         let at = stream as usize;
         let mut progressed = false;
-        while !state.rank(rank).streams[at].1.hung
+        while !state.rank(rank).stream(at).is_hung()
             && !self.head_is_turn(state, rank, at)
             && self.head_ready(state, rank, at)
         {
@@ -315,13 +322,13 @@ impl Machine {
             work.push_rank(state, rank);
         }
         self.advance_transfers(state, work, rank, at);
-        let s = &state.rank(rank).streams[at].1;
-        let Some(Work::Collective(launch)) = s.queue.front().map(|op| &op.work) else { return };
+        let s = state.rank(rank).stream(at);
+        let Some(Work::Collective(launch)) = s.work() else { return };
         let comm = launch.comm;
-        if s.hung || self.ready_stream(state, rank, comm) != Some(at) {
+        if s.is_hung() || self.ready_stream(state, rank, comm) != Some(at) {
             return;
         }
-        let size = self.view(state, rank, comm).map_or(0, |view| view.size);
+        let size = state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.size());
         let ready = work.ready.entry(comm).or_default();
         ready.by_rank.resize(self.config.ranks as usize, false);
         if !std::mem::replace(&mut ready.by_rank[rank.at()], true) {
@@ -356,9 +363,7 @@ impl Machine {
     #[must_use]
     pub fn choices(&self, state: &State) -> Vec<Choice> {
         let mut threads = self.threads(state);
-        threads.sort_by_key(|(rank, thread)| {
-            std::cmp::Reverse(state.rank(*rank).threads[*thread as usize].index)
-        });
+        threads.sort_by_key(|(rank, thread)| std::cmp::Reverse(state.rank(*rank).thread(*thread).index()));
         let mut turns = Vec::new();
         for (rank, thread) in threads {
             let contended = self.here(state, rank, thread).contended();
@@ -373,16 +378,16 @@ impl Machine {
             return turns;
         }
         for rank in (0..self.config.ranks).map(Rank) {
-            for at in 0..state.rank(rank).streams.len() {
+            for at in 0..state.rank(rank).streams().len() {
                 if self.turn_of_stream(state, rank, at) {
                     turns.push(Choice::Stream(rank, index(at)));
                 }
             }
         }
-        // Complete meetings are left only if they are contended. A turn of a thread that waits is its return.
-        for meeting in self.complete_meetings(state) {
-            let first = self.invited(&meeting)[0];
-            let thread = Self::waiting_at(state, first, &meeting).expect("a complete meeting");
+        // Complete rendezvous are left only if they are contended. A turn of a thread that waits is its return.
+        for rendezvous in self.complete_rendezvous(state) {
+            let first = self.invited(&rendezvous)[0];
+            let thread = state.rank(first).waiting_at(&rendezvous).expect("a complete rendezvous");
             turns.push(Choice::Thread(first, Thread(thread)));
         }
         turns
@@ -396,7 +401,7 @@ impl Machine {
 
     /// Whether the head of a stream can run, and its place in the order is a choice.
     fn turn_of_stream(&self, state: &State, rank: Rank, stream: usize) -> bool {
-        !state.rank(rank).streams[stream].1.hung
+        !state.rank(rank).stream(stream).is_hung()
             && self.head_is_turn(state, rank, stream)
             && self.head_ready(state, rank, stream)
     }
@@ -404,7 +409,7 @@ impl Machine {
     fn threads(&self, state: &State) -> Vec<(Rank, u32)> {
         (0..self.config.ranks)
             .map(Rank)
-            .flat_map(|rank| (0..index(state.rank(rank).threads.len())).map(move |t| (rank, t)))
+            .flat_map(|rank| (0..index(state.rank(rank).threads().len())).map(move |t| (rank, t)))
             .collect()
     }
 
@@ -420,14 +425,14 @@ impl Machine {
                 Poll::Pick(..) => steps.extend(self.here(state, rank, thread).picks()),
             }
         }
-        steps.extend(self.complete_meetings(state).into_iter().map(Choice::Meet));
+        steps.extend(self.complete_rendezvous(state).into_iter().map(Choice::Meet));
         steps.extend(self.transferable_links(state).into_iter().map(Choice::Transfer));
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, (_, stream)) in state.rank(rank).streams.iter().enumerate() {
-                if stream.hung {
+            for (at, (_, stream)) in state.rank(rank).streams().iter().enumerate() {
+                if stream.is_hung() {
                     continue;
                 }
-                let enabled = match stream.queue.front().map(|op| &op.work) {
+                let enabled = match stream.work() {
                     Some(Work::Collective(launch)) => {
                         let members = self.members(launch.comm);
                         members.first() == Some(&rank)
@@ -447,7 +452,7 @@ impl Machine {
     fn transferable_links(&self, state: &State) -> BTreeSet<Link> {
         let ranks = (0..self.config.ranks).map(Rank);
         let streams =
-            ranks.flat_map(|rank| (0..state.rank(rank).streams.len()).map(move |stream| (rank, stream)));
+            ranks.flat_map(|rank| (0..state.rank(rank).streams().len()).map(move |stream| (rank, stream)));
         let links = streams.flat_map(|(rank, stream)| self.open_links(state, rank, stream));
         links.filter(|link| self.transferable(state, *link)).collect()
     }
@@ -457,7 +462,7 @@ impl Machine {
     pub fn possible(&self, state: &State, choice: &Choice) -> bool {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
-                Some(meeting) => self.everybody_at(state, &meeting),
+                Some(rendezvous) => self.everybody_at(state, &rendezvous),
                 None => matches!(self.here(state, *rank, thread.0).poll(), Poll::Run(_)),
             },
             Choice::Pick(rank, thread, picks) => {
@@ -466,7 +471,7 @@ impl Machine {
             }
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
-                at < state.rank(*rank).streams.len() && self.turn_of_stream(state, *rank, at)
+                at < state.rank(*rank).streams().len() && self.turn_of_stream(state, *rank, at)
             }
             Choice::Transfer(_) | Choice::Meet(_) => false,
         }
@@ -476,18 +481,18 @@ impl Machine {
     pub fn take(&self, state: &mut State, choice: &Choice) {
         match choice {
             Choice::Thread(rank, thread) => match Self::waits_in(state, *rank, *thread) {
-                Some(meeting) => self.meet(state, &meeting),
+                Some(rendezvous) => self.meet(state, &rendezvous),
                 None => self.cx(state, *rank, thread.0).run_polled(),
             },
             Choice::Pick(rank, thread, picks) => {
-                state.rank_mut(*rank).threads[thread.at()].picks.clone_from(picks);
+                state.rank_mut(*rank).thread_mut(thread.0).pick(picks);
                 self.cx(state, *rank, thread.0).run_polled();
             }
-            Choice::Meet(meeting) => self.meet(state, meeting),
+            Choice::Meet(rendezvous) => self.meet(state, rendezvous),
             Choice::Transfer(link) => self.run_transfer(state, *link),
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
-                match &state.rank(*rank).streams[at].1.queue.front().expect("enabled").work {
+                match &state.rank(*rank).stream(at).head().expect("enabled").work {
                     Work::Collective(launch) => {
                         let comm = launch.comm;
                         self.run_collective(state, comm);
@@ -512,7 +517,7 @@ impl Machine {
             Choice::Thread(rank, thread) => Choice::Thread(original(rank), *thread),
             Choice::Pick(rank, thread, picks) => Choice::Pick(original(rank), *thread, picks.clone()),
             Choice::Stream(rank, stream) => Choice::Stream(original(rank), *stream),
-            Choice::Meet(meeting) => Choice::Meet(meeting.clone()),
+            Choice::Meet(rendezvous) => Choice::Meet(rendezvous.clone()),
             Choice::Transfer(link) => Choice::Transfer(*link),
         };
         state.path = Some(Arc::new(Path { choice, before: state.path.take() }));
@@ -521,13 +526,13 @@ impl Machine {
     /// Operations still blocked at the end take part in the search for contention.
     pub fn contend_blocked(&self, state: &State) {
         for (rank, thread) in self.threads(state) {
-            let t = &state.rank(rank).threads[thread as usize];
-            if t.status != Status::Ready || !matches!(self.here(state, rank, thread).poll(), Poll::Wait) {
+            let t = state.rank(rank).thread(thread);
+            if !t.is_ready() || !matches!(self.here(state, rank, thread).poll(), Poll::Wait) {
                 continue;
             }
             self.here(state, rank, thread).footprint(&mut |object, access| {
-                let touches = match object.kind {
-                    ObjectKind::StoreKey | ObjectKind::Flag => &state.shared.touches,
+                let clashes = match object.kind {
+                    ObjectKind::StoreKey | ObjectKind::Flag => state.clashes(object, access, t.clock()),
                     ObjectKind::Stream
                     | ObjectKind::Event
                     | ObjectKind::Map
@@ -540,21 +545,20 @@ impl Machine {
                     | ObjectKind::Memory
                     | ObjectKind::Hosts
                     | ObjectKind::Init
-                    | ObjectKind::Graph => &state.rank(rank).touches,
+                    | ObjectKind::Graph => state.rank(rank).clashes(object, access, t.clock()),
                 };
-                if touches.get(&object).is_some_and(|rows| clashes(rows, access, &t.clock)) {
+                if clashes {
                     self.contend(object);
                 }
             });
         }
         for rank in (0..self.config.ranks).map(Rank) {
-            for (at, (_, stream)) in state.rank(rank).streams.iter().enumerate() {
+            for (at, (_, stream)) in state.rank(rank).streams().iter().enumerate() {
                 let Some((flag, act)) = Self::flag_at_head(state, rank, at) else { continue };
                 let object = Object::named(ObjectKind::Flag, flag);
-                let mut clock = stream.clock.clone();
-                clock.join(&stream.queue.front().expect("it has a head").issue);
-                let rows = state.shared.touches.get(&object);
-                if rows.is_some_and(|rows| clashes(rows, touch_of(act), &clock)) {
+                let mut clock = stream.clock().clone();
+                clock.join(&stream.head().expect("it has a head").issue);
+                if state.clashes(object, touch_of(act), &clock) {
                     self.contend(object);
                 }
             }
@@ -574,13 +578,13 @@ impl Cx<'_> {
 impl<'a> Here<'a> {
     fn watches(self) -> bool {
         let t = self.this();
-        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().watches())
+        matches!(t.upcoming(), Next::Op(op) if op.op.verb().watches())
     }
 
     /// Whether what the thread does next may change what others watch.
     fn wakes(self) -> bool {
         let t = self.this();
-        matches!(t.next_in(&t.stretch), Next::Op(op) if op.op.verb().wakes())
+        matches!(t.upcoming(), Next::Op(op) if op.op.verb().wakes())
     }
 
     fn picks(self) -> impl Iterator<Item = Choice> + use<> {

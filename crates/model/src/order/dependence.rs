@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::clock::{Actor, Clock};
 use crate::rank::Token;
+use crate::state::{RankState, State, Table};
+use crate::walk::walk;
 
 use crate::host::value::{CommId, MemoryId, Owner};
 
@@ -102,36 +104,85 @@ pub(crate) enum Access {
 
 /// The last touches of one actor: epochs from 1, 0 for never.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Last {
-    pub(crate) actor: Actor,
-    pub(crate) read: u32,
-    pub(crate) mutation: u32,
+struct Last {
+    actor: Actor,
+    read: u32,
+    mutation: u32,
 }
 
-/// For each object the last touches of each actor.
-pub(crate) type Touches = BTreeMap<Object, Vec<Last>>;
+walk!(struct Last { actor: hashed moved, read: hashed fixed, mutation: hashed fixed });
 
-/// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
-pub(crate) fn touch(touches: &mut Touches, object: Object, access: Access, clock: &Clock) -> bool {
-    let rows = touches.entry(object).or_default();
-    let conflict = clashes(rows, access, clock);
-    let epoch = clock.epoch();
-    let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
-        Some(row) => row,
-        None => {
-            rows.push(Last { actor: clock.actor(), read: 0, mutation: 0 });
-            rows.last_mut().expect("just pushed")
+/// For each object the last touches of each actor: what a rank touched of its own, or all ranks of what they share.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Touches {
+    rows: BTreeMap<Object, Vec<Last>>,
+}
+
+walk!(struct Touches { rows: hashed moved });
+
+impl Touches {
+    /// Records a touch; returns whether an earlier one conflicts and is not ordered before it.
+    fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+        let rows = self.rows.entry(object).or_default();
+        let conflict = clashes(rows, access, clock);
+        let epoch = clock.epoch();
+        let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
+            Some(row) => row,
+            None => {
+                rows.push(Last { actor: clock.actor(), read: 0, mutation: 0 });
+                rows.last_mut().expect("just pushed")
+            }
+        };
+        match access {
+            Access::Read => row.read = epoch,
+            Access::Write => row.mutation = epoch,
         }
-    };
-    match access {
-        Access::Read => row.read = epoch,
-        Access::Write => row.mutation = epoch,
+        conflict
     }
-    conflict
+
+    /// Whether a touch would conflict with an earlier one that is not ordered before it.
+    fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        self.rows.get(&object).is_some_and(|rows| clashes(rows, access, clock))
+    }
 }
 
-/// Whether a touch would conflict with an earlier one that is not ordered before it.
-pub(crate) fn clashes(rows: &[Last], access: Access, clock: &Clock) -> bool {
+impl RankState {
+    /// A thread touches an object of its rank; returns whether an earlier touch conflicts and is not ordered before.
+    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of_mut(self).touch(object, access, clock)
+    }
+
+    /// Whether a touch would conflict so.
+    pub(crate) fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of(self).clashes(object, access, clock)
+    }
+}
+
+impl State {
+    /// Somebody touches what all ranks share; returns whether an earlier touch conflicts and is not ordered before.
+    pub(crate) fn touch(&mut self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of_mut(self.shared_mut()).touch(object, access, clock)
+    }
+
+    /// Whether a touch would conflict so.
+    pub(crate) fn clashes(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        Touches::of(self.shared()).clashes(object, access, clock)
+    }
+
+    /// The same where one of the two is a read, and the other a mutation.
+    pub(crate) fn read_races(&self, object: Object, access: Access, clock: &Clock) -> bool {
+        let races = |row: &Last| {
+            let epoch = match access {
+                Access::Read => row.mutation,
+                Access::Write => row.read,
+            };
+            row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
+        };
+        Touches::of(self.shared()).rows.get(&object).is_some_and(|rows| rows.iter().any(races))
+    }
+}
+
+fn clashes(rows: &[Last], access: Access, clock: &Clock) -> bool {
     rows.iter().any(|row| {
         let epoch = match access {
             Access::Write => row.read.max(row.mutation),

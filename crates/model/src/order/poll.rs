@@ -2,10 +2,6 @@
 //!
 //! Polling never changes the state, so it may be asked at any time and in any order.
 //! Not here: what running does.
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
-)]
 
 use crate::cx::Here;
 use crate::op::Verb;
@@ -21,7 +17,7 @@ use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Operand, Question};
 use crate::rank::{PlaceId, Rank, Thread, Token};
-use crate::state::{State, Status};
+use crate::state::State;
 
 /// Which calls may fail, and how often in one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -132,7 +128,7 @@ impl Machine {
     /// What each pick of a sequence is about.
     #[must_use]
     pub fn picks_of(&self, state: &State, rank: Rank, thread: Thread, picks: &[u32]) -> Vec<(PickOf, u32)> {
-        let already = state.rank(rank).threads[thread.at()].picks.len();
+        let already = state.rank(rank).thread(thread.0).picks().len();
         (already..picks.len())
             .filter_map(|at| match self.here(state, rank, thread.0).poll_given(&picks[..at]) {
                 Poll::Pick(of, _) => Some((of, picks[at])),
@@ -162,16 +158,16 @@ impl Machine {
 impl<'a> Here<'a> {
     /// Whether the thread's next operation can run.
     pub(crate) fn poll(self) -> Poll {
-        self.poll_given(&self.this().picks)
+        self.poll_given(self.this().picks())
     }
 
     /// Whether the thread's next operation could run if luck picked so.
     pub(crate) fn poll_given(self, given: &[u32]) -> Poll {
         let t = self.this();
-        if t.status != Status::Ready {
+        if !t.is_ready() {
             return Poll::Wait;
         }
-        match t.next_in(&t.stretch) {
+        match t.upcoming() {
             Next::Return | Next::Unknown => Poll::Wait,
             Next::Op(_) if self.left_out() => Poll::RUN,
             Next::Ask(question, _) => self.poll_ask(question, given),
@@ -184,8 +180,8 @@ impl<'a> Here<'a> {
         let Here { m, state, rank, thread } = self;
         let t = self.this();
         let listed = !m.config.left_out.is_empty()
-            && m.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index));
-        let stated = |without: Option<PlaceId>| match t.next_in(&t.stretch) {
+            && m.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index()));
+        let stated = |without: Option<PlaceId>| match t.upcoming() {
             Next::Op(op) => {
                 op.op.verb().kind() == Kind::Expectation && without.is_none_or(|place| place == op.place)
             }
@@ -202,7 +198,7 @@ impl<'a> Here<'a> {
     /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks
     /// at once: between two of them nothing may change what they mean.
     pub(crate) fn expand(self) -> Vec<Vec<u32>> {
-        let mut open = vec![self.this().picks.clone()];
+        let mut open = vec![self.this().picks().to_vec()];
         let mut complete = Vec::new();
         while let Some(picks) = open.pop() {
             match self.poll_given(&picks) {
@@ -269,8 +265,8 @@ impl<'a> Here<'a> {
     /// The picks of the thread's next operation, without the one that let the rank live.
     pub(crate) fn own_picks(self) -> Vec<u32> {
         let t = self.this();
-        let mut picks = t.picks.clone();
-        if let Next::Op(op) = t.next_in(&t.stretch)
+        let mut picks = t.picks().to_vec();
+        if let Next::Op(op) = t.upcoming()
             && self.may_die(op.op.verb())
             && !picks.is_empty()
         {
@@ -282,7 +278,7 @@ impl<'a> Here<'a> {
     /// Whether luck may kill the rank before this operation.
     pub(crate) fn may_die(self, verb: &dyn Verb) -> bool {
         self.m.faults_left(self.state, FaultOf::Death)
-            && self.this().group.calls.is_empty()
+            && self.this().group().calls().is_empty()
             && verb.seen_by_others()
     }
 
@@ -303,7 +299,7 @@ impl<'a> Here<'a> {
     /// The objects that the thread touches next, as far as threads can contend for them, and how.
     pub(crate) fn footprint(self, each: &mut dyn FnMut(Object, Access)) {
         let t = self.this();
-        match t.next_in(&t.stretch) {
+        match t.upcoming() {
             Next::Return | Next::Unknown => {}
             Next::Ask(question, _) => self.footprint_of_question(question, each),
             Next::Op(op) => {

@@ -13,7 +13,7 @@ use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
 use super::ipc::INVALID_VALUE;
 use super::thread::{Halt, ProgramThread};
-use super::value::{ExportedMemory, OnDevice, own_memory};
+use super::value::{ExportedHandle, OnDevice, own_memory};
 
 /// What a member brings.
 #[derive(Debug, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ struct Contribution {
     /// Of the whole allocation.
     len_bytes: u64,
     #[serde(rename = "lent")]
-    exported: ExportedMemory,
+    exported: ExportedHandle,
 }
 
 impl Execute for ExchangeOp {

@@ -11,7 +11,7 @@ use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
 use super::tables::{Exports, MappingRow, Physical};
 use super::thread::{Halt, ProgramThread};
-use super::value::{Base, ExportedMemory, OnDevice, Provenance, own_memory};
+use super::value::{Base, ExportedHandle, OnDevice, Provenance, own_memory};
 use crate::Error;
 use crate::ipc::{Handle, PeerMapping};
 
@@ -23,7 +23,7 @@ impl Execute for IpcOp {
         match self {
             Self::Export { buffer } => {
                 let exported = thread.export(text, buffer)?;
-                let handle = |exported: ExportedMemory| Value::Handle(exported.rank, Arc::new(exported));
+                let handle = |exported: ExportedHandle| Value::Handle(exported.rank, Arc::new(exported));
                 Ok(vec![exported.map_or(Value::Null, handle)])
             }
             Self::Open { handle } => thread.open(text, handle).map(|mapping| vec![mapping]),
@@ -34,7 +34,7 @@ impl Execute for IpcOp {
 
 impl ProgramThread<'_, '_> {
     /// A handle of the allocation in which a buffer lies; nothing if there can be none.
-    pub(crate) fn export(&mut self, text: &str, buffer: &Operand) -> Result<Option<ExportedMemory>, Halt> {
+    pub(crate) fn export(&mut self, text: &str, buffer: &Operand) -> Result<Option<ExportedHandle>, Halt> {
         let Value::Buffer(buffer) = self.value(buffer) else {
             self.failed("ipc.export".to_owned(), INVALID_VALUE, None);
             return Ok(None);
@@ -49,7 +49,7 @@ impl ProgramThread<'_, '_> {
                 return Ok(None);
             };
             let handle = Handle::export(&thread.device, memory)?;
-            Ok::<_, Error>(Some(ExportedMemory {
+            Ok::<_, Error>(Some(ExportedHandle {
                 rank: thread.run.rank,
                 name: own.display(|name| thread.run.source.token(name)),
                 len_bytes: row.asked_bytes,
@@ -78,7 +78,7 @@ impl ProgramThread<'_, '_> {
     pub(crate) fn map_exported(
         &mut self,
         text: &str,
-        exported: &ExportedMemory,
+        exported: &ExportedHandle,
     ) -> Result<Value<OnDevice>, Halt> {
         let Ok(bytes) = exported.bytes.clone().try_into() else {
             return Err(Halt::Failed(format!("a handle of {} bytes", exported.bytes.len())));

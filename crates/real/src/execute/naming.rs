@@ -9,7 +9,7 @@ use rankcheck_model::host::value::{CommId, Value};
 use rankcheck_model::{Op, Source, Token};
 
 use super::tables::Tables;
-use super::value::{Base, ExportedMemory, OnDevice, Provenance};
+use super::value::{Base, ExportedHandle, OnDevice, Provenance};
 
 /// What a rank calls its objects.
 struct RankNames<'a> {
@@ -44,7 +44,7 @@ impl Names<OnDevice> for RankNames<'_> {
         }
     }
 
-    fn exported(&self, exported: &ExportedMemory) -> String {
+    fn exported(&self, exported: &ExportedHandle) -> String {
         exported.name.clone()
     }
 

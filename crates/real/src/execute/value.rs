@@ -21,7 +21,7 @@ impl Objects for OnDevice {
     type Name = Arc<str>;
     type Memory = Provenance;
     type Address = Base;
-    type Exported = ExportedMemory;
+    type Exported = ExportedHandle;
     /// What the object is called.
     type Foreign = Arc<str>;
 }
@@ -72,7 +72,7 @@ impl Hash for Base {
 
 /// A handle of memory of some rank, as it travels.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct ExportedMemory {
+pub(crate) struct ExportedHandle {
     pub(crate) rank: Rank,
     /// The memory, in words.
     pub(crate) name: String,
@@ -130,7 +130,7 @@ pub(crate) fn from_store(value: &serde_json::Value) -> Value<OnDevice> {
         serde_json::Value::String(name) => Value::Token(name.as_str().into()),
         serde_json::Value::Array(parts) => Value::Tuple(parts.iter().map(from_store).collect()),
         serde_json::Value::Object(object) => {
-            let exported = object.get("handle").cloned().map(serde_json::from_value::<ExportedMemory>);
+            let exported = object.get("handle").cloned().map(serde_json::from_value::<ExportedHandle>);
             if let Some(Ok(exported)) = exported {
                 return Value::Handle(exported.rank, Arc::new(exported));
             }
@@ -184,7 +184,7 @@ pub(super) mod tests {
         assert_eq!(foreign, Value::Foreign("x of rank 1".into()));
         assert_eq!(from_store(&to_store(&foreign, Rank(0), &words)), foreign);
         let exported =
-            ExportedMemory { rank: Rank(1), name: "x".to_owned(), len_bytes: 8, bytes: vec![7; 64] };
+            ExportedHandle { rank: Rank(1), name: "x".to_owned(), len_bytes: 8, bytes: vec![7; 64] };
         let handle = Value::Handle(Rank(1), Arc::new(exported));
         assert_eq!(from_store(&to_store(&handle, Rank(1), &words)), handle);
     }

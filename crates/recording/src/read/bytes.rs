@@ -19,6 +19,7 @@ impl Bytes<'_> {
         Ok(byte)
     }
 
+    #[inline]
     pub(super) fn varint(&mut self) -> Result<u64, String> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -103,6 +104,7 @@ pub(super) fn plain_event(event: &[u8; PLAIN_BYTES]) -> Option<(u64, u64, [u8; T
 }
 
 /// When a call returned that was entered at this time, if its event says so.
+#[inline]
 pub(super) fn returned_at(time: u64, took: [u8; TOOK_BYTES]) -> Option<u64> {
     u32::from_le_bytes(took).checked_sub(1).map(|took| time.saturating_add(took.into()))
 }

@@ -14,7 +14,7 @@ use crate::runs::call::{FoldClass, Thing, failure, row};
 use crate::runs::sequence::{Sequence, Symbol, SymbolId};
 use crate::runs::world::{RankProcess, RunCommId, World};
 
-/// What is counted.
+/// What uses are counted of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum UseKey {
     /// Uses of a communicator that all members make together.
@@ -30,7 +30,7 @@ pub(super) struct Loop {
     pub(super) from: usize,
     /// The first symbol behind the repeat.
     pub(super) to: usize,
-    /// Symbols.
+    /// The length of a period in symbols.
     pub(super) period: usize,
     /// Whether a period leaves everything as it was, as far as is known.
     pub(super) whole: bool,
@@ -173,9 +173,9 @@ struct CountWalk<'a> {
     world: &'a World,
     member: &'a RankProcess,
     sequence: &'a Sequence,
-    /// By symbol.
+    /// Indexed by symbol.
     effects: Vec<Effect>,
-    /// By symbol: what it counts, and in which age that was found.
+    /// Indexed by symbol: what it counts, and in which age that was found.
     resolved: Vec<(u32, Resolved)>,
     /// Goes up when communicators or graphs may have changed.
     age: u32,

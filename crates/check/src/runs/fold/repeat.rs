@@ -19,7 +19,7 @@ pub(super) struct Repeat {
     pub(super) from: usize,
     /// The first symbol behind it.
     pub(super) to: usize,
-    /// Symbols.
+    /// The length of a period in symbols.
     pub(super) period: usize,
 }
 

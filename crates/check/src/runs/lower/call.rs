@@ -5,14 +5,14 @@
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Collective, CollectiveKind, CommOp, Counting, Declared, MemoryKind, Op, Operand, Rank, Resources,
-    Transfer, Way, WindowFlags, WindowOp,
+    Collective, CollectiveKind, CommOp, Counting, Declared, Direction, MemoryKind, Op, Operand, Rank,
+    Resources, Transfer, WindowFlags, WindowOp,
 };
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
 use super::{Bind, Lowered, Lowering, Origin};
-use crate::runs::address_space::MemoryAt;
 use crate::runs::call::{Allocator, CallKind, Peers, signed};
+use crate::runs::regions::MemoryAt;
 use crate::runs::vendor;
 use crate::runs::world::{LocalComm, RunCommId};
 
@@ -52,7 +52,7 @@ impl Lowering<'_> {
             CallKind::Destroy => self.destroy(call, origin),
             CallKind::Register => self.register(call, result, origin),
             CallKind::Deregister => self.deregister(call, origin),
-            CallKind::Transfer(way) => self.transfer(way, shape, call, origin),
+            CallKind::Transfer(direction) => self.transfer(direction, shape, call, origin),
             CallKind::Collective(kind) => self.collect(kind, shape, call, origin),
             CallKind::Exchange { sends, receives } => self.exchange(thread, (sends, receives), call, origin),
             CallKind::Allocate(allocator) => self.allocated(allocator, call, given("address"), origin),
@@ -189,7 +189,13 @@ impl Lowering<'_> {
         }
     }
 
-    fn transfer(&mut self, way: Way, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
+    fn transfer(
+        &mut self,
+        direction: Direction,
+        shape: ShapeId,
+        call: &Shape,
+        origin: Origin,
+    ) -> Vec<Lowered> {
         let comm = self.comm(number(call, "comm"));
         let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
             return self.unjudged(&call.name);
@@ -200,7 +206,7 @@ impl Lowering<'_> {
         let count = number(call, "count");
         let buffer = self.buffer(number(call, "address"), count * dtype.len_bytes(), origin);
         let stream = self.device.stream(number(call, "stream"), self.names);
-        let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
+        let transfer = Transfer { direction, comm: self.operand(comm), peer, buffer, count, dtype, stream };
         let op = Op::Transfer(Arc::new(transfer));
         self.launched(shape, op, stream, origin)
     }
@@ -280,15 +286,16 @@ impl Lowering<'_> {
         let part = count.saturating_mul(dtype.len_bytes());
         let stream = self.device.stream(number(call, "stream"), self.names);
         let mut items = Vec::new();
-        for (way, peers, from) in [
-            (Way::Send, ranks_of(sends), number(call, "send")),
-            (Way::Recv, ranks_of(receives), number(call, "recv")),
+        for (direction, peers, from) in [
+            (Direction::Send, ranks_of(sends), number(call, "send")),
+            (Direction::Recv, ranks_of(receives), number(call, "recv")),
         ] {
             let whole = peers.len() > 1;
             for peer in peers {
                 let address = if whole { from + u64::from(peer) * part } else { from };
                 let buffer = self.buffer(address, part, origin);
-                let transfer = Transfer { way, comm: self.operand(comm), peer, buffer, count, dtype, stream };
+                let transfer =
+                    Transfer { direction, comm: self.operand(comm), peer, buffer, count, dtype, stream };
                 let op = Op::Transfer(Arc::new(transfer));
                 items.push(Lowered { op, origin, bind: Bind::Nothing });
             }

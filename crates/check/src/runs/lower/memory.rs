@@ -1,6 +1,6 @@
 //! Memory of a process: allocated and freed, exported to other processes and opened from them.
 //!
-//! Not here: which allocation an address lies in ([`crate::runs::address_space`]).
+//! Not here: which allocation an address lies in ([`crate::runs::regions`]).
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use rankcheck_recording::Shape;
 
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, NO_PLACE, Origin};
-use crate::runs::address_space::MemoryAt;
 use crate::runs::call::Allocator;
+use crate::runs::regions::MemoryAt;
 
 /// More than any address of a process.
 const UNSEEN_BYTES: u64 = 1 << 57;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use rankcheck_model::{End, Freed, Op, Operand, Place, PlaceId, Slot, Statement, Stretch, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::recorder::Names;
 use crate::runs::world::RunCommId;
+use crate::spec::builder::Names;
 
 /// Where an operation was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +25,9 @@ pub struct Origin {
 /// A call that returned an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// Where.
+    /// The call.
     pub origin: Origin,
-    /// The vendor's number.
+    /// The vendor's number of the error.
     pub code: i64,
 }
 
@@ -46,9 +46,9 @@ pub enum RecordingEnd {
 /// The program of one rank, and what is known of it beside.
 #[derive(Debug)]
 pub struct RankRun {
-    /// By entry.
+    /// Indexed by entry.
     pub stretches: Vec<Arc<Stretch>>,
-    /// By operation, counted over all entries in the order of their writing.
+    /// Indexed by operation, counted over all entries in the order of their writing.
     pub origins: Vec<Origin>,
     /// The number of the first place of this rank.
     pub base: u32,

@@ -10,10 +10,10 @@ use rankcheck_recording::{CallEvent, ProcessFile, ShapeId};
 use rustc_hash::FxHashSet;
 
 use super::{Lowering, RankRun};
-use crate::recorder::Names;
 use crate::runs::RunError;
 use crate::runs::gaps::{Gaps, Outside};
 use crate::runs::world::{RankProcess, RunComm, RunCommId, World};
+use crate::spec::builder::Names;
 
 /// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
 pub(in crate::runs) fn lower_all(
@@ -84,7 +84,7 @@ pub(in crate::runs) fn lower_all(
 /// What is left of a process without what was folded away.
 struct KeptEvents {
     process: ProcessFile,
-    /// With their numbers.
+    /// The events that are left, with their numbers.
     events: Vec<(u64, CallEvent)>,
     /// Of which events others were passed over before, and how often each call.
     gaps: Vec<(usize, Vec<(ShapeId, u64)>)>,

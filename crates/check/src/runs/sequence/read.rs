@@ -40,7 +40,7 @@ enum CallClass {
     Poll,
     /// Noted, and says when it happened: nanoseconds since the process began.
     Late(u64),
-    /// Noted, not called.
+    /// It was noted, not called.
     Instant,
     Other,
 }
@@ -63,7 +63,7 @@ struct EnteredCall {
     call: ShapeId,
     number: u64,
     time: u64,
-    /// In the sequence.
+    /// Its position in the sequence.
     at: usize,
     /// Whether a call of the same thread was entered since.
     outer: bool,
@@ -84,7 +84,7 @@ const PENDING: SymbolId = SymbolId(u32::MAX);
 /// In the sequence while it is read: a call that is left out.
 const LEFT_OUT: SymbolId = SymbolId(u32::MAX - 1);
 
-/// By symbol: when it was entered.
+/// When each symbol was entered.
 #[derive(Debug, Default)]
 enum Times {
     #[default]
@@ -96,15 +96,15 @@ enum Times {
 struct Reading {
     symbols: Vec<SymbolId>,
     times: Times,
-    /// By shape: the thread and the symbol of its last call that returned nothing, if it is of class `Other`.
+    /// Indexed by shape: the thread and the symbol of its last call that returned nothing, if it is of class `Other`.
     plain: Vec<Option<(u32, SymbolId)>>,
     dictionary: Vec<Symbol>,
     numbers: FxHashMap<Symbol, SymbolId>,
-    /// By shape.
+    /// Indexed by shape.
     classes: Vec<CallClass>,
     /// Few; the numbers come from the file, so they are no indices.
     threads: Vec<(u32, OfThread)>,
-    /// Of the next call or note.
+    /// The number of the next call or note.
     number: u64,
     /// What was noted later than it happened: when, by which thread, what.
     late: Vec<(u64, u32, ShapeId)>,

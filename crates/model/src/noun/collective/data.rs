@@ -6,11 +6,12 @@ use super::kind::{Counting, Source, SymmetricKernel};
 use super::run::Member;
 use crate::host::value::{Buffer, MemoryId};
 use crate::machine::{Machine, locked};
+use crate::noun::collective::Launch;
 use crate::noun::memory::Range;
 use crate::order::dependence::Access;
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{Launch, State, whole};
+use crate::state::State;
 use crate::term::{Content, Term, TermNode};
 
 impl Machine {
@@ -50,7 +51,7 @@ impl Machine {
         }
         for (range, content, rank) in intended {
             if self.read(state, rank, &range) != content {
-                state.rank_mut(rank).corrupt = true;
+                state.rank_mut(rank).spoil();
             }
         }
     }
@@ -64,14 +65,14 @@ impl Machine {
                     [(true, Access::Read, send_bytes), (false, Access::Write, recv_bytes)]
                 {
                     let Some((memory, offset_bytes)) = self.through(state, by, p, send) else { continue };
-                    let Some(whole) = state.rank(p.rank).memory.get(&memory) else { continue };
+                    let Some(whole) = state.rank(p.rank).memory(memory) else { continue };
                     // Old pages that a stale window still reaches belong to nobody who could race for them. A
                     // release that nothing orders before the kernel is a use of freed memory in either order.
-                    let clock = &state.rank(p.rank).streams[p.stream].1.clock;
-                    if whole.released.as_ref().is_some_and(|released| released.before(clock)) {
+                    let clock = state.rank(p.rank).stream(p.stream).clock();
+                    if whole.released().is_some_and(|released| released.before(clock)) {
                         continue;
                     }
-                    let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(&whole.buffer) };
+                    let touched = Buffer { offset_bytes, len_bytes, ..Buffer::clone(whole.whole()) };
                     self.access_memory(state, p.rank, p.stream, &touched, access, p.launch.op);
                 }
             }
@@ -83,8 +84,9 @@ impl Machine {
         [(&launch.send, launch.send_window), (&launch.recv, launch.recv_window)].iter().any(
             |(buffer, found)| {
                 let Some((nth, _)) = found else { return false };
-                let window = self.view(state, member.rank, launch.comm).and_then(|view| view.window(*nth));
-                window.is_some_and(|window| window.buffer.memory != buffer.memory)
+                let window =
+                    state.rank(member.rank).comm(launch.comm).and_then(|comm_state| comm_state.window(*nth));
+                window.is_some_and(|window| window.buffer().memory != buffer.memory)
             },
         )
     }
@@ -94,12 +96,12 @@ impl Machine {
         let first = &members[0].launch;
         members.iter().all(|m| {
             let base = |nth: Option<(u32, u64)>| {
-                let window = self.view(state, m.rank, m.launch.comm)?.window(nth?.0)?;
-                Some(window.buffer.offset_bytes)
+                let window = state.rank(m.rank).comm(m.launch.comm)?.window(nth?.0)?;
+                Some(window.buffer().offset_bytes)
             };
             let firsts = |nth: Option<(u32, u64)>| {
-                let window = self.view(state, members[0].rank, first.comm)?.window(nth?.0)?;
-                Some(window.buffer.offset_bytes)
+                let window = state.rank(members[0].rank).comm(first.comm)?.window(nth?.0)?;
+                Some(window.buffer().offset_bytes)
             };
             m.launch.send_window == first.send_window
                 && m.launch.recv_window == first.recv_window
@@ -150,14 +152,14 @@ impl Machine {
             Content::Whole(_) => None,
         });
         let Some(count) = shares else {
-            let parts = inputs.iter().map(|content| whole(&mut terms, content)).collect();
+            let parts = inputs.iter().map(|content| terms.whole(content)).collect();
             return Content::Whole(terms.intern(TermNode::Reduced(op, parts)));
         };
         let mut reduced: Vec<Term> = Vec::with_capacity(count);
         for share in 0..count {
             let parts = inputs.iter().map(|content| match content {
                 Content::Shares(shares) if shares.len() == count => shares[share],
-                Content::Shares(_) | Content::Whole(_) => whole(&mut terms, content),
+                Content::Shares(_) | Content::Whole(_) => terms.whole(content),
             });
             let parts = parts.collect();
             reduced.push(terms.intern(TermNode::Reduced(op, parts)));
@@ -169,18 +171,18 @@ impl Machine {
     /// own offset.
     fn through(&self, state: &State, by: &Member, peer: &Member, send: bool) -> Option<(MemoryId, u64)> {
         let (nth, offset) = if send { by.launch.send_window? } else { by.launch.recv_window? };
-        let view = self.view(state, peer.rank, by.launch.comm)?;
-        let window = view.window(nth)?;
+        let comm_state = state.rank(peer.rank).comm(by.launch.comm)?;
+        let window = comm_state.window(nth)?;
         // A window's address is the peer's memory plus the own offset in it (`core__funcs.h:114-141`).
-        let own = self.view(state, by.rank, by.launch.comm)?.window(nth)?;
-        Some((window.buffer.memory, own.buffer.offset_bytes + offset))
+        let own = state.rank(by.rank).comm(by.launch.comm)?.window(nth)?;
+        Some((window.buffer().memory, own.buffer().offset_bytes + offset))
     }
 
     /// What loads and stores through the windows leave behind.
     fn through_windows(&self, state: &State, members: &[Member]) -> Vec<(Rank, Range, Content)> {
         let part = members[0].launch.part_bytes();
         let mut out: Vec<(Rank, Range, Content)> = Vec::new();
-        let whole_of = |content: &Content| whole(&mut locked(&self.terms), content);
+        let whole_of = |content: &Content| locked(&self.terms).whole(content);
         match members[0].launch.call.kind.symmetric() {
             Some(SymmetricKernel::AllReduce) => {
                 /// Shares with their terms.

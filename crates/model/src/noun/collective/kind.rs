@@ -5,7 +5,7 @@
 use smallvec::{SmallVec, smallvec};
 
 use crate::describe::{Describe, Description};
-use crate::noun::p2p::Way;
+use crate::noun::p2p::Direction;
 
 /// Kinds of collective.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -82,7 +82,7 @@ enum MadeOf {
 /// A transfer that a call is made of, as the member that calls sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Share {
-    pub(super) way: Way,
+    pub(super) direction: Direction,
     /// Position of the member at the other end.
     pub(super) peer: usize,
     /// The part of the input or of the output.
@@ -286,12 +286,12 @@ impl CollectiveKind {
                 if let Source::Part { of, part } = source
                     && of == member
                 {
-                    shares.push(Share { way: Way::Send, peer, part });
+                    shares.push(Share { direction: Direction::Send, peer, part });
                 }
             }
             for (part, source) in self.output(member, members) {
                 if source.is_of(peer) {
-                    shares.push(Share { way: Way::Recv, peer, part });
+                    shares.push(Share { direction: Direction::Recv, peer, part });
                 }
             }
         }

@@ -5,15 +5,19 @@ use crate::clock::{Clock, Gathered, Knowledge};
 use crate::host::value::CommId;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine};
+use crate::noun::collective::{Launch, Recorded};
+use crate::noun::launch_order::Ran;
 use crate::noun::memory::Range;
+use crate::noun::stream::{Queued, Work};
+use crate::noun::window::LastUse;
 use crate::order::dependence::Access;
 use crate::platform::KernelPath;
 use crate::rank::Rank;
-use crate::state::{Launch, Queued, Ran, Recorded, State, Work, find};
+use crate::state::State;
 use std::sync::Arc;
 
 use super::Declared;
-use super::kind::{CollectiveKind, Counting, Root};
+use super::kind::{CollectiveKind, Counting, Root, SymmetricKernel};
 
 /// A member of a running collective, with what stood at the head of its stream.
 pub(super) struct Member {
@@ -47,11 +51,11 @@ enum Kernels {
 impl Machine {
     /// The stream at whose head a member stands ready to run the next collective of a communicator.
     pub(crate) fn ready_stream(&self, state: &State, rank: Rank, comm: CommId) -> Option<usize> {
-        state.rank(rank).streams.iter().position(|(_, stream)| {
-            !stream.hung
-                && matches!(stream.queue.front().map(|op| &op.work),
+        state.rank(rank).streams().iter().position(|(_, stream)| {
+            !stream.is_hung()
+                && matches!(stream.work(),
                     Some(Work::Collective(launch))
-                        if launch.comm == comm && self.has_turn(state, rank, comm, launch.turn))
+                        if launch.comm == comm && state.rank(rank).is_next(comm, launch.sequence))
         })
     }
 
@@ -64,10 +68,10 @@ impl Machine {
         let mut together = Gathered::default();
         for rank in ranks.iter() {
             let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
-            let s = &mut state.rank_mut(*rank).streams[stream].1;
-            s.clock.tick();
-            let Queued { work, issue, op, replay } = s.queue.pop_front().expect("ready");
-            together.add(&s.clock);
+            let s = state.rank_mut(*rank).stream_mut(stream);
+            s.clock_mut().tick();
+            let Queued { work, issue, op, replay } = s.pop().expect("ready");
+            together.add(s.clock());
             together.add(&issue);
             let Work::Collective(launch) = work else { unreachable!("ready") };
             members.push(Member { rank: *rank, stream, launch, issue, op, replay });
@@ -75,9 +79,8 @@ impl Machine {
         let kernels = self.judge_kernels(state, comm, &members);
         if kernels == Kernels::Apart {
             for Member { rank, stream, launch, issue, op, replay } in members {
-                let s = &mut state.rank_mut(rank).streams[stream].1;
-                s.queue.push_front(Queued { work: Work::Collective(launch), issue, op, replay });
-                s.hung = true;
+                let s = state.rank_mut(rank).stream_mut(stream);
+                s.hang_in(Queued { work: Work::Collective(launch), issue, op, replay });
             }
             return;
         }
@@ -91,7 +94,7 @@ impl Machine {
         }
         if self.keeps_runs(state) {
             let ran = members.iter().map(|m| {
-                let began = state.rank(m.rank).streams[m.stream].1.clock.clone();
+                let began = state.rank(m.rank).stream(m.stream).clock().clone();
                 Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
             });
             self.ran(state, comm, ran.collect());
@@ -299,7 +302,7 @@ impl Machine {
             Root::None => Order::AllToAll(together.knowledge()),
             Root::From(root) => {
                 let root = &members[(root as usize).min(members.len() - 1)];
-                let mut source = state.rank(root.rank).streams[root.stream].1.clock.clone();
+                let mut source = state.rank(root.rank).stream(root.stream).clock().clone();
                 source.join(&root.issue);
                 Order::FromRoot(source)
             }
@@ -312,7 +315,7 @@ impl Machine {
     /// The collective is over on this member.
     fn run_member(&self, state: &mut State, member: &Member, order: &Order) {
         let r = state.rank_mut(member.rank);
-        let clock = &mut r.streams[member.stream].1.clock;
+        let clock = r.stream_mut(member.stream).clock_mut();
         match order {
             Order::AllToAll(knowledge) => clock.learn(knowledge),
             Order::FromRoot(source) => {
@@ -322,16 +325,10 @@ impl Machine {
             Order::ToRoot(root, knowledge) if *root == Some(member.rank) => clock.learn(knowledge),
             Order::ToRoot(..) => clock.join(&member.issue),
         }
-        let used = (clock.actor(), clock.epoch());
-        let at = find(&r.views, &member.launch.comm).expect("a launch has a view");
-        let view = &mut r.views[at].1;
-        let turns = find(&r.turns, &view.family).expect("a family has turns since its first communicator");
-        r.turns[turns].1.over += 1;
+        let now = LastUse::now(clock);
+        r.launch_order_mut(member.launch.comm).is_over();
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
-            if let Some(window) = view.windows.iter_mut().find(|w| w.nth == nth) {
-                window.uses.retain(|(actor, _)| *actor != used.0);
-                window.uses.push(used);
-            }
+            r.comm_mut(member.launch.comm).windows_mut().use_by(nth, now);
         }
         self.access_buffers(state, member);
     }
@@ -351,15 +348,14 @@ impl Machine {
     /// Judges whether the windows of all members are the same one, at the same offset.
     fn judge_windows(&self, state: &mut State, comm: CommId, members: &[Member]) {
         let first = &members[0].launch;
-        if first.path == KernelPath::Ordinary {
-            return;
-        }
+        let symmetric = first.call.kind.symmetric().filter(|_| first.path != KernelPath::Ordinary);
+        let Some(kernel) = symmetric else { return };
         type Look = fn(&Launch) -> Option<(u32, u64)>;
         // Which offsets a kernel adds to a peer's base: section 3.3 of the semantics.
-        let (send_matters, recv_matters) = match first.call.kind {
-            CollectiveKind::AllReduce => (true, true),
-            CollectiveKind::AllGather | CollectiveKind::Broadcast { .. } => (false, true),
-            CollectiveKind::ReduceScatter | CollectiveKind::Reduce { .. } => (true, false),
+        let (send_matters, recv_matters) = match kernel {
+            SymmetricKernel::AllReduce => (true, true),
+            SymmetricKernel::AllGather => (false, true),
+            SymmetricKernel::ReduceScatter => (true, false),
         };
         let looks: [(bool, Look); 2] = [(send_matters, |l| l.send_window), (recv_matters, |l| l.recv_window)];
         for (_, look) in looks.iter().filter(|(matters, _)| *matters) {
@@ -395,8 +391,8 @@ impl Machine {
         past: u64,
     ) {
         let base = |member: &Member| {
-            let view = self.view(state, member.rank, comm).expect("a launch has a view");
-            view.window(nth).expect("found at the launch").buffer.offset_bytes
+            let comm_state = state.rank(member.rank).comm(comm).expect("a launch has a communicator");
+            comm_state.window(nth).expect("found at the launch").buffer().offset_bytes
         };
         let (one, _, offset) = found[0];
         let differs = |(other, _, at): &&(&Member, u32, u64)| *at != offset || base(other) != base(one);
@@ -440,15 +436,15 @@ impl Machine {
     fn registrations(&self, state: &State, comm: CommId, a: (Rank, u32), b: (Rank, u32)) -> Vec<OpRef> {
         [a, b]
             .iter()
-            .filter_map(|(rank, nth)| self.view(state, *rank, comm)?.window(*nth).map(|w| w.op))
+            .filter_map(|(rank, nth)| state.rank(*rank).comm(comm)?.window(*nth).map(|w| w.op()))
             .collect()
     }
 
     fn misregistered(&self, state: &State, a: &Member, member: &Member, nth: u32, other: u32) -> String {
         let comm = a.launch.comm;
         let named = |rank: Rank, nth: u32| {
-            let window = self.view(state, rank, comm)?.window(nth)?;
-            Some((self.buffer_name(&window.buffer), self.at(&window.op)))
+            let window = state.rank(rank).comm(comm)?.window(nth)?;
+            Some((self.buffer_name(window.buffer()), self.at(&window.op())))
         };
         let unknown = || ("nothing".to_owned(), "nowhere".to_owned());
         let (a_name, a_at) = named(a.rank, nth).unwrap_or_else(unknown);

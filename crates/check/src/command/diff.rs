@@ -1,0 +1,96 @@
+//! `rankcheck diff`: runs checks on GPUs and compares them with what the model predicts.
+//!
+//! Not here: the runs ([`super::gpus`]), and the comparison ([`crate::device::diff`]).
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rankcheck_real::case::Comms;
+
+use super::gpus::{Batch, Known, Rows};
+use super::output;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct DiffArguments {
+    /// Spec files (*.star), or folders of them.
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Runs of each check; answers that luck gives are forced in turn.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    runs: u32,
+    /// Append what was observed to observations.jsonl in this folder.
+    #[arg(long, value_name = "DIR")]
+    record: Option<PathBuf>,
+    /// Begin no check after this time, for example 480s or 8m.
+    #[arg(long, value_parser = duration)]
+    budget: Option<Duration>,
+    /// The NCCL library to use.
+    #[arg(long, value_name = "PATH")]
+    nccl: Option<PathBuf>,
+    /// Only checks whose name contains this.
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Leave out checks of more ranks; the number of GPUs if not given.
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
+    ranks_at_most: Option<u32>,
+    /// Leave out what the folder of --record has already.
+    #[arg(long, requires = "record")]
+    resume: bool,
+    /// New communicators, used ones, or both.
+    #[arg(long, value_enum, default_value = "fresh")]
+    comms: CommsArgument,
+    /// How long no rank may make progress before a run counts as hung.
+    #[arg(long, default_value = "2s", value_parser = duration)]
+    deadline: Duration,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CommsArgument {
+    /// New communicators for each run.
+    Fresh,
+    /// Communicators that have served before.
+    Warm,
+    /// One run of each kind.
+    Both,
+}
+
+impl DiffArguments {
+    pub(super) fn run(self) -> u8 {
+        let batch = Batch {
+            paths: self.paths,
+            only: self.only,
+            ranks_at_most: self.ranks_at_most,
+            comms: match self.comms {
+                CommsArgument::Fresh => vec![Comms::Fresh],
+                CommsArgument::Warm => vec![Comms::Warm],
+                CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
+            },
+            runs: self.runs,
+            budget: self.budget,
+            deadline: self.deadline,
+            nccl: self.nccl,
+            kept_in: self.record,
+            known: if self.resume { Known::LeftOut } else { Known::RunAgain },
+            rows: Rows::All,
+        };
+        match batch.run() {
+            Ok(summary) => {
+                output::line(summary.text());
+                summary.exit_code()
+            }
+            Err(code) => code,
+        }
+    }
+}
+
+/// A duration as people write it: `480s`, `8m`, `1.5`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 0.001), ("s", 1.0), ("m", 60.0)];
+    let unit = units.iter().find_map(|(unit, seconds)| Some((text.strip_suffix(unit)?, *seconds)));
+    let (number, unit) = unit.unwrap_or((text, 1.0));
+    let seconds: f64 = number.parse().map_err(|_| "a duration is written 500ms, 480s or 8m".to_owned())?;
+    let positive = seconds > 0.0 && seconds.is_finite();
+    let duration = positive.then(|| Duration::try_from_secs_f64(seconds * unit).ok()).flatten();
+    duration.ok_or_else(|| "a duration is positive".to_owned())
+}

@@ -1,0 +1,63 @@
+//! Everything that is printed: lines, diagnostics, progress.
+//!
+//! Nothing else of the crate writes to standard output or standard error. A reader that goes away is no error.
+//! Not here: what is said.
+
+use std::fmt::Display;
+use std::io::{IsTerminal as _, Write as _};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use miette::Diagnostic;
+
+/// The exit code for bad specs and bad usage.
+const BAD: u8 = 2;
+
+/// Prints a line.
+pub(super) fn line(text: impl Display) {
+    let _ = writeln!(std::io::stdout(), "{text}");
+}
+
+/// Prints a text that ends its lines itself.
+pub(super) fn lines(text: impl Display) {
+    let _ = write!(std::io::stdout(), "{text}");
+}
+
+/// Prints a line beside the output.
+pub(super) fn note(text: impl Display) {
+    let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// Prints an error as a diagnostic and returns the exit code for bad specs and usage.
+pub(super) fn bad(error: &dyn Diagnostic) -> u8 {
+    let theme = if std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none() {
+        miette::GraphicalTheme::unicode()
+    } else {
+        miette::GraphicalTheme::unicode_nocolor()
+    };
+    let mut text = String::new();
+    let handler = miette::GraphicalReportHandler::new_themed(theme).with_width(100);
+    if handler.render_report(&mut text, error).is_err() {
+        text = error.to_string();
+    }
+    note(text);
+    BAD
+}
+
+/// Prints an error as a line and returns the exit code for bad specs and usage.
+pub(super) fn usage(message: impl Display) -> u8 {
+    note(format_args!("error: {message}"));
+    BAD
+}
+
+/// A bar that shows itself only where there is a terminal and the run takes longer than a second.
+pub(super) fn progress(steps: usize) -> ProgressBar {
+    if !std::io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(steps as u64);
+    let style = ProgressStyle::with_template("{elapsed:>4} {bar:24} {pos}/{len} {wide_msg}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}

@@ -1,0 +1,371 @@
+//! Builds programs: the one way in which what somebody wrote becomes operations.
+//!
+//! A [`Builder`] evaluates one host thread of one rank until a question has no answer yet. Starlark programs and
+//! Rust closures call the same verbs, which stand with their nouns ([`crate::spec::noun`]) and add their operations
+//! here. An evaluation always starts from the beginning: what comes before the last answered question is only
+//! hashed, so that a program that does something else the second time is caught. Not here: what operations mean.
+
+mod memo;
+mod names;
+
+use std::cell::{Cell, RefCell};
+use std::hash::{Hash, Hasher};
+use std::panic::Location;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rankcheck_model::{
+    Answer, End, Entry, Op, Operand, Operation, Place, PlaceId, Question, Rank, Slot, SourceError, Statement,
+    Stretch, ThreadOp, Token,
+};
+use rustc_hash::{FxHashMap, FxHasher};
+
+pub use memo::Memo;
+pub use names::Names;
+
+use crate::spec::Param;
+use crate::spec::error::Wrong;
+use crate::spec::handle::{take_tested, tested_message};
+use crate::spec::noun::thread::Threads;
+
+/// How many operations one evaluation may add.
+pub const MAX_OPERATIONS: usize = 1_000_000;
+
+/// Why an evaluation does not go on. The details are in the [`Builder`]; hand it up with `?`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stop {
+    /// A question has no answer yet, or the process ended.
+    Asked,
+    /// The program raised; [`Builder::attempt`] catches it.
+    Raised,
+    /// The program is wrong as a program.
+    Wrong,
+}
+
+/// What every verb gives: its result, or the reason for which the evaluation stops here, which is handed up with `?`.
+pub type Flow<T = ()> = Result<T, Stop>;
+
+/// What all evaluations of one source share.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// How many ranks there are.
+    pub(crate) ranks: u32,
+    /// Names, places and flags.
+    pub(crate) names: Names,
+    /// The functions from which threads start.
+    pub(crate) threads: Threads,
+    /// Parameters of the check.
+    pub(crate) params: Vec<(String, Param)>,
+    /// Assumptions that `may` takes to be false.
+    pub(crate) assumed: Vec<String>,
+    /// Whether some rank may declare an overlap.
+    pub(crate) declares_overlap: bool,
+}
+
+/// Builds the program of one host thread of one rank: `r` of specs and of closures.
+pub struct Builder {
+    pub(crate) setting: Arc<Setting>,
+    pub(crate) rank: Rank,
+    /// Where the thread starts. Slots name their thread by this number: each spawn makes an entry of its
+    /// own, so on one rank an entry runs at most once.
+    pub(crate) entry: Entry,
+    /// Set when the program looks at its rank number.
+    pub(crate) read_rank: Arc<AtomicBool>,
+    answers: Vec<Answer>,
+    /// The line that a verb is called from, where Rust cannot know.
+    line: Cell<Option<PlaceId>>,
+    /// How many blocks each pool gave.
+    blocks: RefCell<FxHashMap<Token, u32>>,
+    progress: RefCell<Unfinished>,
+}
+
+/// How far an evaluation came.
+struct Unfinished {
+    ops: Vec<Statement>,
+    added: usize,
+    asked: usize,
+    next_slot: u32,
+    hasher: FxHasher,
+    /// Hash of everything up to the last answered question, which stood at this place.
+    prefix: Option<(u64, PlaceId)>,
+    end: Option<End>,
+    raised: Option<(String, PlaceId)>,
+    wrong: Option<SourceError>,
+}
+
+/// What one evaluation found.
+#[derive(Debug)]
+pub struct Evaluated {
+    stretch: Stretch,
+    prefix: Option<(u64, PlaceId)>,
+    hash: u64,
+    read_rank: bool,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("rank", &self.rank)
+            .field("entry", &self.entry)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Starts an evaluation.
+    pub(crate) fn new(setting: Arc<Setting>, rank: Rank, entry: Entry, answers: &[Answer]) -> Self {
+        let progress = Unfinished {
+            ops: Vec::new(),
+            added: 0,
+            asked: 0,
+            next_slot: 0,
+            hasher: FxHasher::default(),
+            prefix: None,
+            end: None,
+            raised: None,
+            wrong: None,
+        };
+        Self {
+            setting,
+            rank,
+            entry,
+            read_rank: Arc::default(),
+            answers: answers.to_vec(),
+            line: Cell::new(None),
+            blocks: RefCell::default(),
+            progress: RefCell::new(progress),
+        }
+    }
+
+    /// The verbs that follow are called from this line.
+    pub(crate) fn called_from(&self, line: PlaceId) {
+        self.line.set(Some(line));
+    }
+
+    /// The line that the verb is called from.
+    #[track_caller]
+    pub(crate) fn place(&self) -> PlaceId {
+        if let Some(line) = self.line.get() {
+            return line;
+        }
+        let at = Location::caller();
+        let place = Place { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
+        self.setting.names.place_id(&place)
+    }
+
+    /// The token of a text.
+    pub(crate) fn token(&self, text: &str) -> Token {
+        self.setting.names.token(text)
+    }
+
+    /// Adds an operation that produces nothing.
+    #[track_caller]
+    pub(crate) fn add(&self, op: Op) -> Flow {
+        self.add_at(op, self.place()).map(|_| ())
+    }
+
+    /// Adds an operation that produces a slot.
+    #[track_caller]
+    pub(crate) fn add_result(&self, op: Op) -> Flow<Operand> {
+        let slot = self.add_at(op, self.place())?;
+        Ok(Operand::Slot(slot.expect("callers pass operations that produce a slot")))
+    }
+
+    /// Adds an operation at a place; gives the first of the slots that it produces. What verbs do after a body of
+    /// other lines goes to the line of the verb.
+    pub(crate) fn add_at(&self, op: Op, place: PlaceId) -> Flow<Option<Slot>> {
+        self.conditions_are_known(place)?;
+        let mut progress = self.progress.borrow_mut();
+        progress.running()?;
+        progress.added += 1;
+        if progress.added > MAX_OPERATIONS {
+            let message =
+                format!("more than {MAX_OPERATIONS} operations between two answers or in one program");
+            let help = "the limit stops endless loops; shorten the loop";
+            return Err(progress.fail(&self.setting.names, message, Some(place), Some(help.to_owned())));
+        }
+        (&op, place).hash(&mut progress.hasher);
+        let slots = op.slots();
+        if progress.asked == self.answers.len() {
+            progress.ops.push(Statement { op, place });
+        }
+        let slot = progress.next_slot;
+        progress.next_slot += slots;
+        Ok((slots > 0).then_some(self.slot(slot)))
+    }
+
+    /// Asks: gives the answer, and the first of the slots that it produces.
+    #[track_caller]
+    pub(crate) fn ask(&self, question: Question) -> Flow<(Answer, Slot)> {
+        self.ask_at(question, self.place())
+    }
+
+    /// Asks what is true or false.
+    #[track_caller]
+    pub(crate) fn ask_whether(&self, question: Question) -> Flow<bool> {
+        self.ask_at(question, self.place()).map(|(answer, _)| answer != 0)
+    }
+
+    /// Asks at a place, as [`Builder::add_at`] adds.
+    pub(crate) fn ask_at(&self, question: Question, place: PlaceId) -> Flow<(Answer, Slot)> {
+        self.conditions_are_known(place)?;
+        let mut progress = self.progress.borrow_mut();
+        progress.running()?;
+        (&question, place).hash(&mut progress.hasher);
+        let Some(answer) = self.answers.get(progress.asked).copied() else {
+            progress.end = Some(End::Ask(question, place));
+            return Err(Stop::Asked);
+        };
+        progress.asked += 1;
+        progress.prefix = Some((progress.hasher.finish(), place));
+        answer.hash(&mut progress.hasher);
+        let slot = progress.next_slot;
+        progress.next_slot += question.slots(answer);
+        Ok((answer, self.slot(slot)))
+    }
+
+    /// An error if Starlark used a result as a condition since the last verb.
+    fn conditions_are_known(&self, place: PlaceId) -> Flow {
+        let Some(handle) = take_tested() else { return Ok(()) };
+        let (message, help) = tested_message(handle);
+        Err(self.fail(message, Some(place), Some(help)))
+    }
+
+    /// The operation that is added next.
+    pub(crate) fn next_operation(&self) -> Operation {
+        let progress = self.progress.borrow();
+        let index =
+            u32::try_from(progress.added + progress.asked).expect("operations are counted and limited");
+        Operation { entry: self.entry, index }
+    }
+
+    fn slot(&self, index: u32) -> Slot {
+        Slot { entry: self.entry, index }
+    }
+
+    /// The index that the next slot will have.
+    pub(crate) fn next_slot(&self) -> u32 {
+        self.progress.borrow().next_slot
+    }
+
+    /// The answers that were used so far.
+    pub(crate) fn answers_so_far(&self) -> &[Answer] {
+        &self.answers[..self.progress.borrow().asked]
+    }
+
+    /// Counts a block of a pool; gives how many there were before.
+    pub(crate) fn count_block(&self, pool: Token) -> u32 {
+        let mut blocks = self.blocks.borrow_mut();
+        let count = blocks.entry(pool).or_default();
+        *count += 1;
+        *count - 1
+    }
+
+    /// Notes that the program tells ranks apart.
+    pub(crate) fn tell_ranks_apart(&self) {
+        self.setting.names.make_distinct();
+    }
+
+    /// Raises at a place.
+    pub(crate) fn raise_at(&self, message: String, place: PlaceId) -> Stop {
+        let mut progress = self.progress.borrow_mut();
+        if let Err(stop) = progress.running() {
+            return stop;
+        }
+        progress.raised = Some((message, place));
+        Stop::Raised
+    }
+
+    /// Ends the process: nothing after this is added.
+    pub(crate) fn end(&self) -> Stop {
+        let mut progress = self.progress.borrow_mut();
+        if progress.wrong.is_none() && progress.end.is_none() {
+            progress.end = Some(End::Return);
+        }
+        Stop::Asked
+    }
+
+    /// Whether the evaluation stopped, for whatever reason.
+    pub(crate) fn stopped(&self) -> bool {
+        self.progress.borrow().running().is_err()
+    }
+
+    /// Catches what was raised, if the evaluation is unwinding because of that.
+    pub(crate) fn take_raise(&self) -> Option<(String, PlaceId)> {
+        self.progress.borrow_mut().raised.take()
+    }
+
+    /// Runs `leave` after a body, also while what was raised unwinds. Never after a question without an answer.
+    pub(crate) fn finally<T, E>(
+        &self,
+        body: impl FnOnce() -> Result<T, E>,
+        leave: impl FnOnce() -> Result<(), E>,
+    ) -> Result<T, E> {
+        match body() {
+            Ok(value) => leave().map(|()| value),
+            Err(error) => {
+                let Some((message, place)) = self.take_raise() else { return Err(error) };
+                leave()?;
+                self.raise_at(message, place);
+                Err(error)
+            }
+        }
+    }
+
+    /// The program is wrong where the verb is called.
+    #[track_caller]
+    pub(crate) fn wrong(&self, wrong: Wrong) -> Stop {
+        self.fail(wrong.message, Some(self.place()), Some(wrong.help))
+    }
+
+    /// The program is wrong as a program; the first such error stays.
+    pub(crate) fn fail(&self, message: String, place: Option<PlaceId>, help: Option<String>) -> Stop {
+        self.progress.borrow_mut().fail(&self.setting.names, message, place, help)
+    }
+
+    /// Ends the evaluation, after the function returned or stopped. What was raised and not caught becomes
+    /// [`ThreadOp::Exit`].
+    pub(crate) fn finish(self) -> Result<Evaluated, SourceError> {
+        if let Some((message, place)) = self.take_raise() {
+            let code = self.token(&message);
+            let stopped = self.add_at(Op::Thread(ThreadOp::Exit { code }), place);
+            debug_assert_ne!(stopped, Err(Stop::Asked), "an evaluation that asked cannot raise");
+        }
+        let read_rank = self.read_rank.load(Ordering::Relaxed);
+        if read_rank {
+            self.tell_ranks_apart();
+        }
+        let progress = self.progress.into_inner();
+        if let Some(wrong) = progress.wrong {
+            return Err(wrong);
+        }
+        if progress.asked < self.answers.len() {
+            let place = progress.prefix.map(|(_, place)| self.setting.names.place(place));
+            return Err(memo::impure(place));
+        }
+        let hash = progress.hasher.finish();
+        let stretch = Stretch { ops: progress.ops, end: progress.end.unwrap_or(End::Return) };
+        Ok(Evaluated { stretch, prefix: progress.prefix, hash, read_rank })
+    }
+}
+
+impl Unfinished {
+    fn running(&self) -> Flow {
+        if self.wrong.is_some() {
+            Err(Stop::Wrong)
+        } else if self.end.is_some() {
+            Err(Stop::Asked)
+        } else if self.raised.is_some() {
+            Err(Stop::Raised)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn fail(&mut self, names: &Names, message: String, place: Option<PlaceId>, help: Option<String>) -> Stop {
+        if self.wrong.is_none() {
+            self.wrong = Some(SourceError { message, place: place.map(|id| names.place(id)), help });
+        }
+        Stop::Wrong
+    }
+}

@@ -1,0 +1,76 @@
+//! What was evaluated before, and whether a program does the same the second time.
+//!
+//! Not here: the evaluation itself ([`super::Builder`]).
+
+use std::sync::{Arc, Mutex};
+
+use rankcheck_model::{Answer, Entry, Place, Rank, SourceError, Stretch};
+use rustc_hash::FxHashMap;
+
+use crate::spec::builder::Evaluated;
+use crate::spec::builder::names::{Names, lock};
+
+pub(super) fn impure(place: Option<Place>) -> SourceError {
+    SourceError {
+        message: "impure evaluation: with the same answers the program did something else".to_owned(),
+        place,
+        help: Some(
+            "a program may depend on its arguments and on answers only, not on time, randomness or \
+                    state that outlives an evaluation"
+                .to_owned(),
+        ),
+    }
+}
+
+/// Stretches that were evaluated, by rank (or for all ranks, where the function never read its rank), entry
+/// and answers.
+#[derive(Debug, Default)]
+pub struct Memo {
+    known: Mutex<FxHashMap<(Option<Rank>, Entry), ByAnswers>>,
+}
+
+type ByAnswers = FxHashMap<Box<[Answer]>, Known>;
+
+#[derive(Debug, Clone)]
+struct Known {
+    stretch: Arc<Stretch>,
+    hash: u64,
+}
+
+impl Memo {
+    fn known(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Known> {
+        let known = lock(&self.known);
+        let of = |rank| known.get(&(rank, entry)).and_then(|by_answers| by_answers.get(answers));
+        of(None).or_else(|| of(Some(rank))).cloned()
+    }
+
+    /// What was evaluated for these arguments before.
+    pub fn get(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Stretch>> {
+        self.known(rank, entry, answers).map(|known| known.stretch)
+    }
+
+    /// Remembers an evaluation.
+    ///
+    /// # Errors
+    /// When what comes before the last answer is not what was evaluated the last time.
+    pub fn put(
+        &self,
+        names: &Names,
+        rank: Rank,
+        entry: Entry,
+        answers: &[Answer],
+        evaluated: Evaluated,
+    ) -> Result<Arc<Stretch>, SourceError> {
+        if let (Some((_, before)), Some((hash, place))) = (answers.split_last(), evaluated.prefix)
+            && let Some(known) = self.known(rank, entry, before)
+            && known.hash != hash
+        {
+            return Err(impure(Some(names.place(place))));
+        }
+        let stretch = Arc::new(evaluated.stretch);
+        let known = Known { stretch: stretch.clone(), hash: evaluated.hash };
+        let rank = evaluated.read_rank.then_some(rank);
+        lock(&self.known).entry((rank, entry)).or_default().insert(answers.into(), known);
+        Ok(stretch)
+    }
+}

@@ -1,0 +1,153 @@
+//! Communicators: how they start, split and end.
+//!
+//! Not here: what is done with them (`collective.rs`, `p2p.rs`, `window.rs`).
+
+use std::sync::Arc;
+
+use rankcheck_model::{CommOp, Op, Operand, Rank, Resources};
+use starlark::environment::MethodsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::none::NoneType;
+use starlark::values::{UnpackValue, Value};
+
+use crate::spec::argument::{self, expected, given};
+use crate::spec::builder::{Builder, Flow};
+use crate::spec::error::Wrong;
+use crate::spec::evaluation::builder;
+use crate::spec::noun::memory::Address;
+use crate::spec::rank::RankValue;
+
+/// A communicator.
+#[derive(Debug, Clone)]
+pub struct Comm(pub(crate) Operand);
+
+impl Builder {
+    /// `ncclCommInitRank` with these world ranks.
+    #[track_caller]
+    pub fn comm(&self, name: &str, ranks: impl AsRef<[u32]>) -> Flow<Comm> {
+        self.init(name, &signed(ranks), Resources::Own)
+    }
+
+    /// As [`Builder::comm`], with `splitShare` in its configuration: what is split from it uses its channels and its
+    /// launch order.
+    #[track_caller]
+    pub fn comm_split_share(&self, name: &str, ranks: impl AsRef<[u32]>) -> Flow<Comm> {
+        self.init(name, &signed(ranks), Resources::Shared)
+    }
+
+    #[track_caller]
+    fn init(&self, name: &str, ranks: &[i64], children: Resources) -> Flow<Comm> {
+        let (name, members) = (self.token(name), self.members(Some(ranks))?);
+        self.add_result(Op::Comm(CommOp::Init { name, members, children })).map(Comm)
+    }
+
+    /// A rank of this program.
+    #[track_caller]
+    pub(crate) fn known_rank(&self, number: i64) -> Flow<Rank> {
+        let ranks = self.setting.ranks;
+        if let Some(rank) = u32::try_from(number).ok().filter(|rank| *rank < ranks) {
+            return Ok(Rank(rank));
+        }
+        Err(self.wrong(Wrong::new(
+            format!("there is no rank {number}"),
+            format!("this check runs {ranks} ranks, numbered from 0"),
+        )))
+    }
+
+    /// World ranks that take part; nothing given means all.
+    #[track_caller]
+    pub(crate) fn members(&self, ranks: Option<&[i64]>) -> Flow<Arc<[Rank]>> {
+        let world = || (0..self.setting.ranks).map(Rank);
+        let Some(ranks) = ranks else { return Ok(world().collect()) };
+        let mut members = Vec::new();
+        for number in ranks {
+            let rank = self.known_rank(*number)?;
+            if members.contains(&rank) {
+                return Err(self
+                    .wrong(Wrong::new(format!("rank {number} is listed twice"), "list every member once")));
+            }
+            members.push(rank);
+        }
+        if members.is_empty() {
+            return Err(self.wrong(Wrong::new("`ranks` is empty", "list at least one rank")));
+        }
+        if !members.iter().copied().eq(world()) {
+            self.tell_ranks_apart();
+        }
+        Ok(members.into())
+    }
+}
+
+/// Numbers of ranks as Starlark has them, where they may be negative.
+pub(crate) fn signed(ranks: impl AsRef<[u32]>) -> Vec<i64> {
+    ranks.as_ref().iter().map(|rank| i64::from(*rank)).collect()
+}
+
+impl Comm {
+    /// `ncclCommSplit`. Gives the child, null without a color.
+    #[track_caller]
+    pub fn split(&self, r: &Builder, name: &str, color: Option<i64>) -> Flow<Comm> {
+        r.tell_ranks_apart();
+        let name = r.token(name);
+        r.add_result(Op::Comm(CommOp::Split { comm: self.0.clone(), name, color })).map(Comm)
+    }
+
+    /// `ncclCommDestroy`.
+    #[track_caller]
+    pub fn destroy(&self, r: &Builder) -> Flow {
+        r.add(Op::Comm(CommOp::Destroy { comm: self.0.clone() }))
+    }
+
+    /// Its address, an opaque value.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address(Operand::Address(self.0.clone().into()))
+    }
+}
+
+#[starlark_module]
+pub(crate) fn comms_of_rank(methods: &mut MethodsBuilder) {
+    fn comm<'v>(
+        #[starlark(this)] _this: &RankValue,
+        name: &str,
+        ranks: Value<'v>,
+        #[starlark(default = false)] split_share: bool,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Comm> {
+        let Some(numbers) = argument::ranks(Some(ranks))? else {
+            return Err(expected("ranks", "a list of rank numbers", ranks));
+        };
+        let children = if split_share { Resources::Shared } else { Resources::Own };
+        Ok(builder(eval)?.init(name, &numbers, children)?)
+    }
+}
+
+#[starlark_module]
+pub(crate) fn comm_methods(methods: &mut MethodsBuilder) {
+    #[starlark(attribute)]
+    fn address<'v>(this: Value<'v>) -> starlark::Result<Address> {
+        Ok(argument::comm(this)?.address())
+    }
+
+    fn split<'v>(
+        this: Value<'v>,
+        name: &str,
+        color: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Comm> {
+        let color = match given(color) {
+            Some(color) => Some(
+                UnpackValue::unpack_value(color)?
+                    .ok_or_else(|| expected("color", "a number or None", color))?,
+            ),
+            None => None,
+        };
+        Ok(argument::comm(this)?.split(builder(eval)?, name, color)?)
+    }
+
+    fn destroy<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<NoneType> {
+        argument::comm(this)?.destroy(builder(eval)?)?;
+        Ok(NoneType)
+    }
+}

@@ -1,0 +1,280 @@
+//! Memory: buffers, segments, slices, copies, and what buffers are expected to hold.
+//!
+//! Not here: pools (`pool.rs`), memory of other ranks (`ipc.rs`, `exchange.rs`).
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rankcheck_model::{MemoryKind, MemoryOp, Op, Operand};
+use starlark::environment::MethodsBuilder;
+use starlark::eval::Evaluator;
+use starlark::starlark_module;
+use starlark::values::Value;
+use starlark::values::none::NoneType;
+
+use crate::spec::argument::{self, expected, given, natural};
+use crate::spec::builder::{Builder, Flow};
+use crate::spec::error::Wrong;
+use crate::spec::evaluation::builder;
+use crate::spec::handle::Handle;
+use crate::spec::noun::event::{self, Event};
+use crate::spec::noun::stream::Stream;
+use crate::spec::rank::RankValue;
+
+/// Memory: a block, an allocation, a slice, a mapping.
+#[derive(Debug, Clone)]
+pub struct Buffer {
+    pub(crate) of: Operand,
+    /// Where it is known.
+    pub(crate) len_bytes: Option<u64>,
+}
+
+/// A segment of a pool.
+#[derive(Debug, Clone)]
+pub struct Segment(pub(crate) Operand);
+
+/// An address: an opaque value with equality, for which [`Builder::equal`] asks.
+#[derive(Debug, Clone)]
+pub struct Address(pub(crate) Operand);
+
+impl From<&Buffer> for Buffer {
+    fn from(buffer: &Buffer) -> Self {
+        buffer.clone()
+    }
+}
+
+impl From<&Segment> for Buffer {
+    fn from(segment: &Segment) -> Self {
+        Self { of: segment.0.clone(), len_bytes: None }
+    }
+}
+
+impl Builder {
+    /// `cudaMalloc`.
+    #[track_caller]
+    pub fn malloc(&self, name: &str, len_bytes: u64) -> Flow<Buffer> {
+        self.allocate(name, len_bytes, MemoryKind::Cuda)
+    }
+
+    /// `ncclMemAlloc`.
+    #[track_caller]
+    pub fn mem_alloc(&self, name: &str, len_bytes: u64) -> Flow<Buffer> {
+        self.allocate(name, len_bytes, MemoryKind::Nccl)
+    }
+
+    #[track_caller]
+    fn allocate(&self, name: &str, len_bytes: u64, memory: MemoryKind) -> Flow<Buffer> {
+        let op = Op::Memory(MemoryOp::Alloc { name: self.token(name), len_bytes, memory });
+        Ok(Buffer { of: self.add_result(op)?, len_bytes: Some(len_bytes) })
+    }
+
+    /// `cudaMemcpyAsync` of all of `src`, on one device or through a mapping of a peer's memory.
+    #[track_caller]
+    pub fn copy(&self, dst: impl Into<Buffer>, src: impl Into<Buffer>, stream: Option<&Stream>) -> Flow {
+        let (dst, src) = (dst.into(), src.into());
+        if let (Some(room), Some(len)) = (dst.len_bytes, src.len_bytes)
+            && room < len
+        {
+            return Err(self.wrong(Wrong::new(
+                format!("a copy of {len} bytes into {room}"),
+                "a copy takes all of `src`: cut it, src[0:n]",
+            )));
+        }
+        let stream = self.stream_or_default(stream);
+        self.add(Op::Memory(MemoryOp::Copy { to: dst.of, from: src.of, stream }))
+    }
+
+    /// States that the buffer holds what this kernel wrote on this rank, when the stream gets here. On a device it
+    /// does nothing.
+    #[track_caller]
+    pub fn expect(
+        &self,
+        buffer: impl Into<Buffer>,
+        kernel: &str,
+        rank: u32,
+        stream: Option<&Stream>,
+    ) -> Flow {
+        self.expect_of(&buffer.into(), kernel, rank.into(), stream)
+    }
+
+    #[track_caller]
+    fn expect_of(&self, buffer: &Buffer, kernel: &str, rank: i64, stream: Option<&Stream>) -> Flow {
+        let by = self.known_rank(rank)?;
+        // Memory of another rank is memory of one of them.
+        self.tell_ranks_apart();
+        let (kernel, stream) = (self.token(kernel), self.stream_or_default(stream));
+        self.add(Op::Memory(MemoryOp::Expect { buffer: buffer.of.clone(), kernel, by, stream }))
+    }
+}
+
+impl Buffer {
+    /// Null.
+    #[must_use]
+    pub fn null() -> Self {
+        Self { of: Operand::Null, len_bytes: None }
+    }
+
+    /// These bytes of it.
+    #[track_caller]
+    pub fn slice(&self, r: &Builder, bytes: Range<u64>) -> Flow<Self> {
+        match self.cut("buffer", bytes) {
+            Ok(slice) => Ok(slice),
+            Err(wrong) => Err(r.wrong(wrong)),
+        }
+    }
+
+    /// These bytes of it, which is called so in errors.
+    pub(crate) fn cut(&self, name: &str, Range { start, end }: Range<u64>) -> Result<Self, Wrong> {
+        if start > end || self.len_bytes.is_some_and(|len| end > len) {
+            let has = self.len_bytes.map_or(String::new(), |len| format!(" of a {name} of {len} bytes"));
+            return Err(Wrong::new(
+                format!("slice out of the buffer: [{start}:{end}]{has}"),
+                "a slice starts at or before its end and ends inside the buffer",
+            ));
+        }
+        let (of, before) = if let Operand::Slice { of, offset_bytes, .. } = &self.of {
+            (of.clone(), *offset_bytes)
+        } else {
+            (Arc::new(self.of.clone()), 0)
+        };
+        let len_bytes = end - start;
+        let of = Operand::Slice { of, offset_bytes: before + start, len_bytes };
+        Ok(Self { of, len_bytes: Some(len_bytes) })
+    }
+
+    /// Its length, if that is known.
+    #[must_use]
+    pub fn len_bytes(&self) -> Option<u64> {
+        self.len_bytes
+    }
+
+    /// Gives the block back, or only once this event is seen complete.
+    #[track_caller]
+    pub fn free(&self, r: &Builder, after: Option<&Event>) -> Flow {
+        let after = after.map(|event| event.0);
+        r.add(Op::Memory(MemoryOp::Free { buffer: self.of.clone(), after }))
+    }
+
+    /// The segment in which it lies; a slice lies where its buffer does.
+    #[must_use]
+    pub fn segment(&self) -> Segment {
+        match &self.of {
+            Operand::Slice { of, .. } => Segment(Operand::Segment(of.clone())),
+            Operand::Null
+            | Operand::Int(_)
+            | Operand::Token(_)
+            | Operand::Bool(_)
+            | Operand::Slot(_)
+            | Operand::Segment(_)
+            | Operand::Address(_)
+            | Operand::Tuple(_)
+            | Operand::At { .. }
+            | Operand::Stream(_)
+            | Operand::Event(_)
+            | Operand::Device => Segment(Operand::Segment(self.of.clone().into())),
+        }
+    }
+
+    /// Its address, an opaque value.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address(Operand::Address(self.of.clone().into()))
+    }
+
+    /// Of a mapping of a peer's allocation: the bytes at which a buffer of this rank lies in its own.
+    #[must_use]
+    pub fn at(&self, buffer: &Self) -> Self {
+        let of = Operand::At { of: self.of.clone().into(), like: buffer.of.clone().into() };
+        Self { of, len_bytes: buffer.len_bytes }
+    }
+}
+
+impl Segment {
+    /// Its address, an opaque value.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        Address(Operand::Address(self.0.clone().into()))
+    }
+}
+
+#[starlark_module]
+pub(crate) fn memory_of_rank(methods: &mut MethodsBuilder) {
+    fn malloc<'v>(
+        #[starlark(this)] _this: &RankValue,
+        name: &str,
+        bytes: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Buffer> {
+        let len_bytes = natural("bytes", bytes)?;
+        Ok(builder(eval)?.malloc(name, len_bytes)?)
+    }
+
+    fn mem_alloc<'v>(
+        #[starlark(this)] _this: &RankValue,
+        name: &str,
+        bytes: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Buffer> {
+        let len_bytes = natural("bytes", bytes)?;
+        Ok(builder(eval)?.mem_alloc(name, len_bytes)?)
+    }
+
+    fn copy<'v>(
+        #[starlark(this)] _this: &RankValue,
+        dst: Value<'v>,
+        src: Value<'v>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let (dst, src) = (argument::memory("dst", dst)?, argument::memory("src", src)?);
+        let stream = argument::stream(stream)?;
+        builder(eval)?.copy(dst, src, stream.as_ref())?;
+        Ok(NoneType)
+    }
+
+    fn expect<'v>(
+        #[starlark(this)] _this: &RankValue,
+        buffer: Value<'v>,
+        kernel: &str,
+        rank: Value<'v>,
+        stream: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let buffer = argument::memory("buffer", buffer)?;
+        let (rank, stream) = (argument::rank("rank", rank)?, argument::stream(stream)?);
+        builder(eval)?.expect_of(&buffer, kernel, rank, stream.as_ref())?;
+        Ok(NoneType)
+    }
+}
+
+#[starlark_module]
+pub(crate) fn buffer_methods(methods: &mut MethodsBuilder) {
+    fn free<'v>(
+        this: Value<'v>,
+        after: Option<Value<'v>>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<NoneType> {
+        let after = given(after).map(|after| event::event("after", after)).transpose()?;
+        argument::memory("buffer", this)?.free(builder(eval)?, after.as_ref())?;
+        Ok(NoneType)
+    }
+
+    fn at<'v>(this: Value<'v>, buffer: Value<'v>) -> starlark::Result<Buffer> {
+        Ok(argument::memory("mapping", this)?.at(&argument::memory("buffer", buffer)?))
+    }
+
+    #[starlark(attribute)]
+    fn segment<'v>(this: Value<'v>) -> starlark::Result<Segment> {
+        Ok(argument::memory("buffer", this)?.segment())
+    }
+}
+
+#[starlark_module]
+pub(crate) fn address_methods(methods: &mut MethodsBuilder) {
+    #[starlark(attribute)]
+    fn address<'v>(this: Value<'v>) -> starlark::Result<Address> {
+        let of =
+            Handle::of(this).and_then(Handle::operand).ok_or_else(|| expected("memory", "a buffer", this))?;
+        Ok(Address(Operand::Address(of.into())))
+    }
+}

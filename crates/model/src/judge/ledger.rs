@@ -1,0 +1,97 @@
+//! What a rank has to show for: errors that calls returned, what it cost, and whether its data are right.
+//! Not here: what a whole run leaves behind ([`super::outcome`]).
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::state::{RankState, Table};
+use crate::walk::{LocalHash, walk};
+
+/// A call that returned an error.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallError {
+    /// The call, with its object.
+    pub call: Arc<str>,
+    /// `ncclResult_t`, or 2 for an allocation that ran out of memory.
+    pub code: i32,
+    /// The host thread that made it.
+    pub thread: u32,
+}
+
+/// What a program costs; counted for each rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct Costs {
+    /// Communicators made.
+    pub communicators: u32,
+    /// Window registrations before `r.steady()`.
+    pub registrations_warm_up: u32,
+    /// Window registrations after it.
+    pub registrations: u32,
+    /// Host barriers and agreements after it.
+    pub barriers: u32,
+    /// Store calls after it.
+    pub store_calls: u32,
+    /// Collectives after it.
+    pub collectives: u32,
+    /// Bytes of segments held now.
+    pub reserved_bytes: u64,
+    /// The most bytes of segments held at once.
+    pub reserved_bytes_max: u64,
+    /// Whether `r.steady()` was passed.
+    pub steady: bool,
+}
+
+/// The ledger of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Ledger {
+    /// By thread, and in the order of each.
+    errors: Vec<CallError>,
+    costs: Costs,
+    /// Something left wrong data without an error.
+    corrupt: bool,
+}
+
+walk!(struct Ledger { errors: hashed fixed, costs: hashed fixed, corrupt: hashed fixed });
+
+impl LocalHash for Ledger {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        self.errors.hash(state);
+    }
+}
+
+impl RankState {
+    /// Calls that returned an error, by thread and in the order of each.
+    #[must_use]
+    pub fn errors(&self) -> &[CallError] {
+        &Ledger::of(self).errors
+    }
+
+    /// A call returned an error.
+    pub(crate) fn add_error(&mut self, error: CallError) {
+        let errors = &mut Ledger::of_mut(self).errors;
+        // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
+        let at = errors.partition_point(|earlier| earlier.thread <= error.thread);
+        errors.insert(at, error);
+    }
+
+    /// Costs so far.
+    #[must_use]
+    pub fn costs(&self) -> &Costs {
+        &Ledger::of(self).costs
+    }
+
+    /// Costs, to be added to.
+    pub(crate) fn costs_mut(&mut self) -> &mut Costs {
+        &mut Ledger::of_mut(self).costs
+    }
+
+    /// Whether something left wrong data without an error.
+    pub(crate) fn is_corrupt(&self) -> bool {
+        Ledger::of(self).corrupt
+    }
+
+    /// Something left wrong data without an error.
+    pub(crate) fn spoil(&mut self) {
+        Ledger::of_mut(self).corrupt = true;
+    }
+}

@@ -1,0 +1,143 @@
+//! The graphs of a rank: what each recorded, and which streams record into it.
+//! Not here: what captures forbid, and replays.
+#![expect(clippy::wildcard_enum_match_arm, reason = "work is looked at by the noun that launched it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::CaptureMode;
+use crate::host::value::{BlockId, CommId};
+use crate::judge::finding::OpRef;
+use crate::noun::collective::Launch;
+use crate::noun::stream::Work;
+use crate::rank::Token;
+use crate::state::{RankState, Table};
+use crate::walk::walk;
+
+/// Where a graph stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Stage {
+    /// Its streams record.
+    Recording,
+    /// Something ended the recording, and its streams refuse work until the capture is ended.
+    Invalid,
+    /// It can be replayed.
+    Made,
+    /// It was destroyed, or its capture failed.
+    Gone,
+}
+
+/// A recorded operation and the stream on which it was launched.
+#[derive(Debug, Clone)]
+pub(super) struct Node {
+    pub(super) stream: Token,
+    pub(super) work: Work,
+    /// Where it was recorded.
+    pub(super) op: OpRef,
+}
+
+walk!(struct Node { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
+
+/// How many operations of each stream are over at a place of the recording.
+pub(super) type Reach = BTreeMap<Token, u32>;
+
+/// A graph of a rank.
+#[derive(Debug, Clone)]
+pub(super) struct Graph {
+    pub(super) stage: Stage,
+    pub(super) mode: CaptureMode,
+    /// The host thread that began the capture.
+    pub(super) thread: u32,
+    pub(super) begin: OpRef,
+    pub(super) origin: Token,
+    pub(super) pool: Option<Token>,
+    pub(super) nodes: Arc<Vec<Node>>,
+    /// Blocks of the pool that were handed out while it recorded.
+    pub(super) blocks: BTreeSet<BlockId>,
+    /// The streams that record; what each knows.
+    pub(super) streams: BTreeMap<Token, Reach>,
+    /// The last record of each event; what it stands behind.
+    pub(super) records: BTreeMap<Token, (u32, Reach)>,
+}
+
+walk!(struct Graph {
+    stage: hashed fixed,
+    mode: hashed fixed,
+    thread: hashed fixed,
+    begin: (OpRef::position) moved,
+    origin: hashed fixed,
+    pool: hashed fixed,
+    nodes: hashed moved,
+    blocks: hashed fixed,
+    streams: hashed fixed,
+    records: hashed fixed,
+});
+
+/// The graphs of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Graphs {
+    pub(super) rows: Vec<(Token, Graph)>,
+}
+
+walk!(struct Graphs { rows: hashed moved });
+
+impl Graph {
+    /// Whether its streams take no work to run.
+    pub(super) fn records(&self) -> bool {
+        matches!(self.stage, Stage::Recording | Stage::Invalid)
+    }
+
+    /// Whether it may still be replayed.
+    pub(super) fn lives(&self) -> bool {
+        self.stage != Stage::Gone
+    }
+
+    /// Whether unsafe calls of a thread are forbidden.
+    pub(super) fn forbids(&self, thread: u32) -> bool {
+        self.records()
+            && match self.mode {
+                CaptureMode::Global => true,
+                CaptureMode::ThreadLocal => self.thread == thread,
+                CaptureMode::Relaxed => false,
+            }
+    }
+
+    pub(super) fn push(&mut self, stream: Token, work: Work, op: OpRef) {
+        let own = self.streams.get_mut(&stream).expect("the stream records into this graph");
+        *own.entry(stream).or_default() += 1;
+        Arc::make_mut(&mut self.nodes).push(Node { stream, work, op });
+    }
+
+    /// Whether its origin stands behind everything that its other streams recorded.
+    pub(super) fn joined(&self) -> bool {
+        let origin = &self.streams[&self.origin];
+        self.streams.iter().all(|(stream, reach)| {
+            reach.get(stream).is_none_or(|own| origin.get(stream).is_some_and(|known| known >= own))
+        })
+    }
+
+    /// The collectives of a communicator that it recorded.
+    pub(super) fn launches(&self, comm: CommId) -> impl Iterator<Item = &Arc<Launch>> {
+        self.nodes.iter().filter_map(move |node| match &node.work {
+            Work::Collective(launch) if launch.comm == comm => Some(launch),
+            _ => None,
+        })
+    }
+}
+
+pub(super) fn merge(into: &mut Reach, from: &Reach) {
+    for (stream, count) in from {
+        let known = into.entry(*stream).or_default();
+        *known = (*known).max(*count);
+    }
+}
+
+/// The graph of a name.
+pub(super) fn named(rank: &RankState, name: Token) -> Option<usize> {
+    Graphs::of(rank).rows.iter().position(|(known, _)| *known == name)
+}
+
+/// The graph into which a stream records.
+pub(super) fn recording(rank: &RankState, stream: Token) -> Option<usize> {
+    Graphs::of(rank).rows.iter().position(|(_, graph)| graph.records() && graph.streams.contains_key(&stream))
+}

@@ -1,0 +1,123 @@
+//! The memory of a rank: what was made, what it holds, and who accessed it.
+//! Not here: which accesses race.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::MemoryKind;
+use crate::clock::Actor;
+use crate::host::value::{AddressId, BlockId, Buffer, MemoryId};
+use crate::judge::finding::OpRef;
+use crate::noun::ipc::Moment;
+use crate::order::dependence::Access;
+use crate::rank::Token;
+use crate::state::{RankState, Table};
+use crate::term::Content;
+use crate::walk::{Rows, walk};
+
+/// A past access; a function of positions, so not part of the identity of a state.
+#[derive(Debug, Clone)]
+pub(super) struct Accessed {
+    pub(super) offset_bytes: u64,
+    pub(super) len_bytes: u64,
+    pub(super) actor: Actor,
+    pub(super) epoch: u32,
+    pub(super) access: Access,
+    pub(super) op: OpRef,
+}
+
+walk!(struct Accessed {
+    offset_bytes: hashed fixed,
+    len_bytes: hashed fixed,
+    actor: hashed moved,
+    epoch: hashed fixed,
+    access: hashed fixed,
+    op: hashed moved,
+});
+
+/// Physical memory.
+#[derive(Debug, Clone)]
+pub(crate) struct Memory {
+    pub(super) kind: MemoryKind,
+    /// All that was asked for.
+    pub(super) buffer: Arc<Buffer>,
+    /// When it went back to the driver; a function of positions, like accesses.
+    pub(super) released: Option<Moment>,
+    /// Non-overlapping, by offset: start, length, contents.
+    pub(super) pieces: Vec<(u64, u64, Content)>,
+    pub(super) accesses: Vec<Accessed>,
+}
+
+walk!(struct Memory {
+    // It follows from the operation that made it.
+    kind: derived fixed,
+    buffer: (address_of) fixed,
+    // When that was is a function of positions.
+    released: (Option::is_some) moved,
+    pieces: hashed moved,
+    accesses: derived moved,
+});
+
+fn address_of(buffer: &Arc<Buffer>) -> AddressId {
+    buffer.address
+}
+
+/// The memory of a rank.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Memories {
+    pub(super) rows: BTreeMap<MemoryId, Arc<Memory>>,
+    /// Blocks that the program holds.
+    pub(super) live: Arc<BTreeSet<BlockId>>,
+    /// How often the program made memory of a name: a function of positions.
+    pub(super) made: Rows<Token, u32>,
+}
+
+walk!(struct Memories { rows: hashed moved, live: hashed fixed, made: derived fixed });
+
+impl Memory {
+    /// Which.
+    pub(crate) fn kind(&self) -> MemoryKind {
+        self.kind
+    }
+
+    /// All that was asked for.
+    pub(crate) fn whole(&self) -> &Arc<Buffer> {
+        &self.buffer
+    }
+
+    /// When it went back to the driver.
+    pub(crate) fn released(&self) -> Option<&Moment> {
+        self.released.as_ref()
+    }
+}
+
+impl RankState {
+    /// Memory that was made, released or not.
+    pub(crate) fn memory(&self, id: MemoryId) -> Option<&Memory> {
+        Memories::of(self).rows.get(&id).map(|memory| &**memory)
+    }
+
+    pub(super) fn memory_mut(&mut self, id: MemoryId) -> Option<&mut Memory> {
+        Memories::of_mut(self).rows.get_mut(&id).map(Arc::make_mut)
+    }
+
+    /// Whether memory was never made, or went back to the driver.
+    pub(crate) fn is_gone(&self, id: MemoryId) -> bool {
+        self.memory(id).is_none_or(|memory| memory.released.is_some())
+    }
+
+    /// Whether the program holds a block.
+    pub(crate) fn is_live(&self, block: BlockId) -> bool {
+        Memories::of(self).live.contains(&block)
+    }
+
+    /// The program gets a block.
+    pub(crate) fn hand_out(&mut self, block: BlockId) {
+        Arc::make_mut(&mut Memories::of_mut(self).live).insert(block);
+    }
+
+    /// The program gives a block up.
+    pub(crate) fn take_back(&mut self, block: BlockId) {
+        Arc::make_mut(&mut Memories::of_mut(self).live).remove(&block);
+    }
+}

@@ -1,0 +1,156 @@
+//! What is launched to transfer something, how far it has come, and what is between two ranks.
+//! Not here: what transfers do.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::host::value::{Buffer, CommId};
+use crate::judge::finding::OpRef;
+use crate::noun::launch_order::Ran;
+use crate::noun::p2p::{Direction, Link};
+use crate::program::Dtype;
+use crate::rank::{Rank, Token};
+use crate::state::{State, Table};
+use crate::term::Content;
+use crate::walk::walk;
+
+/// Half of a transfer, as one rank called it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Half {
+    pub(crate) direction: Direction,
+    /// World rank at the other end.
+    pub(crate) peer: Rank,
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) count: u64,
+    pub(crate) dtype: Dtype,
+    /// The window of the communicator in which the buffer starts, if the transfer is large enough to go through
+    /// it.
+    pub(crate) window: Option<u32>,
+    pub(crate) op: OpRef,
+}
+
+// A transfer names ranks: they are told apart then.
+walk!(struct Half {
+    direction: hashed fixed,
+    peer: hashed fixed,
+    buffer: hashed fixed,
+    count: hashed fixed,
+    dtype: hashed fixed,
+    window: hashed fixed,
+    op: hashed fixed,
+});
+
+impl Half {
+    /// The link of a transfer that this rank called.
+    pub(crate) fn link(&self, comm: CommId, rank: Rank) -> Link {
+        match self.direction {
+            Direction::Send => Link { comm, from: rank, to: self.peer },
+            Direction::Recv => Link { comm, from: self.peer, to: rank },
+        }
+    }
+
+    pub(super) fn registered(&self) -> bool {
+        self.window.is_some()
+    }
+
+    pub(super) fn len_bytes(&self) -> u64 {
+        self.count * self.dtype.len_bytes()
+    }
+}
+
+/// What became of the transfers of a group on one communicator.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) enum Planned {
+    /// They progress together.
+    Whole,
+    /// Some begin once others are over, and this is a part of them.
+    Part,
+}
+
+/// Transfers of one rank that progress together: those of a group on one communicator, part of them, or a single one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Transfers {
+    pub(crate) comm: CommId,
+    /// Place in the launch order of the communicator's family on this rank.
+    pub(crate) sequence: u32,
+    /// Position among all launches of this rank.
+    pub(crate) issue: u32,
+    /// It stands in all of these, and begins when it is at the head of each (`enqueue.cc:1669-1673`).
+    pub(crate) streams: Vec<Token>,
+    pub(crate) transfers: Vec<Half>,
+    pub(crate) planned: Planned,
+}
+
+// A transfer names ranks: they are told apart then.
+walk!(struct Transfers {
+    comm: hashed fixed,
+    sequence: hashed fixed,
+    issue: hashed fixed,
+    streams: hashed fixed,
+    transfers: hashed fixed,
+    planned: hashed fixed,
+});
+
+/// How far the launch of transfers has come whose turn it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Progress {
+    /// Of each transfer.
+    pub(super) over: Vec<bool>,
+    /// What receivers of its sends learn.
+    pub(super) sent_clock: Clock,
+    /// What its receives have learned, for when it is over.
+    pub(super) received_clock: Option<Clock>,
+}
+
+// Only transfers have progress: ranks are sent_clock apart then.
+walk!(struct Progress { over: hashed fixed, sent_clock: hashed fixed, received_clock: hashed fixed });
+
+/// A send that is over before its receive has begun.
+#[derive(Debug, Clone)]
+pub(super) struct Message {
+    pub(super) sent: Half,
+    pub(super) content: Content,
+    pub(super) sent_clock: Clock,
+    /// The send, which counts as run once it is received.
+    pub(super) ran: Ran,
+}
+
+// A transfer names ranks: they are told apart then.
+walk!(struct Message {
+    sent: hashed fixed,
+    content: hashed fixed,
+    sent_clock: hashed fixed,
+    // What ran is a function of positions.
+    ran: derived fixed,
+});
+
+/// What was sent and not yet received, and what luck has decided about transfers.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Transit {
+    pub(super) in_flight: BTreeMap<Link, VecDeque<Message>>,
+    /// Bytes of a link that can be in flight, once luck has decided.
+    pub(super) room_bytes: Option<u64>,
+    /// Whether transfers of a group that need not progress together take turns, once luck has decided.
+    pub(super) in_turn: Option<bool>,
+}
+
+// A transfer names ranks: they are told apart then.
+walk!(struct Transit { in_flight: hashed fixed, room_bytes: hashed fixed, in_turn: hashed fixed });
+
+impl State {
+    /// The sends that were not yet received.
+    pub(crate) fn in_transit(&self) -> impl Iterator<Item = &Ran> {
+        Transit::of(self.shared()).in_flight.values().flatten().map(|message| &message.ran)
+    }
+
+    /// Luck has decided how much of a send can be in flight, or whether transfers take turns.
+    pub(crate) fn decide_transit(&mut self, room_bytes: Option<u64>, in_turn: Option<bool>) {
+        if room_bytes.is_some() {
+            Transit::of_mut(self.shared_mut()).room_bytes = room_bytes;
+        }
+        if in_turn.is_some() {
+            Transit::of_mut(self.shared_mut()).in_turn = in_turn;
+        }
+    }
+}

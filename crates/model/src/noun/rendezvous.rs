@@ -1,0 +1,163 @@
+//! Rendezvous: what threads of several ranks wait for together, and what happens once all are there.
+//! Not here: what nouns do with those who came.
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::cx::Cx;
+use crate::host::value::{CommId, Value};
+use crate::judge::finding::OpRef;
+use crate::machine::{CommInfo, Connections, Machine};
+use crate::noun::collective::Connection;
+use crate::noun::comm::CommOp;
+use crate::noun::p2p::{Handshake, Link};
+use crate::noun::thread::{Next, Status};
+use crate::op::Op;
+use crate::program::Statement;
+use crate::rank::{Rank, Token};
+use crate::state::State;
+
+/// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Rendezvous {
+    /// `ncclCommInitRank`: the n-th init of a name among these ranks.
+    Init(Token, u32, Arc<[Rank]>),
+    /// The n-th set-up event of a communicator: registration or split.
+    Setup(CommId, u32),
+    /// First use of the ordinary path of a communicator.
+    Connect(CommId, Connection),
+    /// First use of a communicator from one rank to another.
+    Link(Link, Handshake),
+    /// The n-th host barrier or agreement of these ranks.
+    Host(Arc<[Rank]>, u32),
+    /// The n-th exchange of shareable handles of these ranks.
+    Exchange(Arc<[Rank]>, u32),
+}
+
+impl Machine {
+    /// Members that connect for different collectives are wired as chance has it: they hang on the host, or one
+    /// of them finishes with wrong data and the other hangs on the device (both measured).
+    pub(crate) fn judge_connections(&self, state: &mut State) {
+        let mut connecting = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
+            for (thread, t) in (0..).zip(r.threads()) {
+                if let Status::Waiting(Rendezvous::Connect(comm, connection)) = t.status() {
+                    connecting.push((*comm, *connection, self.here(state, rank, thread).op_ref()));
+                }
+            }
+        }
+        let differs = connecting.iter().find(|(comm, connection, _)| {
+            connecting.iter().any(|(of, other, _)| of == comm && other != connection)
+        });
+        if let Some((.., op)) = differs {
+            Self::undefine(state, *op);
+        }
+        self.judge_cross_links(state);
+    }
+
+    /// The same for transfers: see [`Machine::cross_links`].
+    fn judge_cross_links(&self, state: &mut State) {
+        let mut linking: Vec<(Link, OpRef)> = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
+            for (thread, t) in (0..).zip(r.threads()) {
+                if let Status::Waiting(Rendezvous::Link(link, _)) = t.status() {
+                    linking.push((*link, self.here(state, rank, thread).op_ref()));
+                }
+            }
+        }
+        let crossed = linking.iter().find(|(link, op)| {
+            linking.iter().any(|(other, by)| by.rank != op.rank && self.cross_links(*link, *other))
+        });
+        if let Some((_, op)) = crossed {
+            Self::undefine(state, *op);
+        }
+    }
+
+    /// Who has to come to a rendezvous.
+    pub(crate) fn invited(&self, rendezvous: &Rendezvous) -> Arc<[Rank]> {
+        match rendezvous {
+            Rendezvous::Init(_, _, members)
+            | Rendezvous::Host(members, _)
+            | Rendezvous::Exchange(members, _) => Arc::clone(members),
+            Rendezvous::Setup(comm, _) | Rendezvous::Connect(comm, _) => self.members(*comm),
+            Rendezvous::Link(link, _) => Arc::from([link.from, link.to]),
+        }
+    }
+
+    /// Everybody is there: the rendezvous happens.
+    pub(crate) fn meet(&self, state: &mut State, rendezvous: &Rendezvous) {
+        state.steps += 1;
+        let invited = self.invited(rendezvous);
+        let here: Vec<(Rank, u32)> = invited
+            .iter()
+            .map(|rank| {
+                let thread = state.rank(*rank).waiting_at(rendezvous).expect("a rendezvous is complete");
+                (*rank, thread)
+            })
+            .collect();
+        match rendezvous {
+            Rendezvous::Init(name, nth, members) => {
+                self.order_all(state, &here);
+                let info = CommInfo { name: *name, nth: *nth, parent: None, members: Arc::clone(members) };
+                let comm = self.comm_id(info);
+                for (rank, thread) in &here {
+                    let t = state.rank(*rank).thread(*thread);
+                    let Next::Op(Statement { op: Op::Comm(CommOp::Init { children, .. }), .. }) =
+                        t.upcoming()
+                    else {
+                        unreachable!("all enter the init")
+                    };
+                    let children = *children;
+                    self.cx(state, *rank, *thread).enter((comm, comm), children);
+                    if self.config.connections == Connections::Made {
+                        let comm_state = state.rank_mut(*rank).comm_mut(comm);
+                        comm_state.connect();
+                        comm_state.links_mut().are_made();
+                    }
+                    self.cx(state, *rank, *thread).done(&[Value::Comm(comm)]);
+                }
+            }
+            Rendezvous::Setup(comm, nth) => {
+                self.order_all(state, &here);
+                self.set_up(state, *comm, *nth, &here);
+            }
+            Rendezvous::Connect(comm, _) => {
+                // First use blocks, but orders nothing that a program may rely on.
+                for (rank, _) in &here {
+                    state.rank_mut(*rank).comm_mut(*comm).connect();
+                    state.rank_mut(*rank).return_from(rendezvous);
+                }
+            }
+            Rendezvous::Link(link, handshake) => {
+                self.shake_hands(state, *link, *handshake);
+                for (rank, _) in &here {
+                    state.rank_mut(*rank).return_from(rendezvous);
+                }
+            }
+            Rendezvous::Exchange(members, nth) => {
+                self.order_all(state, &here);
+                self.exchange_meet(state, members, *nth, &here);
+            }
+            Rendezvous::Host(..) => {
+                self.order_all(state, &here);
+                self.host_meet(state, &here);
+            }
+        }
+    }
+
+    /// Each of these threads is ordered after everything that any of them did before.
+    fn order_all(&self, state: &mut State, here: &[(Rank, u32)]) {
+        let clocks = here.iter().map(|(rank, thread)| state.rank(*rank).thread(*thread).clock());
+        let knowledge = Clock::union(clocks);
+        for (rank, thread) in here {
+            state.rank_mut(*rank).thread_mut(*thread).clock_mut().learn(&knowledge);
+        }
+    }
+}
+
+impl Cx<'_> {
+    /// The thread waits for the others.
+    pub(crate) fn arrive(&mut self, rendezvous: Rendezvous) {
+        self.this_mut().wait_at(rendezvous);
+    }
+}

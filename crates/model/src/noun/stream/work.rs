@@ -1,0 +1,106 @@
+//! What waits on a stream: the sum of what nouns launch.
+//! Not here: the streams ([`super::table`]).
+
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::host::value::Buffer;
+use crate::judge::finding::OpRef;
+use crate::noun::collective::Launch;
+use crate::noun::flag::FlagAct;
+use crate::noun::p2p::Transfers;
+use crate::rank::{Rank, Thread, Token};
+use crate::walk::walk;
+
+/// What waits on a stream.
+#[derive(Debug, Clone)]
+pub(crate) enum Work {
+    Kernel(Arc<Kernel>),
+    Copy {
+        to: Arc<Buffer>,
+        from: Arc<Buffer>,
+    },
+    Expect(Arc<Expectation>),
+    Flag(Token, FlagAct),
+    Collective(Arc<Launch>),
+    Transfers(Arc<Transfers>),
+    Record(Token, u32),
+    Wait(Token, u32),
+    /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
+    /// a block of a caching allocator fills it on its stream.
+    Fresh(Arc<Buffer>),
+}
+
+walk!(enum Work {
+    Kernel(kernel: hashed fixed),
+    Copy { to: hashed fixed, from: hashed fixed },
+    // Whoever expects something names the rank that wrote it: ranks are told apart then.
+    Expect(expectation: hashed fixed),
+    Flag(flag: hashed fixed, act: hashed fixed),
+    Collective(launch: hashed moved),
+    // A transfer names a rank: ranks are told apart then.
+    Transfers(launch: hashed fixed),
+    Record(event: hashed fixed, nth: hashed fixed),
+    Wait(event: hashed fixed, nth: hashed fixed),
+    Fresh(buffer: hashed fixed),
+});
+
+impl Work {
+    /// What it reads or writes.
+    pub(crate) fn buffers(&self) -> Vec<&Buffer> {
+        match self {
+            Self::Kernel(kernel) => {
+                kernel.reads.iter().chain(&kernel.writes).map(|buffer| &**buffer).collect()
+            }
+            Self::Copy { to, from } => vec![to, from],
+            Self::Expect(expectation) => vec![&expectation.buffer],
+            Self::Collective(launch) => vec![&launch.send, &launch.recv],
+            Self::Transfers(launch) => launch.transfers.iter().map(|transfer| &*transfer.buffer).collect(),
+            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
+        }
+    }
+}
+
+/// A kernel of the program, and what it uses.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Kernel {
+    pub(crate) name: Token,
+    pub(crate) reads: Vec<Arc<Buffer>>,
+    pub(crate) writes: Vec<Arc<Buffer>>,
+}
+
+/// What the author says a buffer holds: what a kernel of a rank wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Expectation {
+    pub(crate) buffer: Arc<Buffer>,
+    pub(crate) kernel: Token,
+    pub(crate) by: Rank,
+}
+
+/// Work with who put it there.
+#[derive(Debug, Clone)]
+pub(crate) struct Queued {
+    pub(crate) work: Work,
+    pub(crate) issue: Clock,
+    pub(crate) op: OpRef,
+    /// The replay that put it there; `op` then is where it was recorded.
+    pub(crate) replay: Option<OpRef>,
+}
+
+walk!(struct Queued {
+    work: hashed moved,
+    issue: hashed moved,
+    op: (OpRef::position) moved,
+    replay: (position_of_replay) moved,
+});
+
+impl Queued {
+    /// The operation of a host thread that put it there.
+    pub(crate) fn issuer(&self) -> OpRef {
+        self.replay.unwrap_or(self.op)
+    }
+}
+
+fn position_of_replay(replay: &Option<OpRef>) -> Option<(Thread, u32)> {
+    replay.as_ref().map(OpRef::position)
+}

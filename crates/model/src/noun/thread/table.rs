@@ -1,0 +1,329 @@
+//! The host threads of a rank: where each stands, what it produced and what it knows.
+//! Not here: what its operations do.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::clock::Clock;
+use crate::host::value::Value;
+use crate::noun::group::Group;
+use crate::noun::rendezvous::Rendezvous;
+use crate::program::{Answer, End, Question, Statement, Stretch};
+use crate::rank::{Entry, PlaceId, Token};
+use crate::state::{RankState, Table};
+use crate::walk::{LocalHash, hash_of, walk};
+
+/// Where a host thread stands.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Status {
+    /// At its next operation.
+    Ready,
+    /// Inside an operation that waits for other ranks.
+    Waiting(Rendezvous),
+    /// Inside a call that never returns: nobody specifies what the call does after this rule was broken.
+    Stuck,
+    /// Returned.
+    Done,
+    /// The process ended here.
+    Exited(Token),
+}
+
+/// What the operations of a thread produced. Slots are only ever added, so their hash is kept as they come.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Slots {
+    values: Arc<Vec<Value>>,
+    hash: u64,
+}
+
+impl Slots {
+    pub(crate) fn add(&mut self, values: &[Value]) {
+        if values.is_empty() {
+            return;
+        }
+        for value in values {
+            self.hash = hash_of(&(self.hash, value));
+        }
+        Arc::make_mut(&mut self.values).extend_from_slice(values);
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Value> {
+        self.values.get(slot as usize)
+    }
+
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, Value> {
+        self.values.iter()
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.hash
+    }
+
+    pub(crate) fn len(&self) -> u32 {
+        u32::try_from(self.values.len()).expect("fewer than 2^32 slots")
+    }
+
+    /// The end of a group fills what its calls left open.
+    pub(crate) fn fill(&mut self, slot: u32, value: Value) {
+        let mut values = self.values.to_vec();
+        values[slot as usize] = value;
+        *self = Self::default();
+        self.add(&values);
+    }
+}
+
+/// A host thread.
+#[derive(Debug, Clone)]
+pub struct ThreadState {
+    pub(super) entry: Entry,
+    pub(super) answers: Arc<Vec<Answer>>,
+    pub(super) stretch: Arc<Stretch>,
+    /// Next operation of the stretch.
+    pub(super) next: u32,
+    /// Operations and questions done so far.
+    pub(super) index: u32,
+    pub(super) slots: Slots,
+    /// Choices made for the next operation.
+    pub(super) picks: Vec<u32>,
+    /// Where the thread stands.
+    pub(super) status: Status,
+    pub(super) group: Group,
+    pub(super) clock: Clock,
+}
+
+walk!(struct ThreadState {
+    entry: hashed fixed,
+    answers: hashed fixed,
+    // It follows from entry and answers.
+    stretch: derived fixed,
+    next: hashed fixed,
+    // It follows from the answers and from where the thread stands.
+    index: derived fixed,
+    slots: (Slots::hash) fixed,
+    picks: hashed fixed,
+    // A rendezvous names members, which are the whole world where ranks are renumbered, or a link, and ranks are told
+    // apart then.
+    status: hashed fixed,
+    group: hashed moved,
+    clock: hashed moved,
+});
+
+/// The threads of a rank, in the order in which they were started.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Threads {
+    rows: Vec<ThreadState>,
+}
+
+walk!(struct Threads { rows: hashed moved });
+
+impl LocalHash for Threads {
+    fn local_hash<H: Hasher>(&self, state: &mut H) {
+        for t in &self.rows {
+            (t.entry, &t.answers, t.next, &t.picks).hash(state);
+            t.is_ready().hash(state);
+            t.slots.hash().hash(state);
+        }
+    }
+}
+
+impl RankState {
+    /// Host threads, in the order in which they were started.
+    #[must_use]
+    pub fn threads(&self) -> &[ThreadState] {
+        &Threads::of(self).rows
+    }
+
+    /// A host thread.
+    pub(crate) fn thread(&self, thread: u32) -> &ThreadState {
+        &Threads::of(self).rows[thread as usize]
+    }
+
+    /// A host thread, to be changed.
+    pub(crate) fn thread_mut(&mut self, thread: u32) -> &mut ThreadState {
+        &mut Threads::of_mut(self).rows[thread as usize]
+    }
+
+    /// A host thread starts.
+    pub(crate) fn start_thread(&mut self, thread: ThreadState) {
+        Threads::of_mut(self).rows.push(thread);
+    }
+
+    /// The thread that waits at a rendezvous.
+    pub(crate) fn waiting_at(&self, rendezvous: &Rendezvous) -> Option<u32> {
+        let at = self.threads().iter().position(|t| t.waits_at(rendezvous))?;
+        Some(u32::try_from(at).expect("few threads a rank"))
+    }
+
+    /// All threads that wait at a rendezvous return from it.
+    pub(crate) fn return_from(&mut self, rendezvous: &Rendezvous) {
+        let waiting = Threads::of_mut(self).rows.iter_mut().filter(|t| t.waits_at(rendezvous));
+        waiting.for_each(ThreadState::go_on);
+    }
+}
+
+/// What a thread does next.
+pub(crate) enum Next<'a> {
+    Op(&'a Statement),
+    Ask(&'a Question, PlaceId),
+    Return,
+    Unknown,
+}
+
+impl ThreadState {
+    /// What comes next in the stretch that the thread is in.
+    pub(super) fn next_in<'a>(&self, stretch: &'a Stretch) -> Next<'a> {
+        match stretch.ops.get(self.next as usize) {
+            Some(op) => Next::Op(op),
+            None => match &stretch.end {
+                End::Return => Next::Return,
+                End::Ask(question, place) => Next::Ask(question, *place),
+                End::Cut => Next::Unknown,
+            },
+        }
+    }
+
+    /// What comes next.
+    pub(crate) fn upcoming(&self) -> Next<'_> {
+        self.next_in(&self.stretch)
+    }
+
+    /// The operations that are known to come.
+    pub(crate) fn ahead(&self) -> &[Statement] {
+        &self.stretch.ops[self.next as usize..]
+    }
+
+    /// Whether it is known to return after these.
+    pub(crate) fn returns(&self) -> bool {
+        self.stretch.end == End::Return
+    }
+
+    /// The last operation behind it, in the stretch that it is in, or the first of it.
+    pub(crate) fn last_place(&self) -> Option<PlaceId> {
+        match self.stretch.ops.len() {
+            0 => None,
+            len => Some(self.stretch.ops[(self.next as usize).clamp(1, len) - 1].place),
+        }
+    }
+
+    /// Where the thread stands.
+    #[must_use]
+    pub fn status(&self) -> &Status {
+        &self.status
+    }
+
+    /// Whether it stands at its next operation.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.status == Status::Ready
+    }
+
+    /// Whether it waits at this rendezvous.
+    pub(crate) fn waits_at(&self, rendezvous: &Rendezvous) -> bool {
+        matches!(&self.status, Status::Waiting(at) if at == rendezvous)
+    }
+
+    /// It waits for other ranks.
+    pub(crate) fn wait_at(&mut self, rendezvous: Rendezvous) {
+        self.status = Status::Waiting(rendezvous);
+    }
+
+    /// It returns from a wait, and does its operation again.
+    pub(crate) fn go_on(&mut self) {
+        self.status = Status::Ready;
+    }
+
+    /// It never returns from the call that it is in.
+    pub(crate) fn hang(&mut self) {
+        self.status = Status::Stuck;
+    }
+
+    /// What it knows.
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// What it knows, to be added to.
+    pub(crate) fn clock_mut(&mut self) -> &mut Clock {
+        &mut self.clock
+    }
+
+    /// Choices made for the next operation.
+    pub(crate) fn picks(&self) -> &[u32] {
+        &self.picks
+    }
+
+    /// Luck has chosen for the next operation.
+    pub(crate) fn pick(&mut self, picks: &[u32]) {
+        self.picks.clear();
+        self.picks.extend_from_slice(picks);
+    }
+
+    /// What was chosen is decided for good.
+    pub(crate) fn forget_picks(&mut self) {
+        self.picks.clear();
+    }
+
+    /// What its operations produced.
+    pub(crate) fn slots(&self) -> &Slots {
+        &self.slots
+    }
+
+    /// What its operations produced, to be changed.
+    pub(crate) fn slots_mut(&mut self) -> &mut Slots {
+        &mut self.slots
+    }
+
+    /// Its open group.
+    pub(crate) fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Its open group, to be changed.
+    pub(crate) fn group_mut(&mut self) -> &mut Group {
+        &mut self.group
+    }
+
+    /// Where it stands in the program.
+    pub(crate) fn place(&self) -> PlaceId {
+        match self.next_in(&self.stretch) {
+            Next::Op(op) => op.place,
+            Next::Ask(_, place) => place,
+            Next::Return | Next::Unknown => self.stretch.ops.last().map_or(PlaceId::default(), |op| op.place),
+        }
+    }
+
+    /// Whether the thread is still somewhere inside its function.
+    #[must_use]
+    pub fn running(&self) -> bool {
+        matches!(self.status, Status::Ready | Status::Waiting(_) | Status::Stuck)
+    }
+
+    /// Whether what it does next is not known.
+    #[must_use]
+    pub fn cut(&self) -> bool {
+        matches!(self.next_in(&self.stretch), Next::Unknown)
+    }
+
+    /// The function that it runs.
+    #[must_use]
+    pub fn entry(&self) -> Entry {
+        self.entry
+    }
+
+    /// The answers that it was given so far.
+    #[must_use]
+    pub fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
+    /// Operations and questions that it has behind it.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    pub(super) fn settle(&mut self) {
+        if self.next as usize == self.stretch.ops.len() && self.stretch.end == End::Return {
+            self.status = Status::Done;
+        }
+    }
+}

@@ -1,0 +1,398 @@
+//! The one walk over what a state is made of: from it come identity (`Hash`) and renumbering.
+//!
+//! A type of the state lists its fields once, in [`walk!`], and says two words of each. The list is taken apart
+//! without `..`, so a field that is forgotten does not compile.
+//! Not here: when ranks are interchangeable ([`crate::order::symmetry`]).
+
+use std::collections::{BTreeMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use rustc_hash::{FxHashMap, FxHasher};
+
+use crate::clock::{Actor, Clock};
+use crate::judge::finding::{About, Finding, OpRef};
+use crate::machine::locked;
+use crate::rank::{Rank, Thread};
+use crate::term::{Content, Term, Terms};
+
+/// Derives `Hash` and [`Renumber`] from a list of all fields. The first word of each says whether it belongs to the
+/// identity of a state:
+///
+/// - `hashed`: it does;
+/// - `(projection)`: what this function makes of it does;
+/// - `derived`: it does not, because it is a function of the positions of the threads, or only explains.
+///
+/// The second says whether it names ranks or their actors:
+///
+/// - `moved`: it is renumbered;
+/// - `fixed`: it names none, or only where ranks are told apart and never renumbered.
+macro_rules! walk {
+    (struct $name:ident { $($field:ident: $identity:tt $numbers:ident),* $(,)? }) => {
+        impl std::hash::Hash for $name {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                let Self { $($field),* } = self;
+                let _ = &state;
+                $(walk!(@hash $identity $field state);)*
+            }
+        }
+
+        impl $crate::walk::Renumber for $name {
+            fn renumber(&mut self, by: &mut $crate::walk::Renumbering<'_>) {
+                let Self { $($field),* } = self;
+                $(walk!(@renumber $numbers $field by);)*
+                let _ = by;
+            }
+
+            fn stays(&self, by: &mut $crate::walk::Renumbering<'_>) -> bool {
+                let Self { $($field),* } = self;
+                let _ = &by;
+                true $(&& walk!(@stays $numbers $field by))*
+            }
+        }
+    };
+    (enum $name:ident { $(
+        $variant:ident
+        $(( $($item:ident: $item_identity:tt $item_numbers:ident),* ))?
+        $({ $($field:ident: $identity:tt $numbers:ident),* })?
+    ),* $(,)? }) => {
+        impl std::hash::Hash for $name {
+            fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+                std::mem::discriminant(self).hash(state);
+                match self { $(
+                    Self::$variant $(( $($item),* ))? $({ $($field),* })? => {
+                        $($(walk!(@hash $item_identity $item state);)*)?
+                        $($(walk!(@hash $identity $field state);)*)?
+                    }
+                )* }
+            }
+        }
+
+        impl $crate::walk::Renumber for $name {
+            fn renumber(&mut self, by: &mut $crate::walk::Renumbering<'_>) {
+                match self { $(
+                    Self::$variant $(( $($item),* ))? $({ $($field),* })? => {
+                        $($(walk!(@renumber $item_numbers $item by);)*)?
+                        $($(walk!(@renumber $numbers $field by);)*)?
+                    }
+                )* }
+            }
+
+            fn stays(&self, by: &mut $crate::walk::Renumbering<'_>) -> bool {
+                match self { $(
+                    Self::$variant $(( $($item),* ))? $({ $($field),* })? => {
+                        true
+                        $($(&& walk!(@stays $item_numbers $item by))*)?
+                        $($(&& walk!(@stays $numbers $field by))*)?
+                    }
+                )* }
+            }
+        }
+    };
+    (@hash hashed $field:ident $state:ident) => { std::hash::Hash::hash($field, $state) };
+    (@hash derived $field:ident $state:ident) => {{ let _ = $field; }};
+    (@hash ($projection:expr) $field:ident $state:ident) => { std::hash::Hash::hash(&$projection($field), $state) };
+    (@renumber moved $field:ident $by:ident) => { $crate::walk::Renumber::renumber($field, $by) };
+    (@renumber fixed $field:ident $by:ident) => {{ let _ = $field; }};
+    (@stays moved $field:ident $by:ident) => { $crate::walk::Renumber::stays($field, $by) };
+    (@stays fixed $field:ident $by:ident) => {{ let _ = $field; true }};
+}
+pub(crate) use walk;
+
+/// New numbers of ranks, and what follows for actors and terms.
+pub(crate) struct Renumbering<'a> {
+    /// `ranks[old] = new`.
+    ranks: &'a [Rank],
+    /// The same of actors.
+    actors: Vec<u32>,
+    terms: &'a Mutex<Terms>,
+    /// The table of terms, from the first that was asked for on.
+    held: Option<MutexGuard<'a, Terms>>,
+    memo: FxHashMap<Term, Term>,
+}
+
+impl<'a> Renumbering<'a> {
+    pub(crate) fn new(ranks: &'a [Rank], actors_per_rank: u32, terms: &'a Mutex<Terms>) -> Self {
+        let actors = 0..u32::try_from(ranks.len()).expect("few ranks") * actors_per_rank;
+        let of =
+            |actor| ranks[(actor / actors_per_rank) as usize].0 * actors_per_rank + actor % actors_per_rank;
+        Self { ranks, actors: actors.map(of).collect(), terms, held: None, memo: FxHashMap::default() }
+    }
+
+    /// The new number of a rank.
+    pub(crate) fn rank(&self, rank: Rank) -> Rank {
+        self.ranks[rank.at()]
+    }
+
+    fn actor(&self, actor: Actor) -> Actor {
+        Actor(self.actors[actor.0 as usize])
+    }
+
+    fn term(&mut self, term: Term) -> Term {
+        let terms = self.held.get_or_insert_with(|| locked(self.terms));
+        terms.renumbered(term, self.ranks, &mut self.memo)
+    }
+
+    /// Others may have the table of terms.
+    pub(crate) fn let_go(&mut self) {
+        self.held = None;
+    }
+}
+
+/// What names ranks.
+pub(crate) trait Renumber {
+    /// Ranks get other numbers.
+    fn renumber(&mut self, by: &mut Renumbering<'_>);
+
+    /// Whether it certainly looks the same afterwards.
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool;
+}
+
+impl Renumber for Rank {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        *self = by.rank(*self);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        by.rank(*self) == *self
+    }
+}
+
+impl Renumber for Actor {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        *self = by.actor(*self);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        by.actor(*self) == *self
+    }
+}
+
+impl Renumber for Clock {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        *self = self.renumbered(&by.actors);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.alike(&by.actors)
+    }
+}
+
+impl Renumber for OpRef {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        let Self { rank, thread: _, index: _, place: _ } = self;
+        rank.renumber(by);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.rank.stays(by)
+    }
+}
+
+impl Renumber for About {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        match self {
+            Self::Memory(rank, _) | Self::Of(rank, _) | Self::Rank(rank) => rank.renumber(by),
+            Self::Pair(_, from, to) => {
+                from.renumber(by);
+                to.renumber(by);
+            }
+            Self::Comm(_) | Self::Window(..) | Self::Named(_) | Self::Hosts => {}
+        }
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        match self {
+            Self::Memory(rank, _) | Self::Of(rank, _) | Self::Rank(rank) => rank.stays(by),
+            Self::Pair(_, from, to) => from.stays(by) && to.stays(by),
+            Self::Comm(_) | Self::Window(..) | Self::Named(_) | Self::Hosts => true,
+        }
+    }
+}
+
+impl Renumber for Finding {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        let Self { rule: _, about, ops, past: _, sentence: _ } = self;
+        about.renumber(by);
+        ops.renumber(by);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.about.stays(by) && self.ops.stays(by)
+    }
+}
+
+impl Renumber for Content {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        *self = match self {
+            Self::Whole(term) => Self::Whole(by.term(*term)),
+            // Shares are those of the members, and these the whole world in rank order.
+            Self::Shares(shares) => {
+                let mut moved: Vec<Term> = shares.to_vec();
+                for (old, term) in (0..).map(Rank).zip(shares.iter()) {
+                    moved[by.rank(old).at()] = by.term(*term);
+                }
+                Self::Shares(moved.into())
+            }
+        };
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        match self {
+            Self::Whole(term) => by.term(*term) == *term,
+            Self::Shares(_) => false,
+        }
+    }
+}
+
+macro_rules! walk_containers {
+    ($($container:ty, $each:ident, $each_mut:ident;)*) => { $(
+        impl<T: Renumber> Renumber for $container {
+            fn renumber(&mut self, by: &mut Renumbering<'_>) {
+                self.$each_mut().for_each(|part| part.renumber(by));
+            }
+
+            fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+                self.$each().all(|part| part.stays(by))
+            }
+        }
+    )* };
+}
+
+walk_containers! {
+    Option<T>, iter, iter_mut;
+    Vec<T>, iter, iter_mut;
+    VecDeque<T>, iter, iter_mut;
+}
+
+impl<K, T: Renumber> Renumber for BTreeMap<K, T> {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        self.values_mut().for_each(|part| part.renumber(by));
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.values().all(|part| part.stays(by))
+    }
+}
+
+/// A piece of memory: where it lies, and what it holds.
+impl Renumber for (u64, u64, Content) {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        self.2.renumber(by);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.2.stays(by)
+    }
+}
+
+/// A row: its key names no rank, or all of them.
+impl<K, T: Renumber> Renumber for (K, T) {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        self.1.renumber(by);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.1.stays(by)
+    }
+}
+
+impl<T: Renumber + Clone> Renumber for Arc<T> {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        Arc::make_mut(self).renumber(by);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        (**self).stays(by)
+    }
+}
+
+impl<T: Renumber + Clone> Renumber for Arc<[T]> {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        Arc::make_mut(self).iter_mut().for_each(|part| part.renumber(by));
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.iter().all(|part| part.stays(by))
+    }
+}
+
+/// What tells ranks apart without knowledge of others, and without their numbers. What a table leaves out loses a
+/// reduction and never a behaviour.
+pub(crate) trait LocalHash {
+    fn local_hash<H: Hasher>(&self, state: &mut H);
+}
+
+/// The rows of a small table, by key; rows are few, so a scan beats a tree.
+#[derive(Debug, Clone, Hash)]
+pub(crate) struct Rows<K, V>(Vec<(K, V)>);
+
+impl<K, V> Default for Rows<K, V> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<K: PartialEq, V> Rows<K, V> {
+    pub(crate) fn position(&self, key: &K) -> Option<usize> {
+        self.0.iter().position(|(known, _)| known == key)
+    }
+
+    pub(crate) fn get(&self, key: &K) -> Option<&V> {
+        self.0.iter().find(|(known, _)| known == key).map(|(_, row)| row)
+    }
+
+    pub(crate) fn get_mut(&mut self, key: &K) -> Option<&mut V> {
+        self.0.iter_mut().find(|(known, _)| known == key).map(|(_, row)| row)
+    }
+
+    /// The row of a key, which is made if there is none.
+    pub(crate) fn get_or_insert_with(&mut self, key: &K, fresh: impl FnOnce() -> V) -> &mut V
+    where
+        K: Clone,
+    {
+        let at = self.position(key).unwrap_or_else(|| {
+            self.0.push((key.clone(), fresh()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
+
+    /// A row whose key is new.
+    pub(crate) fn push(&mut self, key: K, row: V) {
+        self.0.push((key, row));
+    }
+}
+
+impl<K, V> Rows<K, V> {
+    pub(crate) fn iter(&self) -> std::slice::Iter<'_, (K, V)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
+        self.0.iter().map(|(_, row)| row)
+    }
+}
+
+impl<K, V: Renumber> Renumber for Rows<K, V> {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        self.0.renumber(by);
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        self.0.stays(by)
+    }
+}
+
+impl OpRef {
+    /// What tells it from the other operations of its rank.
+    pub(crate) fn position(&self) -> (Thread, u32) {
+        (self.thread, self.index)
+    }
+}
+
+pub(crate) fn hash_of(value: &impl Hash) -> u64 {
+    let mut hasher = FxHasher::default();
+    value.hash(&mut hasher);
+    hasher.finish()
+}

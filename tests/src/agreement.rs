@@ -1,0 +1,185 @@
+//! The two semantics of a program side by side: what one of them finds and the other does not.
+//!
+//! Where ranks are interchangeable, what the reduced exploration finds stands for what it is under all numbers of the
+//! ranks, and is compared with the oracle as such.
+//! Not here: which programs are compared.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use rankcheck::search::explore::{Bounds, Exploration, explore};
+use rankcheck::search::naive;
+use rankcheck_model::{Machine, Outcome, Rank, Source};
+
+use crate::script::Trial;
+
+/// What both semantics show.
+#[derive(Debug)]
+pub struct Both {
+    /// What is explored when a spec is checked.
+    pub reduced: Exploration,
+    /// All interleavings of single steps: the oracle.
+    pub naive: Exploration,
+}
+
+/// The result of a comparison.
+#[derive(Debug)]
+pub enum Compared {
+    /// Both were explored to the end, and show the same.
+    Agree(Box<Both>),
+    /// The oracle hit a bound, so there is nothing to compare with.
+    TooLarge,
+    /// They do not.
+    Differ(Difference),
+}
+
+/// A difference between the two semantics.
+#[derive(Debug)]
+pub struct Difference {
+    /// What differs.
+    pub in_what: InWhat,
+    /// The same in words.
+    pub text: String,
+    /// What is known of the program's verdict, for a file that keeps it.
+    pub verdict: String,
+}
+
+/// What two semantics can differ in. A program that is made smaller must go on differing in the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InWhat {
+    /// The sets of outcomes.
+    Outcomes,
+    /// The reduced exploration hit a bound that the oracle did not hit.
+    Bound,
+    /// One of them does not come to an end, because the model is wrong.
+    Panic,
+}
+
+/// Bounds within which the oracle explores most random programs in a fraction of a second.
+#[must_use]
+pub fn bounds() -> Bounds {
+    Bounds { states: 30_000, ..Bounds::default() }
+}
+
+/// Compares the two semantics of a program.
+#[must_use]
+pub fn compare(trial: &Trial) -> Compared {
+    let compared = catch_unwind(AssertUnwindSafe(|| explored(trial)));
+    compared.unwrap_or_else(|panic| {
+        let words =
+            panic.downcast_ref::<String>().map(String::as_str).or(panic.downcast_ref::<&str>().copied());
+        let text = format!("a panic: {}", words.unwrap_or("without words"));
+        let verdict = "breaks: ?\nreduced: ?\nnaive: ?\n".to_owned();
+        Compared::Differ(Difference { in_what: InWhat::Panic, text, verdict })
+    })
+}
+
+fn explored(trial: &Trial) -> Compared {
+    let source: Arc<dyn Source> = trial.script.clone();
+    let naive = naive::explore(&source, trial.config.clone(), &bounds()).expect("a script evaluates");
+    if naive.bound.is_some() {
+        return Compared::TooLarge;
+    }
+    let reduced = explore(&source, trial.config.clone(), &bounds()).expect("a script evaluates");
+    let both = Box::new(Both { reduced, naive });
+    let differ = |in_what, text| {
+        let verdict = verdict(&both);
+        Compared::Differ(Difference { in_what, text, verdict })
+    };
+    if let Some(bound) = &both.reduced.bound {
+        return differ(InWhat::Bound, format!("{bound} by the reduced exploration, and not by the oracle"));
+    }
+    let text =
+        if trial.script.interchangeable { unfolded_difference(&source, &both) } else { difference(&both) };
+    match text {
+        None => Compared::Agree(both),
+        Some(text) => differ(InWhat::Outcomes, text),
+    }
+}
+
+/// The outcomes of an exploration.
+#[must_use]
+pub fn outcomes(exploration: &Exploration) -> BTreeSet<&Outcome> {
+    exploration.outcomes.keys().collect()
+}
+
+/// What is pinned of a program beside it: the rules that some run breaks, and how much each semantics explored.
+#[must_use]
+pub fn verdict(both: &Both) -> String {
+    let broken: Vec<&str> = both.naive.broken.keys().map(|rule| rule.id()).collect();
+    let broken = if broken.is_empty() { "nothing".to_owned() } else { broken.join(", ") };
+    let size = |of: &Exploration| format!("outcomes {}, states {}", of.outcomes.len(), of.states);
+    format!("breaks: {broken}\nreduced: {}\nnaive: {}\n", size(&both.reduced), size(&both.naive))
+}
+
+fn difference(both: &Both) -> Option<String> {
+    let (r, n) = (outcomes(&both.reduced), outcomes(&both.naive));
+    (r != n).then(|| {
+        let lost: Vec<_> = n.difference(&r).collect();
+        let invented: Vec<_> = r.difference(&n).collect();
+        format!(
+            "lost {} of {}: {lost:#?}\ninvented {}: {invented:#?}\ncontended {:?}",
+            lost.len(),
+            n.len(),
+            invented.len(),
+            both.reduced.contended
+        )
+    })
+}
+
+fn unfolded_difference(source: &Arc<dyn Source>, both: &Both) -> Option<String> {
+    let unfolded = unfolded(source, &both.reduced);
+    let (r, n): (BTreeSet<_>, _) = (unfolded.iter().collect(), outcomes(&both.naive));
+    let strange: Vec<_> = outcomes(&both.reduced).difference(&r).copied().collect();
+    (r != n || !strange.is_empty()).then(|| {
+        let lost: Vec<_> = n.difference(&r).collect();
+        let invented: Vec<_> = r.difference(&n).collect();
+        format!(
+            "lost {} of {}: {lost:#?}\ninvented {}: {invented:#?}\nnot of its own witness: {strange:#?}\ncontended {:?}",
+            lost.len(),
+            n.len(),
+            invented.len(),
+            both.reduced.contended
+        )
+    })
+}
+
+/// All ways to renumber so many ranks: `to[old] = new`.
+fn renumberings(ranks: u32) -> Vec<Vec<Rank>> {
+    let mut all = vec![Vec::new()];
+    for rank in (0..ranks).map(Rank) {
+        let longer = |shorter: &Vec<Rank>| {
+            let insert = |at: usize| {
+                let mut longer = shorter.clone();
+                longer.insert(at, rank);
+                longer
+            };
+            (0..=shorter.len()).map(insert).collect::<Vec<_>>()
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// Everything that an exploration of interchangeable ranks stands for: its witnesses' ends under all numbers.
+fn unfolded(source: &Arc<dyn Source>, exploration: &Exploration) -> BTreeSet<Outcome> {
+    let machine = Machine::new(Arc::clone(source), exploration.config.clone());
+    let mut outcomes = BTreeSet::new();
+    for witness in exploration.outcomes.values() {
+        let mut state = machine.init();
+        machine.advance(&mut state);
+        for choice in &witness.choices {
+            assert!(machine.possible(&state, choice), "a witness fits its program");
+            machine.take(&mut state, choice);
+            machine.advance(&mut state);
+        }
+        for to in renumberings(exploration.config.ranks) {
+            let mut state = state.clone();
+            machine.renumber(&mut state, &to);
+            machine.finish(&mut state);
+            outcomes.insert(machine.outcome(&state));
+        }
+    }
+    outcomes
+}
