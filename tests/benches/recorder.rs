@@ -13,9 +13,9 @@ mod built;
 /// What each call costs: called again and again, and after others.
 fn measure(preload: &str) -> Vec<(String, [f64; 2])> {
     let folder = built::folder("bench-recorder");
-    let output = Command::new(built::built().stand_ins.join("program"))
+    let output = Command::new(built::stand_ins().join("program"))
         .arg("measure")
-        .env("LD_LIBRARY_PATH", &built::built().stand_ins)
+        .env("LD_LIBRARY_PATH", built::stand_ins())
         .env("LD_PRELOAD", preload)
         .env("RANKCHECK_RECORD_DIR", &folder)
         .output()
@@ -32,7 +32,7 @@ fn measure(preload: &str) -> Vec<(String, [f64; 2])> {
 }
 
 fn main() {
-    let recorder = built::built().recorder.to_str().expect("UTF-8");
+    let recorder = built::recorder().to_str().expect("UTF-8");
     for ((call, without), (_, with)) in measure("").into_iter().zip(measure(recorder)) {
         let [warm, cold] = [0, 1].map(|at| with[at] - without[at]);
         println!(

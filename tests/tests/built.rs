@@ -1,5 +1,5 @@
 //! What the tests of whole programs need: the command, the recorder, stand-ins for NCCL and CUDA and a program that
-//! calls them; built once, as the tests were.
+//! calls them.
 //!
 //! Not here: tests.
 
@@ -8,49 +8,49 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use rankcheck_tests::repository::enter;
-use serde_json::Value;
+use rankcheck_tests::repository::{enter, files_under};
 
-/// Where everything is.
-pub(crate) struct Built {
-    /// The command.
-    pub(crate) command: PathBuf,
-    /// The recorder's library.
-    pub(crate) recorder: PathBuf,
-    /// The folder of `libnccl.so.2`, `libcudart.so.12` and `program`.
-    pub(crate) stand_ins: PathBuf,
+/// Returns the folder in which cargo puts tests and the libraries that they depend on.
+fn dependencies() -> PathBuf {
+    let test = std::env::current_exe().expect("a test knows its own path");
+    test.parent().expect("it lies in a folder").to_owned()
 }
 
-/// What is built. Cargo names binaries only to tests of their own package.
-pub(crate) fn built() -> &'static Built {
-    static BUILT: OnceLock<Built> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let test = std::env::current_exe().expect("a test knows its own path");
-        let profile =
-            if test.components().any(|part| part.as_os_str() == "release") { "release" } else { "test" };
-        let cargo = Command::new(env!("CARGO"))
-            .args(["build", "--offline", "--package", "rankcheck", "--package", "rankcheck-record"])
-            .args(["--profile", profile, "--message-format", "json"])
-            .current_dir(enter())
-            .output()
-            .expect("cargo runs");
-        assert!(cargo.status.success(), "{}", String::from_utf8_lossy(&cargo.stderr));
-        let messages = String::from_utf8(cargo.stdout).expect("cargo writes UTF-8");
-        let files: Vec<PathBuf> = messages
-            .lines()
-            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-            .flat_map(|message| message["filenames"].as_array().cloned().unwrap_or_default())
-            .filter_map(|file| file.as_str().map(PathBuf::from))
-            .collect();
-        let file = |name: &str| {
-            files.iter().find(|path| path.ends_with(name)).expect("cargo says what it built").clone()
-        };
-        Built { command: file("rankcheck"), recorder: file("librankcheck_record.so"), stand_ins: stand_ins() }
+/// Returns the command. Cargo builds it for the tests of its own package and tells no other package where it is, so it
+/// can be older than its sources when the tests of this package are built alone.
+pub(crate) fn command() -> &'static Path {
+    static COMMAND: OnceLock<PathBuf> = OnceLock::new();
+    COMMAND.get_or_init(|| {
+        let command = dependencies().parent().expect("it lies in a folder").join("rankcheck");
+        let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
+        let built = changed(&command).expect("`cargo build` or `cargo test --workspace` builds the command");
+        for source in ["check", "model", "real", "recording"].map(|name| format!("crates/{name}/src")) {
+            for path in files_under(&source) {
+                assert!(
+                    changed(&enter().join(&path)) <= Some(built),
+                    "the command is older than {}: `cargo build` or `cargo test --workspace` builds it",
+                    path.display()
+                );
+            }
+        }
+        command
     })
 }
 
+/// Returns the recorder's library, which this package depends on.
+pub(crate) fn recorder() -> &'static Path {
+    static RECORDER: OnceLock<PathBuf> = OnceLock::new();
+    RECORDER.get_or_init(|| dependencies().join("librankcheck_record.so"))
+}
+
+/// Returns the folder of `libnccl.so.2`, `libcudart.so.12` and `program`.
+pub(crate) fn stand_ins() -> &'static Path {
+    static STAND_INS: OnceLock<PathBuf> = OnceLock::new();
+    STAND_INS.get_or_init(compile_stand_ins)
+}
+
 /// Compiles the stand-ins: they are no part of the workspace, since they define what is NCCL's and CUDA's.
-fn stand_ins() -> PathBuf {
+fn compile_stand_ins() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand_ins");
     fs::create_dir_all(&folder).expect("a folder can be made");
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("stand_in");

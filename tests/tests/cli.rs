@@ -3,14 +3,16 @@
 //! Not here: diagnostics of bad specs (`broken.rs`), and what the reports of specs say (`specs.rs`).
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::OnceLock;
 
 use rankcheck_tests::recording::Run;
 use rankcheck_tests::repository::{differs_from_golden, enter};
+use rstest::{Context, rstest};
 use serde_json::Value;
 
-use crate::built::{built, folder};
+use crate::built::{command, folder};
 
 /// Fails if a rank leaves early.
 const LEAVES: &str = r#"def program(r):
@@ -27,7 +29,7 @@ struct Ran {
 }
 
 fn run(folder: &Path, arguments: &[&str]) -> Ran {
-    let output = Command::new(&built().command)
+    let output = Command::new(command())
         .args(arguments)
         .current_dir(folder)
         .env("NO_COLOR", "1")
@@ -223,68 +225,63 @@ fn without_a_gpu_commands_say_what_is_missing() {
     wants(&run(&folder, &["doctor"]), 4, &["GPUs       none found", "can run", "cannot run; missing: "]);
 }
 
-#[test]
-fn exit_codes_are_in_the_help() {
-    wants(&run(enter(), &["--help"]), 0, &["4 a GPU, a library or the like is missing"]);
-}
-
-/// What people get wrong at the prompt. The golden of `a case` is `tests/broken/command/a_case.stderr`.
-const MISTAKES: [(&str, &[&str]); 24] = [
-    ("empty folder", &["check", "empty"]),
-    ("missing file", &["check", "nowhere.star"]),
-    ("no path", &["check"]),
-    ("wrong flag", &["check", "leaves.star", "--max-state", "5"]),
-    ("wrong platform", &["check", "leaves.star", "--platform", "2.29.1"]),
-    ("wrong format", &["check", "leaves.star", "--format", "xml"]),
-    ("negative time", &["check", "leaves.star", "--max-seconds=-1"]),
-    ("number of states that is none", &["check", "leaves.star", "--max-states", "many"]),
-    ("no check of that name", &["check", "leaves.star", "--only", "nobody"]),
-    ("only a library", &["check", "library.star"]),
-    ("unknown rule", &["explain", "WIN-99"]),
-    ("missing trace", &["replay", "nowhere.trace"]),
-    ("truncated trace", &["replay", "truncated.trace"]),
-    ("trace of another schema", &["replay", "schema.trace"]),
-    ("trace of a check that is gone", &["replay", "renamed.trace"]),
-    ("trace of a spec that is gone", &["replay", "moved.trace"]),
-    ("trace with other ranks", &["replay", "ranks.trace"]),
-    ("trace with a pick that is none", &["replay", "pick.trace"]),
-    ("budget that is none", &["diff", "leaves.star", "--budget", "soon"]),
-    ("no runs", &["diff", "leaves.star", "--runs", "0"]),
-    ("resume without record", &["diff", "leaves.star", "--resume"]),
-    ("missing library", &["diff", "leaves.star", "--nccl", "nowhere/libnccl.so"]),
-    ("observations that are none", &["observe", "unpack", "truncated.trace"]),
-    ("drift without repository", &["drift", "--repo", "nowhere", "leaves.star"]),
-];
-
 fn edited(trace: &str, edit: impl FnOnce(&mut Value)) -> String {
     let mut value: Value = serde_json::from_str(trace).expect("a trace is JSON");
     edit(&mut value);
     value.to_string()
 }
 
-#[test]
-fn every_mistake_at_the_prompt_gets_its_diagnostic() {
-    let folder = folder("mistakes");
-    let trace = recorded(&folder, LEAVES);
-    let trace = fs::read_to_string(folder.join(trace)).expect("it was just written");
-    fs::create_dir_all(folder.join("empty")).expect("a folder can be made");
-    write(&folder, "library.star", "def program(r):\n    r.barrier()\n");
-    write(&folder, "truncated.trace", &trace[..trace.len() / 2]);
-    write(&folder, "schema.trace", &edited(&trace, |t| t["schema_version"] = 99.into()));
-    write(&folder, "renamed.trace", &edited(&trace, |t| t["check"] = "another".into()));
-    write(&folder, "moved.trace", &edited(&trace, |t| t["file"] = "gone.star".into()));
-    write(&folder, "ranks.trace", &edited(&trace, |t| t["ranks"] = 1.into()));
-    write(&folder, "pick.trace", &edited(&trace, |t| t["choices"][0]["picks"][0] = 7.into()));
-    let mut wrong = Vec::new();
-    for (name, arguments) in MISTAKES {
-        let ran = run(&folder, arguments);
-        if ran.code != 2 || !ran.out.is_empty() {
-            wrong.push(format!("{name}: exit code {}, not 2, or it prints {:?}", ran.code, ran.out));
-        }
-        let golden = format!("tests/broken/command/{}.stderr", name.replace(' ', "_"));
-        wrong.extend(differs_from_golden(&enter().join(golden), &ran.err));
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+/// Returns a folder with what mistakes are about, made once.
+fn mistakes() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let folder = folder("mistakes");
+        let trace = recorded(&folder, LEAVES);
+        let trace = fs::read_to_string(folder.join(trace)).expect("it was just written");
+        fs::create_dir_all(folder.join("empty")).expect("a folder can be made");
+        write(&folder, "library.star", "def program(r):\n    r.barrier()\n");
+        write(&folder, "truncated.trace", &trace[..trace.len() / 2]);
+        write(&folder, "schema.trace", &edited(&trace, |t| t["schema_version"] = 99.into()));
+        write(&folder, "renamed.trace", &edited(&trace, |t| t["check"] = "another".into()));
+        write(&folder, "moved.trace", &edited(&trace, |t| t["file"] = "gone.star".into()));
+        write(&folder, "ranks.trace", &edited(&trace, |t| t["ranks"] = 1.into()));
+        write(&folder, "pick.trace", &edited(&trace, |t| t["choices"][0]["picks"][0] = 7.into()));
+        folder
+    })
+}
+
+/// The golden of `a_case` is `tests/broken/command/a_case.stderr`.
+#[rstest]
+#[case::empty_folder(&["check", "empty"])]
+#[case::missing_file(&["check", "nowhere.star"])]
+#[case::no_path(&["check"])]
+#[case::wrong_flag(&["check", "leaves.star", "--max-state", "5"])]
+#[case::wrong_platform(&["check", "leaves.star", "--platform", "2.29.1"])]
+#[case::wrong_format(&["check", "leaves.star", "--format", "xml"])]
+#[case::negative_time(&["check", "leaves.star", "--max-seconds=-1"])]
+#[case::number_of_states_that_is_none(&["check", "leaves.star", "--max-states", "many"])]
+#[case::no_check_of_that_name(&["check", "leaves.star", "--only", "nobody"])]
+#[case::only_a_library(&["check", "library.star"])]
+#[case::unknown_rule(&["explain", "WIN-99"])]
+#[case::missing_trace(&["replay", "nowhere.trace"])]
+#[case::truncated_trace(&["replay", "truncated.trace"])]
+#[case::trace_of_another_schema(&["replay", "schema.trace"])]
+#[case::trace_of_a_check_that_is_gone(&["replay", "renamed.trace"])]
+#[case::trace_of_a_spec_that_is_gone(&["replay", "moved.trace"])]
+#[case::trace_with_other_ranks(&["replay", "ranks.trace"])]
+#[case::trace_with_a_pick_that_is_none(&["replay", "pick.trace"])]
+#[case::budget_that_is_none(&["diff", "leaves.star", "--budget", "soon"])]
+#[case::no_runs(&["diff", "leaves.star", "--runs", "0"])]
+#[case::resume_without_record(&["diff", "leaves.star", "--resume"])]
+#[case::missing_library(&["diff", "leaves.star", "--nccl", "nowhere/libnccl.so"])]
+#[case::observations_that_are_none(&["observe", "unpack", "truncated.trace"])]
+#[case::drift_without_repository(&["drift", "--repo", "nowhere", "leaves.star"])]
+fn a_mistake_at_the_prompt_gets_its_diagnostic(#[context] context: Context, #[case] arguments: &[&str]) {
+    let ran = run(mistakes(), arguments);
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    let name = context.description.expect("every case has a name");
+    let golden = enter().join(format!("tests/broken/command/{name}.stderr"));
+    assert_eq!(differs_from_golden(&golden, &ran.err), None);
 }
 
 #[test]

@@ -14,6 +14,7 @@ use rankcheck::runs::world::{RunCommId, World, files};
 use rankcheck_model::Rank;
 use rankcheck_recording::Argument;
 use rankcheck_tests::training::{Change, Divergence, Sizes, Training};
+use rstest::{Context, rstest};
 
 /// A directory that goes when the test ends.
 struct Directory(PathBuf);
@@ -150,24 +151,22 @@ fn a_loop_in_a_loop_is_folded_twice() {
     assert!(left < 0.06, "{left} {folds:?}");
 }
 
-#[test]
-fn what_differs_once_is_found_with_its_call() {
-    for change in [
-        Change::OtherCount,
-        Change::OnceMore,
-        Change::Never,
-        Change::NoMessage,
-        Change::OtherOrder,
-        Change::NoIteration,
-        Change::Killed,
-    ] {
-        for iteration in [0, 1, 100, 298, 299] {
-            let divergence = Some(Divergence { rank: 5, iteration, change });
-            let training = Training { iterations: 300, divergence, ..Training::default() };
-            let (folds, _, found) = compare(&training, "differs");
-            assert!(!found.is_empty(), "{change:?} in iteration {iteration}");
-            assert!(!folds.is_empty() || iteration <= 1, "{change:?} in iteration {iteration}");
-        }
+#[rstest]
+#[case::other_count(Change::OtherCount)]
+#[case::once_more(Change::OnceMore)]
+#[case::never(Change::Never)]
+#[case::no_message(Change::NoMessage)]
+#[case::other_order(Change::OtherOrder)]
+#[case::no_iteration(Change::NoIteration)]
+#[case::killed(Change::Killed)]
+fn what_differs_once_is_found_with_its_call(#[context] context: Context, #[case] change: Change) {
+    let name = context.description.expect("every case has a name");
+    for iteration in [0, 1, 100, 298, 299] {
+        let divergence = Some(Divergence { rank: 5, iteration, change });
+        let training = Training { iterations: 300, divergence, ..Training::default() };
+        let (folds, _, found) = compare(&training, &format!("differs-{name}"));
+        assert!(!found.is_empty(), "in iteration {iteration}");
+        assert!(!folds.is_empty() || iteration <= 1, "in iteration {iteration}");
     }
 }
 
@@ -241,7 +240,7 @@ fn wanted(name: &str) -> Option<u64> {
 
 #[test]
 fn folded_and_whole_agree() {
-    let runs = wanted("RANKCHECK_PROGRAMS").map_or(60, |programs| programs.min(10_000));
+    let runs = wanted("RANKCHECK_RUNS").unwrap_or(60);
     let mut draws = Draws(wanted("RANKCHECK_SEED").unwrap_or(1));
     let (mut folded, mut differ) = (0, 0);
     for run in 0..runs {
@@ -266,7 +265,7 @@ fn says(recording: Recording) -> (RunVerdict, Vec<String>) {
 
 #[test]
 fn the_rules_find_the_same_folded_and_whole() {
-    let runs = wanted("RANKCHECK_PROGRAMS").map_or(20, |programs| programs.min(1_000));
+    let runs = wanted("RANKCHECK_RUNS").unwrap_or(20);
     let mut draws = Draws(wanted("RANKCHECK_SEED").unwrap_or(2));
     let (mut folded, mut fail) = (0, 0);
     for run in 0..runs {

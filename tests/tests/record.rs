@@ -8,18 +8,19 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use rankcheck_recording::{Argument, CallEvent, ProcessFile};
+use rstest::rstest;
 
-use crate::built::{built, folder};
+use crate::built::{command, folder, recorder, stand_ins};
 
 /// `rankcheck record --out run` in this folder, with the stand-ins in reach; what is run comes next.
 fn record(folder: &Path) -> Command {
-    let mut command = Command::new(&built().command);
+    let mut command = Command::new(command());
     command
         .args(["record", "--out", "run", "--"])
         .current_dir(folder)
         .env("NO_COLOR", "1")
-        .env("LD_LIBRARY_PATH", &built().stand_ins)
-        .env("RANKCHECK_RECORD_LIB", &built().recorder)
+        .env("LD_LIBRARY_PATH", stand_ins())
+        .env("RANKCHECK_RECORD_LIB", recorder())
         .env_remove("LD_PRELOAD")
         .env_remove("VLLM_NCCL_SO_PATH")
         .env_remove("SGLANG_NCCL_SO_PATH");
@@ -27,7 +28,7 @@ fn record(folder: &Path) -> Command {
 }
 
 fn program() -> PathBuf {
-    built().stand_ins.join("program")
+    stand_ins().join("program")
 }
 
 /// Its exit code, and what it says.
@@ -65,18 +66,19 @@ fn the_exit_code_is_that_of_the_command() {
     assert!(!folder.join("run/.python").exists());
 }
 
-#[test]
-fn what_a_crash_leaves_is_kept_and_its_signal_is_told() {
-    for (way, signal) in [("abort", 6), ("crash", 11)] {
-        let folder = folder(&format!("record-{way}"));
-        let (code, said) = ended(record(&folder).arg(program()).arg(way));
-        assert_eq!(code, Some(128 + signal), "{said}");
-        assert_eq!(calls(&folder), [1000], "{said}");
-    }
-    let folder = folder("record-killed");
-    let (code, said) = ended(record(&folder).arg(program()).arg("killed"));
-    assert_eq!(code, Some(128 + 9), "{said}");
-    assert_eq!(calls(&folder), [100_000], "{said}");
+#[rstest]
+#[case::abort("abort", 6, 1000)]
+#[case::crash("crash", 11, 1000)]
+#[case::killed("killed", 9, 100_000)]
+fn what_a_crash_leaves_is_kept_and_its_signal_is_told(
+    #[case] way: &str,
+    #[case] signal: i32,
+    #[case] made: usize,
+) {
+    let folder = folder(&format!("record-{way}"));
+    let (code, said) = ended(record(&folder).arg(program()).arg(way));
+    assert_eq!(code, Some(128 + signal), "{said}");
+    assert_eq!(calls(&folder), [made], "{said}");
 }
 
 /// Starts it and waits until it says that it is ready.
@@ -97,17 +99,17 @@ fn code_with_input(mut child: Child) -> Option<i32> {
     code
 }
 
-#[test]
-fn a_signal_goes_to_the_command() {
-    for (name, number) in [("TERM", 15), ("INT", 2)] {
-        let folder = folder(&format!("record-{name}"));
-        let child = started(record(&folder).arg(program()).arg("wait").stderr(Stdio::null()));
-        let kill = format!("kill -{name} {}", child.id());
-        let sent = Command::new("sh").args(["-c", &kill]).status().expect("the shell starts");
-        assert!(sent.success());
-        assert_eq!(code_with_input(child), Some(128 + number));
-        assert_eq!(calls(&folder), [1000]);
-    }
+#[rstest]
+#[case::term("TERM", 15)]
+#[case::int("INT", 2)]
+fn a_signal_goes_to_the_command(#[case] name: &str, #[case] number: i32) {
+    let folder = folder(&format!("record-{name}"));
+    let child = started(record(&folder).arg(program()).arg("wait").stderr(Stdio::null()));
+    let kill = format!("kill -{name} {}", child.id());
+    let sent = Command::new("sh").args(["-c", &kill]).status().expect("the shell starts");
+    assert!(sent.success());
+    assert_eq!(code_with_input(child), Some(128 + number));
+    assert_eq!(calls(&folder), [1000]);
 }
 
 #[test]
@@ -141,17 +143,21 @@ fn a_file_that_is_still_written_is_left_as_it_is() {
     assert_eq!(calls(&folder), [10, 20]);
 }
 
+#[rstest]
+#[case::vllm("VLLM_NCCL_SO_PATH")]
+#[case::sglang("SGLANG_NCCL_SO_PATH")]
+fn a_program_that_loads_nccl_by_its_path_is_recorded(#[case] variable: &str) {
+    let folder = folder(&format!("record-{variable}"));
+    let (code, said) = ended(record(&folder).arg(program()).args(["variable", variable]));
+    assert_eq!(code, Some(0), "{said}");
+    assert_eq!(calls(&folder), [1], "{said}");
+}
+
 #[test]
-fn a_program_that_loads_nccl_by_its_path_is_recorded() {
-    for variable in ["VLLM_NCCL_SO_PATH", "SGLANG_NCCL_SO_PATH"] {
-        let folder = folder(&format!("record-{variable}"));
-        let (code, said) = ended(record(&folder).arg(program()).args(["variable", variable]));
-        assert_eq!(code, Some(0), "{said}");
-        assert_eq!(calls(&folder), [1], "{said}");
-    }
-    // Whoever named one gets that one; being loaded first, the recorder answers for it all the same.
+fn a_path_that_somebody_named_stays() {
+    // Being loaded first, the recorder answers for it all the same.
     let folder = folder("record-named");
-    let named = built().stand_ins.join("libnccl.so.2");
+    let named = stand_ins().join("libnccl.so.2");
     let mut command = record(&folder);
     command.env("VLLM_NCCL_SO_PATH", named).arg(program()).args(["variable", "VLLM_NCCL_SO_PATH"]);
     let (code, said) = ended(&mut command);
@@ -174,18 +180,15 @@ fn what_goes_wrong_before_the_command_is_told_apart() {
     fs::remove_dir_all(folder.join("run")).expect("it was made");
 
     // A place that nobody may write to, whoever runs this.
-    let command = &built().command;
-    let mut nowhere = Command::new(command);
-    nowhere
-        .args(["record", "--out", "/proc/nowhere", "--", "true"])
-        .env("RANKCHECK_RECORD_LIB", &built().recorder);
+    let mut nowhere = Command::new(command());
+    nowhere.args(["record", "--out", "/proc/nowhere", "--", "true"]).env("RANKCHECK_RECORD_LIB", recorder());
     let (code, said) = ended(&mut nowhere);
     assert_eq!(code, Some(125));
     assert!(said.contains("cannot use /proc/nowhere"), "{said}");
 
     // A command that has nothing beside it.
     let alone = folder.join("rankcheck");
-    fs::copy(command, &alone).expect("it can be copied");
+    fs::copy(command(), &alone).expect("it can be copied");
     let (code, said) =
         ended(Command::new(&alone).args(["record", "--", "true"]).env_remove("RANKCHECK_RECORD_LIB"));
     assert_eq!(code, Some(125));
@@ -193,23 +196,22 @@ fn what_goes_wrong_before_the_command_is_told_apart() {
     fs::create_dir_all(folder.join("lib/rankcheck")).expect("the folder is there");
     fs::create_dir_all(folder.join("bin")).expect("the folder is there");
     fs::rename(&alone, folder.join("bin/rankcheck")).expect("it was copied");
-    fs::copy(&built().recorder, folder.join("lib/rankcheck/librankcheck_record.so"))
-        .expect("it can be copied");
+    fs::copy(recorder(), folder.join("lib/rankcheck/librankcheck_record.so")).expect("it can be copied");
     let mut installed = Command::new(folder.join("bin/rankcheck"));
     installed.args(["record", "--out", "installed", "--"]).arg(program()).arg("exit").current_dir(&folder);
-    installed.env_remove("RANKCHECK_RECORD_LIB").env("LD_LIBRARY_PATH", &built().stand_ins);
+    installed.env_remove("RANKCHECK_RECORD_LIB").env("LD_LIBRARY_PATH", stand_ins());
     let (code, said) = ended(&mut installed);
     assert_eq!(code, Some(9), "{said}");
     assert!(said.contains("recorded 1 processes"), "{said}");
 
     let spaced = folder.join("a space.so");
-    fs::copy(&built().recorder, &spaced).expect("it can be copied");
+    fs::copy(recorder(), &spaced).expect("it can be copied");
     let (code, said) = ended(record(&folder).env("RANKCHECK_RECORD_LIB", spaced).arg("true"));
     assert_eq!(code, Some(125));
     assert!(said.contains("has a space or a colon in its path"), "{said}");
 
     for arguments in [&["record"][..], &["record", "--no-such-flag", "--", "true"]] {
-        let (code, said) = ended(Command::new(command).args(arguments));
+        let (code, said) = ended(Command::new(command()).args(arguments));
         assert_eq!(code, Some(2), "{said}");
         assert!(said.contains("Usage:"), "{said}");
     }

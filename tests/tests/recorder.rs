@@ -8,7 +8,7 @@ use std::process::Command;
 
 use rankcheck_recording::{Argument, CallEvent, ProcessFile};
 
-use crate::built::{built, folder};
+use crate::built::{folder, recorder, stand_ins};
 
 /// A run of the program: how it ended, and what each of its processes wrote, oldest first.
 struct Ran {
@@ -51,15 +51,14 @@ impl Read {
 
 /// Runs the program in this way, with the recorder, after these shell commands.
 fn run(test: &str, before: &str, way: &[&str]) -> Ran {
-    let built = built();
     let folder = folder(&format!("recorder-{test}"));
     let preload = if before.contains("RANKCHECK_NCCL") { "" } else { "LD_PRELOAD=\"$RECORDER\"" };
     let output = Command::new("sh")
         .args(["-c", &format!("{before}\n{preload} exec \"$0\" \"$@\"")])
-        .arg(built.stand_ins.join("program"))
+        .arg(stand_ins().join("program"))
         .args(way)
-        .env("RECORDER", &built.recorder)
-        .env("LD_LIBRARY_PATH", &built.stand_ins)
+        .env("RECORDER", recorder())
+        .env("LD_LIBRARY_PATH", stand_ins())
         .env("RANKCHECK_RECORD_DIR", &folder)
         .env("RANK", "3")
         .output()
@@ -136,11 +135,11 @@ fn each_function_of_a_name_is_forwarded_to_itself() {
 
 #[test]
 fn a_program_may_load_it_in_place_of_nccl() {
-    let library = built().recorder.to_str().expect("UTF-8");
+    let library = recorder().to_str().expect("UTF-8");
     for (test, before) in [
         ("path", String::new()),
         // Without being loaded first, and with an NCCL that nobody has loaded.
-        ("path-alone", format!("export RANKCHECK_NCCL={}/libnccl.so.2", built().stand_ins.display())),
+        ("path-alone", format!("export RANKCHECK_NCCL={}/libnccl.so.2", stand_ins().display())),
     ] {
         let ran = run(test, &before, &["path", library]);
         assert_eq!(ran.code, Some(0), "{test}");

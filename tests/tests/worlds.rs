@@ -8,6 +8,7 @@ use rankcheck::runs::RunError;
 use rankcheck::runs::world::{CommListener, World};
 use rankcheck_model::Rank;
 use rankcheck_recording::{Argument, Header, Shape};
+use rstest::rstest;
 
 fn shape(name: &str, fields: &[(&str, Argument)]) -> Shape {
     Shape {
@@ -166,27 +167,32 @@ fn a_process_that_only_stands_by_is_no_second_rank() {
     assert_eq!(world.members[0].file, 1);
 }
 
-#[test]
-fn mixed_up_directories_are_refused() {
-    let process = |rank: u32, id: u8, place: u64, size: u64| {
-        let mut process = ProcessFile::new(Some(rank), Some(2));
-        process.init(id, place, size, 0xa0);
-        process
-    };
-    let mut other = process(1, 1, 1, 2);
-    other.header.run = "two".to_owned();
-    let mut twice = process(1, 1, 1, 2);
-    twice.init(1, 0, 2, 0xb0);
-    for (processes, needle) in [
-        (vec![process(0, 1, 0, 2), other], "two runs lie together"),
-        (vec![process(1, 1, 0, 2), process(1, 1, 1, 2)], "both say that they are rank 1"),
-        (vec![process(0, 1, 0, 2), process(1, 1, 0, 2)], "joined communicator comm 01010101 as rank 0"),
-        (vec![process(0, 1, 0, 2), process(1, 1, 1, 3)], "has 2 ranks according to file0 and 3"),
-        (vec![process(0, 1, 0, 2), twice], "a second rank of a communicator in one process"),
-    ] {
-        let error = join(processes).expect_err("mixed up").to_string();
-        assert!(error.contains(needle), "{error}");
-    }
+/// A process of a run of two ranks that joins a communicator.
+fn joined(rank: u32, id: u8, place: u64, size: u64) -> ProcessFile {
+    let mut process = ProcessFile::new(Some(rank), Some(2));
+    process.init(id, place, size, 0xa0);
+    process
+}
+
+fn of_another_run(mut process: ProcessFile) -> ProcessFile {
+    process.header.run = "two".to_owned();
+    process
+}
+
+fn joined_again(mut process: ProcessFile) -> ProcessFile {
+    process.init(1, 0, 2, 0xb0);
+    process
+}
+
+#[rstest]
+#[case::two_runs(of_another_run(joined(1, 1, 1, 2)), "two runs lie together")]
+#[case::a_rank_twice(joined(0, 1, 1, 2), "both say that they are rank 0")]
+#[case::a_place_twice(joined(1, 1, 0, 2), "joined communicator comm 01010101 as rank 0")]
+#[case::two_sizes(joined(1, 1, 1, 3), "has 2 ranks according to file0 and 3")]
+#[case::two_ranks_of_one(joined_again(joined(1, 1, 1, 2)), "a second rank of a communicator in one process")]
+fn mixed_up_directories_are_refused(#[case] second: ProcessFile, #[case] needle: &str) {
+    let error = join(vec![joined(0, 1, 0, 2), second]).expect_err("mixed up").to_string();
+    assert!(error.contains(needle), "{error}");
 }
 
 #[test]
