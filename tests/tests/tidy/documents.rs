@@ -3,7 +3,7 @@
 //! Not here: the documents of rules (`specs.rs`).
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rankcheck::device::observation;
 use rankcheck::search::explore::Bounds;
