@@ -72,7 +72,7 @@ type Results = Vec<Result<Explained, SpecError>>;
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
         let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
-            self.paths.iter().cloned().partition(|path| runs::is_recording(path));
+            self.paths.iter().cloned().partition(|path| path.is_dir() && runs::is_recording(path));
         let judge = |folder| judge::read(folder).and_then(|run| judge::judge(run, self.platform));
         let judged: Vec<Judged> = match folders.iter().map(|folder| judge(folder)).collect() {
             Ok(judged) => judged,
@@ -159,7 +159,8 @@ impl CheckArguments {
             };
             let conclusion = Conclusion::of(explained);
             count.add(conclusion);
-            if let (Some(folder), Some(trace)) = (&self.trace_out, Trace::of(explained))
+            if let Some(folder) = &self.trace_out
+                && let Some(trace) = Trace::of(explained)
                 && let Err(error) = trace.write(folder)
             {
                 return output::usage(error);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rankcheck_real::case::Comms;
 
-use super::gpus::{Batch, Known, Rows};
+use super::gpus::{AlreadyObserved, Batch, ShownRows};
 use super::output;
 use crate::device::{contract, observation};
 
@@ -36,8 +36,8 @@ impl ContractArguments {
             deadline: Duration::from_secs(2),
             nccl: self.nccl,
             kept_in: self.record,
-            known: Known::RunAgain,
-            rows: Rows::Disagreeing,
+            known: AlreadyObserved::RunAgain,
+            rows: ShownRows::Disagreeing,
         };
         let summary = match batch.run() {
             Ok(summary) => summary,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::ValueEnum;
 use rankcheck_real::case::Comms;
 
-use super::gpus::{Batch, Known, Rows};
+use super::gpus::{AlreadyObserved, Batch, ShownRows};
 use super::output;
 
 #[derive(Debug, clap::Args)]
@@ -71,8 +71,8 @@ impl DiffArguments {
             deadline: self.deadline,
             nccl: self.nccl,
             kept_in: self.record,
-            known: if self.resume { Known::LeftOut } else { Known::RunAgain },
-            rows: Rows::All,
+            known: if self.resume { AlreadyObserved::LeftOut } else { AlreadyObserved::RunAgain },
+            rows: ShownRows::All,
         };
         match batch.run() {
             Ok(summary) => {

@@ -93,26 +93,26 @@ pub(super) struct Batch {
     /// Folder for what is observed.
     pub(super) kept_in: Option<PathBuf>,
     /// What becomes of checks that this folder has already.
-    pub(super) known: Known,
+    pub(super) known: AlreadyObserved,
     /// Which rows are printed.
-    pub(super) rows: Rows,
+    pub(super) rows: ShownRows,
 }
 
 /// What becomes of checks that were observed already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Known {
+pub(super) enum AlreadyObserved {
     RunAgain,
     LeftOut,
 }
 
 /// Which rows are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rows {
+pub(super) enum ShownRows {
     All,
     Disagreeing,
 }
 
-impl Rows {
+impl ShownRows {
     fn show(self, row: &DiffRow) -> bool {
         match self {
             Self::All => true,
@@ -145,7 +145,9 @@ impl Batch {
             return Err(output::usage(why));
         };
         let observed = match &self.kept_in {
-            Some(folder) if self.known == Known::LeftOut && folder.join(observation::FILE_NAME).exists() => {
+            Some(folder)
+                if self.known == AlreadyObserved::LeftOut && folder.join(observation::FILE_NAME).exists() =>
+            {
                 observation::read(&folder.join(observation::FILE_NAME)).map_err(output::usage)?
             }
             Some(_) | None => Vec::new(),

@@ -68,7 +68,7 @@ impl RecordArguments {
             let lost = recorded.lost;
             output::note(format_args!("rankcheck: the disk was full: {lost} events are missing"));
         }
-        let Recorded { processes, calls, bytes, .. } = recorded;
+        let RecordingSummary { processes, calls, bytes, .. } = recorded;
         let folder = recorded.folder.display();
         if processes == 0 {
             output::note(
@@ -119,7 +119,7 @@ enum RecordError {
 
 /// What was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Recorded {
+struct RecordingSummary {
     /// Where.
     folder: PathBuf,
     /// The command's exit code; 128 and the signal's number if one ended it.
@@ -141,7 +141,7 @@ struct Recorded {
 /// # Errors
 ///
 /// If it could not be started. How it ended is no error.
-fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<Recorded, RecordError> {
+fn record(out: Option<PathBuf>, command: &[OsString]) -> Result<RecordingSummary, RecordError> {
     let library = library()?;
     let folder = out.unwrap_or_else(|| PathBuf::from(format!("recording-{}", date())));
     let in_folder = |source| RecordError::Folder { path: folder.clone(), source };
@@ -263,8 +263,8 @@ fn write_python(folder: &Path) -> io::Result<()> {
 }
 
 /// Packs every file of the folder.
-fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<Recorded> {
-    let mut recorded = Recorded {
+fn pack_all(folder: &Path, alive: &BTreeMap<PathBuf, u64>) -> io::Result<RecordingSummary> {
+    let mut recorded = RecordingSummary {
         folder: folder.to_owned(),
         code: 0,
         processes: 0,
