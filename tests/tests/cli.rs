@@ -68,12 +68,7 @@ fn a_wrong_expectation_is_exit_code_1_with_its_reason() {
     assert!(text.contains(right), "the spec was edited, so edit this test");
     write(&folder, "flag.star", &text.replace(right, &right.replace(r#"fails("FLAG-1")"#, "holds()")));
     let ran = run(&folder, &["check", "flag.star"]);
-    let why = [
-        "\"FLAG-1 broken\"",
-        "NOT AS EXPECTED",
-        "expected to hold, but it fails FLAG-1",
-        "1 failed",
-    ];
+    let why = ["\"FLAG-1 broken\"", "NOT AS EXPECTED", "expected to hold, but it fails FLAG-1", "1 failed"];
     wants(&ran, 1, &why);
     let ran = run(&folder, &["check", "flag.star", "--quiet"]);
     wants(&ran, 1, &why);
