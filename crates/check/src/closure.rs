@@ -42,7 +42,7 @@
 //! assert_eq!(example.broken.rule, Rule::Win1);
 //! assert!(example.run.operations.iter().any(|o| o.text == "tp.register(symm.S1)"));
 //!
-//! Program::new([2, 4], |r| serve(r, 2)).expect(holds().costs("registrations", 2));
+//! Program::new([2, 4], |r| serve(r, 2)).expect(holds().costs("registrations", 0));
 //!
 //! // Both in one: for every value of a parameter, and from which on it holds.
 //! Program::new(2, |r| serve(r, r.param("segments")))

@@ -233,10 +233,14 @@ impl Loaded {
         let spec = spec::load(Path::new(&trace.file))?;
         let misfit = TraceError::Misfit;
         let named = spec.checks.iter().find(|check| check.name == trace.check);
-        let check = named.ok_or_else(|| misfit(format!("{} has no check {:?}", spec.path, trace.check)))?;
+        let check = named.ok_or_else(|| misfit(format!("{} has no check \"{}\"", spec.path, trace.check)))?;
         let params = check.combinations().into_iter().find(|params| printed(params) == trace.params);
+        let stated = || {
+            let each = trace.params.iter().map(|(name, value)| format!("{name} = {value}"));
+            each.collect::<Vec<_>>().join(", ")
+        };
         let params = params
-            .ok_or_else(|| misfit(format!("check {:?} has no parameters {:?}", check.name, trace.params)))?;
+            .ok_or_else(|| misfit(format!("check \"{}\" does not run with {}", check.name, stated())))?;
         let platform = trace.platform.parse().map_err(|error: UnknownPlatform| misfit(error.to_string()))?;
         let source: Arc<dyn Source> = Arc::new(check.source(trace.ranks, &params, &check.assume)?);
         let config = config(check, trace.ranks, platform, &check.assume);

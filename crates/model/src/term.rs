@@ -82,6 +82,15 @@ impl Terms {
     /// # Panics
     /// Beyond 2^32 terms.
     pub fn intern(&mut self, node: TermNode) -> Term {
+        // A part of a part is a part of the whole: what a range holds does not depend on the order in which its
+        // neighbours were written.
+        let node = match node {
+            TermNode::Part(of, offset, len) => match &self.nodes[of.0 as usize] {
+                TermNode::Part(whole, base, _) => TermNode::Part(*whole, base + offset, len),
+                _ => TermNode::Part(of, offset, len),
+            },
+            other => other,
+        };
         if let Some(term) = self.index.get(&node) {
             return *term;
         }

@@ -205,6 +205,8 @@ calls! { list -> ListOp {
 calls! { rooted -> CollectiveKind {
     "Broadcast" => CollectiveKind::Broadcast { root }
     "Reduce" => CollectiveKind::Reduce { root }
+    "Gather" => CollectiveKind::Gather { root }
+    "Scatter" => CollectiveKind::Scatter { root }
 } }
 
 calls! { derived -> Operand {

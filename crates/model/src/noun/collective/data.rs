@@ -2,7 +2,7 @@
 //! windows.
 //! Not here: which windows were paired ([`crate::noun::window`]).
 
-use super::kind::{Counting, Source, SymmetricKernel};
+use super::kind::{Counting, PartSource, SymmetricKernel};
 use super::run::Member;
 use crate::host::value::{Buffer, MemoryId};
 use crate::machine::{Machine, locked};
@@ -127,8 +127,8 @@ impl Machine {
         for (nth, m) in members.iter().enumerate() {
             for (at, source) in kind.output(nth, members.len()) {
                 let content = match source {
-                    Source::Part { of, part } => input(of, part),
-                    Source::Reduction { part } => match &reduced {
+                    PartSource::Part { of, part } => input(of, part),
+                    PartSource::Reduction { part } => match &reduced {
                         Some((known, content)) if *known == part => content.clone(),
                         Some(_) | None => {
                             let inputs: Vec<Content> = (0..members.len()).map(|of| input(of, part)).collect();

@@ -102,14 +102,14 @@ pub(super) struct Share {
 
 /// What a part of a member's output holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum PartSource {
     /// A part of the input of the member at this position.
     Part { of: usize, part: u64 },
     /// The reduction of this part of all inputs.
     Reduction { part: u64 },
 }
 
-impl Source {
+impl PartSource {
     fn is_of(self, member: usize) -> bool {
         match self {
             Self::Part { of, .. } => of == member,
@@ -323,7 +323,7 @@ impl CollectiveKind {
         let mut shares = Vec::new();
         for peer in 0..members {
             for (_, source) in self.output(peer, members) {
-                if let Source::Part { of, part } = source
+                if let PartSource::Part { of, part } = source
                     && of == member
                 {
                     shares.push(Share { direction: Direction::Send, peer, part });
@@ -344,24 +344,26 @@ impl CollectiveKind {
     }
 
     /// What each part of a member's output holds, by the member's position among so many.
-    pub(super) fn output(self, member: usize, members: usize) -> SmallVec<[(u64, Source); 1]> {
+    pub(super) fn output(self, member: usize, members: usize) -> SmallVec<[(u64, PartSource); 1]> {
         let first = |source| smallvec![(0, source)];
         match self {
-            Self::AllReduce => first(Source::Reduction { part: 0 }),
-            Self::AllGather => (0..members).map(|of| (of as u64, Source::Part { of, part: 0 })).collect(),
-            Self::ReduceScatter => first(Source::Reduction { part: member as u64 }),
-            Self::Broadcast { root } => first(Source::Part { of: (root as usize).min(members - 1), part: 0 }),
-            Self::Reduce { root } if root as usize == member => first(Source::Reduction { part: 0 }),
+            Self::AllReduce => first(PartSource::Reduction { part: 0 }),
+            Self::AllGather => (0..members).map(|of| (of as u64, PartSource::Part { of, part: 0 })).collect(),
+            Self::ReduceScatter => first(PartSource::Reduction { part: member as u64 }),
+            Self::Broadcast { root } => {
+                first(PartSource::Part { of: (root as usize).min(members - 1), part: 0 })
+            }
+            Self::Reduce { root } if root as usize == member => first(PartSource::Reduction { part: 0 }),
             Self::Reduce { .. } => SmallVec::new(),
             Self::Gather { root } if root as usize == member => {
-                (0..members).map(|of| (of as u64, Source::Part { of, part: 0 })).collect()
+                (0..members).map(|of| (of as u64, PartSource::Part { of, part: 0 })).collect()
             }
             Self::Gather { .. } => SmallVec::new(),
             Self::Scatter { root } => {
-                first(Source::Part { of: (root as usize).min(members - 1), part: member as u64 })
+                first(PartSource::Part { of: (root as usize).min(members - 1), part: member as u64 })
             }
             Self::AllToAll => {
-                (0..members).map(|of| (of as u64, Source::Part { of, part: member as u64 })).collect()
+                (0..members).map(|of| (of as u64, PartSource::Part { of, part: member as u64 })).collect()
             }
         }
     }
