@@ -80,8 +80,8 @@ pub use rankcheck_model::{
 
 pub use crate::search::{Counterexample, Explained, Verdict};
 pub use crate::spec::builder::{Builder, Flow, Stop};
-pub use crate::spec::noun::barrier::Vote;
-pub use crate::spec::noun::collective::{Launched, Payload};
+pub use crate::spec::noun::barrier::Agreement;
+pub use crate::spec::noun::collective::{LaunchId, Payload};
 pub use crate::spec::noun::comm::Comm;
 pub use crate::spec::noun::container::{List, Map};
 pub use crate::spec::noun::event::Event;
@@ -90,10 +90,10 @@ pub use crate::spec::noun::graph::{Capture, Graph};
 pub use crate::spec::noun::ipc::IpcHandle;
 pub use crate::spec::noun::memory::{Address, Buffer, Segment};
 pub use crate::spec::noun::mutex::Mutex;
-pub use crate::spec::noun::pool::{Caching, Pool, Request};
+pub use crate::spec::noun::pool::{BlockRequest, Caching, Pool};
 pub use crate::spec::noun::stream::Stream;
 pub use crate::spec::noun::thread::Thread;
-pub use crate::spec::noun::value::{Held, Holdable};
+pub use crate::spec::noun::value::{Fetched, Holdable};
 pub use crate::spec::noun::window::Window;
 
 use crate::report;

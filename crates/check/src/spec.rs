@@ -106,7 +106,7 @@ pub struct Check {
     pub assume: Vec<Assumption>,
     /// The platform to check for, by name; none means the default.
     pub platform: Option<String>,
-    programs: Vec<source::Function>,
+    programs: Vec<source::ProgramBody>,
     texts: Arc<error::Texts>,
 }
 
@@ -124,14 +124,14 @@ impl Check {
             faults_at_most: 1,
             assume: Vec::new(),
             platform: None,
-            programs: vec![source::Function::Rust { body, declares_overlap: false }],
+            programs: vec![source::ProgramBody::Rust { body, declares_overlap: false }],
         }
     }
 
     /// The closures may declare overlap.
     pub(crate) fn declare_overlap(&mut self) {
         for program in &mut self.programs {
-            if let source::Function::Rust { declares_overlap, .. } = program {
+            if let source::ProgramBody::Rust { declares_overlap, .. } = program {
                 *declares_overlap = true;
             }
         }
@@ -140,7 +140,7 @@ impl Check {
     /// States that another closure does the same operations.
     pub(crate) fn compare_with(&mut self, body: Body) {
         self.kind = CheckKind::SameOperations;
-        self.programs.push(source::Function::Rust { body, declares_overlap: false });
+        self.programs.push(source::ProgramBody::Rust { body, declares_overlap: false });
     }
 
     /// A spec with this check alone.

@@ -88,7 +88,7 @@ fn everything(r: &Builder) -> Flow {
         .on_segment_free(move |r, s| tracked.pop(r, s.address()).map(|_| ()));
     let pool = r.pool(caching)?;
     let (s, e) = (r.stream("side"), r.event("ready"));
-    let x = r.require(pool.alloc(r, Request::from(("x", 4 * MIB)).on(&s))?)?;
+    let x = r.require(pool.alloc(r, BlockRequest::from(("x", 4 * MIB)).on(&s))?)?;
     for (address, segment) in tracked.items(r)? {
         if !tracked.has(r, (&address, tp.address()))? {
             let w = tp.register(r, &segment)?;
