@@ -358,13 +358,15 @@ impl fmt::Display for Param {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use starlark::typing::Ty;
     use starlark::values::StarlarkValue;
 
     use super::*;
 
     #[test]
-    fn every_builtin_is_in_the_docs() {
+    fn every_builtin_is_in_the_docs_and_in_the_spec_that_uses_all() {
         let docs = include_str!("../../../docs/spec-language.md");
         let mut names: Vec<String> =
             file::our_globals().names().map(|name| name.as_str().to_owned()).collect();
@@ -378,5 +380,10 @@ mod tests {
         let missing: Vec<&String> =
             names.iter().filter(|name| !docs.contains(&format!("`{name}`"))).collect();
         assert!(missing.is_empty(), "not in docs/spec-language.md: {missing:?}");
+        // There its twin in Rust is compared with it.
+        let everything = include_str!("../../../tests/well_formed/everything.star");
+        let words: BTreeSet<&str> = everything.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let missing: Vec<&String> = names.iter().filter(|name| !words.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "not in tests/well_formed/everything.star: {missing:?}");
     }
 }
