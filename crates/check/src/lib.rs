@@ -1,4 +1,4 @@
-//! Whether a program is right: loads specs, explores what luck may do, and reports.
+//! Whether a program is right: loads specs, explores every nondeterministic choice, and reports.
 //!
 //! Reading order: [`spec`] (programs in Starlark, and the builder and the verbs that they share with Rust),
 //! [`closure`] (programs in Rust), [`mod@test`] (both under `cargo test`), [`search`] (from a check to an `Explained`:

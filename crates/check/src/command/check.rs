@@ -159,6 +159,8 @@ impl CheckArguments {
             };
             let conclusion = Conclusion::of(explained);
             count.add(conclusion);
+            let fails_as_stated = conclusion == Conclusion::AsStated && explained.counterexample.is_some();
+            count.expected_failures += usize::from(fails_as_stated);
             if let Some(folder) = &self.trace_out
                 && let Some(trace) = Trace::of(explained)
                 && let Err(error) = trace.write(folder)
@@ -178,7 +180,7 @@ impl CheckArguments {
         }
         match self.format {
             Format::Text => {
-                output::line(report::summary(count.as_stated, count.otherwise, count.unknown));
+                output::line(count.summary());
             }
             Format::Json => {
                 let all = results.iter().filter_map(|result| result.as_ref().ok());
@@ -228,9 +230,15 @@ struct Count {
     as_stated: usize,
     otherwise: usize,
     unknown: usize,
+    /// Those of the checks as stated that state a failure.
+    expected_failures: usize,
 }
 
 impl Count {
+    fn summary(&self) -> String {
+        report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures)
+    }
+
     fn add(&mut self, conclusion: Conclusion) {
         match conclusion {
             Conclusion::AsStated => self.as_stated += 1,

@@ -17,8 +17,8 @@ const BUDGET: Duration = Duration::from_secs(600);
 #[derive(Debug, clap::Args)]
 pub(super) struct ContractArguments {
     /// Append what was observed to observations.jsonl in this folder.
-    #[arg(long, value_name = "DIR")]
-    record: Option<PathBuf>,
+    #[arg(long, alias = "record", value_name = "DIR")]
+    observe: Option<PathBuf>,
     /// The NCCL library to use.
     #[arg(long, value_name = "PATH")]
     nccl: Option<PathBuf>,
@@ -35,7 +35,7 @@ impl ContractArguments {
             budget: Some(BUDGET),
             deadline: Duration::from_secs(2),
             nccl: self.nccl,
-            kept_in: self.record,
+            kept_in: self.observe,
             known: AlreadyObserved::RunAgain,
             rows: ShownRows::Disagreeing,
         };

@@ -20,8 +20,8 @@ pub(super) struct DiffArguments {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Append what was observed to observations.jsonl in this folder.
-    #[arg(long, value_name = "DIR")]
-    record: Option<PathBuf>,
+    #[arg(long, alias = "record", value_name = "DIR")]
+    observe: Option<PathBuf>,
     /// Begin no check after this time, for example 480s or 8m.
     #[arg(long, value_parser = duration)]
     budget: Option<Duration>,
@@ -34,8 +34,8 @@ pub(super) struct DiffArguments {
     /// Leave out checks of more ranks; the number of GPUs if not given.
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_at_most: Option<u32>,
-    /// Leave out what the folder of --record has already.
-    #[arg(long, requires = "record")]
+    /// Leave out what the folder of --observe has already.
+    #[arg(long, requires = "observe")]
     resume: bool,
     /// New communicators, used ones, or both.
     #[arg(long, value_enum, default_value = "fresh")]
@@ -70,7 +70,7 @@ impl DiffArguments {
             budget: self.budget,
             deadline: self.deadline,
             nccl: self.nccl,
-            kept_in: self.record,
+            kept_in: self.observe,
             known: if self.resume { AlreadyObserved::LeftOut } else { AlreadyObserved::RunAgain },
             rows: ShownRows::All,
         };

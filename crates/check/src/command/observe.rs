@@ -13,7 +13,7 @@ use crate::device::observation;
 pub(super) enum ObserveCommand {
     /// File what a run recorded.
     Unpack {
-        /// A file written by `--record`.
+        /// A file written by `--observe`.
         file: PathBuf,
     },
     /// List observations whose program is no longer the recorded one.

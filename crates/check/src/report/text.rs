@@ -112,7 +112,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         return;
     };
     let class = if run.verdict.latent() {
-        "latent".to_owned()
+        "latent (this NCCL happens to get through)".to_owned()
     } else {
         run.verdict.class().map_or_else(String::new, |class| class.name().to_owned())
     };
@@ -356,10 +356,17 @@ pub(crate) fn ends(outcome: &Outcome) -> String {
 
 /// The closing line over all checks.
 #[must_use]
-pub fn summary(as_expected: usize, unexpected: usize, unknown: usize) -> String {
-    let mut text = format!("{as_expected} as expected, {unexpected} not as expected");
+pub fn summary(passed: usize, failed: usize, unknown: usize, expected_failures: usize) -> String {
+    let mut text = format!("{passed} passed, {failed} failed");
     if unknown > 0 {
         let _ = write!(text, ", {unknown} unknown");
+    }
+    match expected_failures {
+        0 => {}
+        1 => text.push_str(" (1 of the passes is an expected failure)"),
+        many => {
+            let _ = write!(text, " ({many} of the passes are expected failures)");
+        }
     }
     text
 }

@@ -213,7 +213,7 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
     } else if says("Heap memory limit") {
         (
             format!("the values of one evaluation take more than the limit of {MAX_HEAP_BYTES} bytes"),
-            "make fewer",
+            "a list or string is too large; build a smaller one",
         )
     } else if says("parameter") {
         (text.clone(), "the arguments of every builtin are in docs/spec-language.md")

@@ -119,7 +119,10 @@ impl Loader {
                 SpecError::at(&load.span, &texts, message, Some(help.to_owned()))
             };
             let found = find(path, load.module_id).ok_or_else(|| {
-                at(format!("there is no directory named specs above {name}"), "\"//\" is that one")
+                at(
+                    format!("there is no directory named specs above {name}"),
+                    "paths with // start at the nearest parent folder named specs",
+                )
             })?;
             modules.insert(load.module_id, self.loaded(&found, &at)?);
         }
