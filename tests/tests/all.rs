@@ -5,6 +5,7 @@
 mod broken;
 mod built;
 mod cli;
+mod closures;
 mod conform;
 mod cuts;
 mod damaged;

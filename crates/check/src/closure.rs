@@ -80,8 +80,8 @@ pub use rankcheck_model::{
 
 pub use crate::search::{Counterexample, Explained, Verdict};
 pub use crate::spec::builder::{Builder, Flow, Stop};
-pub use crate::spec::noun::barrier::Vote;
-pub use crate::spec::noun::collective::{Launched, Payload};
+pub use crate::spec::noun::barrier::Agreement;
+pub use crate::spec::noun::collective::{LaunchId, Payload};
 pub use crate::spec::noun::comm::Comm;
 pub use crate::spec::noun::container::{List, Map};
 pub use crate::spec::noun::event::Event;
@@ -90,15 +90,15 @@ pub use crate::spec::noun::graph::{Capture, Graph};
 pub use crate::spec::noun::ipc::IpcHandle;
 pub use crate::spec::noun::memory::{Address, Buffer, Segment};
 pub use crate::spec::noun::mutex::Mutex;
-pub use crate::spec::noun::pool::{Caching, Pool, Request};
+pub use crate::spec::noun::pool::{BlockRequest, Caching, Pool};
 pub use crate::spec::noun::stream::Stream;
 pub use crate::spec::noun::thread::Thread;
-pub use crate::spec::noun::value::{Held, Holdable};
+pub use crate::spec::noun::value::{Fetched, Holdable};
 pub use crate::spec::noun::window::Window;
 
 use crate::report;
 use crate::search::{Bounds, Detail, Options, search};
-use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, SpecError};
+use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, SpecError, SpecSource};
 
 /// Rank counts for which a program is checked: a number, or several.
 #[derive(Debug, Clone)]
@@ -212,6 +212,14 @@ impl Program {
     pub fn bounds(mut self, bounds: Bounds) -> Self {
         self.options.bounds = bounds;
         self
+    }
+
+    /// The program as a search takes it, for one rank count and one value of each parameter.
+    ///
+    /// # Errors
+    /// When `params` does not name exactly the parameters of the program.
+    pub fn source(&self, ranks: u32, params: &[(String, Param)]) -> Result<SpecSource, SpecError> {
+        self.check.source(ranks, params, &self.check.assume)
     }
 
     /// Explores every choice of the program: the verdict, and a counterexample if it fails.
@@ -367,6 +375,3 @@ impl From<Fails> for Expect {
         Self::Fails { rule: rule.id().to_owned(), also, outcome, latent }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -2,7 +2,7 @@
 //!
 //! Exit codes: 0 all as expected, 1 some not, 2 bad spec or usage, 3 inconclusive, 4 no device to run on.
 //! `record` ends with the code of what it runs; 125 if it cannot record, 127 if the command does not start.
-//! Not here: what is printed how ([`output`]), and anything that a library would want to call.
+//! Not here: what is printed how (`output`), and anything that a library would want to call.
 
 mod check;
 mod conform;

@@ -106,7 +106,7 @@ pub struct Check {
     pub assume: Vec<Assumption>,
     /// The platform to check for, by name; none means the default.
     pub platform: Option<String>,
-    programs: Vec<source::Function>,
+    programs: Vec<source::ProgramBody>,
     texts: Arc<error::Texts>,
 }
 
@@ -124,14 +124,14 @@ impl Check {
             faults_at_most: 1,
             assume: Vec::new(),
             platform: None,
-            programs: vec![source::Function::Rust { body, declares_overlap: false }],
+            programs: vec![source::ProgramBody::Rust { body, declares_overlap: false }],
         }
     }
 
     /// The closures may declare overlap.
     pub(crate) fn declare_overlap(&mut self) {
         for program in &mut self.programs {
-            if let source::Function::Rust { declares_overlap, .. } = program {
+            if let source::ProgramBody::Rust { declares_overlap, .. } = program {
                 *declares_overlap = true;
             }
         }
@@ -140,7 +140,7 @@ impl Check {
     /// States that another closure does the same operations.
     pub(crate) fn compare_with(&mut self, body: Body) {
         self.kind = CheckKind::SameOperations;
-        self.programs.push(source::Function::Rust { body, declares_overlap: false });
+        self.programs.push(source::ProgramBody::Rust { body, declares_overlap: false });
     }
 
     /// A spec with this check alone.
@@ -358,13 +358,15 @@ impl fmt::Display for Param {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use starlark::typing::Ty;
     use starlark::values::StarlarkValue;
 
     use super::*;
 
     #[test]
-    fn every_builtin_is_in_the_docs() {
+    fn every_builtin_is_in_the_docs_and_in_the_spec_that_uses_all() {
         let docs = include_str!("../../../docs/spec-language.md");
         let mut names: Vec<String> =
             file::our_globals().names().map(|name| name.as_str().to_owned()).collect();
@@ -378,5 +380,10 @@ mod tests {
         let missing: Vec<&String> =
             names.iter().filter(|name| !docs.contains(&format!("`{name}`"))).collect();
         assert!(missing.is_empty(), "not in docs/spec-language.md: {missing:?}");
+        // There its twin in Rust is compared with it.
+        let everything = include_str!("../../../tests/well_formed/everything.star");
+        let words: BTreeSet<&str> = everything.split(|c: char| !c.is_alphanumeric() && c != '_').collect();
+        let missing: Vec<&String> = names.iter().filter(|name| !words.contains(name.as_str())).collect();
+        assert!(missing.is_empty(), "not in tests/well_formed/everything.star: {missing:?}");
     }
 }

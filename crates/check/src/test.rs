@@ -35,13 +35,13 @@ use crate::search::{Detail, Explained, Options, search};
 use crate::spec::{Expect, SpecError, load, spec_files};
 
 /// What is tested, and what is wrong with it, if something is.
-struct Case {
+struct NamedTest {
     name: String,
     run: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
 /// Some tests.
-pub struct Tests(Vec<Case>);
+pub struct Tests(Vec<NamedTest>);
 
 /// A test for each check of the spec files in a folder, or of a file. Folders named `lib` are left out.
 pub fn specs(path: impl AsRef<Path>) -> Tests {
@@ -55,7 +55,7 @@ pub fn specs(path: impl AsRef<Path>) -> Tests {
 /// A test of a closure.
 pub fn closure(name: &str, program: Program, expected: impl Into<Expect>) -> Tests {
     let program = program.named(name).expecting(expected);
-    Tests(vec![Case { name: name.to_owned(), run: Box::new(move || judged(program.check())) }])
+    Tests(vec![NamedTest { name: name.to_owned(), run: Box::new(move || judged(program.check())) }])
 }
 
 /// Runs tests as the arguments of the process say, and ends it.
@@ -63,17 +63,18 @@ pub fn main(tests: impl IntoIterator<Item = Tests>) -> ! {
     // Nothing is printed but reports, which are shown in any case.
     let output = ["--nocapture", "--no-capture", "--show-output"];
     let arguments = std::env::args_os().filter(|argument| !output.iter().any(|known| argument == known));
-    let trial = |Case { name, run }: Case| Trial::test(name, move |_| run().map_err(RunError::fail));
+    let trial =
+        |NamedTest { name, run }: NamedTest| Trial::test(name, move |_| run().map_err(RunError::fail));
     let trials = tests.into_iter().flat_map(|Tests(cases)| cases).map(trial);
     Harness::with_args(arguments).discover(trials).main()
 }
 
 /// A test that fails because of what is wrong with its input.
-fn wrong(name: String, message: String) -> Case {
-    Case { name, run: Box::new(move || Err(message.clone())) }
+fn wrong(name: String, message: String) -> NamedTest {
+    NamedTest { name, run: Box::new(move || Err(message.clone())) }
 }
 
-fn checks(folder: &Path, file: &PathBuf) -> Vec<Case> {
+fn checks(folder: &Path, file: &PathBuf) -> Vec<NamedTest> {
     let name = file.strip_prefix(folder).ok().filter(|rest| !rest.as_os_str().is_empty());
     let name = name.unwrap_or(file).display().to_string();
     let spec = match load(file) {
@@ -84,7 +85,7 @@ fn checks(folder: &Path, file: &PathBuf) -> Vec<Case> {
         let spec = Arc::clone(&spec);
         let name = format!("{name}: {}", spec.checks[nth].name);
         let options = Options { unstated: Detail::Reason, ..Options::default() };
-        Case { name, run: Box::new(move || judged(search(&spec, &spec.checks[nth], &options))) }
+        NamedTest { name, run: Box::new(move || judged(search(&spec, &spec.checks[nth], &options))) }
     };
     (0..spec.checks.len()).map(case).collect()
 }

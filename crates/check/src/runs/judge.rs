@@ -25,7 +25,7 @@ use super::gaps::Gaps;
 use super::lower::{self, Origin, RankRun, RecordingEnd};
 use super::sequence::{self, Sequence, Symbol};
 use super::world::{self, RankProcess, RunCommId, World};
-use crate::spec::builder::Names;
+use crate::spec::builder::SourceNames;
 
 /// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
 const SILENCE_NS: u64 = 10_000_000_000;
@@ -34,7 +34,7 @@ const SILENCE_NS: u64 = 10_000_000_000;
 #[derive(Debug)]
 pub struct RunProgram {
     /// The texts of tokens.
-    pub names: Names,
+    pub names: SourceNames,
     /// Indexed by rank.
     pub ranks: Vec<RankRun>,
     default: Token,
@@ -170,7 +170,7 @@ fn read_with(
     let headers: Vec<u64> = sequences.iter().map(|sequence| sequence.header.began).collect();
     name_groups(&mut world, &sequences);
     drop(sequences);
-    let names = Names::default();
+    let names = SourceNames::default();
     let default = names.token("default");
     let ranks = lower::lower_all(&world, &names, &gaps)?;
     let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());

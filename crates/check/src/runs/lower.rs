@@ -26,7 +26,7 @@ use super::call::{CallKind, failure, signed};
 use super::regions::RegionMap;
 use super::vendor;
 use super::world::{RankProcess, RunCommId, World};
-use crate::spec::builder::Names;
+use crate::spec::builder::SourceNames;
 
 pub use program::{Failure, Origin, RankRun, RecordingEnd};
 pub(super) use ranks::lower_all;
@@ -80,7 +80,7 @@ const NO_PLACE: u32 = u32::MAX;
 pub(super) struct Lowering<'a> {
     world: &'a World,
     member: &'a RankProcess,
-    names: &'a Names,
+    names: &'a SourceNames,
     /// Members by rank in the communicator, by communicator.
     members: &'a [Vec<Option<Rank>>],
     /// Members as the model numbers them, by communicator.
@@ -115,7 +115,7 @@ impl<'a> Lowering<'a> {
     fn new(
         world: &'a World,
         member: &'a RankProcess,
-        names: &'a Names,
+        names: &'a SourceNames,
         (members, orders): (&'a [Vec<Option<Rank>>], &'a [Vec<Rank>]),
         base: u32,
     ) -> Self {

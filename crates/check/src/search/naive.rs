@@ -1,6 +1,6 @@
 //! The oracle: every interleaving of single steps, without any reduction.
 //!
-//! Depth first with one fingerprint a state. It shares the machine's operations with [`super::explore`] and
+//! Depth first with one fingerprint a state. It shares the machine's operations with [`mod@super::explore`] and
 //! nothing of its order, so agreement of the two is evidence about the order.
 //! Not here: what the steps do.
 

@@ -21,12 +21,12 @@ use rankcheck_model::{
 use rustc_hash::{FxHashMap, FxHasher};
 
 pub use memo::Memo;
-pub use names::Names;
+pub use names::SourceNames;
 
 use crate::spec::Param;
 use crate::spec::error::Wrong;
 use crate::spec::handle::{take_tested, tested_message};
-use crate::spec::noun::thread::Threads;
+use crate::spec::noun::thread::Spawned;
 
 /// How many operations one evaluation may add.
 pub const MAX_OPERATIONS: usize = 1_000_000;
@@ -51,9 +51,9 @@ pub(crate) struct Setting {
     /// How many ranks there are.
     pub(crate) ranks: u32,
     /// Names, places and flags.
-    pub(crate) names: Names,
+    pub(crate) names: SourceNames,
     /// The functions from which threads start.
-    pub(crate) threads: Threads,
+    pub(crate) threads: Spawned,
     /// Parameters of the check.
     pub(crate) params: Vec<(String, Param)>,
     /// Assumptions that `may` takes to be false.
@@ -362,7 +362,13 @@ impl Unfinished {
         }
     }
 
-    fn fail(&mut self, names: &Names, message: String, place: Option<PlaceId>, help: Option<String>) -> Stop {
+    fn fail(
+        &mut self,
+        names: &SourceNames,
+        message: String,
+        place: Option<PlaceId>,
+        help: Option<String>,
+    ) -> Stop {
         if self.wrong.is_none() {
             self.wrong = Some(SourceError { message, place: place.map(|id| names.place(id)), help });
         }

@@ -56,17 +56,17 @@ pub(crate) fn rewrite(text: &str, ast: &AstModule) -> (String, Text) {
     let mut inserts: Vec<(usize, usize, &str)> = Vec::new();
     for call in found {
         let (begin, end) = match call {
-            Call::Comparison(_, left, right) => {
+            RewrittenCall::Comparison(_, left, right) => {
                 let Some((at, len)) = code.operator(left.1, right.0) else { continue };
                 bytes[at..at + len].fill(b' ');
                 bytes[at] = b',';
                 (code.balanced(left.0, at).0, code.balanced(at + len, right.1).1)
             }
-            Call::Condition(whole) => code.balanced(whole.0, whole.1),
+            RewrittenCall::Condition(whole) => code.balanced(whole.0, whole.1),
         };
         let name = match call {
-            Call::Comparison(name, ..) => name,
-            Call::Condition(_) => "_known(",
+            RewrittenCall::Comparison(name, ..) => name,
+            RewrittenCall::Condition(_) => "_known(",
         };
         inserts.push((begin, usize::MAX - end, name));
         inserts.push((end, 0, ")"));
@@ -90,7 +90,7 @@ pub(crate) fn rewrite(text: &str, ast: &AstModule) -> (String, Text) {
 type Range = (usize, usize);
 
 /// What is evaluated as a call.
-enum Call {
+enum RewrittenCall {
     Comparison(&'static str, Range, Range),
     Condition(Range),
 }
@@ -111,18 +111,18 @@ fn comparison(op: BinOp) -> Option<&'static str> {
 }
 
 /// A condition, unless it is known for being a comparison or a negation.
-fn condition_of(expr: &AstExpr) -> Option<Call> {
+fn condition_of(expr: &AstExpr) -> Option<RewrittenCall> {
     let known = if let ExprP::Op(_, op, _) = &expr.node {
         comparison(*op).is_some()
     } else {
         matches!(expr.node, ExprP::Not(_))
     };
-    (!known).then(|| Call::Condition(range(expr)))
+    (!known).then(|| RewrittenCall::Condition(range(expr)))
 }
 
-fn expressions(expr: &AstExpr, found: &mut Vec<Call>) {
+fn expressions(expr: &AstExpr, found: &mut Vec<RewrittenCall>) {
     if let ExprP::Op(left, op, right) = &expr.node {
-        found.extend(comparison(*op).map(|call| Call::Comparison(call, range(left), range(right))));
+        found.extend(comparison(*op).map(|call| RewrittenCall::Comparison(call, range(left), range(right))));
         if matches!(op, BinOp::And | BinOp::Or) {
             found.extend(condition_of(left));
         }
@@ -136,7 +136,7 @@ fn expressions(expr: &AstExpr, found: &mut Vec<Call>) {
     expr.visit_expr(|inner| expressions(inner, found));
 }
 
-fn conditions(statement: &AstStmt, found: &mut Vec<Call>) {
+fn conditions(statement: &AstStmt, found: &mut Vec<RewrittenCall>) {
     if let StmtP::If(condition, _) | StmtP::IfElse(condition, _) = &statement.node {
         found.extend(condition_of(condition));
     }

@@ -19,8 +19,8 @@ use starlark::values::type_repr::StarlarkTypeRepr;
 use starlark::values::{AllocValue, Heap, NoSerialize, StarlarkValue, Value, starlark_value};
 
 use crate::spec::error::wrong;
-use crate::spec::noun::barrier::Vote;
-use crate::spec::noun::collective::Launched;
+use crate::spec::noun::barrier::Agreement;
+use crate::spec::noun::collective::LaunchId;
 use crate::spec::noun::comm::Comm;
 use crate::spec::noun::container::{List, Map};
 use crate::spec::noun::event::Event;
@@ -31,7 +31,7 @@ use crate::spec::noun::memory::{Address, Buffer, Segment};
 use crate::spec::noun::mutex::Mutex;
 use crate::spec::noun::stream::Stream;
 use crate::spec::noun::thread::Thread;
-use crate::spec::noun::value::Held;
+use crate::spec::noun::value::Fetched;
 use crate::spec::noun::window::Window;
 
 /// What a value of the language stands for.
@@ -427,15 +427,15 @@ given! {
     Event EventValue it => Handle::Event(it.0);
     Flag FlagValue it => Handle::Flag(it.0);
     Graph GraphValue it => Handle::Graph(it.0);
-    Held SlotValue it => Handle::Slot(it.0);
+    Fetched SlotValue it => Handle::Slot(it.0);
     IpcHandle HandleValue it => Handle::IpcHandle(it.0);
-    Launched OperationValue it => Handle::Operation(it.0);
+    LaunchId OperationValue it => Handle::Operation(it.0);
     List ListValue it => Handle::List(it.0);
     Map MapValue it => Handle::Map(it.0, it.1);
     Mutex MutexValue it => Handle::Mutex(it.0);
     Segment SegmentValue it => Handle::Segment(it.0);
     Stream StreamValue it => Handle::Stream(it.0);
     Thread ThreadValue it => Handle::Thread(it.0);
-    Vote TruthValue it => Handle::Truth(it.0);
+    Agreement TruthValue it => Handle::Truth(it.0);
     Window WindowValue it => Handle::Window(it.0);
 }

@@ -16,7 +16,7 @@ use crate::spec::error::{
     MAX_DEPTH, MAX_HEAP_BYTES, MAX_TICKS, SpecError, Texts, place_of, spec_error, wrong,
 };
 use crate::spec::file::{Collector, globals};
-use crate::spec::source::Function;
+use crate::spec::source::ProgramBody;
 use crate::spec::{Anchor, Check, Spec};
 
 const DIALECT: Dialect = Dialect {
@@ -60,7 +60,7 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
             programs: programs
                 .expect("check() stored its programs in the module")
                 .into_iter()
-                .map(Function::Starlark)
+                .map(ProgramBody::Starlark)
                 .collect(),
             texts: texts.clone(),
         });

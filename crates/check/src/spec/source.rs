@@ -11,19 +11,19 @@ use starlark::environment::Module;
 use starlark::eval::Evaluator;
 use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
 
-use crate::spec::builder::{Builder, Memo, Names, Setting, Stop};
+use crate::spec::builder::{Builder, Memo, Setting, SourceNames, Stop};
 use crate::spec::compare::Text;
 use crate::spec::error::{Texts, explain, place_of};
 use crate::spec::evaluation::Evaluation;
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::load::limit;
-use crate::spec::noun::thread::{Body, Datum, Runs, Threads};
+use crate::spec::noun::thread::{Body, Datum, Runs, Spawned};
 use crate::spec::rank::RankValue;
 use crate::spec::{Assumption, Param, SpecError};
 
 /// What every rank runs.
 #[derive(Clone)]
-pub(crate) enum Function {
+pub(crate) enum ProgramBody {
     /// A function of a spec.
     Starlark(OwnedFrozenValue),
     /// A closure.
@@ -34,7 +34,7 @@ pub(crate) enum Function {
     },
 }
 
-impl std::fmt::Debug for Function {
+impl std::fmt::Debug for ProgramBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Starlark(_) => "Starlark",
@@ -46,7 +46,7 @@ impl std::fmt::Debug for Function {
 /// A program of a check, for one rank count and one value of each parameter.
 #[derive(Debug)]
 pub struct SpecSource {
-    program: Function,
+    program: ProgramBody,
     setting: Arc<Setting>,
     memo: Memo,
     texts: Arc<Texts>,
@@ -79,7 +79,7 @@ fn panicked(payload: &(dyn std::any::Any + Send)) -> String {
 
 impl SpecSource {
     pub(crate) fn new(
-        program: &Function,
+        program: &ProgramBody,
         ranks: u32,
         params: &[(String, Param)],
         assume: &[Assumption],
@@ -91,13 +91,13 @@ impl SpecSource {
             Assumption::Coresident(_) => None,
         });
         let declares_overlap = match program {
-            Function::Starlark(_) => texts.values().any(|text| text.original.contains(".overlap(")),
-            Function::Rust { declares_overlap, .. } => *declares_overlap,
+            ProgramBody::Starlark(_) => texts.values().any(|text| text.original.contains(".overlap(")),
+            ProgramBody::Rust { declares_overlap, .. } => *declares_overlap,
         };
         let setting = Setting {
             ranks,
-            names: Names::default(),
-            threads: Threads::default(),
+            names: SourceNames::default(),
+            threads: Spawned::default(),
             params: params.to_vec(),
             assumed: assumed.collect(),
             declares_overlap,
@@ -134,14 +134,14 @@ impl SpecSource {
         let runs = self.setting.threads.runs(builder.entry);
         assert!(runs.is_some() || builder.entry == Entry(0), "entries come from this source");
         match (&self.program, runs) {
-            (Function::Starlark(program), None) => self.evaluate_starlark(builder, program, None),
-            (Function::Starlark(program), Some(Runs::Starlark { function, args })) => {
+            (ProgramBody::Starlark(program), None) => self.evaluate_starlark(builder, program, None),
+            (ProgramBody::Starlark(program), Some(Runs::Starlark { function, args })) => {
                 self.evaluate_starlark(builder, program, Some((function, &args)))
             }
-            (Function::Rust { body, .. }, None) => self.evaluate_rust(builder, body),
-            (Function::Rust { .. }, Some(Runs::Rust { body, .. })) => self.evaluate_rust(builder, &body),
-            (Function::Starlark(_), Some(Runs::Rust { .. }))
-            | (Function::Rust { .. }, Some(Runs::Starlark { .. })) => {
+            (ProgramBody::Rust { body, .. }, None) => self.evaluate_rust(builder, body),
+            (ProgramBody::Rust { .. }, Some(Runs::Rust { body, .. })) => self.evaluate_rust(builder, &body),
+            (ProgramBody::Starlark(_), Some(Runs::Rust { .. }))
+            | (ProgramBody::Rust { .. }, Some(Runs::Starlark { .. })) => {
                 unreachable!("threads are in the language of their program")
             }
         }

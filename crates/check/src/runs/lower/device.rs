@@ -14,7 +14,7 @@ use super::{Bind, Lowered, Lowering, Origin};
 use crate::runs::call::{Awaitable, CopyReturns};
 use crate::runs::regions::MemoryAt;
 use crate::runs::world::RunCommId;
-use crate::spec::builder::Names;
+use crate::spec::builder::SourceNames;
 
 /// `cudaStreamNonBlocking`.
 const NON_BLOCKING: u64 = 1;
@@ -51,7 +51,7 @@ pub(super) struct DeviceHandles {
 }
 
 impl DeviceHandles {
-    pub(super) fn new(names: &Names) -> Self {
+    pub(super) fn new(names: &SourceNames) -> Self {
         Self {
             default: names.token("default"),
             streams: FxHashMap::default(),
@@ -80,7 +80,7 @@ impl DeviceHandles {
         graph.and_then(|graph| self.collectives.get(graph)).map_or(&[], Vec::as_slice)
     }
 
-    pub(super) fn stream(&mut self, address: u64, names: &Names) -> Token {
+    pub(super) fn stream(&mut self, address: u64, names: &SourceNames) -> Token {
         if LEGACY.contains(&address) {
             return self.default;
         }
@@ -90,14 +90,14 @@ impl DeviceHandles {
         })
     }
 
-    fn event(&mut self, address: u64, names: &Names) -> Token {
+    fn event(&mut self, address: u64, names: &SourceNames) -> Token {
         *self.events.entry(address).or_insert_with(|| {
             self.events_made += 1;
             names.token(&format!("event {}", self.events_made))
         })
     }
 
-    fn captured(&mut self, names: &Names) -> Token {
+    fn captured(&mut self, names: &SourceNames) -> Token {
         self.graphs_made += 1;
         names.token(&format!("graph {}", self.graphs_made))
     }

@@ -9,7 +9,7 @@ use rankcheck_model::{End, Freed, Op, Operand, Place, PlaceId, Slot, Statement, 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::runs::world::RunCommId;
-use crate::spec::builder::Names;
+use crate::spec::builder::SourceNames;
 
 /// Where an operation was called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -142,7 +142,7 @@ impl RankRun {
 
     /// Where a call was made: in the user's source if that is known, else by its number.
     #[must_use]
-    pub fn place(&self, origin: &Origin, names: &Names) -> Place {
+    pub fn place(&self, origin: &Origin, names: &SourceNames) -> Place {
         match self.places.get(origin.place as usize) {
             Some(place) => place.clone(),
             None => {

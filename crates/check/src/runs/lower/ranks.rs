@@ -13,12 +13,12 @@ use super::{Lowering, RankRun};
 use crate::runs::RunError;
 use crate::runs::gaps::{Gaps, Outside};
 use crate::runs::world::{RankProcess, RunComm, RunCommId, World};
-use crate::spec::builder::Names;
+use crate::spec::builder::SourceNames;
 
 /// The programs of all ranks, without what was folded away; `gaps` are those of the world's members.
 pub(in crate::runs) fn lower_all(
     world: &World,
-    names: &Names,
+    names: &SourceNames,
     gaps: &[Gaps],
 ) -> Result<Vec<RankRun>, RunError> {
     let members = members(world);

@@ -8,7 +8,7 @@ use rankcheck_model::{Answer, Entry, Place, Rank, SourceError, Stretch};
 use rustc_hash::FxHashMap;
 
 use crate::spec::builder::Evaluated;
-use crate::spec::builder::names::{Names, lock};
+use crate::spec::builder::names::{SourceNames, lock};
 
 pub(super) fn impure(place: Option<Place>) -> SourceError {
     SourceError {
@@ -29,16 +29,16 @@ pub struct Memo {
     known: Mutex<FxHashMap<(Option<Rank>, Entry), ByAnswers>>,
 }
 
-type ByAnswers = FxHashMap<Box<[Answer]>, Known>;
+type ByAnswers = FxHashMap<Box<[Answer]>, Remembered>;
 
 #[derive(Debug, Clone)]
-struct Known {
+struct Remembered {
     stretch: Arc<Stretch>,
     hash: u64,
 }
 
 impl Memo {
-    fn known(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Known> {
+    fn known(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Remembered> {
         let known = lock(&self.known);
         let of = |rank| known.get(&(rank, entry)).and_then(|by_answers| by_answers.get(answers));
         of(None).or_else(|| of(Some(rank))).cloned()
@@ -55,7 +55,7 @@ impl Memo {
     /// When what comes before the last answer is not what was evaluated the last time.
     pub fn put(
         &self,
-        names: &Names,
+        names: &SourceNames,
         rank: Rank,
         entry: Entry,
         answers: &[Answer],
@@ -68,7 +68,7 @@ impl Memo {
             return Err(impure(Some(names.place(place))));
         }
         let stretch = Arc::new(evaluated.stretch);
-        let known = Known { stretch: stretch.clone(), hash: evaluated.hash };
+        let known = Remembered { stretch: stretch.clone(), hash: evaluated.hash };
         let rank = evaluated.read_rank.then_some(rank);
         lock(&self.known).entry((rank, entry)).or_default().insert(answers.into(), known);
         Ok(stretch)

@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 /// The strings, places and flags of one source, shared by all its evaluations. Numbers are given out in
 /// order of first use and stay as they are.
 #[derive(Debug, Default)]
-pub struct Names {
+pub struct SourceNames {
     tokens: Mutex<Tokens>,
     places: Mutex<Places>,
     distinct: AtomicBool,
@@ -39,7 +39,7 @@ fn index(len: usize) -> u32 {
     u32::try_from(len).expect("fewer than 2^32 entries: each takes an operation to make")
 }
 
-impl Names {
+impl SourceNames {
     /// The token of a text.
     pub fn token(&self, text: &str) -> Token {
         let mut tokens = lock(&self.tokens);
@@ -53,7 +53,7 @@ impl Names {
         token
     }
 
-    /// The text of a token that [`Names::token`] gave out.
+    /// The text of a token that [`SourceNames::token`] gave out.
     pub fn text(&self, token: Token) -> Arc<str> {
         lock(&self.tokens).texts.get(token.at()).expect("tokens come from this source").clone()
     }
@@ -70,7 +70,7 @@ impl Names {
         id
     }
 
-    /// The place of a number that [`Names::place_id`] gave out.
+    /// The place of a number that [`SourceNames::place_id`] gave out.
     pub fn place(&self, id: PlaceId) -> Place {
         lock(&self.places).places.get(id.at()).expect("places come from this source").clone()
     }

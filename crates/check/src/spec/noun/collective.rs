@@ -132,11 +132,11 @@ impl<S: Into<Buffer>, R: Into<Buffer>> From<(S, R)> for Payload {
 
 /// A launch, for declarations about it.
 #[derive(Debug, Clone, Copy)]
-pub struct Launched(pub(crate) Operation);
+pub struct LaunchId(pub(crate) Operation);
 
 /// Where the buffers of a collective come from, and which of them says how many elements there are.
 #[derive(Clone, Copy)]
-enum Shape {
+enum Sizing {
     /// In place, unless there is an output.
     InPlaceOr,
     /// Input and output; the input is one rank's part.
@@ -149,7 +149,7 @@ enum Shape {
 
 impl Comm {
     #[track_caller]
-    fn collect(&self, r: &Builder, kind: CollectiveKind, shape: Shape, payload: Payload) -> Flow<Launched> {
+    fn collect(&self, r: &Builder, kind: CollectiveKind, shape: Sizing, payload: Payload) -> Flow<LaunchId> {
         let (recv, count) = match shaped(kind, shape, &payload) {
             Ok(shaped) => shaped,
             Err(wrong) => return Err(r.wrong(wrong)),
@@ -173,57 +173,57 @@ impl Comm {
 
     /// `ncclAllReduce`, in place without an output.
     #[track_caller]
-    pub fn all_reduce(&self, r: &Builder, x: impl Into<Payload>) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::AllReduce, Shape::InPlaceOr, x.into())
+    pub fn all_reduce(&self, r: &Builder, x: impl Into<Payload>) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::AllReduce, Sizing::InPlaceOr, x.into())
     }
 
     /// `ncclAllGather`; the input is one rank's part.
     #[track_caller]
-    pub fn all_gather(&self, r: &Builder, x: impl Into<Payload>) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::AllGather, Shape::PartIsSent, x.into())
+    pub fn all_gather(&self, r: &Builder, x: impl Into<Payload>) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::AllGather, Sizing::PartIsSent, x.into())
     }
 
     /// `ncclReduceScatter`; the output is one rank's part.
     #[track_caller]
-    pub fn reduce_scatter(&self, r: &Builder, x: impl Into<Payload>) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::ReduceScatter, Shape::PartIsReceived, x.into())
+    pub fn reduce_scatter(&self, r: &Builder, x: impl Into<Payload>) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::ReduceScatter, Sizing::PartIsReceived, x.into())
     }
 
     /// `ncclReduce`, in place without an output, which counts on the root alone. The root is a position in the
     /// communicator.
     #[track_caller]
-    pub fn reduce(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::Reduce { root }, Shape::InPlaceOr, x.into())
+    pub fn reduce(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::Reduce { root }, Sizing::InPlaceOr, x.into())
     }
 
     /// `ncclBroadcast`, in place without an output; the input counts on the root alone. The root is a position in the
     /// communicator.
     #[track_caller]
-    pub fn broadcast(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::Broadcast { root }, Shape::InPlaceOr, x.into())
+    pub fn broadcast(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::Broadcast { root }, Sizing::InPlaceOr, x.into())
     }
 
     /// `ncclAlltoAll`; `count` is the part that goes from one rank to another.
     #[track_caller]
-    pub fn all_to_all(&self, r: &Builder, x: impl Into<Payload>) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::AllToAll, Shape::PartForEach, x.into())
+    pub fn all_to_all(&self, r: &Builder, x: impl Into<Payload>) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::AllToAll, Sizing::PartForEach, x.into())
     }
 
     /// `ncclGather`; the input is one rank's part, and the output counts on the root alone.
     #[track_caller]
-    pub fn gather(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::Gather { root }, Shape::PartIsSent, x.into())
+    pub fn gather(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::Gather { root }, Sizing::PartIsSent, x.into())
     }
 
     /// `ncclScatter`; the output is one rank's part, and the input counts on the root alone.
     #[track_caller]
-    pub fn scatter(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<Launched> {
-        self.collect(r, CollectiveKind::Scatter { root }, Shape::PartIsReceived, x.into())
+    pub fn scatter(&self, r: &Builder, x: impl Into<Payload>, root: u32) -> Flow<LaunchId> {
+        self.collect(r, CollectiveKind::Scatter { root }, Sizing::PartIsReceived, x.into())
     }
 }
 
 /// The output of a collective, and how many elements it has.
-fn shaped(kind: CollectiveKind, shape: Shape, payload: &Payload) -> Result<(Operand, u64), Wrong> {
+fn shaped(kind: CollectiveKind, shape: Sizing, payload: &Payload) -> Result<(Operand, u64), Wrong> {
     let name = kind.name();
     if payload.op.is_some() && !kind.reduces() {
         return Err(Wrong::new(format!("`{name}` reduces nothing"), "leave the reduction out"));
@@ -231,10 +231,10 @@ fn shaped(kind: CollectiveKind, shape: Shape, payload: &Payload) -> Result<(Oper
     let (send, recv) = (&payload.send, payload.recv.as_ref());
     let both = || recv.ok_or_else(|| Wrong::new(format!("`{name}` has no output"), "give input and output"));
     match shape {
-        Shape::InPlaceOr => Ok((recv.unwrap_or(send).of.clone(), payload.elements("x", send)?)),
-        Shape::PartIsSent => Ok((both()?.of.clone(), payload.elements("send", send)?)),
-        Shape::PartIsReceived => Ok((both()?.of.clone(), payload.elements("recv", both()?)?)),
-        Shape::PartForEach => match payload.count {
+        Sizing::InPlaceOr => Ok((recv.unwrap_or(send).of.clone(), payload.elements("x", send)?)),
+        Sizing::PartIsSent => Ok((both()?.of.clone(), payload.elements("send", send)?)),
+        Sizing::PartIsReceived => Ok((both()?.of.clone(), payload.elements("recv", both()?)?)),
+        Sizing::PartForEach => match payload.count {
             Some(count) => Ok((both()?.of.clone(), count)),
             None => Err(Wrong::new(
                 format!("`{name}` does not know how many elements go from one rank to another"),
@@ -247,15 +247,15 @@ fn shaped(kind: CollectiveKind, shape: Shape, payload: &Payload) -> Result<(Oper
 impl Builder {
     /// Adds a launch and names it.
     #[track_caller]
-    pub(crate) fn launch(&self, op: Op) -> Flow<Launched> {
-        let launched = Launched(self.next_operation());
+    pub(crate) fn launch(&self, op: Op) -> Flow<LaunchId> {
+        let launched = LaunchId(self.next_operation());
         self.add(op)?;
         Ok(launched)
     }
 }
 
 /// What the arguments of builtins that launch something have in common.
-pub(crate) struct Options<'v, 's> {
+pub(crate) struct LaunchOptions<'v, 's> {
     pub(crate) count: Option<Value<'v>>,
     pub(crate) dtype: Option<&'s str>,
     pub(crate) op: Option<&'s str>,
@@ -263,7 +263,7 @@ pub(crate) struct Options<'v, 's> {
     pub(crate) stream: Option<Value<'v>>,
 }
 
-impl Options<'_, '_> {
+impl LaunchOptions<'_, '_> {
     /// With these buffers.
     pub(crate) fn payload(&self, send: Buffer, recv: Option<Buffer>) -> starlark::Result<Payload> {
         let plain = Payload::of(send);
@@ -302,8 +302,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op, symmetric, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op, symmetric, stream };
         let payload = options.payload(argument::memory("x", x)?, output(recv)?)?;
         Ok(argument::comm(this)?.all_reduce(builder(eval)?, payload)?)
     }
@@ -317,8 +317,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op: None, symmetric, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op: None, symmetric, stream };
         let send = argument::memory("send", send)?;
         let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
         Ok(argument::comm(this)?.all_gather(builder(eval)?, payload)?)
@@ -334,8 +334,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op, symmetric, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op, symmetric, stream };
         let send = argument::memory("send", send)?;
         let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
         Ok(argument::comm(this)?.reduce_scatter(builder(eval)?, payload)?)
@@ -352,8 +352,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op, symmetric, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op, symmetric, stream };
         let payload = options.payload(argument::memory("x", x)?, output(recv)?)?;
         Ok(argument::comm(this)?.reduce(builder(eval)?, payload, position(root)?)?)
     }
@@ -368,8 +368,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         #[starlark(default = false)] symmetric: bool,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op: None, symmetric, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op: None, symmetric, stream };
         let payload = options.payload(argument::memory("x", x)?, output(recv)?)?;
         Ok(argument::comm(this)?.broadcast(builder(eval)?, payload, position(root)?)?)
     }
@@ -382,8 +382,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         dtype: Option<&str>,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op: None, symmetric: false, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let send = argument::memory("send", send)?;
         let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
         Ok(argument::comm(this)?.all_to_all(builder(eval)?, payload)?)
@@ -398,8 +398,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         dtype: Option<&str>,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op: None, symmetric: false, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let send = argument::memory("send", send)?;
         let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
         Ok(argument::comm(this)?.gather(builder(eval)?, payload, position(root)?)?)
@@ -414,8 +414,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         dtype: Option<&str>,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op: None, symmetric: false, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let send = argument::memory("send", send)?;
         let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
         Ok(argument::comm(this)?.scatter(builder(eval)?, payload, position(root)?)?)

@@ -13,7 +13,7 @@ use crate::spec::argument::{expected, operand, word};
 use crate::spec::builder::{Builder, Flow};
 use crate::spec::evaluation::{Evaluation, builder};
 use crate::spec::handle::Handle;
-use crate::spec::noun::value::{Held, Holdable};
+use crate::spec::noun::value::{Fetched, Holdable};
 use crate::spec::rank::RankValue;
 
 /// A map of a rank, by name.
@@ -46,15 +46,15 @@ impl Map {
 
     /// Takes out the value of a key; null if there is none.
     #[track_caller]
-    pub fn pop(&self, r: &Builder, key: impl Holdable) -> Flow<Held> {
-        r.add_result(Op::Map(MapOp::Pop { map: self.0, key: key.operand(r) })).map(Held)
+    pub fn pop(&self, r: &Builder, key: impl Holdable) -> Flow<Fetched> {
+        r.add_result(Op::Map(MapOp::Pop { map: self.0, key: key.operand(r) })).map(Fetched)
     }
 
     /// The value of a key, or another: `m.get(r, &key, ())?` gives null where there is none.
     #[track_caller]
-    pub fn get(&self, r: &Builder, key: impl Holdable, default: impl Holdable) -> Flow<Held> {
+    pub fn get(&self, r: &Builder, key: impl Holdable, default: impl Holdable) -> Flow<Fetched> {
         let (key, default) = (key.operand(r), default.operand(r));
-        r.add_result(Op::Map(MapOp::Get { map: self.0, key, default })).map(Held)
+        r.add_result(Op::Map(MapOp::Get { map: self.0, key, default })).map(Fetched)
     }
 
     /// Asks whether there is this key.
@@ -65,9 +65,9 @@ impl Map {
 
     /// Asks for keys and values, in the map's order.
     #[track_caller]
-    pub fn items(&self, r: &Builder) -> Flow<Vec<(Held, Held)>> {
+    pub fn items(&self, r: &Builder) -> Flow<Vec<(Fetched, Fetched)>> {
         let (count, first) = r.ask(Question::MapItems { map: self.0, order: self.1 })?;
-        let at = |index| Held(Operand::Slot(Slot { entry: first.entry, index: first.index + index }));
+        let at = |index| Fetched(Operand::Slot(Slot { entry: first.entry, index: first.index + index }));
         Ok((0..count).map(|n| (at(2 * n), at(2 * n + 1))).collect())
     }
 
@@ -87,8 +87,8 @@ impl List {
 
     /// The value at an index.
     #[track_caller]
-    pub fn get(&self, r: &Builder, index: impl Holdable) -> Flow<Held> {
-        r.add_result(Op::List(ListOp::Get { list: self.0, index: index.operand(r) })).map(Held)
+    pub fn get(&self, r: &Builder, index: impl Holdable) -> Flow<Fetched> {
+        r.add_result(Op::List(ListOp::Get { list: self.0, index: index.operand(r) })).map(Fetched)
     }
 
     /// Sets the value at an index.
@@ -100,8 +100,8 @@ impl List {
 
     /// Takes out the last value; null if there is none.
     #[track_caller]
-    pub fn pop(&self, r: &Builder) -> Flow<Held> {
-        r.add_result(Op::List(ListOp::Pop { list: self.0 })).map(Held)
+    pub fn pop(&self, r: &Builder) -> Flow<Fetched> {
+        r.add_result(Op::List(ListOp::Pop { list: self.0 })).map(Fetched)
     }
 
     /// Asks how many values there are.
@@ -113,7 +113,7 @@ impl List {
 
     /// Asks how many values there are, and gives them.
     #[track_caller]
-    pub fn items(&self, r: &Builder) -> Flow<Vec<Held>> {
+    pub fn items(&self, r: &Builder) -> Flow<Vec<Fetched>> {
         let len = self.len(r)?;
         let mut items = Vec::new();
         for index in 0..len {
@@ -178,7 +178,11 @@ pub(crate) fn map_methods(methods: &mut MethodsBuilder) {
         Ok(NoneType)
     }
 
-    fn pop<'v>(this: Value<'v>, key: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Held> {
+    fn pop<'v>(
+        this: Value<'v>,
+        key: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Fetched> {
         let key = operand(eval, key)?;
         Ok(map(this)?.pop(builder(eval)?, key)?)
     }
@@ -188,7 +192,7 @@ pub(crate) fn map_methods(methods: &mut MethodsBuilder) {
         key: Value<'v>,
         default: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Held> {
+    ) -> starlark::Result<Fetched> {
         let key = operand(eval, key)?;
         let default = default.map_or(Ok(Operand::Null), |default| operand(eval, default))?;
         Ok(map(this)?.get(builder(eval)?, key, default)?)
@@ -199,7 +203,10 @@ pub(crate) fn map_methods(methods: &mut MethodsBuilder) {
         Ok(map(this)?.has(builder(eval)?, key)?)
     }
 
-    fn items<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Vec<(Held, Held)>> {
+    fn items<'v>(
+        this: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Vec<(Fetched, Fetched)>> {
         Ok(map(this)?.items(builder(eval)?)?)
     }
 
@@ -225,7 +232,7 @@ pub(crate) fn list_methods(methods: &mut MethodsBuilder) {
         this: Value<'v>,
         index: Value<'v>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Held> {
+    ) -> starlark::Result<Fetched> {
         let index = operand(eval, index)?;
         Ok(list(this)?.get(builder(eval)?, index)?)
     }
@@ -241,7 +248,7 @@ pub(crate) fn list_methods(methods: &mut MethodsBuilder) {
         Ok(NoneType)
     }
 
-    fn pop<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Held> {
+    fn pop<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Fetched> {
         Ok(list(this)?.pop(builder(eval)?)?)
     }
 
@@ -249,7 +256,7 @@ pub(crate) fn list_methods(methods: &mut MethodsBuilder) {
         Ok(list(this)?.len(builder(eval)?)?)
     }
 
-    fn items<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Vec<Held>> {
+    fn items<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Vec<Fetched>> {
         Ok(list(this)?.items(builder(eval)?)?)
     }
 

@@ -16,7 +16,7 @@ use crate::spec::evaluation::{Evaluation, builder};
 use crate::spec::handle::Handle;
 use crate::spec::noun::pool::{self, Pool};
 use crate::spec::noun::stream::Stream;
-use crate::spec::noun::value::Held;
+use crate::spec::noun::value::Fetched;
 use crate::spec::rank::RankValue;
 
 /// A graph of a rank, by name.
@@ -69,8 +69,8 @@ impl Graph {
 
     /// `cudaStreamEndCapture`. Gives null if the capture was invalidated.
     #[track_caller]
-    pub fn end(&self, r: &Builder) -> Flow<Held> {
-        r.add_result(Op::Graph(GraphOp::End { graph: self.0 })).map(Held)
+    pub fn end(&self, r: &Builder) -> Flow<Fetched> {
+        r.add_result(Op::Graph(GraphOp::End { graph: self.0 })).map(Fetched)
     }
 
     /// `cudaGraphLaunch`.
@@ -135,7 +135,7 @@ pub(crate) fn graph_methods(methods: &mut MethodsBuilder) {
         Ok(NoneType)
     }
 
-    fn end<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Held> {
+    fn end<'v>(this: Value<'v>, eval: &mut Evaluator<'v, '_, '_>) -> starlark::Result<Fetched> {
         Ok(graph(this)?.end(builder(eval)?)?)
     }
 

@@ -14,14 +14,14 @@ use crate::spec::builder::{Builder, Flow};
 use crate::spec::error::Wrong;
 use crate::spec::evaluation::builder;
 use crate::spec::handle::Handle;
-use crate::spec::noun::collective::Launched;
+use crate::spec::noun::collective::LaunchId;
 use crate::spec::rank::RankValue;
 
 impl Builder {
     /// Declares that two launches are meant to run at the same time. Declare before a thread waits for them; a closure
     /// says beforehand that it will, with [`Program::declares_overlap`](crate::closure::Program::declares_overlap).
     #[track_caller]
-    pub fn overlap(&self, one: Launched, other: Launched) -> Flow {
+    pub fn overlap(&self, one: LaunchId, other: LaunchId) -> Flow {
         if !self.setting.declares_overlap {
             return Err(self.wrong(Wrong::new(
                 "this program does not say that it declares overlap",
@@ -41,7 +41,7 @@ pub(crate) fn overlap_of_rank(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let launch = |argument: &str, value: Value<'v>| match Handle::of(value) {
-            Some(Handle::Operation(operation)) => Ok(Launched(*operation)),
+            Some(Handle::Operation(operation)) => Ok(LaunchId(*operation)),
             _ => Err(expected(argument, "what a send, a receive or a collective returned", value)),
         };
         let (one, other) = (launch("one", one)?, launch("other", other)?);

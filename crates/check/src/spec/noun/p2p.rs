@@ -14,24 +14,24 @@ use crate::spec::argument;
 use crate::spec::builder::{Builder, Flow};
 use crate::spec::error::wrong;
 use crate::spec::evaluation::builder;
-use crate::spec::noun::collective::{Launched, Options, Payload};
+use crate::spec::noun::collective::{LaunchId, LaunchOptions, Payload};
 use crate::spec::noun::comm::Comm;
 
 impl Comm {
     /// `ncclSend`. The peer is a position in the communicator, not a world rank.
     #[track_caller]
-    pub fn send(&self, r: &Builder, x: impl Into<Payload>, peer: u32) -> Flow<Launched> {
+    pub fn send(&self, r: &Builder, x: impl Into<Payload>, peer: u32) -> Flow<LaunchId> {
         self.transfer(r, Direction::Send, x.into(), peer)
     }
 
     /// `ncclRecv`. The peer is a position in the communicator, not a world rank.
     #[track_caller]
-    pub fn recv(&self, r: &Builder, x: impl Into<Payload>, peer: u32) -> Flow<Launched> {
+    pub fn recv(&self, r: &Builder, x: impl Into<Payload>, peer: u32) -> Flow<LaunchId> {
         self.transfer(r, Direction::Recv, x.into(), peer)
     }
 
     #[track_caller]
-    fn transfer(&self, r: &Builder, direction: Direction, payload: Payload, peer: u32) -> Flow<Launched> {
+    fn transfer(&self, r: &Builder, direction: Direction, payload: Payload, peer: u32) -> Flow<LaunchId> {
         let (buffer, count, dtype, stream) = match payload.half() {
             Ok(half) => half,
             Err(wrong) => return Err(r.wrong(wrong)),
@@ -61,8 +61,8 @@ pub(crate) fn transfer_methods(methods: &mut MethodsBuilder) {
         dtype: Option<&str>,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op: None, symmetric: false, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let payload = options.payload(argument::memory("x", x)?, None)?;
         Ok(argument::comm(this)?.send(builder(eval)?, payload, position(peer)?)?)
     }
@@ -75,8 +75,8 @@ pub(crate) fn transfer_methods(methods: &mut MethodsBuilder) {
         dtype: Option<&str>,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Launched> {
-        let options = Options { count, dtype, op: None, symmetric: false, stream };
+    ) -> starlark::Result<LaunchId> {
+        let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let payload = options.payload(argument::memory("x", x)?, None)?;
         Ok(argument::comm(this)?.recv(builder(eval)?, payload, position(peer)?)?)
     }

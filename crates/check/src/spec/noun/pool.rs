@@ -115,13 +115,13 @@ impl From<&str> for Caching {
 
 /// A block that is asked for: `("x", bytes)`, or with a stream.
 #[derive(Debug, Clone)]
-pub struct Request<'a> {
+pub struct BlockRequest<'a> {
     name: Option<&'a str>,
     len_bytes: u64,
     stream: Option<Stream>,
 }
 
-impl Request<'_> {
+impl BlockRequest<'_> {
     /// On this stream.
     #[must_use]
     pub fn on(self, stream: &Stream) -> Self {
@@ -129,13 +129,13 @@ impl Request<'_> {
     }
 }
 
-impl From<u64> for Request<'_> {
+impl From<u64> for BlockRequest<'_> {
     fn from(len_bytes: u64) -> Self {
         Self { name: None, len_bytes, stream: None }
     }
 }
 
-impl<'a> From<(&'a str, u64)> for Request<'a> {
+impl<'a> From<(&'a str, u64)> for BlockRequest<'a> {
     fn from((name, len_bytes): (&'a str, u64)) -> Self {
         Self { name: Some(name), len_bytes, stream: None }
     }
@@ -164,11 +164,11 @@ impl Builder {
     fn allocate_from<E: From<Stop>>(
         &self,
         pool: Token,
-        request: &Request<'_>,
+        request: &BlockRequest<'_>,
         hook: Option<impl FnOnce(Segment) -> Result<(), E>>,
     ) -> Result<Buffer, E> {
         let place = self.place();
-        let Request { name, len_bytes, stream } = request;
+        let BlockRequest { name, len_bytes, stream } = request;
         let number = self.count_block(pool);
         let name = match name {
             Some(name) => (*name).to_owned(),
@@ -236,7 +236,7 @@ impl Pool {
     /// Takes a block: `pool.alloc(r, ("x", bytes))?`. Reports show its name; without one it is `pool.n`. With
     /// [`Caching::on_segment`], asks whether the pool grew and calls the hook, under the lock.
     #[track_caller]
-    pub fn alloc<'a>(&self, r: &Builder, request: impl Into<Request<'a>>) -> Flow<Buffer> {
+    pub fn alloc<'a>(&self, r: &Builder, request: impl Into<BlockRequest<'a>>) -> Flow<Buffer> {
         let hook = self.on_segment.as_ref().map(|hook| |segment: Segment| hook(r, &segment));
         r.allocate_from(self.name, &request.into(), hook)
     }
@@ -347,7 +347,7 @@ pub(crate) fn pool_methods(methods: &mut MethodsBuilder) {
             Some(name) => Some(name.unpack_str().ok_or_else(|| expected("name", "a string", name))?),
             None => None,
         };
-        let request = Request { name, len_bytes, stream: argument::stream(stream)? };
+        let request = BlockRequest { name, len_bytes, stream: argument::stream(stream)? };
         let builder = builder(eval)?;
         let hook = this.on_segment.map(move |hook| {
             move |segment: Segment| {

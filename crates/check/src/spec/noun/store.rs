@@ -12,7 +12,7 @@ use starlark::values::none::NoneType;
 use crate::spec::argument::operand;
 use crate::spec::builder::{Builder, Flow};
 use crate::spec::evaluation::{Evaluation, builder};
-use crate::spec::noun::value::{Held, Holdable};
+use crate::spec::noun::value::{Fetched, Holdable};
 
 impl Builder {
     /// Sets a key of the store.
@@ -24,8 +24,8 @@ impl Builder {
 
     /// Waits for a key of the store, and gives its value.
     #[track_caller]
-    pub fn store_get(&self, key: &str) -> Flow<Held> {
-        self.add_result(Op::Store(StoreOp::Get { key: self.token(key) })).map(Held)
+    pub fn store_get(&self, key: &str) -> Flow<Fetched> {
+        self.add_result(Op::Store(StoreOp::Get { key: self.token(key) })).map(Fetched)
     }
 
     /// Deletes a key of the store.
@@ -54,7 +54,7 @@ pub(crate) fn store_methods(methods: &mut MethodsBuilder) {
         #[starlark(this)] _this: Value<'v>,
         key: &str,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Held> {
+    ) -> starlark::Result<Fetched> {
         Ok(builder(eval)?.store_get(key)?)
     }
 

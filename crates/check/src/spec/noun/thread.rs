@@ -33,7 +33,7 @@ pub(crate) type Body = Arc<dyn Fn(&Builder) -> Flow + Send + Sync>;
 
 /// The functions from which threads start. Entry 0 is the program itself and not listed.
 #[derive(Debug, Default)]
-pub(crate) struct Threads(Mutex<Vec<Start>>);
+pub(crate) struct Spawned(Mutex<Vec<Start>>);
 
 /// A spawn: which thread does it as its how manieth, and what it starts. Ranks that do the same share it.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Runs {
     }
 }
 
-impl Threads {
+impl Spawned {
     fn entry(&self, start: Start) -> Entry {
         let mut starts = self.0.lock().expect("nothing panics while it holds this lock");
         let same = |known: &Start| {

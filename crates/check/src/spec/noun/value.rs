@@ -5,7 +5,7 @@
 use rankcheck_model::Operand;
 
 use crate::spec::builder::Builder;
-use crate::spec::noun::barrier::Vote;
+use crate::spec::noun::barrier::Agreement;
 use crate::spec::noun::comm::Comm;
 use crate::spec::noun::event::Event;
 use crate::spec::noun::ipc::IpcHandle;
@@ -18,7 +18,7 @@ use crate::spec::noun::window::Window;
 ///
 /// It has no equality, because what it is is not known while a program is built: [`Builder::equal`] asks.
 #[derive(Debug, Clone)]
-pub struct Held(pub(crate) Operand);
+pub struct Fetched(pub(crate) Operand);
 
 /// What operations can hold: numbers, texts, truth values, results, and tuples of these. `()` is null.
 pub trait Holdable {
@@ -108,29 +108,29 @@ holdable! {
     Buffer, "buffer", it => it.of.clone();
     Comm, "comm", it => it.0.clone();
     Event, "event", it => Operand::Event(it.0);
-    Held, "slot", it => it.0.clone();
+    Fetched, "slot", it => it.0.clone();
     IpcHandle, "handle", it => it.0.clone();
     Segment, "segment", it => it.0.clone();
     Stream, "stream", it => Operand::Stream(it.0);
     Thread, "thread", it => it.0.clone();
-    Vote, "truth slot", it => it.0.clone();
+    Agreement, "truth slot", it => it.0.clone();
     Window, "window", it => it.0.clone();
 }
 
 /// What came out of a map, a list or the store is taken for what it is used as.
 macro_rules! taken_for {
     ($($what:ident)*) => {
-        $(impl From<&Held> for $what {
-            fn from(held: &Held) -> Self {
-                Self(held.0.clone())
+        $(impl From<&Fetched> for $what {
+            fn from(fetched: &Fetched) -> Self {
+                Self(fetched.0.clone())
             }
         })*
     };
 }
 taken_for! { Comm IpcHandle Thread Window }
 
-impl From<&Held> for Buffer {
-    fn from(held: &Held) -> Self {
-        Self { of: held.0.clone(), len_bytes: None }
+impl From<&Fetched> for Buffer {
+    fn from(fetched: &Fetched) -> Self {
+        Self { of: fetched.0.clone(), len_bytes: None }
     }
 }

@@ -4,20 +4,25 @@
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rankcheck_model::describe::{NamesOf, description};
 use rankcheck_model::{Answer, End, Entry, Op, Question, Rank, Source, Symmetry, ThreadOp};
 
-use super::*;
-use crate::spec::{SpecSource, load};
+use rankcheck::closure::{
+    BlockRequest, Buffer, Builder, Caching, Capture, CaptureMode, Comm, Dtype, Flow, IpcHandle, MapOrder,
+    MemoryKind, Payload, Platform, Program, ReduceOp, SizeClasses, TieBreak, Verdict, Window, WindowFlags,
+    fails, holds,
+};
+use rankcheck::report;
+use rankcheck::spec::{Param, SpecSource, load};
+use rankcheck_tests::repository::enter;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn source(ranks: u32, body: impl Fn(&Builder) -> Flow + Send + Sync + 'static) -> SpecSource {
-    Program::new(ranks, body).check.source(ranks, &[], &[]).expect("it has no parameters")
+    Program::new(ranks, body).source(ranks, &[]).expect("it has no parameters")
 }
 
 /// What a thread does with these answers, and how many can be given to what it asks then.
@@ -30,17 +35,19 @@ fn told(
     let stretch = source.stretch(Rank(rank), entry, answers).expect("both are programs");
     let names = NamesOf(source);
     let mut words: Vec<String> = stretch.ops.iter().map(|op| description(&op.op, &names)).collect();
-    let started = stretch.ops.iter().filter_map(|op| match &op.op {
-        Op::Thread(ThreadOp::Spawn { entry }) => Some(*entry),
-        _ => None,
+    let started = stretch.ops.iter().filter_map(|op| {
+        if let Op::Thread(ThreadOp::Spawn { entry }) = &op.op { Some(*entry) } else { None }
     });
     let started = started.collect();
     let End::Ask(question, _) = &stretch.end else { return (words, started, 0) };
     words.push(description(question, &names));
-    let options = match question {
-        Question::Choose { options, .. } => u32::try_from(options.len()).expect("few"),
-        Question::MapItems { .. } | Question::ListLen { .. } | Question::Trimmed(_) => 3,
-        _ => 2,
+    let options = if let Question::Choose { options, .. } = question {
+        u32::try_from(options.len()).expect("few")
+    } else if matches!(question, Question::MapItems { .. } | Question::ListLen { .. } | Question::Trimmed(_))
+    {
+        3
+    } else {
+        2
     };
     (words, started, options)
 }
@@ -88,7 +95,7 @@ fn everything(r: &Builder) -> Flow {
         .on_segment_free(move |r, s| tracked.pop(r, s.address()).map(|_| ()));
     let pool = r.pool(caching)?;
     let (s, e) = (r.stream("side"), r.event("ready"));
-    let x = r.require(pool.alloc(r, Request::from(("x", 4 * MIB)).on(&s))?)?;
+    let x = r.require(pool.alloc(r, BlockRequest::from(("x", 4 * MIB)).on(&s))?)?;
     for (address, segment) in tracked.items(r)? {
         if !tracked.has(r, (&address, tp.address()))? {
             let w = tp.register(r, &segment)?;
@@ -168,6 +175,9 @@ fn everything(r: &Builder) -> Flow {
 
 fn peers(r: &Builder) -> Flow {
     let tp = r.comm_split_share("tp", r.world())?;
+    if r.size() > 1 {
+        r.step("not alone")?;
+    }
     let (x, y) = (r.malloc("x", 4 * KIB)?, r.malloc("y", 4 * KIB)?);
     let s = r.stream("side");
     let (sent, received) = r.group(|| {
@@ -220,15 +230,15 @@ fn peers(r: &Builder) -> Flow {
 
 #[test]
 fn every_verb_does_the_same_in_both() {
-    let path = Path::new("../../tests/well_formed/everything.star");
-    let spec = load(path).unwrap_or_else(|error| panic!("{}", error.drawn()));
+    let path = enter().join("tests/well_formed/everything.star");
+    let spec = load(&path).unwrap_or_else(|error| panic!("{}", error.drawn()));
     let of = |name: &str| spec.checks.iter().find(|check| check.name == name).expect("it has this check");
     let order = [("order".to_owned(), Param::from("hash"))];
     let same = |ranks| of("same").source(ranks, &order, &[]).expect("its one parameter");
     let alone = |ranks| of("peers").source(ranks, &[], &[]).expect("it has no parameters");
     let closure = |ranks| {
         let program = Program::new(ranks, peers).declares_overlap();
-        program.check.source(ranks, &[], &[]).expect("it has no parameters")
+        program.source(ranks, &[]).expect("it has no parameters")
     };
     for walk in [0, u32::MAX].into_iter().chain((1..40).map(|n: u32| n.wrapping_mul(0x9e37_79b9))) {
         for rank in 0..2 {
@@ -250,7 +260,7 @@ fn impure_evaluation_is_an_error_at_the_question() {
     program.stretch(Rank(0), Entry(0), &[]).expect("the first evaluation has nothing to differ from");
     let error = program.stretch(Rank(0), Entry(0), &[0]).expect_err("the second does another step");
     assert!(error.message.starts_with("impure evaluation"), "{error}");
-    assert_eq!(error.place.map(|place| place.file).as_deref(), Some("crates/check/src/closure/tests.rs"));
+    assert_eq!(error.place.map(|place| place.file).as_deref(), Some("tests/tests/closures.rs"));
 }
 
 #[test]
@@ -331,8 +341,8 @@ fn the_report_of_a_closure_names_its_lines() {
     let explained = program.check().expect("it is a program");
     let Verdict::Fails { primary, .. } = &explained.run().verdict else { panic!("ranks differ") };
     let report = report::text(&explained);
-    assert!(report.starts_with(&format!("FAILS {primary}  tests.rs \"late\"   2 ranks")), "{report}");
-    assert!(report.contains("(tests.rs:"), "{report}");
+    assert!(report.starts_with(&format!("FAILS {primary}  closures.rs \"late\"   2 ranks")), "{report}");
+    assert!(report.contains("(closures.rs:"), "{report}");
     let (unexpected, expected) = (
         program.clone(),
         program.expect(
