@@ -24,7 +24,7 @@
 //! `file.star: check`. One that fails prints its report.
 //! Not here: closures within `#[test]`, which need no target of their own ([`crate::closure::Program::expect`]).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use libtest2_mimic::{Harness, RunError, Trial};
@@ -74,7 +74,7 @@ fn wrong(name: String, message: String) -> NamedTest {
     NamedTest { name, run: Box::new(move || Err(message.clone())) }
 }
 
-fn checks(folder: &Path, file: &PathBuf) -> Vec<NamedTest> {
+fn checks(folder: &Path, file: &Path) -> Vec<NamedTest> {
     let name = file.strip_prefix(folder).ok().filter(|rest| !rest.as_os_str().is_empty());
     let name = name.unwrap_or(file).display().to_string();
     let spec = match load(file) {

@@ -84,13 +84,12 @@ impl Terms {
     pub fn intern(&mut self, node: TermNode) -> Term {
         // A part of a part is a part of the whole: what a range holds does not depend on the order in which its
         // neighbours were written.
-        let node = match node {
-            TermNode::Part(of, offset, len) => match &self.nodes[of.0 as usize] {
-                TermNode::Part(whole, base, _) => TermNode::Part(*whole, base + offset, len),
-                _ => TermNode::Part(of, offset, len),
-            },
-            other => other,
-        };
+        let mut node = node;
+        if let TermNode::Part(of, offset, _) = &mut node
+            && let TermNode::Part(whole, base, _) = &self.nodes[of.0 as usize]
+        {
+            (*of, *offset) = (*whole, base + *offset);
+        }
         if let Some(term) = self.index.get(&node) {
             return *term;
         }

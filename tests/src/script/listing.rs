@@ -10,6 +10,7 @@
 //! What follows an `if` deeper to the right runs only if the answer is not 0. A label names what the operation of its
 //! line produces, or that operation; it holds in its rank. Programs whose ranks are interchangeable say `every rank`.
 //! Not here: how a program is run, and what is found.
+#![expect(clippy::wildcard_enum_match_arm, reason = "other words are what this is not")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

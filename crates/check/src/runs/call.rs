@@ -362,6 +362,7 @@ pub(super) fn failure(result: Option<&Shape>) -> Option<i64> {
     Some(failed.get("code").and_then(whole).unwrap_or(-1))
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "every other kind is asked for its number")]
 fn whole(value: &Argument) -> Option<i64> {
     match value {
         Argument::Signed(number) => Some(*number),

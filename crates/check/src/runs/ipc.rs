@@ -96,6 +96,7 @@ impl IpcListener {
     }
 
     /// A call that returned.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few calls concern memory of other processes")]
     pub(super) fn call(&mut self, number: u64, at: Span, call: &Shape, result: Option<&Shape>) {
         self.lived = self.lived.max(at.entered);
         if failure(result).is_some() {

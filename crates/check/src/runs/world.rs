@@ -119,6 +119,7 @@ impl CommListener {
 
     /// A call, and what it returned (`None` if nothing worth a word, or if it never returned), as far as it is
     /// about communicators. Numbers are those of [`CommListener::returned`].
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few calls say who a process is")]
     pub fn call(&mut self, number: u64, call: &Shape, result: Option<&Shape>) {
         let get = |key: &str| call.get(key).and_then(Argument::number);
         match CallKind::of(&call.name) {

@@ -42,7 +42,7 @@ pub(crate) enum Handle {
     Buffer(Operand, Option<u64>),
     Segment(Operand),
     Window(Operand),
-    IpcHandle(Operand),
+    Exported(Operand),
     Thread(Operand),
     /// Something that came out of a map, a list or the store.
     Slot(Operand),
@@ -70,7 +70,7 @@ impl Handle {
             | Self::Buffer(of, _)
             | Self::Segment(of)
             | Self::Window(of)
-            | Self::IpcHandle(of)
+            | Self::Exported(of)
             | Self::Thread(of)
             | Self::Slot(of)
             | Self::Truth(of)
@@ -100,7 +100,7 @@ impl Handle {
             Self::Buffer(..) => heap.alloc(BufferValue(self)),
             Self::Segment(_) => heap.alloc(SegmentValue(self)),
             Self::Window(_) => heap.alloc(WindowValue(self)),
-            Self::IpcHandle(_) => heap.alloc(HandleValue(self)),
+            Self::Exported(_) => heap.alloc(HandleValue(self)),
             Self::Thread(_) => heap.alloc(ThreadValue(self)),
             Self::Slot(_) => heap.alloc(SlotValue(self)),
             Self::Truth(_) => heap.alloc(TruthValue(self)),
@@ -341,7 +341,7 @@ fn length(noun: &Handle, name: &'static str) -> starlark::Result<i32> {
         | Handle::Buffer(_, None)
         | Handle::Segment(_)
         | Handle::Window(_)
-        | Handle::IpcHandle(_)
+        | Handle::Exported(_)
         | Handle::Thread(_)
         | Handle::Slot(_)
         | Handle::Truth(_)
@@ -428,7 +428,7 @@ given! {
     Flag FlagValue it => Handle::Flag(it.0);
     Graph GraphValue it => Handle::Graph(it.0);
     Fetched SlotValue it => Handle::Slot(it.0);
-    IpcHandle HandleValue it => Handle::IpcHandle(it.0);
+    IpcHandle HandleValue it => Handle::Exported(it.0);
     LaunchId OperationValue it => Handle::Operation(it.0);
     List ListValue it => Handle::List(it.0);
     Map MapValue it => Handle::Map(it.0, it.1);

@@ -105,7 +105,6 @@ impl List {
     }
 
     /// Asks how many values there are.
-    #[expect(clippy::len_without_is_empty, reason = "its length is a question")]
     #[track_caller]
     pub fn len(&self, r: &Builder) -> Flow<u32> {
         r.ask(Question::ListLen { list: self.0 }).map(|(len, _)| len)

@@ -59,7 +59,7 @@ pub(crate) fn ipc_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<Buffer> {
         let handle = match Handle::of(handle) {
-            Some(Handle::IpcHandle(of) | Handle::Slot(of)) => IpcHandle(of.clone()),
+            Some(Handle::Exported(of) | Handle::Slot(of)) => IpcHandle(of.clone()),
             _ => return Err(expected("handle", "a handle", handle)),
         };
         Ok(builder(eval)?.ipc_open(&handle)?)

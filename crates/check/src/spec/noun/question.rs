@@ -59,10 +59,8 @@ impl Builder {
     /// Asks whether a result is null.
     #[track_caller]
     pub fn failed(&self, x: impl Holdable) -> Flow<bool> {
-        match x.operand(self) {
-            Operand::Null => Ok(true),
-            x => self.ask_whether(Question::Failed(x)),
-        }
+        let x = x.operand(self);
+        if x == Operand::Null { Ok(true) } else { self.ask_whether(Question::Failed(x)) }
     }
 
     /// Gives it back, or raises if it is null.
@@ -84,19 +82,18 @@ impl Builder {
     /// Asks whether a value is true.
     #[track_caller]
     pub fn truth(&self, x: impl Holdable) -> Flow<bool> {
-        match x.operand(self) {
-            Operand::Bool(known) => Ok(known),
-            x => self.ask_whether(Question::Truth(x)),
-        }
+        let x = x.operand(self);
+        if let Operand::Bool(known) = x { Ok(known) } else { self.ask_whether(Question::Truth(x)) }
     }
 
     /// Asks which number it is, at most 4096.
     #[track_caller]
     pub fn number(&self, x: impl Holdable) -> Flow<i64> {
-        match x.operand(self) {
-            Operand::Int(known) => Ok(known),
-            x => self.ask(Question::Number(x)).map(|(answer, _)| answer.into()),
+        let x = x.operand(self);
+        if let Operand::Int(known) = x {
+            return Ok(known);
         }
+        self.ask(Question::Number(x)).map(|(answer, _)| answer.into())
     }
 }
 
