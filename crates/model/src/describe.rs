@@ -3,7 +3,7 @@
 //! The text is a format of its own, version 1, and no view of how types are called or laid out here: every name
 //! in it is written out where the value describes itself. Renaming a type, a variant or a field changes nothing.
 //! What operations learn to say later stands in a description only where it is said, so older digests stay good.
-//! Not here: text for people ([`crate::display`]).
+//! Not here: text for people (`crate::display`).
 
 use std::fmt::Write as _;
 use std::sync::Arc;

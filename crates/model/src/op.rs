@@ -1,5 +1,5 @@
 //! An operation: the sum of what the nouns can do, and what each of them must say about it.
-//! Not here: what operations mean, which stands with each noun ([`crate::noun`]).
+//! Not here: what operations mean, which stands with each noun (`crate::noun`).
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! A segment: memory that can be registered as a window, from `ncclMemAlloc` or placed at a chosen address.
 //!
-//! Not here: blocks inside a segment ([`crate::pool`]), what was registered with whom ([`crate::window`]), and
+//! Not here: blocks inside a segment (`rankcheck_model::host`), what was registered with whom ([`crate::window`]), and
 //! which address is chosen ([`crate::placement`]).
 
 use crate::Error;

@@ -2,7 +2,7 @@
 //!
 //! A value gets its place when it is first compared and keeps it for ever. The model leaves the place to an
 //! adversary; a device knows where memory lies. Who decides is a closure here.
-//! Not here: picks ([`crate::order::poll`]).
+//! Not here: picks (`crate::order::poll`).
 
 use std::borrow::Cow;
 

@@ -34,7 +34,7 @@ pub enum MapOrder {
     Insertion,
     /// The order of the keys' hashes, chosen for each rank by the adversary.
     Hash,
-    /// The order of addresses, chosen for each rank by the adversary, consistent with [`TieBreak::Address`].
+    /// The order of addresses, chosen for each rank by the adversary, consistent with `TieBreak::Address`.
     Address,
 }
 

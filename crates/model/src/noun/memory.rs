@@ -82,7 +82,7 @@ pub enum MemoryOp {
         /// Deferred: the block returns only once this event is seen complete at a later allocation.
         after: Option<Token>,
     },
-    /// Gives the memory of a segment that [`PoolOp::Trim`] gave up back to the driver.
+    /// Gives the memory of a segment that `PoolOp::Trim` gave up back to the driver.
     Release {
         /// The segment.
         segment: Operand,

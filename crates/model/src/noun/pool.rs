@@ -70,7 +70,7 @@ impl Describe for TieBreak {
 pub enum Release {
     /// The trim itself.
     Now,
-    /// A [`MemoryOp::Release`] for each, after the pool's hook for it has run.
+    /// A `MemoryOp::Release` for each, after the pool's hook for it has run.
     AfterHook,
 }
 
@@ -119,7 +119,7 @@ pub enum PoolOp {
         stream: Token,
     },
     /// Gives up the segments of a pool that have no block in use. Produces the list of them, which
-    /// [`Question::Trimmed`] reads.
+    /// `Question::Trimmed` reads.
     Trim {
         /// The pool.
         pool: Token,
