@@ -24,6 +24,7 @@
 //! `file.star: check`. One that fails prints its report.
 //! Not here: closures within `#[test]`, which need no target of their own ([`crate::closure::Program::expect`]).
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -65,7 +66,17 @@ pub fn main(tests: impl IntoIterator<Item = Tests>) -> ! {
     let arguments = std::env::args_os().filter(|argument| !output.iter().any(|known| argument == known));
     let trial =
         |NamedTest { name, run }: NamedTest| Trial::test(name, move |_| run().map_err(RunError::fail));
-    let trials = tests.into_iter().flat_map(|Tests(cases)| cases).map(trial);
+    // Two folders may have files of one name, and the harness tells running tests apart by their names.
+    let mut seen: BTreeMap<String, u32> = BTreeMap::new();
+    let named_apart = |mut test: NamedTest| {
+        let times = seen.entry(test.name.clone()).or_default();
+        *times += 1;
+        if *times > 1 {
+            test.name = format!("{} ({times})", test.name);
+        }
+        test
+    };
+    let trials = tests.into_iter().flat_map(|Tests(cases)| cases).map(named_apart).map(trial);
     Harness::with_args(arguments).discover(trials).main()
 }
 
