@@ -114,6 +114,10 @@ impl Verb for Collective {
     }
 
     fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+        // Every poll of every collective comes by here.
+        if !self.kind.is_made_of_transfers() {
+            return Poll::RUN;
+        }
         let Here { m, state, rank, .. } = here;
         let value = |operand: &Operand| Machine::value(state, rank, operand);
         let (Value::Comm(comm), true) = (value(&self.comm), !here.this().group().is_open()) else {
@@ -228,9 +232,12 @@ impl Machine {
         (comm, call): (CommId, &Call),
         (send, recv): (&Buffer, &Buffer),
     ) -> Option<Vec<Half>> {
+        if !call.kind.is_made_of_transfers() {
+            return None;
+        }
         let members = self.members(comm);
         let me = members.iter().position(|member| *member == rank)?;
-        let shares = call.kind.shares(me, members.len())?;
+        let shares = call.kind.shares(me, members.len());
         let len_bytes = call.count * call.dtype.len_bytes();
         let half = |share: &Share| {
             let whole = match share.direction {

@@ -313,13 +313,13 @@ impl CollectiveKind {
         self.facts().input == Parts::Each
     }
 
-    /// The transfers that NCCL makes of the call of a member, by its position among so many; none of those that are
-    /// kernels.
-    pub(super) fn shares(self, member: usize, members: usize) -> Option<Vec<Share>> {
-        match self.facts().made_of {
-            MadeOf::Kernel => return None,
-            MadeOf::Transfers => {}
-        }
+    /// Whether NCCL makes transfers of it, and no kernel of its own.
+    pub(super) fn is_made_of_transfers(self) -> bool {
+        self.facts().made_of == MadeOf::Transfers
+    }
+
+    /// The transfers that such a call of a member is made of, by its position among so many members.
+    pub(super) fn shares(self, member: usize, members: usize) -> Vec<Share> {
         let mut shares = Vec::new();
         for peer in 0..members {
             for (_, source) in self.output(peer, members) {
@@ -335,7 +335,7 @@ impl CollectiveKind {
                 }
             }
         }
-        Some(shares)
+        shares
     }
 
     /// How often NCCL's sorter counts a byte of a part.
