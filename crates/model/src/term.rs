@@ -82,16 +82,15 @@ impl Terms {
     /// # Panics
     /// Beyond 2^32 terms.
     pub fn intern(&mut self, node: TermNode) -> Term {
-        // A part of a part is a part of the whole: what a range holds does not depend on the order in which its
-        // neighbours were written.
-        let mut node = node;
-        if let TermNode::Part(of, offset, _) = &mut node
-            && let TermNode::Part(whole, base, _) = &self.nodes[of.0 as usize]
-        {
-            (*of, *offset) = (*whole, base + *offset);
-        }
         if let Some(term) = self.index.get(&node) {
             return *term;
+        }
+        // A part of a part is a part of the whole: what a range holds does not depend on the order in which its
+        // neighbours were written. No part of a part is in the table, so only new terms are looked at.
+        if let TermNode::Part(of, offset, len) = node
+            && let TermNode::Part(whole, base, _) = self.nodes[of.0 as usize]
+        {
+            return self.intern(TermNode::Part(whole, base + offset, len));
         }
         let term = Term(u32::try_from(self.nodes.len()).expect("fewer than 2^32 terms"));
         self.shapes.push(self.shape(&node));

@@ -423,7 +423,7 @@ impl Machine {
             return;
         }
         let mut kept = Vec::with_capacity(memory.pieces.len() + 2);
-        let mut terms = locked(&self.terms);
+        let mut terms = None;
         for (at, piece_len, old) in memory.pieces.drain(..) {
             if !overlap((at, piece_len), (start, len)) {
                 kept.push((at, piece_len, old));
@@ -431,6 +431,7 @@ impl Machine {
             }
             let end = at + piece_len;
             let mut part = |from: u64, to: u64| {
+                let terms = terms.get_or_insert_with(|| locked(&self.terms));
                 let term = terms.whole(&old);
                 Content::Whole(terms.intern(TermNode::Part(term, from - at, to - from)))
             };
@@ -441,6 +442,7 @@ impl Machine {
                 kept.push((start + len, end - start - len, part(start + len, end)));
             }
         }
+        drop(terms);
         if len > 0 {
             kept.push((start, len, content));
         }
