@@ -9,8 +9,8 @@ use rankcheck::search::explore::{Bounds, explore};
 use rankcheck::search::naive;
 use rankcheck::search::{Options, search};
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, MemoryKind, MemoryOp, Op,
-    Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Stretch, Symmetry,
+    Answer, Block, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, MemoryKind, MemoryOp,
+    Op, Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Symmetry,
     ThreadOp, Token,
 };
 use rankcheck_tests::script::Script;
@@ -101,25 +101,25 @@ fn bound(exploration: &rankcheck::search::explore::Exploration) -> String {
     exploration.bound.as_ref().map_or_else(String::new, |bound| format!(" ({bound})"))
 }
 
-/// A program whose stretches lie ready, as they do once a spec has been evaluated: the engine alone is timed.
+/// A program whose blocks lie ready, as they do once a spec has been evaluated: the engine alone is timed.
 struct Evaluated {
     program: Arc<dyn Source>,
-    stretches: Vec<Arc<Stretch>>,
+    blocks: Vec<Arc<Block>>,
 }
 
 impl Evaluated {
     fn new(program: Arc<dyn Source>, ranks: u32) -> Self {
-        let whole = |rank| program.stretch(Rank(rank), Entry(0), &[]).expect("a script evaluates");
-        let stretches = (0..ranks).map(whole).collect();
-        Self { program, stretches }
+        let whole = |rank| program.block(Rank(rank), Entry(0), &[]).expect("a script evaluates");
+        let blocks = (0..ranks).map(whole).collect();
+        Self { program, blocks }
     }
 }
 
 impl Source for Evaluated {
-    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
         match (entry, answers) {
-            (Entry(0), []) => Ok(Arc::clone(&self.stretches[rank.at()])),
-            _ => self.program.stretch(rank, entry, answers),
+            (Entry(0), []) => Ok(Arc::clone(&self.blocks[rank.at()])),
+            _ => self.program.block(rank, entry, answers),
         }
     }
 

@@ -13,8 +13,8 @@ pub use shrink::shrunk;
 use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{
-    Answer, End, Entry, Op, Operand, Operation, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
-    SourceError, Statement, Stretch, Symmetry, Token,
+    Answer, Block, Entry, Op, Operand, Operation, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
+    SourceError, Statement, Symmetry, Terminator, Token,
 };
 
 /// One item of a thread.
@@ -102,7 +102,7 @@ fn located(op: &Op, entry: Entry, before: &[u32]) -> Op {
 }
 
 impl Source for Script {
-    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
         let items = &self.ranks[rank.at()][entry.0 as usize];
         let mut given = answers.iter();
         let mut ops = Vec::with_capacity(items.len());
@@ -119,7 +119,10 @@ impl Source for Script {
                 Item::Do(op) => ops.push(statement(op)),
                 Item::If(question, then) => match given.next() {
                     None => {
-                        return Ok(Arc::new(Stretch { ops, end: End::Ask(question.clone(), place) }));
+                        return Ok(Arc::new(Block {
+                            ops,
+                            terminator: Terminator::Ask(question.clone(), place),
+                        }));
                     }
                     Some(answer) => {
                         ops.clear();
@@ -131,7 +134,7 @@ impl Source for Script {
                 },
             }
         }
-        Ok(Arc::new(Stretch { ops, end: End::Return }))
+        Ok(Arc::new(Block { ops, terminator: Terminator::Return }))
     }
 
     fn token(&self, token: Token) -> Arc<str> {

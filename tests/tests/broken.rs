@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use rankcheck::spec::{Check, SpecError, load};
-use rankcheck_model::{End, Entry, Rank, Source, SourceError};
+use rankcheck_model::{Entry, Rank, Source, SourceError, Terminator};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 
 /// Evaluates one rank with answers that are all 0.
 fn evaluate(source: &dyn Source, rank: u32) -> Result<(), SourceError> {
     let mut answers = Vec::new();
     while answers.len() <= 50 {
-        match source.stretch(Rank(rank), Entry(0), &answers)?.end {
-            End::Return | End::Cut => return Ok(()),
-            End::Ask(..) => answers.push(0),
+        match source.block(Rank(rank), Entry(0), &answers)?.terminator {
+            Terminator::Return | Terminator::Cut => return Ok(()),
+            Terminator::Ask(..) => answers.push(0),
         }
     }
     Ok(())

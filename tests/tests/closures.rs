@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rankcheck_model::describe::{NamesOf, description};
-use rankcheck_model::{Answer, End, Entry, Op, Question, Rank, Source, Symmetry, ThreadOp};
+use rankcheck_model::{Answer, Entry, Op, Question, Rank, Source, Symmetry, Terminator, ThreadOp};
 
 use rankcheck::closure::{
     BlockRequest, Buffer, Builder, Caching, Capture, CaptureMode, Comm, Dtype, Flow, IpcHandle, MapOrder,
@@ -32,14 +32,14 @@ fn told(
     entry: Entry,
     answers: &[Answer],
 ) -> (Vec<String>, BTreeSet<Entry>, u32) {
-    let stretch = source.stretch(Rank(rank), entry, answers).expect("both are programs");
+    let block = source.block(Rank(rank), entry, answers).expect("both are programs");
     let names = NamesOf(source);
-    let mut words: Vec<String> = stretch.ops.iter().map(|op| description(&op.op, &names)).collect();
-    let started = stretch.ops.iter().filter_map(|op| {
+    let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, &names)).collect();
+    let started = block.ops.iter().filter_map(|op| {
         if let Op::Thread(ThreadOp::Spawn { entry }) = &op.op { Some(*entry) } else { None }
     });
     let started = started.collect();
-    let End::Ask(question, _) = &stretch.end else { return (words, started, 0) };
+    let Terminator::Ask(question, _) = &block.terminator else { return (words, started, 0) };
     words.push(description(question, &names));
     let options = if let Question::Choose { options, .. } = question {
         u32::try_from(options.len()).expect("few")
@@ -257,14 +257,14 @@ fn impure_evaluation_is_an_error_at_the_question() {
         r.choose("which", &["a", "b"])?;
         Ok(())
     });
-    program.stretch(Rank(0), Entry(0), &[]).expect("the first evaluation has nothing to differ from");
-    let error = program.stretch(Rank(0), Entry(0), &[0]).expect_err("the second does another step");
+    program.block(Rank(0), Entry(0), &[]).expect("the first evaluation has nothing to differ from");
+    let error = program.block(Rank(0), Entry(0), &[0]).expect_err("the second does another step");
     assert!(error.message.starts_with("impure evaluation"), "{error}");
     assert_eq!(error.place.map(|place| place.file).as_deref(), Some("tests/tests/closures.rs"));
 }
 
 #[test]
-fn a_stretch_is_what_comes_after_the_last_answer() {
+fn a_block_is_what_comes_after_the_last_answer() {
     let program = source(2, |r| {
         r.step("before")?;
         if r.choose("which", &["a", "b"])? == "b" {

@@ -29,7 +29,7 @@ pub use crate::state::{Path, RankState, State};
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::platform::Platform;
-use crate::program::{Answer, Place, Source, SourceError, Stretch};
+use crate::program::{Answer, Block, Place, Source, SourceError};
 use crate::rank::{Entry, PlaceId, Rank, Thread, Token};
 use crate::term::Terms;
 
@@ -281,7 +281,7 @@ impl Machine {
     /// The state in which every rank stands before its first operation.
     #[must_use]
     pub fn init(&self) -> State {
-        let empty = Stretch { ops: Vec::new(), end: crate::program::End::Return };
+        let empty = Block { ops: Vec::new(), terminator: crate::program::Terminator::Return };
         let empty = Arc::new(empty);
         let mut state = State::new(self.config.ranks);
         for rank in (0..self.config.ranks).map(Rank) {
@@ -445,9 +445,9 @@ impl Machine {
         }
     }
 
-    pub(crate) fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Stretch>> {
-        match self.source.stretch(rank, entry, answers) {
-            Ok(stretch) => Some(stretch),
+    pub(crate) fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Block>> {
+        match self.source.block(rank, entry, answers) {
+            Ok(block) => Some(block),
             Err(error) => {
                 self.interrupt(|pending| {
                     pending.source.get_or_insert(error);

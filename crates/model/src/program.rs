@@ -1,7 +1,7 @@
 //! A program: what each rank does, as a tree of operation lists whose edges are answers.
 //!
 //! A [`Source`] is evaluated without side effects: given the answers that a thread has received so far it
-//! returns the next [`Stretch`] of operations, which ends either with the thread's end or with a
+//! returns the next [`Block`] of operations, which ends either with the thread's end or with a
 //! [`Question`]. Results of operations are named by *slots*; using a slot as an operand asks nothing.
 //! Not here: what an operation means ([`crate::machine`]) or where programs come from.
 
@@ -289,9 +289,9 @@ impl Question {
     }
 }
 
-/// How a stretch ends.
+/// What ends a block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum End {
+pub enum Terminator {
     /// The function returned.
     Return,
     /// Control flow asks.
@@ -301,13 +301,13 @@ pub enum End {
     Cut,
 }
 
-/// The operations of one thread between two answers.
+/// A basic block: the operations of one thread between two answers.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Stretch {
+pub struct Block {
     /// Operations in program order.
     pub ops: Vec<Statement>,
     /// What comes after them.
-    pub end: End,
+    pub terminator: Terminator,
 }
 
 /// Whether the program of a rank looks at who it is.
@@ -334,14 +334,14 @@ pub enum Freed {
 
 /// Where a program comes from: Starlark, Rust closures, a recorded run.
 ///
-/// Must be pure: equal arguments give equal stretches, and a longer list of answers extends what a shorter
+/// Must be pure: equal arguments give equal blocks, and a longer list of answers extends what a shorter
 /// one gave.
 pub trait Source: Send + Sync {
     /// The operations of a thread of `rank` that was started from `entry`, after these answers.
     ///
     /// # Errors
     /// When the program itself cannot be evaluated.
-    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError>;
+    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError>;
 
     /// The text of a token.
     fn token(&self, token: Token) -> Arc<str>;

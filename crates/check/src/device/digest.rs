@@ -100,8 +100,8 @@ fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, So
             let answers = thread.answers();
             let mut ops = Vec::new();
             for known in 0..=answers.len() {
-                let stretch = machine.source.stretch(rank, thread.entry(), &answers[..known])?;
-                ops.extend(stretch.ops.iter().map(|op| op.op.clone()));
+                let block = machine.source.block(rank, thread.entry(), &answers[..known])?;
+                ops.extend(block.ops.iter().map(|op| op.op.clone()));
             }
             let heading = format!("rank {} thread {nth} answers {answers:?}", rank.0);
             all.push(ThreadOps { heading, ops, entries: entries.clone() });

@@ -117,7 +117,7 @@ impl RankActs<'_> {
             let (comm, act) = match &op.op {
                 Op::Thread(ThreadOp::Spawn { entry }) => {
                     let program = self.program;
-                    self.walk(&program.stretches[entry.0 as usize].ops);
+                    self.walk(&program.blocks[entry.0 as usize].ops);
                     continue;
                 }
                 Op::Collective(call) => {
@@ -152,7 +152,7 @@ pub fn divergences(recording: &Recording) -> Vec<Divergence> {
         .map(|member| {
             let program = &recording.program.ranks[member.rank.at()];
             let mut walk = RankActs { program, acts: FxHashMap::default(), ops: FxHashMap::default() };
-            walk.walk(&program.stretches[0].ops);
+            walk.walk(&program.blocks[0].ops);
             (member.rank, walk)
         })
         .collect();

@@ -5,8 +5,8 @@
 //! passed over. Not here: whether the program is right.
 
 use rankcheck_model::{
-    Answer, CollectiveKind, CommOp, Direction, Dtype, End, Entry, GroupOp, Op, Operand, PlaceId, Question,
-    Rank, ReduceOp, Slot, Source, ThreadOp, WindowFlags, WindowOp,
+    Answer, CollectiveKind, CommOp, Direction, Dtype, Entry, GroupOp, Op, Operand, PlaceId, Question, Rank,
+    ReduceOp, Slot, Source, Terminator, ThreadOp, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
@@ -103,7 +103,7 @@ fn did(program: &RankRun) -> Vec<Did> {
 
 fn collect(program: &RankRun, entry: Entry, out: &mut Vec<Did>) {
     let mut slots = 0;
-    for op in &program.stretches[entry.0 as usize].ops {
+    for op in &program.blocks[entry.0 as usize].ops {
         if let Op::Thread(ThreadOp::Spawn { entry }) = op.op {
             collect(program, entry, out);
         }
@@ -195,18 +195,18 @@ impl Following<'_> {
             if walks > WALKS {
                 return Err(format!("rank {} has more than {WALKS} ways through the spec", self.rank.0));
             }
-            let stretch = self.source.stretch(self.rank, Entry(0), &walk.answers);
-            let stretch = stretch.map_err(|error| error.to_string())?;
-            if !self.stretch(&mut walk, &stretch.ops) {
+            let block = self.source.block(self.rank, Entry(0), &walk.answers);
+            let block = block.map_err(|error| error.to_string())?;
+            if !self.block(&mut walk, &block.ops) {
                 continue;
             }
             if walk.behind == self.did.len() && !ended {
                 return Ok(true);
             }
-            match &stretch.end {
-                End::Return | End::Cut if walk.behind == self.did.len() => return Ok(true),
-                End::Return | End::Cut => self.allows(walk.behind, "its end".to_owned()),
-                End::Ask(question, _) => {
+            match &block.terminator {
+                Terminator::Return | Terminator::Cut if walk.behind == self.did.len() => return Ok(true),
+                Terminator::Return | Terminator::Cut => self.allows(walk.behind, "its end".to_owned()),
+                Terminator::Ask(question, _) => {
                     for answer in (0..options(question)).rev() {
                         let mut next = walk.clone();
                         next.answers.push(answer);
@@ -220,7 +220,7 @@ impl Following<'_> {
     }
 
     /// Walks over operations; whether what was recorded fits them.
-    fn stretch(&mut self, walk: &mut ProgramWalk, ops: &[rankcheck_model::Statement]) -> bool {
+    fn block(&mut self, walk: &mut ProgramWalk, ops: &[rankcheck_model::Statement]) -> bool {
         for op in ops {
             if let Some(step) = step(&op.op)
                 && !self.step(walk, &step, op.place)

@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
 use rankcheck_model::{
-    Answer, Choice, Config, Entry, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
-    PlaceId, Platform, Rank, Source, SourceError, State, Stretch, Symmetry, Thread, Token, actors_per_rank,
+    Answer, Block, Choice, Config, Entry, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
+    PlaceId, Platform, Rank, Source, SourceError, State, Symmetry, Thread, Token, actors_per_rank,
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
@@ -55,8 +55,8 @@ impl RunProgram {
 }
 
 impl Source for RunProgram {
-    fn stretch(&self, rank: Rank, entry: Entry, _: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
-        let found = self.ranks.get(rank.at()).and_then(|rank| rank.stretches.get(entry.0 as usize));
+    fn block(&self, rank: Rank, entry: Entry, _: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        let found = self.ranks.get(rank.at()).and_then(|rank| rank.blocks.get(entry.0 as usize));
         Ok(Arc::clone(found.expect("a recorded run has no questions, and spawns what it has")))
     }
 
@@ -273,7 +273,7 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
 /// Runs the program to where nothing can go on.
 fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), RunError> {
     let ranks = &recording.program.ranks;
-    let actors = ranks.iter().map(|rank| rank.stretches.len() + rank.streams).max().unwrap_or(0);
+    let actors = ranks.iter().map(|rank| rank.blocks.len() + rank.streams).max().unwrap_or(0);
     let mut config = Config {
         platform,
         explain: Explain::Sentences,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    End, Entry, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Stretch, ThreadOp,
+    Block, Entry, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Terminator, ThreadOp,
 };
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -86,7 +86,7 @@ pub(super) struct Lowering<'a> {
     /// Members as the model numbers them, by communicator.
     orders: &'a [Vec<Rank>],
     ops: Vec<Statement>,
-    entries: Vec<Arc<Stretch>>,
+    entries: Vec<Arc<Block>>,
     slots: u32,
     program: RankRun,
     threads: FxHashMap<u32, HostThread>,
@@ -401,8 +401,8 @@ impl<'a> Lowering<'a> {
             slots += item.op.slots();
             ops.push(Statement { op: item.op, place: self.program.origin(item.origin) });
         }
-        let end = if returned == Completed::Yes { End::Return } else { End::Cut };
-        self.entries.push(Arc::new(Stretch { ops, end }));
+        let terminator = if returned == Completed::Yes { Terminator::Return } else { Terminator::Cut };
+        self.entries.push(Arc::new(Block { ops, terminator }));
         let held = self.ops.get_mut(open.mark)?;
         let Op::Map(MapOp::Get { .. }) = &held.op else { return None };
         held.op = Op::Thread(ThreadOp::Spawn { entry });
@@ -473,13 +473,13 @@ impl<'a> Lowering<'a> {
             stands |= self.ops.len() > before;
         }
         // A process with a thread that stands apart from the others is taken to wait for it.
-        let end = if exited || (apart && !stands) { End::Return } else { End::Cut };
+        let terminator = if exited || (apart && !stands) { Terminator::Return } else { Terminator::Cut };
         if !exited {
             self.program.ending = RecordingEnd::Cut { inside };
         }
-        let mut stretches = vec![Arc::new(Stretch { ops: self.ops, end })];
-        stretches.append(&mut self.entries);
-        self.program.stretches = stretches;
+        let mut blocks = vec![Arc::new(Block { ops: self.ops, terminator })];
+        blocks.append(&mut self.entries);
+        self.program.blocks = blocks;
         self.program.streams = self.device.used();
         self.program
     }

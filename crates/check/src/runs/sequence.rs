@@ -80,7 +80,7 @@ pub enum Symbol {
         /// How many.
         events: u64,
     },
-    /// A stretch that repeats what stands before it was taken out.
+    /// Calls that repeat those before them were left out.
     Folded {
         /// How many calls and notes.
         calls: u64,

@@ -3,7 +3,7 @@
 //! Not here: what a program may do, which takes an exploration ([`mod@super::explore`]).
 
 use rankcheck_model::describe::{NamesOf, description};
-use rankcheck_model::{Rank, Source, SourceError, Stretch};
+use rankcheck_model::{Block, Rank, Source, SourceError};
 
 use crate::spec::{Check, Spec, SpecError, SpecSource};
 
@@ -29,8 +29,8 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
     const ANSWERS_AT_MOST: usize = 64;
     let mut open: Vec<Vec<u32>> = vec![Vec::new()];
     while let Some(answers) = open.pop() {
-        let a = one.stretch(rank, rankcheck_model::Entry(0), &answers)?;
-        let b = other.stretch(rank, rankcheck_model::Entry(0), &answers)?;
+        let a = one.block(rank, rankcheck_model::Entry(0), &answers)?;
+        let b = other.block(rank, rankcheck_model::Entry(0), &answers)?;
         let (a_words, b_words) = (plain(one, &a), plain(other, &b));
         if let Some(at) =
             (0..a_words.len().max(b_words.len())).find(|at| a_words.get(*at) != b_words.get(*at))
@@ -42,7 +42,7 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
                 b_words.get(at).unwrap_or(&nothing)
             )));
         }
-        if let rankcheck_model::End::Ask(question, _) = &a.end
+        if let rankcheck_model::Terminator::Ask(question, _) = &a.terminator
             && answers.len() < ANSWERS_AT_MOST
         {
             let options = match question {
@@ -68,11 +68,11 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
     Ok(None)
 }
 
-/// The operations of a stretch without their places, with names instead of tokens.
-fn plain(source: &SpecSource, stretch: &Stretch) -> Vec<String> {
+/// The operations of a block without their places, with names instead of tokens.
+fn plain(source: &SpecSource, block: &Block) -> Vec<String> {
     let named = NamesOf(source);
-    let mut words: Vec<String> = stretch.ops.iter().map(|op| description(&op.op, &named)).collect();
-    if let rankcheck_model::End::Ask(question, _) = &stretch.end {
+    let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, &named)).collect();
+    if let rankcheck_model::Terminator::Ask(question, _) = &block.terminator {
         words.push(description(question, &named));
     }
     words

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rankcheck_model::{
-    Answer, End, Entry, Op, Operand, Operation, Place, PlaceId, Question, Rank, Slot, SourceError, Statement,
-    Stretch, ThreadOp, Token,
+    Answer, Block, Entry, Op, Operand, Operation, Place, PlaceId, Question, Rank, Slot, SourceError,
+    Statement, Terminator, ThreadOp, Token,
 };
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -88,7 +88,7 @@ struct Unfinished {
     hasher: FxHasher,
     /// Hash of everything up to the last answered question, which stood at this place.
     prefix: Option<(u64, PlaceId)>,
-    end: Option<End>,
+    terminator: Option<Terminator>,
     raised: Option<(String, PlaceId)>,
     wrong: Option<SourceError>,
 }
@@ -96,7 +96,7 @@ struct Unfinished {
 /// What one evaluation found.
 #[derive(Debug)]
 pub struct Evaluated {
-    stretch: Stretch,
+    block: Block,
     prefix: Option<(u64, PlaceId)>,
     hash: u64,
     read_rank: bool,
@@ -121,7 +121,7 @@ impl Builder {
             next_slot: 0,
             hasher: FxHasher::default(),
             prefix: None,
-            end: None,
+            terminator: None,
             raised: None,
             wrong: None,
         };
@@ -213,7 +213,7 @@ impl Builder {
         progress.running()?;
         (&question, place).hash(&mut progress.hasher);
         let Some(answer) = self.answers.get(progress.asked).copied() else {
-            progress.end = Some(End::Ask(question, place));
+            progress.terminator = Some(Terminator::Ask(question, place));
             return Err(Stop::Asked);
         };
         progress.asked += 1;
@@ -279,8 +279,8 @@ impl Builder {
     /// Ends the process: nothing after this is added.
     pub(crate) fn end(&self) -> Stop {
         let mut progress = self.progress.borrow_mut();
-        if progress.wrong.is_none() && progress.end.is_none() {
-            progress.end = Some(End::Return);
+        if progress.wrong.is_none() && progress.terminator.is_none() {
+            progress.terminator = Some(Terminator::Return);
         }
         Stop::Asked
     }
@@ -344,8 +344,9 @@ impl Builder {
             return Err(memo::impure(place));
         }
         let hash = progress.hasher.finish();
-        let stretch = Stretch { ops: progress.ops, end: progress.end.unwrap_or(End::Return) };
-        Ok(Evaluated { stretch, prefix: progress.prefix, hash, read_rank })
+        let block =
+            Block { ops: progress.ops, terminator: progress.terminator.unwrap_or(Terminator::Return) };
+        Ok(Evaluated { block, prefix: progress.prefix, hash, read_rank })
     }
 }
 
@@ -353,7 +354,7 @@ impl Unfinished {
     fn running(&self) -> Flow {
         if self.wrong.is_some() {
             Err(Stop::Wrong)
-        } else if self.end.is_some() {
+        } else if self.terminator.is_some() {
             Err(Stop::Asked)
         } else if self.raised.is_some() {
             Err(Stop::Raised)

@@ -1,4 +1,4 @@
-//! A program of a spec as the machine asks for it: stretch by stretch.
+//! A program of a spec as the machine asks for it: block by block.
 //!
 //! Not here: what the builtins record.
 
@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rankcheck_model::{Answer, Entry, Place, PlaceId, Rank, Source, SourceError, Stretch, Symmetry, Token};
+use rankcheck_model::{Answer, Block, Entry, Place, PlaceId, Rank, Source, SourceError, Symmetry, Token};
 use starlark::environment::Module;
 use starlark::eval::Evaluator;
 use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
@@ -226,7 +226,7 @@ impl SpecSource {
 }
 
 impl Source for SpecSource {
-    fn stretch(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
         if let Some(known) = self.memo.get(rank, entry, answers) {
             return Ok(known);
         }

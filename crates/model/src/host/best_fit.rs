@@ -71,7 +71,7 @@ pub enum Use {
 
 /// A piece of a segment.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Block {
+pub struct PoolBlock {
     /// Start in the segment.
     pub offset_bytes: u64,
     /// Rounded length.
@@ -90,7 +90,7 @@ pub struct Segment<O: Objects = Modelled> {
     /// Whether it is for small requests.
     pub small: bool,
     /// By offset.
-    pub blocks: SmallVec<[Block; 2]>,
+    pub blocks: SmallVec<[PoolBlock; 2]>,
 }
 
 /// A block by the positions of its segment in the pool and of itself in the segment.
@@ -101,7 +101,7 @@ impl<O: Objects> Segment<O> {
     #[must_use]
     pub fn free(buffer: Arc<Buffer<O>>, request: Rounded, stream: Token) -> Self {
         let Rounded { small, segment_bytes: len_bytes, .. } = request;
-        let whole = Block { offset_bytes: 0, len_bytes, stream, held: Use::Free };
+        let whole = PoolBlock { offset_bytes: 0, len_bytes, stream, held: Use::Free };
         Self { buffer, small, blocks: smallvec![whole] }
     }
 
@@ -113,12 +113,12 @@ impl<O: Objects> Segment<O> {
 
     /// Hands out a free block, split if it is much too long. Returns where it starts.
     pub fn hold(&mut self, at: usize, block_bytes: u64, classes: SizeClasses, id: BlockId) -> u64 {
-        let Block { offset_bytes, len_bytes, stream, .. } = self.blocks[at];
+        let PoolBlock { offset_bytes, len_bytes, stream, .. } = self.blocks[at];
         let rest = len_bytes - block_bytes;
         if classes.splits(self, rest) {
             self.blocks[at].len_bytes = block_bytes;
             let offset_bytes = offset_bytes + block_bytes;
-            self.blocks.insert(at + 1, Block { offset_bytes, len_bytes: rest, stream, held: Use::Free });
+            self.blocks.insert(at + 1, PoolBlock { offset_bytes, len_bytes: rest, stream, held: Use::Free });
         }
         self.blocks[at].held = Use::Used(id);
         offset_bytes

@@ -25,7 +25,7 @@ use crate::machine::{Kind, Machine, locked};
 use crate::noun::group::Group;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
-use crate::program::{Answer, Operand, Question, Slot, Stretch};
+use crate::program::{Answer, Block, Operand, Question, Slot};
 use crate::rank::{Entry, Rank};
 use crate::state::State;
 
@@ -218,12 +218,12 @@ impl Known<Modelled> for OnRank<'_> {
 }
 
 impl Machine {
-    pub(crate) fn thread(&self, rank: Rank, entry: Entry, clock: Clock, empty: Arc<Stretch>) -> ThreadState {
-        let stretch = self.stretch(rank, entry, &[]).unwrap_or(empty);
+    pub(crate) fn thread(&self, rank: Rank, entry: Entry, clock: Clock, empty: Arc<Block>) -> ThreadState {
+        let block = self.block(rank, entry, &[]).unwrap_or(empty);
         let mut thread = ThreadState {
             entry,
             answers: Arc::default(),
-            stretch,
+            block,
             next: 0,
             index: 0,
             slots: Slots::default(),
@@ -280,7 +280,7 @@ impl Cx<'_> {
         t.settle();
     }
 
-    /// The question is answered: the thread goes on with the next stretch.
+    /// The question is answered: the thread goes on with the next block.
     pub(crate) fn answer(&mut self, answer: Answer, slots: &[Value]) {
         let (m, rank) = (self.m, self.rank);
         let original = self.state.original[rank.at()];
@@ -289,8 +289,8 @@ impl Cx<'_> {
         Arc::make_mut(&mut t.answers).push(answer);
         t.index += 1;
         t.picks.clear();
-        if let Some(stretch) = m.stretch(original, t.entry, &t.answers) {
-            t.stretch = stretch;
+        if let Some(block) = m.block(original, t.entry, &t.answers) {
+            t.block = block;
             t.next = 0;
             t.settle();
         } else {
@@ -323,8 +323,8 @@ impl Cx<'_> {
         }
         let t = self.this_mut();
         t.clock.tick();
-        let stretch = Arc::clone(&t.stretch);
-        match t.next_in(&stretch) {
+        let block = Arc::clone(&t.block);
+        match t.next_in(&block) {
             Next::Return | Next::Unknown => {}
             Next::Ask(question, _) => self.ask(question),
             Next::Op(op) => {
@@ -355,7 +355,7 @@ impl Cx<'_> {
         let child = u32::try_from(index).expect("few threads a rank");
         let parent = self.this();
         let clock = parent.clock.child(m.thread_actor(rank, child));
-        let empty = Arc::clone(&parent.stretch);
+        let empty = Arc::clone(&parent.block);
         let spawned = m.thread(self.state.original[rank.at()], entry, clock, empty);
         self.me_mut().start_thread(spawned);
         self.done(&[Value::Thread(child)]);

@@ -1,4 +1,4 @@
-//! A host thread of a program: its walk through the stretches, what it waits for, and how calls and picks are noted.
+//! A host thread of a program: its walk through the blocks, what it waits for, and how calls and picks are noted.
 //!
 //! Not here: what operations do, which stands with each noun ([`super::dispatch`]).
 
@@ -7,7 +7,7 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use rankcheck_model::host::value::Value;
-use rankcheck_model::{Answer, End, Entry, Op, Operand, Rank, Source, ThreadOp};
+use rankcheck_model::{Answer, Entry, Op, Operand, Rank, Source, Terminator, ThreadOp};
 
 use super::device::{SharedDevice, locked};
 use super::dispatch::{Execute, Produced};
@@ -148,16 +148,16 @@ impl ProgramThread<'_, '_> {
     fn walk(&mut self) -> Result<(), Halt> {
         let mut answers: Vec<Answer> = Vec::new();
         loop {
-            let stretch = self.run.source.stretch(self.run.rank, self.entry, &answers);
-            let stretch = stretch.map_err(|error| Halt::Failed(error.to_string()))?;
-            for op in &stretch.ops {
+            let block = self.run.source.block(self.run.rank, self.entry, &answers);
+            let block = block.map_err(|error| Halt::Failed(error.to_string()))?;
+            for op in &block.ops {
                 self.begin()?;
                 let produced = self.operation(&op.op)?;
                 self.run.tables().produce(self.number, produced);
                 self.end_turn()?;
                 self.index += 1;
             }
-            let End::Ask(question, _) = &stretch.end else { return Ok(()) };
+            let Terminator::Ask(question, _) = &block.terminator else { return Ok(()) };
             self.begin()?;
             let (answer, produced) = self.ask(question)?;
             self.run.tables().produce(self.number, produced);

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rankcheck_model::term::{initial_number, kernel_number};
 use rankcheck_model::{
-    Answer, Collective, CollectiveKind, CommOp, Declared, Dtype, End, Entry, EventOp, GroupOp, MapOp,
+    Answer, Block, Collective, CollectiveKind, CommOp, Declared, Dtype, Entry, EventOp, GroupOp, MapOp,
     MapOrder, MemoryKind, MemoryOp, Op, Operand, Place, PlaceId, PoolOp, Question, Rank, ReduceOp, Resources,
-    SizeClasses, Slot, Source, SourceError, Statement, StreamOp, Stretch, Symmetry, ThreadOp, TieBreak,
+    SizeClasses, Slot, Source, SourceError, Statement, StreamOp, Symmetry, Terminator, ThreadOp, TieBreak,
     Token, WindowFlags, WindowOp,
 };
 
@@ -40,19 +40,19 @@ fn address(index: u32) -> Operand {
     Operand::Address(Arc::new(slot(index)))
 }
 
-/// The stretches of the first thread; the second one takes a step.
+/// The blocks of the first thread; the second one takes a step.
 struct AloneProgram {
-    stretches: Vec<Arc<Stretch>>,
+    blocks: Vec<Arc<Block>>,
 }
 
 impl Source for AloneProgram {
-    fn stretch(&self, _: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Stretch>, SourceError> {
+    fn block(&self, _: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
         if entry == SIDE {
             let step =
                 Statement { op: Op::Thread(ThreadOp::Step { label: token("step") }), place: PlaceId(0) };
-            return Ok(Arc::new(Stretch { ops: vec![step], end: End::Return }));
+            return Ok(Arc::new(Block { ops: vec![step], terminator: Terminator::Return }));
         }
-        Ok(Arc::clone(&self.stretches[answers.len()]))
+        Ok(Arc::clone(&self.blocks[answers.len()]))
     }
 
     fn token(&self, token: Token) -> Arc<str> {
@@ -189,11 +189,11 @@ pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: Comms) -> Re
         deadline: Duration::from_secs(10),
     };
     let op = |verb| Statement { op: verb, place: PlaceId(0) };
-    let stretch = |(verbs, ask): (Vec<Op>, Option<Question>)| {
-        let end = ask.map_or(End::Return, |question| End::Ask(question, PlaceId(0)));
-        Arc::new(Stretch { ops: verbs.into_iter().map(op).collect(), end })
+    let block = |(verbs, ask): (Vec<Op>, Option<Question>)| {
+        let terminator = ask.map_or(Terminator::Return, |question| Terminator::Ask(question, PlaceId(0)));
+        Arc::new(Block { ops: verbs.into_iter().map(op).collect(), terminator })
     };
-    let source = Arc::new(AloneProgram { stretches: parts.into_iter().map(stretch).collect() });
+    let source = Arc::new(AloneProgram { blocks: parts.into_iter().map(block).collect() });
     let mut device = RankDevice::open(libraries, ordinal)?;
     let report = execute(&mut device, source, Rank(0), &case, Arc::new(Alone));
     device.end()?;

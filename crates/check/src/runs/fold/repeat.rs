@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_never_repeats_has_no_stretch() {
+    fn what_never_repeats_has_no_repeat() {
         let mut random = 1_u32;
         let symbols: Vec<SymbolId> = std::iter::repeat_with(|| {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);

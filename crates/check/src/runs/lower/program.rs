@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rankcheck_model::{End, Freed, Op, Operand, Place, PlaceId, Slot, Statement, Stretch, Token};
+use rankcheck_model::{Block, Freed, Op, Operand, Place, PlaceId, Slot, Statement, Terminator, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::runs::world::RunCommId;
@@ -47,7 +47,7 @@ pub enum RecordingEnd {
 #[derive(Debug)]
 pub struct RankRun {
     /// Indexed by entry.
-    pub stretches: Vec<Arc<Stretch>>,
+    pub blocks: Vec<Arc<Block>>,
     /// Indexed by operation, counted over all entries in the order of their writing.
     pub origins: Vec<Origin>,
     /// The number of the first place of this rank.
@@ -95,7 +95,7 @@ pub struct RankRun {
 impl RankRun {
     pub(super) fn empty(base: u32) -> Self {
         Self {
-            stretches: vec![Arc::new(Stretch { ops: Vec::new(), end: End::Cut })],
+            blocks: vec![Arc::new(Block { ops: Vec::new(), terminator: Terminator::Cut })],
             origins: Vec::new(),
             base,
             places: Vec::new(),
@@ -123,7 +123,7 @@ impl RankRun {
     /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
     #[must_use]
     pub fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
-        let mut ops = self.stretches.iter().flat_map(|stretch| &stretch.ops);
+        let mut ops = self.blocks.iter().flat_map(|block| &block.ops);
         let comm = ops.find(|op| op.place == of).and_then(|op| self.collects_on(op));
         let skipped = self.skipped.iter().filter(|(at, on, _)| *at <= before && Some(*on) == comm);
         skipped.map(|(.., times)| times).sum()

@@ -120,10 +120,10 @@ fn leave_out_failed(orders: &[Vec<Rank>], programs: &mut [RankRun], map: Token) 
         for rank in members {
             let program = &mut programs[rank.at()];
             let Some(failed) = program.failed.remove(&comm) else { continue };
-            let stretch = Arc::get_mut(&mut program.stretches[0]).expect("nobody runs it yet");
+            let block = Arc::get_mut(&mut program.blocks[0]).expect("nobody runs it yet");
             for at in failed {
                 // It produced a slot.
-                stretch.ops[at].op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
+                block.ops[at].op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
             }
         }
     }

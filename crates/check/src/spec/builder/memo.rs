@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use rankcheck_model::{Answer, Entry, Place, Rank, SourceError, Stretch};
+use rankcheck_model::{Answer, Block, Entry, Place, Rank, SourceError};
 use rustc_hash::FxHashMap;
 
 use crate::spec::builder::Evaluated;
@@ -22,7 +22,7 @@ pub(super) fn impure(place: Option<Place>) -> SourceError {
     }
 }
 
-/// Stretches that were evaluated, by rank (or for all ranks, where the function never read its rank), entry
+/// Blocks that were evaluated, by rank (or for all ranks, where the function never read its rank), entry
 /// and answers.
 #[derive(Debug, Default)]
 pub struct Memo {
@@ -33,7 +33,7 @@ type ByAnswers = FxHashMap<Box<[Answer]>, Remembered>;
 
 #[derive(Debug, Clone)]
 struct Remembered {
-    stretch: Arc<Stretch>,
+    block: Arc<Block>,
     hash: u64,
 }
 
@@ -45,8 +45,8 @@ impl Memo {
     }
 
     /// What was evaluated for these arguments before.
-    pub fn get(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Stretch>> {
-        self.known(rank, entry, answers).map(|known| known.stretch)
+    pub fn get(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Block>> {
+        self.known(rank, entry, answers).map(|known| known.block)
     }
 
     /// Remembers an evaluation.
@@ -60,17 +60,17 @@ impl Memo {
         entry: Entry,
         answers: &[Answer],
         evaluated: Evaluated,
-    ) -> Result<Arc<Stretch>, SourceError> {
+    ) -> Result<Arc<Block>, SourceError> {
         if let (Some((_, before)), Some((hash, place))) = (answers.split_last(), evaluated.prefix)
             && let Some(known) = self.known(rank, entry, before)
             && known.hash != hash
         {
             return Err(impure(Some(names.place(place))));
         }
-        let stretch = Arc::new(evaluated.stretch);
-        let known = Remembered { stretch: stretch.clone(), hash: evaluated.hash };
+        let block = Arc::new(evaluated.block);
+        let known = Remembered { block: block.clone(), hash: evaluated.hash };
         let rank = evaluated.read_rank.then_some(rank);
         lock(&self.known).entry((rank, entry)).or_default().insert(answers.into(), known);
-        Ok(stretch)
+        Ok(block)
     }
 }

@@ -8,7 +8,7 @@ use crate::clock::Clock;
 use crate::host::value::Value;
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
-use crate::program::{Answer, End, Question, Statement, Stretch};
+use crate::program::{Answer, Block, Question, Statement, Terminator};
 use crate::rank::{Entry, PlaceId, Token};
 use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, hash_of, walk};
@@ -76,8 +76,8 @@ impl Slots {
 pub struct ThreadState {
     pub(super) entry: Entry,
     pub(super) answers: Arc<Vec<Answer>>,
-    pub(super) stretch: Arc<Stretch>,
-    /// Next operation of the stretch.
+    pub(super) block: Arc<Block>,
+    /// Next operation of the block.
     pub(super) next: u32,
     /// Operations and questions done so far.
     pub(super) index: u32,
@@ -94,7 +94,7 @@ walk!(struct ThreadState {
     entry: hashed fixed,
     answers: hashed fixed,
     // It follows from entry and answers.
-    stretch: derived fixed,
+    block: derived fixed,
     next: hashed fixed,
     // It follows from the answers and from where the thread stands.
     index: derived fixed,
@@ -169,38 +169,38 @@ pub(crate) enum Next<'a> {
 }
 
 impl ThreadState {
-    /// What comes next in the stretch that the thread is in.
-    pub(super) fn next_in<'a>(&self, stretch: &'a Stretch) -> Next<'a> {
-        match stretch.ops.get(self.next as usize) {
+    /// What comes next in the block that the thread is in.
+    pub(super) fn next_in<'a>(&self, block: &'a Block) -> Next<'a> {
+        match block.ops.get(self.next as usize) {
             Some(op) => Next::Op(op),
-            None => match &stretch.end {
-                End::Return => Next::Return,
-                End::Ask(question, place) => Next::Ask(question, *place),
-                End::Cut => Next::Unknown,
+            None => match &block.terminator {
+                Terminator::Return => Next::Return,
+                Terminator::Ask(question, place) => Next::Ask(question, *place),
+                Terminator::Cut => Next::Unknown,
             },
         }
     }
 
     /// What comes next.
     pub(crate) fn upcoming(&self) -> Next<'_> {
-        self.next_in(&self.stretch)
+        self.next_in(&self.block)
     }
 
     /// The operations that are known to come.
     pub(crate) fn ahead(&self) -> &[Statement] {
-        &self.stretch.ops[self.next as usize..]
+        &self.block.ops[self.next as usize..]
     }
 
     /// Whether it is known to return after these.
     pub(crate) fn returns(&self) -> bool {
-        self.stretch.end == End::Return
+        self.block.terminator == Terminator::Return
     }
 
-    /// The last operation behind it, in the stretch that it is in, or the first of it.
+    /// The last operation behind it, in the block that it is in, or the first of it.
     pub(crate) fn last_place(&self) -> Option<PlaceId> {
-        match self.stretch.ops.len() {
+        match self.block.ops.len() {
             0 => None,
-            len => Some(self.stretch.ops[(self.next as usize).clamp(1, len) - 1].place),
+            len => Some(self.block.ops[(self.next as usize).clamp(1, len) - 1].place),
         }
     }
 
@@ -284,10 +284,10 @@ impl ThreadState {
 
     /// Where it stands in the program.
     pub(crate) fn place(&self) -> PlaceId {
-        match self.next_in(&self.stretch) {
+        match self.next_in(&self.block) {
             Next::Op(op) => op.place,
             Next::Ask(_, place) => place,
-            Next::Return | Next::Unknown => self.stretch.ops.last().map_or(PlaceId::default(), |op| op.place),
+            Next::Return | Next::Unknown => self.block.ops.last().map_or(PlaceId::default(), |op| op.place),
         }
     }
 
@@ -300,7 +300,7 @@ impl ThreadState {
     /// Whether what it does next is not known.
     #[must_use]
     pub fn cut(&self) -> bool {
-        matches!(self.next_in(&self.stretch), Next::Unknown)
+        matches!(self.next_in(&self.block), Next::Unknown)
     }
 
     /// The function that it runs.
@@ -322,7 +322,7 @@ impl ThreadState {
     }
 
     pub(super) fn settle(&mut self) {
-        if self.next as usize == self.stretch.ops.len() && self.stretch.end == End::Return {
+        if self.next as usize == self.block.ops.len() && self.block.terminator == Terminator::Return {
             self.status = Status::Done;
         }
     }
