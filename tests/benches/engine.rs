@@ -9,9 +9,9 @@ use rankcheck::search::explore::{Bounds, explore};
 use rankcheck::search::naive;
 use rankcheck::search::{Options, search};
 use rankcheck_model::{
-    Answer, Block, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, MemoryKind, MemoryOp,
-    Op, Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Symmetry,
-    ThreadOp, Token,
+    Answer, Block, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, MemoryKind, MemoryOp, Op,
+    Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Symmetry, ThreadOp,
+    ThreadStart, Token,
 };
 use rankcheck_tests::script::Script;
 
@@ -109,17 +109,17 @@ struct Evaluated {
 
 impl Evaluated {
     fn new(program: Arc<dyn Source>, ranks: u32) -> Self {
-        let whole = |rank| program.block(Rank(rank), Entry(0), &[]).expect("a script evaluates");
+        let whole = |rank| program.block(Rank(rank), ThreadStart(0), &[]).expect("a script evaluates");
         let blocks = (0..ranks).map(whole).collect();
         Self { program, blocks }
     }
 }
 
 impl Source for Evaluated {
-    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        match (entry, answers) {
-            (Entry(0), []) => Ok(Arc::clone(&self.blocks[rank.at()])),
-            _ => self.program.block(rank, entry, answers),
+    fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        match (start, answers) {
+            (ThreadStart(0), []) => Ok(Arc::clone(&self.blocks[rank.at()])),
+            _ => self.program.block(rank, start, answers),
         }
     }
 

@@ -13,8 +13,8 @@ pub use shrink::shrunk;
 use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{
-    Answer, Block, Entry, Op, Operand, Operation, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
-    SourceError, Statement, Symmetry, Terminator, Token,
+    Answer, Block, Op, Operand, Operation, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
+    SourceError, Statement, Symmetry, Terminator, ThreadStart, Token,
 };
 
 /// One item of a thread.
@@ -26,7 +26,7 @@ pub enum Item {
     If(Question, Vec<Op>),
 }
 
-/// A program: for each rank the threads' items. Thread 0 starts by itself, thread n is entry n of its rank.
+/// A program: for each rank the threads' items. Thread 0 starts by itself, thread n runs what is number n of its rank.
 #[derive(Debug, Default)]
 pub struct Script {
     /// `ranks[rank][thread]`.
@@ -63,7 +63,7 @@ impl Script {
         let items = &mut self.ranks[rank as usize][thread as usize];
         let index = items.iter().map(Item::slots).sum();
         items.push(Item::Do(verb));
-        Operand::Slot(Slot { entry: Entry(thread), index })
+        Operand::Slot(Slot { start: ThreadStart(thread), index })
     }
 
     /// Adds a question.
@@ -92,9 +92,9 @@ impl Item {
 }
 
 /// An operation as it is run: what it says about operations by their items, it says by their places in the run.
-fn located(op: &Op, entry: Entry, before: &[u32]) -> Op {
+fn located(op: &Op, start: ThreadStart, before: &[u32]) -> Op {
     let located = |of: &Operation| {
-        let passed = before.get(of.index as usize).filter(|_| of.entry == entry);
+        let passed = before.get(of.index as usize).filter(|_| of.start == start);
         passed.map_or(*of, |passed| Operation { index: *passed, ..*of })
     };
     let Op::Overlap(OverlapOp { one, other }) = op else { return op.clone() };
@@ -102,8 +102,8 @@ fn located(op: &Op, entry: Entry, before: &[u32]) -> Op {
 }
 
 impl Source for Script {
-    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        let items = &self.ranks[rank.at()][entry.0 as usize];
+    fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        let items = &self.ranks[rank.at()][start.0 as usize];
         let mut given = answers.iter();
         let mut ops = Vec::with_capacity(items.len());
         // How many operations and questions stand before each item, with these answers.
@@ -111,10 +111,10 @@ impl Source for Script {
         // What ranks share lies at one place.
         let file = if self.interchangeable { 0 } else { rank.0 };
         for (line, item) in items.iter().enumerate() {
-            let place = PlaceId(file * 1_000_000 + entry.0 * 10_000 + u32::try_from(line).expect("short"));
+            let place = PlaceId(file * 1_000_000 + start.0 * 10_000 + u32::try_from(line).expect("short"));
             before.push(passed);
             passed += 1;
-            let statement = |op: &Op| Statement { op: located(op, entry, &before), place };
+            let statement = |op: &Op| Statement { op: located(op, start, &before), place };
             match item {
                 Item::Do(op) => ops.push(statement(op)),
                 Item::If(question, then) => match given.next() {

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use miette::{GraphicalReportHandler, GraphicalTheme};
 use rankcheck::spec::{Check, SpecError, load};
-use rankcheck_model::{Entry, Rank, Source, SourceError, Terminator};
+use rankcheck_model::{Rank, Source, SourceError, Terminator, ThreadStart};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 
 /// Evaluates one rank with answers that are all 0.
 fn evaluate(source: &dyn Source, rank: u32) -> Result<(), SourceError> {
     let mut answers = Vec::new();
     while answers.len() <= 50 {
-        match source.block(Rank(rank), Entry(0), &answers)?.terminator {
+        match source.block(Rank(rank), ThreadStart(0), &answers)?.terminator {
             Terminator::Return | Terminator::Cut => return Ok(()),
             Terminator::Ask(..) => answers.push(0),
         }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rankcheck_model::describe::{NamesOf, description};
-use rankcheck_model::{Answer, Entry, Op, Question, Rank, Source, Symmetry, Terminator, ThreadOp};
+use rankcheck_model::{Answer, Op, Question, Rank, Source, Symmetry, Terminator, ThreadOp, ThreadStart};
 
 use rankcheck::closure::{
     BlockRequest, Buffer, Builder, Caching, Capture, CaptureMode, Comm, Dtype, Flow, IpcHandle, MapOrder,
@@ -29,14 +29,14 @@ fn source(ranks: u32, body: impl Fn(&Builder) -> Flow + Send + Sync + 'static) -
 fn told(
     source: &SpecSource,
     rank: u32,
-    entry: Entry,
+    start: ThreadStart,
     answers: &[Answer],
-) -> (Vec<String>, BTreeSet<Entry>, u32) {
-    let block = source.block(Rank(rank), entry, answers).expect("both are programs");
+) -> (Vec<String>, BTreeSet<ThreadStart>, u32) {
+    let block = source.block(Rank(rank), start, answers).expect("both are programs");
     let names = NamesOf(source);
     let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, &names)).collect();
     let started = block.ops.iter().filter_map(|op| {
-        if let Op::Thread(ThreadOp::Spawn { entry }) = &op.op { Some(*entry) } else { None }
+        if let Op::Thread(ThreadOp::Spawn { start }) = &op.op { Some(*start) } else { None }
     });
     let started = started.collect();
     let Terminator::Ask(question, _) = &block.terminator else { return (words, started, 0) };
@@ -54,16 +54,16 @@ fn told(
 
 /// Walks both with the same answers, taken from the digits of a number.
 fn assert_same(spec: &SpecSource, closure: &SpecSource, rank: u32, walk: u32) {
-    let (mut open, mut known) = (vec![Entry(0)], BTreeSet::new());
-    while let Some(entry) = open.pop() {
-        if !known.insert(entry) {
+    let (mut open, mut known) = (vec![ThreadStart(0)], BTreeSet::new());
+    while let Some(start) = open.pop() {
+        if !known.insert(start) {
             continue;
         }
         let mut answers = Vec::new();
         loop {
-            let of_spec = told(spec, rank, entry, &answers);
-            let of_closure = told(closure, rank, entry, &answers);
-            assert_eq!(of_spec, of_closure, "rank {rank}, {entry:?}, after {answers:?}");
+            let of_spec = told(spec, rank, start, &answers);
+            let of_closure = told(closure, rank, start, &answers);
+            assert_eq!(of_spec, of_closure, "rank {rank}, {start:?}, after {answers:?}");
             open.extend(&of_spec.1);
             let Some(digit) = (walk >> (2 * answers.len() as u32 % 30)).checked_rem(of_spec.2) else { break };
             answers.push(digit);
@@ -257,8 +257,8 @@ fn impure_evaluation_is_an_error_at_the_question() {
         r.choose("which", &["a", "b"])?;
         Ok(())
     });
-    program.block(Rank(0), Entry(0), &[]).expect("the first evaluation has nothing to differ from");
-    let error = program.block(Rank(0), Entry(0), &[0]).expect_err("the second does another step");
+    program.block(Rank(0), ThreadStart(0), &[]).expect("the first evaluation has nothing to differ from");
+    let error = program.block(Rank(0), ThreadStart(0), &[0]).expect_err("the second does another step");
     assert!(error.message.starts_with("impure evaluation"), "{error}");
     assert_eq!(error.place.map(|place| place.file).as_deref(), Some("tests/tests/closures.rs"));
 }
@@ -272,7 +272,7 @@ fn a_block_is_what_comes_after_the_last_answer() {
         }
         r.step("after")
     });
-    let ops = |answers: &[Answer]| told(&program, 1, Entry(0), answers).0;
+    let ops = |answers: &[Answer]| told(&program, 1, ThreadStart(0), answers).0;
     assert_eq!(ops(&[0]).len(), 1, "{:?}", ops(&[0]));
     assert!(ops(&[0])[0].contains("after") && ops(&[1])[0].contains("b is wrong"));
     assert!(ops(&[])[0].contains("before"));
@@ -362,11 +362,11 @@ fn threads_of_equal_ranks_start_at_the_same_entry() {
         let which = r.choose("which", &["a", "b"])?;
         r.thread("t", move |r| r.step(which))?.join(r)
     });
-    let started = |rank, answer| told(&program, rank, Entry(0), &[answer]).1;
+    let started = |rank, answer| told(&program, rank, ThreadStart(0), &[answer]).1;
     assert_eq!(started(0, 0), started(1, 0));
     assert_ne!(started(0, 0), started(0, 1), "they captured something else");
-    let entry = *started(1, 1).first().expect("one is started");
-    assert!(told(&program, 1, entry, &[]).0[0].contains('b'));
+    let start = *started(1, 1).first().expect("one is started");
+    assert!(told(&program, 1, start, &[]).0[0].contains('b'));
 }
 
 #[test]

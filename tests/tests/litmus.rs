@@ -174,7 +174,7 @@ fn two_mutexes_in_opposite_order_deadlock_in_one_order_only() {
     let mut s = Script::new(1);
     let (m, n) = (s.name("m"), s.name("n"));
     s.thread(0);
-    s.push(0, 0, Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
+    s.push(0, 0, Op::Thread(ThreadOp::Spawn { start: ThreadStart(1) }));
     for (thread, first, second) in [(0, m, n), (1, n, m)] {
         s.push(0, thread, Op::Mutex(MutexOp::Lock { mutex: first }));
         s.push(0, thread, Op::Mutex(MutexOp::Lock { mutex: second }));
@@ -363,7 +363,7 @@ fn a_free_may_come_between_the_call_and_the_return_of_a_registration() {
             s.push(rank, 0, Op::Memory(MemoryOp::Alloc { name, len_bytes, memory: MemoryKind::Nccl }));
         if rank == 0 {
             s.thread(0);
-            s.push(0, 0, Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
+            s.push(0, 0, Op::Thread(ThreadOp::Spawn { start: ThreadStart(1) }));
             s.push(0, 1, Op::Memory(MemoryOp::Free { buffer: memory.clone(), after: None }));
         }
         s.push(rank, 0, Op::Window(WindowOp::Register { comm, memory, flags: WindowFlags::CollSymmetric }));
@@ -395,7 +395,7 @@ fn a_free_races_with_a_kernel_that_comes_through_a_window() {
         }
         if r == 0 {
             s.thread(0);
-            s.push(0, 0, Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
+            s.push(0, 0, Op::Thread(ThreadOp::Spawn { start: ThreadStart(1) }));
             s.push(0, 1, Op::Memory(MemoryOp::Free { buffer: b.clone(), after: None }));
         }
         let call = all_reduce(&s, comm, a, 1 << 20);

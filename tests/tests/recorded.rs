@@ -5,7 +5,8 @@
 use rankcheck::spec::{Check, SpecSource, load};
 use rankcheck_model::describe::{NamesOf, description};
 use rankcheck_model::{
-    Answer, Entry, MapOp, MapOrder, Op, Operand, Question, Rank, Slot, Source, Symmetry, Terminator, ThreadOp,
+    Answer, MapOp, MapOrder, Op, Operand, Question, Rank, Slot, Source, Symmetry, Terminator, ThreadOp,
+    ThreadStart,
 };
 use rankcheck_tests::repository::enter;
 
@@ -19,8 +20,8 @@ fn source(name: &str) -> SpecSource {
 }
 
 /// The operations in words.
-fn words(source: &dyn Source, entry: u32, answers: &[Answer]) -> Vec<String> {
-    let block = source.block(Rank(0), Entry(entry), answers).expect("the program is well formed");
+fn words(source: &dyn Source, start: u32, answers: &[Answer]) -> Vec<String> {
+    let block = source.block(Rank(0), ThreadStart(start), answers).expect("the program is well formed");
     let word = |verb: &Op| {
         if let Op::Thread(ThreadOp::Step { label }) | Op::Thread(ThreadOp::Exit { code: label }) = verb {
             return source.token(*label).to_string();
@@ -37,8 +38,8 @@ fn each_spawn_makes_an_entry_and_slots_keep_their_thread() {
     assert_eq!(words(&source, 0, &[]), ["CommInit", "Register", "Spawn", "Join", "Spawn", "Join"]);
     assert_eq!(words(&source, 1, &[]), ["work", "MapPut", "Spawn"]);
     assert_eq!(words(&source, 2, &[]), ["work", "work", "MapPut", "Spawn"]);
-    let inner = source.block(Rank(0), Entry(3), &[]).expect("the inner thread of the first");
-    let window = Operand::Slot(Slot { entry: Entry(0), index: 1 });
+    let inner = source.block(Rank(0), ThreadStart(3), &[]).expect("the inner thread of the first");
+    let window = Operand::Slot(Slot { start: ThreadStart(0), index: 1 });
     let put = Op::Map(MapOp::Put {
         map: inner_map(&inner.ops[0].op),
         key: inner_key(&inner.ops[0].op),
@@ -83,7 +84,7 @@ fn what_is_assumed_is_not_asked() {
     let check = check("hooks");
     let source = check.source(2, &[], &check.assume).expect("it has no parameters");
     assert!(source.mentioned().is_empty());
-    let block = source.block(Rank(0), Entry(0), &[0]).expect("the program is well formed");
+    let block = source.block(Rank(0), ThreadStart(0), &[0]).expect("the program is well formed");
     assert_eq!(block.terminator, Terminator::Return);
     assert!(source.mentioned().contains("nothing is trimmed"));
 }
@@ -94,23 +95,23 @@ fn reading_the_rank_makes_ranks_distinct() {
     assert_eq!(source.symmetry(), Symmetry::Interchangeable);
     assert_eq!(words(&source, 0, &[]), ["rank 0"]);
     assert_eq!(source.symmetry(), Symmetry::Distinct);
-    let other = source.block(Rank(1), Entry(0), &[]).expect("the program is well formed");
+    let other = source.block(Rank(1), ThreadStart(0), &[]).expect("the program is well formed");
     let Op::Thread(ThreadOp::Step { label }) = &other.ops[0].op else { panic!("a step") };
     assert_eq!(&*source.token(*label), "rank 1");
 }
 
 #[test]
 fn answers_that_do_not_fit_are_an_error() {
-    let error = source("who").block(Rank(0), Entry(0), &[0]).expect_err("it asks nothing");
+    let error = source("who").block(Rank(0), ThreadStart(0), &[0]).expect_err("it asks nothing");
     assert!(error.message.starts_with("impure"), "{error}");
 }
 
 #[test]
 fn a_million_operations_are_recorded_once() {
     let source = source("many");
-    let first = source.block(Rank(0), Entry(0), &[]).expect("the program is well formed");
+    let first = source.block(Rank(0), ThreadStart(0), &[]).expect("the program is well formed");
     assert_eq!(first.ops.len(), 1_000_000);
-    let second = source.block(Rank(1), Entry(0), &[]).expect("the program is well formed");
+    let second = source.block(Rank(1), ThreadStart(0), &[]).expect("the program is well formed");
     assert!(std::sync::Arc::ptr_eq(&first, &second), "ranks share what does not look at the rank");
 }
 
@@ -121,7 +122,7 @@ fn the_order_of_a_map_goes_into_its_question() {
     let source = check.source(2, &check.combinations()[1], &[]).expect("these are its parameters");
     let mut answers = Vec::new();
     loop {
-        let block = source.block(Rank(0), Entry(0), &answers).expect("the program is well formed");
+        let block = source.block(Rank(0), ThreadStart(0), &answers).expect("the program is well formed");
         let Terminator::Ask(question, _) = &block.terminator else { panic!("it walks a map") };
         if let Question::MapItems { order, .. } = question {
             assert_eq!(*order, MapOrder::Hash);

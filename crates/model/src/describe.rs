@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::program::{Dtype, Operand, Operation, Question, ReduceOp, Slot, Source};
-use crate::rank::{Entry, Rank, Token};
+use crate::rank::{Rank, ThreadStart, Token};
 
 /// What a description calls names and threads, so that it does not depend on the order of evaluation.
 pub trait Naming {
@@ -17,10 +17,10 @@ pub trait Naming {
     fn name(&self, token: Token) -> Arc<str>;
 
     /// The number of the thread of this rank that started there.
-    fn thread(&self, entry: Entry) -> Option<usize>;
+    fn thread(&self, start: ThreadStart) -> Option<usize>;
 }
 
-/// The names of a source. Threads go by the numbers of their entries, so descriptions of two sources compare.
+/// The names of a source. Threads go by the numbers of their starts, so descriptions of two sources compare.
 pub struct NamesOf<'a>(pub &'a dyn Source);
 
 impl Naming for NamesOf<'_> {
@@ -28,8 +28,8 @@ impl Naming for NamesOf<'_> {
         self.0.token(token)
     }
 
-    fn thread(&self, entry: Entry) -> Option<usize> {
-        Some(entry.at())
+    fn thread(&self, start: ThreadStart) -> Option<usize> {
+        Some(start.at())
     }
 }
 
@@ -98,7 +98,7 @@ impl Describe for Token {
     }
 }
 
-impl Describe for Entry {
+impl Describe for ThreadStart {
     fn describe(&self, to: &mut Description<'_>) {
         match to.naming.thread(*self) {
             Some(thread) => {
@@ -151,15 +151,15 @@ impl<T: Describe> Describe for Arc<T> {
 
 impl Describe for Slot {
     fn describe(&self, to: &mut Description<'_>) {
-        let Self { entry, index } = self;
-        to.call("Slot", &[("entry", entry), ("index", index)]);
+        let Self { start, index } = self;
+        to.call("Slot", &[("entry", start), ("index", index)]);
     }
 }
 
 impl Describe for Operation {
     fn describe(&self, to: &mut Description<'_>) {
-        let Self { entry, index } = self;
-        to.call("Operation", &[("entry", entry), ("index", index)]);
+        let Self { start, index } = self;
+        to.call("Operation", &[("entry", start), ("index", index)]);
     }
 }
 

@@ -30,7 +30,7 @@ use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::platform::Platform;
 use crate::program::{Answer, Block, Place, Source, SourceError};
-use crate::rank::{Entry, PlaceId, Rank, Thread, Token};
+use crate::rank::{PlaceId, Rank, Thread, ThreadStart, Token};
 use crate::term::Terms;
 
 /// Whether operations on uncontended objects run at once.
@@ -286,7 +286,7 @@ impl Machine {
         let mut state = State::new(self.config.ranks);
         for rank in (0..self.config.ranks).map(Rank) {
             let clock = self.nothing.child(self.thread_actor(rank, 0));
-            let thread = self.thread(rank, Entry(0), clock, Arc::clone(&empty));
+            let thread = self.thread(rank, ThreadStart(0), clock, Arc::clone(&empty));
             state.rank_mut(rank).start_thread(thread);
         }
         state.seal();
@@ -445,8 +445,8 @@ impl Machine {
         }
     }
 
-    pub(crate) fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Block>> {
-        match self.source.block(rank, entry, answers) {
+    pub(crate) fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<Arc<Block>> {
+        match self.source.block(rank, start, answers) {
             Ok(block) => Some(block),
             Err(error) => {
                 self.interrupt(|pending| {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::noun::container::MapOrder;
-use crate::rank::{Entry, PlaceId, Rank, Token};
+use crate::rank::{PlaceId, Rank, ThreadStart, Token};
 
 /// An answer to a [`Question`]: a boolean (0 or 1), an index into the options, or a small count.
 pub type Answer = u32;
@@ -64,8 +64,8 @@ impl fmt::Display for Place {
 /// recorded. A question may produce several (see [`Question::slots`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot {
-    /// Where the thread started whose operation produces the value; an entry is started once a rank.
-    pub entry: Entry,
+    /// What the thread runs whose operation produces the value: on a rank, at most one thread runs it.
+    pub start: ThreadStart,
     /// Position among the slots of that thread.
     pub index: u32,
 }
@@ -194,8 +194,8 @@ impl ReduceOp {
 /// Names an operation of one thread of the same rank, for declarations about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Operation {
-    /// Where the thread started; an entry is started once a rank.
-    pub entry: Entry,
+    /// What the thread runs: on a rank, at most one thread runs it.
+    pub start: ThreadStart,
     /// Position among the operations and questions of that thread.
     pub index: u32,
 }
@@ -337,11 +337,11 @@ pub enum Freed {
 /// Must be pure: equal arguments give equal blocks, and a longer list of answers extends what a shorter
 /// one gave.
 pub trait Source: Send + Sync {
-    /// The operations of a thread of `rank` that was started from `entry`, after these answers.
+    /// The operations of a thread of `rank` that runs `start`, after these answers.
     ///
     /// # Errors
     /// When the program itself cannot be evaluated.
-    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError>;
+    fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError>;
 
     /// The text of a token.
     fn token(&self, token: Token) -> Arc<str>;

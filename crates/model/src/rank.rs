@@ -37,6 +37,6 @@ index!(
     PlaceId
 );
 index!(
-    /// A function with its arguments from which a thread starts. Entry 0 is what every rank starts with.
-    Entry
+    /// The function and the arguments that a thread runs. Number 0 is the program itself, which every rank starts with.
+    ThreadStart
 );

@@ -45,7 +45,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Condvar, Mutex};
 
 use rankcheck_model::host::value::{Buffer, Value};
-use rankcheck_model::{Entry, Rank, Source};
+use rankcheck_model::{Rank, Source, ThreadStart};
 
 pub use self::device::RankDevice;
 pub use self::inspect::RankInspector;
@@ -86,7 +86,7 @@ pub fn execute(
         return shared.inspect.report();
     }
     let mut tables = Tables::default();
-    tables.threads.push(ThreadRow { entry: Entry(0), slots: Vec::new(), ended: false });
+    tables.threads.push(ThreadRow { start: ThreadStart(0), slots: Vec::new(), ended: false });
     let run = RunningCase {
         shared,
         source,
@@ -100,7 +100,7 @@ pub fn execute(
     };
     // The first thread is a new one too: what NCCL keeps of a group that a program leaves open belongs to
     // its thread and ends with it.
-    std::thread::scope(|scope| thread::start(scope, &run, 0, Entry(0)));
+    std::thread::scope(|scope| thread::spawn_thread(scope, &run, 0, ThreadStart(0)));
     let held = match finish(&run) {
         Ok(held) => held,
         Err(Halt::Broken(code)) => {
@@ -195,9 +195,9 @@ mod tests {
     fn an_allocation_is_reported_where_it_is_named_first() {
         let mut tables = Tables::default();
         let slots = vec![Value::Int(3), block(0, 0, (0, 8)), block(1, 0, (0, 8)), block(0, 0, (0, 4))];
-        tables.threads.push(ThreadRow { entry: Entry(0), slots, ended: true });
+        tables.threads.push(ThreadRow { start: ThreadStart(0), slots, ended: true });
         let slots = vec![block(2, 0, (0, 8))];
-        tables.threads.push(ThreadRow { entry: Entry(1), slots, ended: true });
+        tables.threads.push(ThreadRow { start: ThreadStart(1), slots, ended: true });
         for nth in [0, 2] {
             tables.live.insert(BlockId(MemoryId { owner: Owner::Pool(Token(1)), nth }));
         }

@@ -7,9 +7,9 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rankcheck_model::{
-    BarrierOp, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Entry, EventOp, ExchangeOp,
-    FlagAct, FlagOp, GroupOp, ListOp, MemoryKind, MemoryOp, Op, Operand, Question, Rank, ReduceOp, Resources,
-    Slot, StoreOp, StreamOp, ThreadOp, Token, WindowFlags, WindowOp,
+    BarrierOp, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, EventOp, ExchangeOp, FlagAct,
+    FlagOp, GroupOp, ListOp, MemoryKind, MemoryOp, Op, Operand, Question, Rank, ReduceOp, Resources, Slot,
+    StoreOp, StreamOp, ThreadOp, ThreadStart, Token, WindowFlags, WindowOp,
 };
 
 use super::Fragment;
@@ -133,7 +133,7 @@ impl Builder {
         for rank in 0..ranks {
             if b.made.contains(&Common::SecondThread(rank)) {
                 b.script.thread(rank);
-                b.push(first(rank), Op::Thread(ThreadOp::Spawn { entry: Entry(1) }));
+                b.push(first(rank), Op::Thread(ThreadOp::Spawn { start: ThreadStart(1) }));
             }
         }
         b

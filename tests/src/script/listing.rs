@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use rankcheck_model::describe::{Describe, NamesOf};
-use rankcheck_model::{Entry, Op, Operation, Slot};
+use rankcheck_model::{Op, Operation, Slot, ThreadStart};
 
 use super::verbs::{Labelled, Read, Scope};
 use super::words::Words;
@@ -235,13 +235,13 @@ fn items(script: &Script, threads: &[Vec<Row>]) -> Result<Vec<Vec<Item>>, String
     let collecting = Scope { token: &token, labels: None };
     let mut labels = BTreeMap::new();
     for (thread, rows) in threads.iter().enumerate() {
-        let entry = Entry(u32::try_from(thread).expect("few threads"));
+        let start = ThreadStart(u32::try_from(thread).expect("few threads"));
         let mut slots = 0;
         for (at, row) in rows.iter().enumerate() {
             let produced = if row.then.is_none() { Op::read(&row.words, &collecting)?.slots() } else { 0 };
             if let Some(label) = &row.label {
-                let operation = Operation { entry, index: u32::try_from(at).expect("short threads") };
-                let slot = (produced > 0).then_some(Slot { entry, index: slots });
+                let operation = Operation { start, index: u32::try_from(at).expect("short threads") };
+                let slot = (produced > 0).then_some(Slot { start, index: slots });
                 if labels.insert(label.clone(), Labelled { operation, slot }).is_some() {
                     return Err(format!("two lines are called ${label}"));
                 }

@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use rankcheck_model::describe::{Describe, Naming};
 use rankcheck_model::{
-    BarrierOp, CaptureMode, Collective, CollectiveKind, CommOp, Declared, Direction, Dtype, Entry, EventOp,
+    BarrierOp, CaptureMode, Collective, CollectiveKind, CommOp, Declared, Direction, Dtype, EventOp,
     ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp, MapOrder, MemoryKind, MemoryOp,
     MutexOp, Op, Operand, Operation, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release, Resources,
-    SizeClasses, Slot, StoreOp, StreamOp, Test, ThreadOp, TieBreak, Token, Transfer, WindowFlags, WindowOp,
+    SizeClasses, Slot, StoreOp, StreamOp, Test, ThreadOp, ThreadStart, TieBreak, Token, Transfer,
+    WindowFlags, WindowOp,
 };
 
 use super::words::Words;
@@ -34,9 +35,9 @@ pub(super) struct Scope<'a> {
 
 impl Scope<'_> {
     fn labelled(&self, label: &str) -> Result<Labelled, String> {
-        let entry = Entry(0);
+        let start = ThreadStart(0);
         let anything =
-            Labelled { operation: Operation { entry, index: 0 }, slot: Some(Slot { entry, index: 0 }) };
+            Labelled { operation: Operation { start, index: 0 }, slot: Some(Slot { start, index: 0 }) };
         let Some(labels) = self.labels else { return Ok(anything) };
         labels.get(label).copied().ok_or_else(|| format!("nothing is called ${label}"))
     }
@@ -90,7 +91,7 @@ macro_rules! calls {
 
 calls! { thread -> ThreadOp {
     "Step" => ThreadOp::Step { label }
-    "Spawn" => ThreadOp::Spawn { entry }
+    "Spawn" => ThreadOp::Spawn { start as "entry" }
     "Join" => ThreadOp::Join { thread }
     "Exit" => ThreadOp::Exit { code }
     "Reach" => ThreadOp::Reach { label }
@@ -216,11 +217,11 @@ calls! { derived -> Operand {
 } }
 
 calls! { slot -> Slot {
-    "Slot" => Slot { entry, index }
+    "Slot" => Slot { start as "entry", index }
 } }
 
 calls! { operation -> Operation {
-    "Operation" => Operation { entry, index }
+    "Operation" => Operation { start as "entry", index }
 } }
 
 calls! { question -> Question {
@@ -359,7 +360,7 @@ impl Read for Token {
     }
 }
 
-impl Read for Entry {
+impl Read for ThreadStart {
     fn read(words: &Words, scope: &Scope<'_>) -> Result<Self, String> {
         let Words::Thread(of) = words else { return Err(format!("{words} is no thread")) };
         let number: Option<u32> = Read::read(of, scope)?;
@@ -458,7 +459,7 @@ impl Naming for NoNames {
         "".into()
     }
 
-    fn thread(&self, _: Entry) -> Option<usize> {
+    fn thread(&self, _: ThreadStart) -> Option<usize> {
         None
     }
 }

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rankcheck_model::describe::{Naming, description};
-use rankcheck_model::{Dtype, Entry, Machine, Op, Platform, Rank, SourceError, State, Token};
+use rankcheck_model::{Dtype, Machine, Op, Platform, Rank, SourceError, State, ThreadStart, Token};
 use rankcheck_real::case::Comms;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
@@ -87,24 +87,24 @@ impl ProgramName {
 struct ThreadOps {
     heading: String,
     ops: Vec<Op>,
-    /// Where each thread of the rank started, by the thread's number.
-    entries: Vec<u32>,
+    /// What each thread of the rank runs, by the thread's number.
+    starts: Vec<u32>,
 }
 
 fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, SourceError> {
     let mut all = Vec::new();
     for rank in (0..machine.config.ranks).map(Rank) {
         let threads = state.rank(rank).threads();
-        let entries: Vec<u32> = threads.iter().map(|thread| thread.entry().0).collect();
+        let starts: Vec<u32> = threads.iter().map(|thread| thread.start().0).collect();
         for (nth, thread) in threads.iter().enumerate() {
             let answers = thread.answers();
             let mut ops = Vec::new();
             for known in 0..=answers.len() {
-                let block = machine.source.block(rank, thread.entry(), &answers[..known])?;
+                let block = machine.source.block(rank, thread.start(), &answers[..known])?;
                 ops.extend(block.ops.iter().map(|op| op.op.clone()));
             }
             let heading = format!("rank {} thread {nth} answers {answers:?}", rank.0);
-            all.push(ThreadOps { heading, ops, entries: entries.clone() });
+            all.push(ThreadOps { heading, ops, starts: starts.clone() });
         }
     }
     Ok(all)
@@ -113,8 +113,8 @@ fn ops_of_threads(machine: &Machine, state: &State) -> Result<Vec<ThreadOps>, So
 /// Names for the description of what one rank does.
 struct Named<'a> {
     machine: &'a Machine,
-    /// Where each thread of the rank started, by the thread's number.
-    entries: &'a [u32],
+    /// What each thread of the rank runs, by the thread's number.
+    starts: &'a [u32],
 }
 
 impl Naming for Named<'_> {
@@ -122,8 +122,8 @@ impl Naming for Named<'_> {
         self.machine.name(token)
     }
 
-    fn thread(&self, entry: Entry) -> Option<usize> {
-        self.entries.iter().position(|known| *known == entry.0)
+    fn thread(&self, start: ThreadStart) -> Option<usize> {
+        self.starts.iter().position(|known| *known == start.0)
     }
 }
 
@@ -155,7 +155,7 @@ impl DigestBuilder {
     pub(crate) fn add(&mut self, machine: &Machine, state: &State) -> Result<(), SourceError> {
         for thread in ops_of_threads(machine, state)? {
             self.line(&thread.heading);
-            let named = Named { machine, entries: &thread.entries };
+            let named = Named { machine, starts: &thread.starts };
             for op in &thread.ops {
                 self.line(&description(op, &named));
             }

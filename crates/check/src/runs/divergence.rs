@@ -115,9 +115,9 @@ impl RankActs<'_> {
     fn walk(&mut self, ops: &[Statement]) {
         for op in ops {
             let (comm, act) = match &op.op {
-                Op::Thread(ThreadOp::Spawn { entry }) => {
+                Op::Thread(ThreadOp::Spawn { start }) => {
                     let program = self.program;
-                    self.walk(&program.blocks[entry.0 as usize].ops);
+                    self.walk(&program.blocks[start.0 as usize].ops);
                     continue;
                 }
                 Op::Collective(call) => {

@@ -5,8 +5,8 @@
 //! passed over. Not here: whether the program is right.
 
 use rankcheck_model::{
-    Answer, CollectiveKind, CommOp, Direction, Dtype, Entry, GroupOp, Op, Operand, PlaceId, Question, Rank,
-    ReduceOp, Slot, Source, Terminator, ThreadOp, WindowFlags, WindowOp,
+    Answer, CollectiveKind, CommOp, Direction, Dtype, GroupOp, Op, Operand, PlaceId, Question, Rank,
+    ReduceOp, Slot, Source, Terminator, ThreadOp, ThreadStart, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
@@ -97,15 +97,15 @@ struct Did {
 /// What a rank did, in the order of its calls.
 fn did(program: &RankRun) -> Vec<Did> {
     let mut out = Vec::new();
-    collect(program, Entry(0), &mut out);
+    collect(program, ThreadStart(0), &mut out);
     out
 }
 
-fn collect(program: &RankRun, entry: Entry, out: &mut Vec<Did>) {
+fn collect(program: &RankRun, start: ThreadStart, out: &mut Vec<Did>) {
     let mut slots = 0;
-    for op in &program.blocks[entry.0 as usize].ops {
-        if let Op::Thread(ThreadOp::Spawn { entry }) = op.op {
-            collect(program, entry, out);
+    for op in &program.blocks[start.0 as usize].ops {
+        if let Op::Thread(ThreadOp::Spawn { start }) = op.op {
+            collect(program, start, out);
         }
         if let Some(step) = step(&op.op) {
             let of = |slot: &Slot| program.comms.get(slot).copied();
@@ -113,7 +113,7 @@ fn collect(program: &RankRun, entry: Entry, out: &mut Vec<Did>) {
                 Some(Operand::Slot(slot)) => of(slot),
                 Some(_) | None => None,
             };
-            let makes = of(&Slot { entry, index: slots });
+            let makes = of(&Slot { start, index: slots });
             out.push(Did { does: step.does, comm, makes, place: op.place });
         }
         slots += op.op.slots();
@@ -195,7 +195,7 @@ impl Following<'_> {
             if walks > WALKS {
                 return Err(format!("rank {} has more than {WALKS} ways through the spec", self.rank.0));
             }
-            let block = self.source.block(self.rank, Entry(0), &walk.answers);
+            let block = self.source.block(self.rank, ThreadStart(0), &walk.answers);
             let block = block.map_err(|error| error.to_string())?;
             if !self.block(&mut walk, &block.ops) {
                 continue;
@@ -249,7 +249,7 @@ impl Following<'_> {
             return false;
         };
         if let Some(makes) = did.makes {
-            walk.comms.insert(Slot { entry: Entry(0), index: walk.slots }, makes);
+            walk.comms.insert(Slot { start: ThreadStart(0), index: walk.slots }, makes);
         }
         walk.behind += 1;
         true

@@ -11,8 +11,9 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
 use rankcheck_model::{
-    Answer, Block, Choice, Config, Entry, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
-    PlaceId, Platform, Rank, Source, SourceError, State, Symmetry, Thread, Token, actors_per_rank,
+    Answer, Block, Choice, Config, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
+    PlaceId, Platform, Rank, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token,
+    actors_per_rank,
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
@@ -55,8 +56,8 @@ impl RunProgram {
 }
 
 impl Source for RunProgram {
-    fn block(&self, rank: Rank, entry: Entry, _: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        let found = self.ranks.get(rank.at()).and_then(|rank| rank.blocks.get(entry.0 as usize));
+    fn block(&self, rank: Rank, start: ThreadStart, _: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        let found = self.ranks.get(rank.at()).and_then(|rank| rank.blocks.get(start.0 as usize));
         Ok(Arc::clone(found.expect("a recorded run has no questions, and spawns what it has")))
     }
 

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Block, Entry, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Terminator, ThreadOp,
+    Block, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Terminator, ThreadOp, ThreadStart,
 };
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -86,7 +86,7 @@ pub(super) struct Lowering<'a> {
     /// Members as the model numbers them, by communicator.
     orders: &'a [Vec<Rank>],
     ops: Vec<Statement>,
-    entries: Vec<Arc<Block>>,
+    own_threads: Vec<Arc<Block>>,
     slots: u32,
     program: RankRun,
     threads: FxHashMap<u32, HostThread>,
@@ -126,7 +126,7 @@ impl<'a> Lowering<'a> {
             names,
             orders,
             ops: Vec::new(),
-            entries: Vec::new(),
+            own_threads: Vec::new(),
             slots: 0,
             program: RankRun::empty(base),
             threads: FxHashMap::default(),
@@ -393,20 +393,20 @@ impl<'a> Lowering<'a> {
 
     /// The call is a thread of its own from where its placeholder stands. Returns the thread.
     fn own_thread(&mut self, open: &OpenCall, items: Vec<Lowered>, returned: Completed) -> Option<Operand> {
-        let entry = Entry(u32::try_from(self.entries.len() + 1).expect("few calls overlap"));
+        let start = ThreadStart(u32::try_from(self.own_threads.len() + 1).expect("few calls overlap"));
         let mut ops = Vec::with_capacity(items.len());
         let mut slots = 0;
         for item in items {
-            self.bind(&item, Slot { entry, index: slots });
+            self.bind(&item, Slot { start, index: slots });
             slots += item.op.slots();
             ops.push(Statement { op: item.op, place: self.program.origin(item.origin) });
         }
         let terminator = if returned == Completed::Yes { Terminator::Return } else { Terminator::Cut };
-        self.entries.push(Arc::new(Block { ops, terminator }));
+        self.own_threads.push(Arc::new(Block { ops, terminator }));
         let held = self.ops.get_mut(open.mark)?;
         let Op::Map(MapOp::Get { .. }) = &held.op else { return None };
-        held.op = Op::Thread(ThreadOp::Spawn { entry });
-        Some(Operand::Slot(Slot { entry: Entry(0), index: self.slots_before(open.mark) }))
+        held.op = Op::Thread(ThreadOp::Spawn { start });
+        Some(Operand::Slot(Slot { start: ThreadStart(0), index: self.slots_before(open.mark) }))
     }
 
     fn slots_before(&self, at: usize) -> u32 {
@@ -424,7 +424,7 @@ impl<'a> Lowering<'a> {
                 self.windows.insert(address, Operand::Slot(slot));
             }
             Bind::Unnamed => self.unnamed.push_back(Operand::Slot(slot)),
-            Bind::Failed(comm) if slot.entry == Entry(0) => {
+            Bind::Failed(comm) if slot.start == ThreadStart(0) => {
                 self.program.failed.entry(comm).or_default().push(self.ops.len());
             }
             Bind::Failed(_) => {}
@@ -433,7 +433,7 @@ impl<'a> Lowering<'a> {
 
     /// Writes an operation; returns what it produces.
     fn write(&mut self, item: Lowered) -> Operand {
-        let slot = Slot { entry: Entry(0), index: self.slots };
+        let slot = Slot { start: ThreadStart(0), index: self.slots };
         self.bind(&item, slot);
         self.slots += item.op.slots();
         let place = self.program.origin(item.origin);
@@ -451,7 +451,7 @@ impl<'a> Lowering<'a> {
         }
         open.sort_by_key(|(_, open)| open.origin.number);
         let mut inside = Vec::new();
-        let (mut apart, mut stands, entries) = (false, false, self.entries.len());
+        let (mut apart, mut stands, before) = (false, false, self.own_threads.len());
         for (thread, open) in open {
             let kind = self.kind(process, open.shape);
             if kind.polls() {
@@ -462,15 +462,15 @@ impl<'a> Lowering<'a> {
                 let key = process.shape(open.shape).get("key").and_then(Argument::text).unwrap_or_default();
                 self.program.awaited.push((open.origin.number, key.into()));
             }
-            let before = self.ops.len();
+            let ops = self.ops.len();
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
                 self.program.times.0 = self.program.times.0.max(open.time);
             }
             let items = self.items(kind, (open.shape, process.shape(open.shape)), None, open.origin);
             let returned = if exited { Completed::Yes } else { Completed::Never };
             self.put(thread, kind, &open, items, returned);
-            apart |= self.entries.len() > entries;
-            stands |= self.ops.len() > before;
+            apart |= self.own_threads.len() > before;
+            stands |= self.ops.len() > ops;
         }
         // A process with a thread that stands apart from the others is taken to wait for it.
         let terminator = if exited || (apart && !stands) { Terminator::Return } else { Terminator::Cut };
@@ -478,7 +478,7 @@ impl<'a> Lowering<'a> {
             self.program.ending = RecordingEnd::Cut { inside };
         }
         let mut blocks = vec![Arc::new(Block { ops: self.ops, terminator })];
-        blocks.append(&mut self.entries);
+        blocks.append(&mut self.own_threads);
         self.program.blocks = blocks;
         self.program.streams = self.device.used();
         self.program

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::Costs;
 use rankcheck_model::{
-    Answer, Block, Choice, Config, Entry, Interruption, Machine, Mode, Outcome, Place, PlaceId, Rank, Rule,
-    Source, SourceError, State, Symmetry, Token,
+    Answer, Block, Choice, Config, Interruption, Machine, Mode, Outcome, Place, PlaceId, Rank, Rule, Source,
+    SourceError, State, Symmetry, ThreadStart, Token,
 };
 use stateright::{Checker, Model, Property};
 
@@ -69,8 +69,8 @@ impl std::fmt::Display for BoundHit {
 pub(crate) struct Distinct(pub(crate) Arc<dyn Source>);
 
 impl Source for Distinct {
-    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        self.0.block(rank, entry, answers)
+    fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        self.0.block(rank, start, answers)
     }
 
     fn token(&self, token: Token) -> Arc<str> {

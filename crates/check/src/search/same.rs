@@ -29,8 +29,8 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
     const ANSWERS_AT_MOST: usize = 64;
     let mut open: Vec<Vec<u32>> = vec![Vec::new()];
     while let Some(answers) = open.pop() {
-        let a = one.block(rank, rankcheck_model::Entry(0), &answers)?;
-        let b = other.block(rank, rankcheck_model::Entry(0), &answers)?;
+        let a = one.block(rank, rankcheck_model::ThreadStart(0), &answers)?;
+        let b = other.block(rank, rankcheck_model::ThreadStart(0), &answers)?;
         let (a_words, b_words) = (plain(one, &a), plain(other, &b));
         if let Some(at) =
             (0..a_words.len().max(b_words.len())).find(|at| a_words.get(*at) != b_words.get(*at))

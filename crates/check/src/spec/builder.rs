@@ -15,8 +15,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rankcheck_model::{
-    Answer, Block, Entry, Op, Operand, Operation, Place, PlaceId, Question, Rank, Slot, SourceError,
-    Statement, Terminator, ThreadOp, Token,
+    Answer, Block, Op, Operand, Operation, Place, PlaceId, Question, Rank, Slot, SourceError, Statement,
+    Terminator, ThreadOp, ThreadStart, Token,
 };
 use rustc_hash::{FxHashMap, FxHasher};
 
@@ -66,9 +66,9 @@ pub(crate) struct Setting {
 pub struct Builder {
     pub(crate) setting: Arc<Setting>,
     pub(crate) rank: Rank,
-    /// Where the thread starts. Slots name their thread by this number: each spawn makes an entry of its
-    /// own, so on one rank an entry runs at most once.
-    pub(crate) entry: Entry,
+    /// What the thread runs. Slots name their thread by this number: each spawn makes one of its own, so on one
+    /// rank at most one thread runs it.
+    pub(crate) start: ThreadStart,
     /// Set when the program looks at its rank number.
     pub(crate) read_rank: Arc<AtomicBool>,
     answers: Vec<Answer>,
@@ -106,14 +106,14 @@ impl std::fmt::Debug for Builder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Builder")
             .field("rank", &self.rank)
-            .field("entry", &self.entry)
+            .field("start", &self.start)
             .finish_non_exhaustive()
     }
 }
 
 impl Builder {
     /// Starts an evaluation.
-    pub(crate) fn new(setting: Arc<Setting>, rank: Rank, entry: Entry, answers: &[Answer]) -> Self {
+    pub(crate) fn new(setting: Arc<Setting>, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Self {
         let progress = Unfinished {
             ops: Vec::new(),
             added: 0,
@@ -128,7 +128,7 @@ impl Builder {
         Self {
             setting,
             rank,
-            entry,
+            start,
             read_rank: Arc::default(),
             answers: answers.to_vec(),
             line: Cell::new(None),
@@ -236,11 +236,11 @@ impl Builder {
         let progress = self.progress.borrow();
         let index =
             u32::try_from(progress.added + progress.asked).expect("operations are counted and limited");
-        Operation { entry: self.entry, index }
+        Operation { start: self.start, index }
     }
 
     fn slot(&self, index: u32) -> Slot {
-        Slot { entry: self.entry, index }
+        Slot { start: self.start, index }
     }
 
     /// The index that the next slot will have.

@@ -6,7 +6,9 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rankcheck_model::{Answer, Block, Entry, Place, PlaceId, Rank, Source, SourceError, Symmetry, Token};
+use rankcheck_model::{
+    Answer, Block, Place, PlaceId, Rank, Source, SourceError, Symmetry, ThreadStart, Token,
+};
 use starlark::environment::Module;
 use starlark::eval::Evaluator;
 use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
@@ -129,10 +131,10 @@ impl SpecSource {
         self.setting.names.place_id(&self.check)
     }
 
-    /// Evaluates the program, or the thread that starts at the builder's entry. How it ended stands in the builder.
+    /// Evaluates the program, or the thread of the builder. How it ended stands in the builder.
     fn evaluate(&self, builder: Builder) -> Builder {
-        let runs = self.setting.threads.runs(builder.entry);
-        assert!(runs.is_some() || builder.entry == Entry(0), "entries come from this source");
+        let runs = self.setting.threads.runs(builder.start);
+        assert!(runs.is_some() || builder.start == ThreadStart(0), "a thread runs what this source started");
         match (&self.program, runs) {
             (ProgramBody::Starlark(program), None) => self.evaluate_starlark(builder, program, None),
             (ProgramBody::Starlark(program), Some(Runs::Starlark { function, args })) => {
@@ -226,12 +228,12 @@ impl SpecSource {
 }
 
 impl Source for SpecSource {
-    fn block(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        if let Some(known) = self.memo.get(rank, entry, answers) {
+    fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        if let Some(known) = self.memo.get(rank, start, answers) {
             return Ok(known);
         }
-        let builder = self.evaluate(Builder::new(self.setting.clone(), rank, entry, answers));
-        self.memo.put(&self.setting.names, rank, entry, answers, builder.finish()?)
+        let builder = self.evaluate(Builder::new(self.setting.clone(), rank, start, answers));
+        self.memo.put(&self.setting.names, rank, start, answers, builder.finish()?)
     }
 
     fn token(&self, token: Token) -> Arc<str> {

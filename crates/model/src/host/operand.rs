@@ -11,8 +11,8 @@ use crate::rank::Token;
 pub trait Known<O: Objects> {
     /// The name that a value carries for a token.
     fn name(&self, token: Token) -> O::Name;
-    /// What a slot holds; nothing before it is filled. A slot names the entry that its thread started from, and
-    /// each entry is started once.
+    /// What a slot holds; nothing before it is filled. A slot names what its thread runs, and on a rank
+    /// at most one thread runs that.
     fn slot(&self, slot: Slot) -> Option<&Value<O>>;
     /// The whole memory in which a buffer lies.
     fn segment(&self, buffer: &Buffer<O>) -> Option<Arc<Buffer<O>>>;

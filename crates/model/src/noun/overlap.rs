@@ -158,7 +158,7 @@ impl Cx<'_> {
         let (m, op) = (self.m, self.op);
         let r = self.me_mut();
         let named = of.map(|operation| {
-            let thread = r.threads().iter().position(|t| t.entry() == operation.entry);
+            let thread = r.threads().iter().position(|t| t.start() == operation.start);
             thread.map(|at| (Thread(u32::try_from(at).expect("few threads a rank")), operation.index))
         });
         if let [Some(one), Some(other)] = named {

@@ -26,7 +26,7 @@ use crate::noun::group::Group;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Answer, Block, Operand, Question, Slot};
-use crate::rank::{Entry, Rank};
+use crate::rank::{Rank, ThreadStart};
 use crate::state::State;
 
 /// Operations of a rank and its host threads.
@@ -37,10 +37,10 @@ pub enum ThreadOp {
         /// Its name.
         label: Token,
     },
-    /// Start a host thread that evaluates `entry`. Produces the thread.
+    /// Start a host thread that runs `start`. Produces the thread.
     Spawn {
         /// Function and arguments.
-        entry: Entry,
+        start: ThreadStart,
     },
     /// Wait for the end of a host thread.
     Join {
@@ -73,7 +73,7 @@ impl Describe for ThreadOp {
     fn describe(&self, to: &mut Description<'_>) {
         match self {
             Self::Step { label } => to.call("Step", &[("label", label)]),
-            Self::Spawn { entry } => to.call("Spawn", &[("entry", entry)]),
+            Self::Spawn { start } => to.call("Spawn", &[("entry", start)]),
             Self::Join { thread } => to.call("Join", &[("thread", thread)]),
             Self::Exit { code } => to.call("Exit", &[("code", code)]),
             Self::Reach { label } => to.call("Reach", &[("label", label)]),
@@ -154,7 +154,7 @@ impl Verb for ThreadOp {
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
         match self {
             Self::Step { .. } => cx.done(&[]),
-            Self::Spawn { entry } => cx.spawn(*entry),
+            Self::Spawn { start } => cx.spawn(*start),
             Self::Join { thread } => cx.join(thread),
             Self::Exit { code } => {
                 let t = cx.this_mut();
@@ -194,7 +194,7 @@ impl Known<Modelled> for OnRank<'_> {
     }
 
     fn slot(&self, slot: Slot) -> Option<&Value> {
-        let thread = self.state.rank(self.rank).threads().iter().find(|thread| thread.entry == slot.entry);
+        let thread = self.state.rank(self.rank).threads().iter().find(|thread| thread.start == slot.start);
         thread.and_then(|thread| thread.slots.get(slot.index))
     }
 
@@ -218,10 +218,16 @@ impl Known<Modelled> for OnRank<'_> {
 }
 
 impl Machine {
-    pub(crate) fn thread(&self, rank: Rank, entry: Entry, clock: Clock, empty: Arc<Block>) -> ThreadState {
-        let block = self.block(rank, entry, &[]).unwrap_or(empty);
+    pub(crate) fn thread(
+        &self,
+        rank: Rank,
+        start: ThreadStart,
+        clock: Clock,
+        empty: Arc<Block>,
+    ) -> ThreadState {
+        let block = self.block(rank, start, &[]).unwrap_or(empty);
         let mut thread = ThreadState {
-            entry,
+            start,
             answers: Arc::default(),
             block,
             next: 0,
@@ -289,7 +295,7 @@ impl Cx<'_> {
         Arc::make_mut(&mut t.answers).push(answer);
         t.index += 1;
         t.picks.clear();
-        if let Some(block) = m.block(original, t.entry, &t.answers) {
+        if let Some(block) = m.block(original, t.start, &t.answers) {
             t.block = block;
             t.next = 0;
             t.settle();
@@ -344,7 +350,7 @@ impl Cx<'_> {
         }
     }
 
-    fn spawn(&mut self, entry: Entry) {
+    fn spawn(&mut self, start: ThreadStart) {
         let (m, rank) = (self.m, self.rank);
         let index = self.me().threads().len();
         let streams = self.me().streams().len();
@@ -356,7 +362,7 @@ impl Cx<'_> {
         let parent = self.this();
         let clock = parent.clock.child(m.thread_actor(rank, child));
         let empty = Arc::clone(&parent.block);
-        let spawned = m.thread(self.state.original[rank.at()], entry, clock, empty);
+        let spawned = m.thread(self.state.original[rank.at()], start, clock, empty);
         self.me_mut().start_thread(spawned);
         self.done(&[Value::Thread(child)]);
     }

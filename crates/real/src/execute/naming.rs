@@ -66,7 +66,7 @@ pub(crate) fn operation(tables: &Tables, source: &dyn Source, op: &Op) -> String
 #[cfg(test)]
 pub(super) mod tests {
     use rankcheck_model::host::value::{Address, MemoryId, Owner};
-    use rankcheck_model::{Answer, Block, Entry, Place, PlaceId, Rank, SourceError, Symmetry};
+    use rankcheck_model::{Answer, Block, Place, PlaceId, Rank, SourceError, Symmetry, ThreadStart};
 
     use super::*;
 
@@ -74,7 +74,7 @@ pub(super) mod tests {
     pub(in super::super) struct NumberedTokens;
 
     impl Source for NumberedTokens {
-        fn block(&self, _: Rank, _: Entry, _: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        fn block(&self, _: Rank, _: ThreadStart, _: &[Answer]) -> Result<Arc<Block>, SourceError> {
             unreachable!("no program is run")
         }
 

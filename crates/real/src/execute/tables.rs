@@ -11,7 +11,7 @@ use rankcheck_model::host::container::Containers;
 use rankcheck_model::host::lookup::window_of;
 use rankcheck_model::host::operand::Known;
 use rankcheck_model::host::value::{Address, BlockId, Buffer, CommId, MemoryId, Value};
-use rankcheck_model::{Entry, MemoryKind, Operand, Rank, SizeClasses, Slot, Source, TieBreak, Token};
+use rankcheck_model::{MemoryKind, Operand, Rank, SizeClasses, Slot, Source, ThreadStart, TieBreak, Token};
 
 use super::graph::GraphRow;
 use super::value::{Base, OnDevice, own_memory};
@@ -28,7 +28,7 @@ use crate::window::NcclWindow;
 /// A host thread.
 #[derive(Debug)]
 pub(crate) struct ThreadRow {
-    pub(crate) entry: Entry,
+    pub(crate) start: ThreadStart,
     pub(crate) slots: Vec<Value<OnDevice>>,
     pub(crate) ended: bool,
 }
@@ -225,7 +225,7 @@ impl Known<OnDevice> for RankView<'_> {
     }
 
     fn slot(&self, slot: Slot) -> Option<&Value<OnDevice>> {
-        let thread = self.tables.threads.iter().find(|thread| thread.entry == slot.entry);
+        let thread = self.tables.threads.iter().find(|thread| thread.start == slot.start);
         thread.and_then(|thread| thread.slots.get(slot.index as usize))
     }
 

@@ -7,7 +7,7 @@ use std::thread::Scope;
 use std::time::Duration;
 
 use rankcheck_model::host::value::Value;
-use rankcheck_model::{Answer, Entry, Op, Operand, Rank, Source, Terminator, ThreadOp};
+use rankcheck_model::{Answer, Op, Operand, Rank, Source, Terminator, ThreadOp, ThreadStart};
 
 use super::device::{SharedDevice, locked};
 use super::dispatch::{Execute, Produced};
@@ -94,7 +94,7 @@ pub(crate) struct ProgramThread<'s, 'e> {
     scope: &'s Scope<'s, 'e>,
     pub(crate) device: Device,
     pub(crate) number: u32,
-    entry: Entry,
+    start: ThreadStart,
     /// Operations and questions done so far.
     index: u32,
     turn: ForcedTurn,
@@ -102,13 +102,18 @@ pub(crate) struct ProgramThread<'s, 'e> {
 }
 
 /// Starts a host thread of the program. Its row is in the tables already.
-pub(crate) fn start<'s, 'e>(scope: &'s Scope<'s, 'e>, run: &'e RunningCase<'e>, number: u32, entry: Entry) {
+pub(crate) fn spawn_thread<'s, 'e>(
+    scope: &'s Scope<'s, 'e>,
+    run: &'e RunningCase<'e>,
+    number: u32,
+    start: ThreadStart,
+) {
     run.shared.inspect.stand(number, ThreadPosition::Running);
     scope.spawn(move || {
         let result = run.shared.context.enter().map_err(Halt::from).and_then(|device| {
             let group = OpenGroup::default();
             let mut thread =
-                ProgramThread { run, scope, device, number, entry, index: 0, turn: ForcedTurn::No, group };
+                ProgramThread { run, scope, device, number, start, index: 0, turn: ForcedTurn::No, group };
             thread.walk()
         });
         let inspect = &run.shared.inspect;
@@ -135,7 +140,7 @@ impl Execute for ThreadOp {
         match self {
             // Costs are counted by the model.
             Self::Step { .. } | Self::Steady | Self::Measure { .. } => {}
-            Self::Spawn { entry } => return Ok(vec![thread.spawn(*entry)]),
+            Self::Spawn { start } => return Ok(vec![thread.spawn(*start)]),
             Self::Join { thread: child } => thread.join(text, child)?,
             Self::Exit { code } => return Err(Halt::Exited(thread.run.source.token(*code).to_string())),
             Self::Reach { label } => thread.run.shared.inspect.reached(&thread.run.source.token(*label)),
@@ -148,7 +153,7 @@ impl ProgramThread<'_, '_> {
     fn walk(&mut self) -> Result<(), Halt> {
         let mut answers: Vec<Answer> = Vec::new();
         loop {
-            let block = self.run.source.block(self.run.rank, self.entry, &answers);
+            let block = self.run.source.block(self.run.rank, self.start, &answers);
             let block = block.map_err(|error| Halt::Failed(error.to_string()))?;
             for op in &block.ops {
                 self.begin()?;
@@ -325,13 +330,13 @@ impl ProgramThread<'_, '_> {
         Ok(())
     }
 
-    fn spawn(&self, entry: Entry) -> Value<OnDevice> {
+    fn spawn(&self, start: ThreadStart) -> Value<OnDevice> {
         let number = {
             let mut tables = self.run.tables();
-            tables.threads.push(ThreadRow { entry, slots: Vec::new(), ended: false });
+            tables.threads.push(ThreadRow { start, slots: Vec::new(), ended: false });
             u32::try_from(tables.threads.len() - 1).expect("few threads")
         };
-        start(self.scope, self.run, number, entry);
+        spawn_thread(self.scope, self.run, number, start);
         Value::Thread(number)
     }
 

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use rankcheck_model::term::{initial_number, kernel_number};
 use rankcheck_model::{
-    Answer, Block, Collective, CollectiveKind, CommOp, Declared, Dtype, Entry, EventOp, GroupOp, MapOp,
-    MapOrder, MemoryKind, MemoryOp, Op, Operand, Place, PlaceId, PoolOp, Question, Rank, ReduceOp, Resources,
-    SizeClasses, Slot, Source, SourceError, Statement, StreamOp, Symmetry, Terminator, ThreadOp, TieBreak,
-    Token, WindowFlags, WindowOp,
+    Answer, Block, Collective, CollectiveKind, CommOp, Declared, Dtype, EventOp, GroupOp, MapOp, MapOrder,
+    MemoryKind, MemoryOp, Op, Operand, Place, PlaceId, PoolOp, Question, Rank, ReduceOp, Resources,
+    SizeClasses, Slot, Source, SourceError, Statement, StreamOp, Symmetry, Terminator, ThreadOp, ThreadStart,
+    TieBreak, Token, WindowFlags, WindowOp,
 };
 
 use crate::Error;
@@ -21,7 +21,7 @@ use crate::ffi::Libraries;
 use crate::flag::WordPlace;
 
 const MIB: u64 = 1 << 20;
-const SIDE: Entry = Entry(1);
+const SIDE: ThreadStart = ThreadStart(1);
 
 /// The names of tokens, by number.
 const NAMES: [&str; 11] =
@@ -33,7 +33,7 @@ fn token(name: &str) -> Token {
 }
 
 fn slot(index: u32) -> Operand {
-    Operand::Slot(Slot { entry: Entry(0), index })
+    Operand::Slot(Slot { start: ThreadStart(0), index })
 }
 
 fn address(index: u32) -> Operand {
@@ -46,8 +46,8 @@ struct AloneProgram {
 }
 
 impl Source for AloneProgram {
-    fn block(&self, _: Rank, entry: Entry, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        if entry == SIDE {
+    fn block(&self, _: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        if start == SIDE {
             let step =
                 Statement { op: Op::Thread(ThreadOp::Step { label: token("step") }), place: PlaceId(0) };
             return Ok(Arc::new(Block { ops: vec![step], terminator: Terminator::Return }));
@@ -145,7 +145,7 @@ fn program() -> Vec<(Vec<Op>, Option<Question>)> {
         ),
         (
             vec![
-                Op::Thread(ThreadOp::Spawn { entry: SIDE }),
+                Op::Thread(ThreadOp::Spawn { start: SIDE }),
                 Op::Thread(ThreadOp::Join { thread: slot(10) }),
             ],
             None,

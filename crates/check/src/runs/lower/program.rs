@@ -46,15 +46,15 @@ pub enum RecordingEnd {
 /// The program of one rank, and what is known of it beside.
 #[derive(Debug)]
 pub struct RankRun {
-    /// Indexed by entry.
+    /// The block of each thread, indexed by [`ThreadStart`](rankcheck_model::ThreadStart).
     pub blocks: Vec<Arc<Block>>,
-    /// Indexed by operation, counted over all entries in the order of their writing.
+    /// Indexed by operation, counted over all blocks in order.
     pub origins: Vec<Origin>,
     /// The number of the first place of this rank.
     pub base: u32,
     /// Places in the user's source.
     pub places: Vec<Place>,
-    /// What luck picked for operations of the first entry, where it had a choice.
+    /// What luck picked for operations of the first thread, where it had a choice.
     pub picks: FxHashMap<u32, u32>,
     /// Calls that returned errors.
     pub failures: Vec<Failure>,
@@ -88,7 +88,7 @@ pub struct RankRun {
     pub(super) skipped: Vec<(PlaceId, RunCommId, u32)>,
     /// When memory was freed that operations opened.
     pub freed: FxHashMap<PlaceId, Freed>,
-    /// Registrations that failed: operations of the first entry, by communicator.
+    /// Registrations that failed: operations of the first thread, by communicator.
     pub(super) failed: FxHashMap<RunCommId, Vec<usize>>,
 }
 

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use rankcheck_model::{Answer, Block, Entry, Place, Rank, SourceError};
+use rankcheck_model::{Answer, Block, Place, Rank, SourceError, ThreadStart};
 use rustc_hash::FxHashMap;
 
 use crate::spec::builder::Evaluated;
@@ -22,11 +22,11 @@ pub(super) fn impure(place: Option<Place>) -> SourceError {
     }
 }
 
-/// Blocks that were evaluated, by rank (or for all ranks, where the function never read its rank), entry
+/// Blocks that were evaluated, by rank (or for all ranks, where the function never read its rank), start
 /// and answers.
 #[derive(Debug, Default)]
 pub struct Memo {
-    known: Mutex<FxHashMap<(Option<Rank>, Entry), ByAnswers>>,
+    known: Mutex<FxHashMap<(Option<Rank>, ThreadStart), ByAnswers>>,
 }
 
 type ByAnswers = FxHashMap<Box<[Answer]>, Remembered>;
@@ -38,15 +38,15 @@ struct Remembered {
 }
 
 impl Memo {
-    fn known(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Remembered> {
+    fn known(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<Remembered> {
         let known = lock(&self.known);
-        let of = |rank| known.get(&(rank, entry)).and_then(|by_answers| by_answers.get(answers));
+        let of = |rank| known.get(&(rank, start)).and_then(|by_answers| by_answers.get(answers));
         of(None).or_else(|| of(Some(rank))).cloned()
     }
 
     /// What was evaluated for these arguments before.
-    pub fn get(&self, rank: Rank, entry: Entry, answers: &[Answer]) -> Option<Arc<Block>> {
-        self.known(rank, entry, answers).map(|known| known.block)
+    pub fn get(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Option<Arc<Block>> {
+        self.known(rank, start, answers).map(|known| known.block)
     }
 
     /// Remembers an evaluation.
@@ -57,12 +57,12 @@ impl Memo {
         &self,
         names: &SourceNames,
         rank: Rank,
-        entry: Entry,
+        start: ThreadStart,
         answers: &[Answer],
         evaluated: Evaluated,
     ) -> Result<Arc<Block>, SourceError> {
         if let (Some((_, before)), Some((hash, place))) = (answers.split_last(), evaluated.prefix)
-            && let Some(known) = self.known(rank, entry, before)
+            && let Some(known) = self.known(rank, start, before)
             && known.hash != hash
         {
             return Err(impure(Some(names.place(place))));
@@ -70,7 +70,7 @@ impl Memo {
         let block = Arc::new(evaluated.block);
         let known = Remembered { block: block.clone(), hash: evaluated.hash };
         let rank = evaluated.read_rank.then_some(rank);
-        lock(&self.known).entry((rank, entry)).or_default().insert(answers.into(), known);
+        lock(&self.known).entry((rank, start)).or_default().insert(answers.into(), known);
         Ok(block)
     }
 }

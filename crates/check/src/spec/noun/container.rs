@@ -67,7 +67,7 @@ impl Map {
     #[track_caller]
     pub fn items(&self, r: &Builder) -> Flow<Vec<(Fetched, Fetched)>> {
         let (count, first) = r.ask(Question::MapItems { map: self.0, order: self.1 })?;
-        let at = |index| Fetched(Operand::Slot(Slot { entry: first.entry, index: first.index + index }));
+        let at = |index| Fetched(Operand::Slot(Slot { start: first.start, index: first.index + index }));
         Ok((0..count).map(|n| (at(2 * n), at(2 * n + 1))).collect())
     }
 

@@ -205,7 +205,7 @@ impl Builder {
             let released = self.add_at(trim, place)?.expect("such a trim produces a slot");
             let (count, first) = self.ask_at(Question::Trimmed(Operand::Slot(released)), place)?;
             for index in 0..count {
-                let segment = Operand::Slot(Slot { entry: first.entry, index: first.index + index });
+                let segment = Operand::Slot(Slot { start: first.start, index: first.index + index });
                 hook(Segment(segment.clone()))?;
                 self.add_at(Op::Memory(MemoryOp::Release { segment }), place)?;
             }

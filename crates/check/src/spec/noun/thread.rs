@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
-use rankcheck_model::{Answer, Entry, Op, Operand, Rank, ThreadOp};
+use rankcheck_model::{Answer, Op, Operand, Rank, ThreadOp, ThreadStart};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -31,14 +31,14 @@ pub struct Thread(pub(crate) Operand);
 /// What a thread of a closure does.
 pub(crate) type Body = Arc<dyn Fn(&Builder) -> Flow + Send + Sync>;
 
-/// The functions from which threads start. Entry 0 is the program itself and not listed.
+/// The functions that threads run. Number 0 is the program itself and not listed.
 #[derive(Debug, Default)]
-pub(crate) struct Spawned(Mutex<Vec<Start>>);
+pub(crate) struct Spawned(Mutex<Vec<Spawn>>);
 
 /// A spawn: which thread does it as its how manieth, and what it starts. Ranks that do the same share it.
 #[derive(Debug, Clone)]
-struct Start {
-    parent: Entry,
+struct Spawn {
+    parent: ThreadStart,
     slot: u32,
     name: String,
     runs: Runs,
@@ -77,25 +77,25 @@ impl Runs {
 }
 
 impl Spawned {
-    fn entry(&self, start: Start) -> Entry {
-        let mut starts = self.0.lock().expect("nothing panics while it holds this lock");
-        let same = |known: &Start| {
-            known.parent == start.parent
-                && known.slot == start.slot
-                && known.name == start.name
-                && known.runs.same(&start.runs)
+    fn start(&self, spawn: Spawn) -> ThreadStart {
+        let mut spawns = self.0.lock().expect("nothing panics while it holds this lock");
+        let same = |known: &Spawn| {
+            known.parent == spawn.parent
+                && known.slot == spawn.slot
+                && known.name == spawn.name
+                && known.runs.same(&spawn.runs)
         };
-        let at = starts.iter().position(same).unwrap_or_else(|| {
-            starts.push(start);
-            starts.len() - 1
+        let at = spawns.iter().position(same).unwrap_or_else(|| {
+            spawns.push(spawn);
+            spawns.len() - 1
         });
-        Entry(u32::try_from(at + 1).expect("fewer than 2^32 threads"))
+        ThreadStart(u32::try_from(at + 1).expect("fewer than 2^32 threads"))
     }
 
-    /// What a thread runs that starts here, unless it is the program itself.
-    pub(crate) fn runs(&self, entry: Entry) -> Option<Runs> {
-        let starts = self.0.lock().expect("nothing panics while it holds this lock");
-        entry.at().checked_sub(1).and_then(|at| starts.get(at)).map(|start| start.runs.clone())
+    /// What a thread runs that has this start, unless it is the program itself.
+    pub(crate) fn runs(&self, start: ThreadStart) -> Option<Runs> {
+        let spawns = self.0.lock().expect("nothing panics while it holds this lock");
+        start.at().checked_sub(1).and_then(|at| spawns.get(at)).map(|spawn| spawn.runs.clone())
     }
 }
 
@@ -176,9 +176,9 @@ impl Builder {
 
     #[track_caller]
     fn spawn(&self, name: &str, runs: Runs) -> Flow<Thread> {
-        let start = Start { parent: self.entry, slot: self.next_slot(), name: name.to_owned(), runs };
-        let entry = self.setting.threads.entry(start);
-        self.add_result(Op::Thread(ThreadOp::Spawn { entry })).map(Thread)
+        let spawn = Spawn { parent: self.start, slot: self.next_slot(), name: name.to_owned(), runs };
+        let start = self.setting.threads.start(spawn);
+        self.add_result(Op::Thread(ThreadOp::Spawn { start })).map(Thread)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::host::value::Value;
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
 use crate::program::{Answer, Block, Question, Statement, Terminator};
-use crate::rank::{Entry, PlaceId, Token};
+use crate::rank::{PlaceId, ThreadStart, Token};
 use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, hash_of, walk};
 
@@ -74,7 +74,7 @@ impl Slots {
 /// A host thread.
 #[derive(Debug, Clone)]
 pub struct ThreadState {
-    pub(super) entry: Entry,
+    pub(super) start: ThreadStart,
     pub(super) answers: Arc<Vec<Answer>>,
     pub(super) block: Arc<Block>,
     /// Next operation of the block.
@@ -91,9 +91,9 @@ pub struct ThreadState {
 }
 
 walk!(struct ThreadState {
-    entry: hashed fixed,
+    start: hashed fixed,
     answers: hashed fixed,
-    // It follows from entry and answers.
+    // It follows from start and answers.
     block: derived fixed,
     next: hashed fixed,
     // It follows from the answers and from where the thread stands.
@@ -118,7 +118,7 @@ walk!(struct Threads { rows: hashed moved });
 impl LocalHash for Threads {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
         for t in &self.rows {
-            (t.entry, &t.answers, t.next, &t.picks).hash(state);
+            (t.start, &t.answers, t.next, &t.picks).hash(state);
             t.is_ready().hash(state);
             t.slots.hash().hash(state);
         }
@@ -305,8 +305,8 @@ impl ThreadState {
 
     /// The function that it runs.
     #[must_use]
-    pub fn entry(&self) -> Entry {
-        self.entry
+    pub fn start(&self) -> ThreadStart {
+        self.start
     }
 
     /// The answers that it was given so far.
