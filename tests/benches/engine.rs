@@ -9,8 +9,8 @@ use rankcheck::search::explore::{Bounds, explore};
 use rankcheck::search::naive;
 use rankcheck::search::{Options, search};
 use rankcheck_model::{
-    Answer, Block, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, MemoryKind, MemoryOp, Op,
-    Operand, Place, PlaceId, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Symmetry, ThreadOp,
+    Answer, Block, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Loc, LocId, MemoryKind,
+    MemoryOp, Op, Operand, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Symmetry, ThreadOp,
     ThreadStart, Token,
 };
 use rankcheck_tests::script::Script;
@@ -127,8 +127,8 @@ impl Source for Evaluated {
         self.program.token(token)
     }
 
-    fn place(&self, place: PlaceId) -> Place {
-        self.program.place(place)
+    fn loc(&self, loc: LocId) -> Loc {
+        self.program.loc(loc)
     }
 
     fn default_stream(&self) -> Token {

@@ -158,20 +158,20 @@ fn in_events(bytes: &mut [u8], random: &mut Random) {
     let Some(events) = bytes.get_mut(at + EXTENT_HEADER_BYTES..end).filter(|events| events.len() > 16) else {
         return;
     };
-    let place = random.below(events.len() - 12);
+    let offset = random.below(events.len() - 12);
     match random.below(6) {
-        0 => events[place] ^= 1 << random.below(8),
-        1 => events[place] = u8::try_from(random.below(16)).expect("small"),
-        2 => events[place..place + 10].fill(0xff),
+        0 => events[offset] ^= 1 << random.below(8),
+        1 => events[offset] = u8::try_from(random.below(16)).expect("small"),
+        2 => events[offset..offset + 10].fill(0xff),
         3 => {
             let by = 1 + random.below(8);
             let end = events.len() - by;
-            events.copy_within(place..end, place + by);
+            events.copy_within(offset..end, offset + by);
         }
-        4 => events.copy_within(place + 1 + random.below(8).., place),
+        4 => events.copy_within(offset + 1 + random.below(8).., offset),
         _ => {
             let from = random.below(events.len() - 12);
-            events.copy_within(from..from + 1 + random.below(12), place);
+            events.copy_within(from..from + 1 + random.below(12), offset);
         }
     }
 }

@@ -181,8 +181,8 @@ impl Process {
     }
 
     /// Calls from a line of Python.
-    pub fn from(&mut self, place: &str, calls: impl FnOnce(&mut Self)) {
-        self.enter(&PYTHON, &[Field::Text(place)]);
+    pub fn from(&mut self, loc: &str, calls: impl FnOnce(&mut Self)) {
+        self.enter(&PYTHON, &[Field::Text(loc)]);
         calls(self);
         self.leave();
     }
@@ -472,9 +472,9 @@ impl Process {
         self.leave();
     }
 
-    /// `Store.get` of Python at a place; it does not return.
-    pub fn enter_store_get(&mut self, key: &str, place: &str) {
-        let fields = [Field::Text(key), Field::Text(place)];
+    /// `Store.get` of Python at a location; it does not return.
+    pub fn enter_store_get(&mut self, key: &str, loc: &str) {
+        let fields = [Field::Text(key), Field::Text(loc)];
         self.enter(signature!("torch.distributed.Store.get", "key", "place"), &fields);
     }
 

@@ -13,8 +13,8 @@ pub use shrink::shrunk;
 use std::sync::{Arc, Mutex};
 
 use rankcheck_model::{
-    Answer, Block, Op, Operand, Operation, OverlapOp, Place, PlaceId, Question, Rank, Slot, Source,
-    SourceError, Statement, Symmetry, Terminator, ThreadStart, Token,
+    Answer, Block, Loc, LocId, Op, Operand, Operation, OverlapOp, Question, Rank, Slot, Source, SourceError,
+    Statement, Symmetry, Terminator, ThreadStart, Token,
 };
 
 /// One item of a thread.
@@ -91,7 +91,7 @@ impl Item {
     }
 }
 
-/// An operation as it is run: what it says about operations by their items, it says by their places in the run.
+/// An operation as it is run: what it says about operations by their items, it says by their positions in the run.
 fn located(op: &Op, start: ThreadStart, before: &[u32]) -> Op {
     let located = |of: &Operation| {
         let passed = before.get(of.index as usize).filter(|_| of.start == start);
@@ -108,20 +108,20 @@ impl Source for Script {
         let mut ops = Vec::with_capacity(items.len());
         // How many operations and questions stand before each item, with these answers.
         let (mut before, mut passed) = (Vec::with_capacity(items.len()), 0);
-        // What ranks share lies at one place.
+        // What ranks share has one location.
         let file = if self.interchangeable { 0 } else { rank.0 };
         for (line, item) in items.iter().enumerate() {
-            let place = PlaceId(file * 1_000_000 + start.0 * 10_000 + u32::try_from(line).expect("short"));
+            let loc = LocId(file * 1_000_000 + start.0 * 10_000 + u32::try_from(line).expect("short"));
             before.push(passed);
             passed += 1;
-            let statement = |op: &Op| Statement { op: located(op, start, &before), place };
+            let statement = |op: &Op| Statement { op: located(op, start, &before), loc };
             match item {
                 Item::Do(op) => ops.push(statement(op)),
                 Item::If(question, then) => match given.next() {
                     None => {
                         return Ok(Arc::new(Block {
                             ops,
-                            terminator: Terminator::Ask(question.clone(), place),
+                            terminator: Terminator::Ask(question.clone(), loc),
                         }));
                     }
                     Some(answer) => {
@@ -142,9 +142,9 @@ impl Source for Script {
         names.get(token.0 as usize).map_or_else(|| "?".into(), |name| name.as_str().into())
     }
 
-    fn place(&self, place: PlaceId) -> Place {
-        let file = format!("rank{}.thread{}", place.0 / 1_000_000, place.0 % 1_000_000 / 10_000);
-        Place { file: file.into(), line: place.0 % 10_000 + 1, column: 1, called_at: None }
+    fn loc(&self, loc: LocId) -> Loc {
+        let file = format!("rank{}.thread{}", loc.0 / 1_000_000, loc.0 % 1_000_000 / 10_000);
+        Loc { file: file.into(), line: loc.0 % 10_000 + 1, column: 1, called_at: None }
     }
 
     fn default_stream(&self) -> Token {

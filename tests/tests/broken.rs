@@ -74,7 +74,7 @@ fn every_broken_spec_gets_its_diagnostic() {
 fn well_formed_specs_evaluate() {
     for path in specs("tests/well_formed") {
         if let Some(error) = first_error(&path) {
-            panic!("{}: {error} at {:?}", path.display(), error.place());
+            panic!("{}: {error} at {:?}", path.display(), error.loc());
         }
     }
 }

@@ -260,7 +260,7 @@ fn impure_evaluation_is_an_error_at_the_question() {
     program.block(Rank(0), ThreadStart(0), &[]).expect("the first evaluation has nothing to differ from");
     let error = program.block(Rank(0), ThreadStart(0), &[0]).expect_err("the second does another step");
     assert!(error.message.starts_with("impure evaluation"), "{error}");
-    assert_eq!(error.place.map(|place| place.file).as_deref(), Some("tests/tests/closures.rs"));
+    assert_eq!(error.loc.map(|loc| loc.file).as_deref(), Some("tests/tests/closures.rs"));
 }
 
 #[test]
@@ -282,7 +282,7 @@ fn a_block_is_what_comes_after_the_last_answer() {
 /// What is wrong with a closure, and the line.
 fn wrong(body: impl Fn(&Builder) -> Flow + Send + Sync + 'static) -> (String, u32) {
     let error = Program::new(2, body).check().expect_err("the closure is wrong");
-    (error.to_string(), error.place().expect("it has a place").line)
+    (error.to_string(), error.loc().expect("it has a place").line)
 }
 
 #[test]

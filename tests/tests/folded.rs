@@ -95,9 +95,9 @@ fn plainly(world: &World, sequences: &[Sequence]) -> Found {
                     .collect();
                 let contents: BTreeSet<&String> = met.iter().map(|(_, (.., content))| content).collect();
                 if contents.len() > 1 {
-                    let places = met.iter().map(|(rank, (number, ..))| (*rank, *number)).collect();
+                    let ordinals = met.iter().map(|(rank, (number, ..))| (*rank, *number)).collect();
                     let contents: Vec<&String> = met.iter().map(|(_, (.., content))| content).collect();
-                    found.entry(format!("{meeting:?}: {contents:?}")).or_insert(places);
+                    found.entry(format!("{meeting:?}: {contents:?}")).or_insert(ordinals);
                 }
                 moved = true;
             }

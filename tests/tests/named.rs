@@ -31,9 +31,9 @@ fn unsaid(explained: &Explained, shown: &Counterexample) -> Vec<String> {
         .and_then(of_rank)
         .unwrap_or_else(|| about.trim_end_matches('s').split(' ').map(str::to_owned).collect());
     for essential in &shown.essential {
-        let name = essential.place.file.rsplit('/').next().unwrap_or_default();
+        let name = essential.loc.file.rsplit('/').next().unwrap_or_default();
         wanted.push(format!("rank {}", essential.op.rank.0));
-        wanted.push(format!("{name}:{}", essential.place.line));
+        wanted.push(format!("{name}:{}", essential.loc.line));
     }
     let missing = wanted.into_iter().filter(|words| !sentence.contains(words.as_str()));
     missing.map(|words| format!("the sentence lacks {words:?}: {sentence}")).collect()
@@ -101,9 +101,9 @@ fn every_failing_report_of_the_systems_says_who_and_where() {
                 pair[1][at + word.len()..].starts_with(|c: char| c.is_ascii_digit())
             };
             let counted = |word: &str| pair[1].match_indices(word).filter(numbered).count();
-            let (ranks, places) = (counted("rank "), counted(".star:"));
-            if ranks == 0 || places < 2 || !pair[1].ends_with('.') {
-                wrong.push(format!("{}: {ranks} ranks, {places} places: {}", path.display(), pair[1]));
+            let (ranks, locs) = (counted("rank "), counted(".star:"));
+            if ranks == 0 || locs < 2 || !pair[1].ends_with('.') {
+                wrong.push(format!("{}: {ranks} ranks, {locs} places: {}", path.display(), pair[1]));
             }
         }
     }

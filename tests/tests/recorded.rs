@@ -47,7 +47,7 @@ fn each_spawn_makes_an_entry_and_slots_keep_their_thread() {
     });
     assert_eq!(inner.ops[0].op, put);
     assert_eq!(source.symmetry(), Symmetry::Interchangeable);
-    assert_eq!(source.place(inner.ops[0].place).line, 8);
+    assert_eq!(source.loc(inner.ops[0].loc).line, 8);
 }
 
 fn inner_map(verb: &Op) -> rankcheck_model::Token {

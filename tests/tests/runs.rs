@@ -121,8 +121,8 @@ fn segments_are_registered_in_one_order() {
             let comm = process.init(1, rank, 2);
             let segments = [process.alloc(4 * MIB), process.alloc(4 * MIB)];
             for at in orders[rank as usize] {
-                let place = format!("pool.py:{}", 20 + at);
-                process.from(&place, |p| {
+                let loc = format!("pool.py:{}", 20 + at);
+                process.from(&loc, |p| {
                     p.register(comm, segments[at], 4 * MIB);
                 });
             }
@@ -190,8 +190,8 @@ fn communicators_are_used_in_one_order() {
                 process.synchronize(stream);
             }
             for at in orders[rank as usize] {
-                let place = format!("moe.py:{}", 30 + at);
-                process.from(&place, |p| p.all_reduce(comms[at], buffers[at], 1024, streams[at]));
+                let loc = format!("moe.py:{}", 30 + at);
+                process.from(&loc, |p| p.all_reduce(comms[at], buffers[at], 1024, streams[at]));
             }
             for stream in streams {
                 process.synchronize(stream);

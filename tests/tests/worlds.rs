@@ -168,9 +168,9 @@ fn a_process_that_only_stands_by_is_no_second_rank() {
 }
 
 /// A process of a run of two ranks that joins a communicator.
-fn joined(rank: u32, id: u8, place: u64, size: u64) -> ProcessFile {
+fn joined(rank: u32, id: u8, number: u64, size: u64) -> ProcessFile {
     let mut process = ProcessFile::new(Some(rank), Some(2));
-    process.init(id, place, size, 0xa0);
+    process.init(id, number, size, 0xa0);
     process
 }
 

@@ -70,7 +70,7 @@ use std::collections::BTreeMap;
 use std::panic::Location;
 use std::sync::Arc;
 
-use rankcheck_model::Place;
+use rankcheck_model::Loc;
 
 pub use rankcheck_model::machine::FaultOf;
 pub use rankcheck_model::{
@@ -145,9 +145,9 @@ impl Program {
             assert!((1..=1024).contains(count), "a check cannot run {count} ranks, give between 1 and 1024");
         }
         let at = Location::caller();
-        let place = Place { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
+        let loc = Loc { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
         let options = Options::telling(Detail::Reason);
-        Self { check: Check::of_closure(place, ranks, Arc::new(body)), options }
+        Self { check: Check::of_closure(loc, ranks, Arc::new(body)), options }
     }
 
     /// Called so in reports; otherwise by the line on which it stands.

@@ -28,7 +28,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
-use rankcheck_model::{Class, Place, SourceError};
+use rankcheck_model::{Class, Loc, SourceError};
 
 pub use error::SpecError;
 pub use files::spec_files;
@@ -62,12 +62,12 @@ impl Spec {
 
     /// An error of the spec that only running it shows.
     #[must_use]
-    pub fn error(&self, message: String, place: &Place) -> SpecError {
-        let error = SourceError { message, place: Some(place.clone()), help: None };
+    pub fn error(&self, message: String, loc: &Loc) -> SpecError {
+        let error = SourceError { message, loc: Some(loc.clone()), help: None };
         self.diagnose(&error)
     }
 
-    /// The text of one of the files, by the name that places give it.
+    /// The text of one of the files, by the name that locations give it.
     #[must_use]
     pub fn text_of(&self, file: &str) -> Option<&Arc<str>> {
         self.texts.get(file).map(|text| &text.original)
@@ -82,7 +82,7 @@ pub struct Anchor {
     /// The line, or a part of it.
     pub quote: String,
     /// Where the spec says so.
-    pub place: Place,
+    pub loc: Loc,
 }
 
 /// One statement about a program.
@@ -91,7 +91,7 @@ pub struct Check {
     /// Its name, which no other check of the file has.
     pub name: String,
     /// Where it stands.
-    pub place: Place,
+    pub loc: Loc,
     /// What is stated.
     pub kind: CheckKind,
     /// Rank counts to run, in the order given.
@@ -112,11 +112,11 @@ pub struct Check {
 
 impl Check {
     /// A check of closures, which states that its program holds until it is told otherwise.
-    pub(crate) fn of_closure(place: Place, ranks: Vec<u32>, body: Body) -> Self {
+    pub(crate) fn of_closure(loc: Loc, ranks: Vec<u32>, body: Body) -> Self {
         Self {
-            name: format!("line {}", place.line),
-            texts: Arc::new(source::text_around(&place)),
-            place,
+            name: format!("line {}", loc.line),
+            texts: Arc::new(source::text_around(&loc)),
+            loc,
             kind: CheckKind::Program(Expect::holds()),
             ranks,
             params: Vec::new(),
@@ -146,7 +146,7 @@ impl Check {
     /// A spec with this check alone.
     pub(crate) fn alone(self) -> Spec {
         Spec {
-            path: self.place.file.to_string(),
+            path: self.loc.file.to_string(),
             text: "".into(),
             digest: String::new(),
             anchors: Vec::new(),
@@ -216,7 +216,7 @@ impl Check {
             let message = format!("check \"{}\" has the parameters {known:?}, not {given:?}", self.name);
             return Err(SpecError::new(message, None));
         }
-        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone(), &self.place))
+        Ok(SpecSource::new(&self.programs[program], ranks, params, assume, self.texts.clone(), &self.loc))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Trace files: a run as a list of what luck did, that survives edits of the spec.
 //!
-//! No indices: each choice is recorded by rank, thread, operation in words, place and picks. What is written is a
+//! No indices: each choice is recorded by rank, thread, operation in words, location and picks. What is written is a
 //! function of an [`Explained`]. A replay aligns by these and names the first that no longer fits. Documented in
 //! `docs/trace-file.md`.
 //! Not here: how a run is explained.
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use miette::Diagnostic;
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Choice, Config, Machine, Place, Platform, Rank, Source, State, Thread};
+use rankcheck_model::{Choice, Config, Loc, Machine, Platform, Rank, Source, State, Thread};
 use serde::{Deserialize, Serialize};
 
 use crate::search::replay::{ReplayError, Subject, replay, subject};
@@ -60,7 +60,8 @@ pub struct Chosen {
     /// The operation or question, in words.
     pub at: String,
     /// `file:line` in the spec.
-    pub place: String,
+    #[serde(rename = "place")]
+    pub loc: String,
     /// What luck picked; absent where only the order was chosen.
     pub picks: Option<Vec<u32>>,
 }
@@ -75,7 +76,8 @@ pub struct TraceStep {
     /// The operation, in words.
     pub op: String,
     /// `file:line` in the spec.
-    pub place: String,
+    #[serde(rename = "place")]
+    pub loc: String,
 }
 
 impl Trace {
@@ -88,7 +90,7 @@ impl Trace {
             rank: operation.at.op.rank.0,
             thread: operation.at.op.thread.0,
             op: operation.text.clone(),
-            place: line(&operation.at.place),
+            loc: line(&operation.at.loc),
         });
         Some(Self {
             schema_version: SCHEMA_VERSION,
@@ -113,7 +115,7 @@ impl Chosen {
             thread: at.op.thread.0,
             stream: stream.clone(),
             at: op.clone(),
-            place: line(&at.place),
+            loc: line(&at.loc),
             picks: match decided {
                 Decided::Values { picks, .. } => Some(picks.clone()),
                 Decided::Order(_) => None,
@@ -122,8 +124,8 @@ impl Chosen {
     }
 }
 
-fn line(place: &Place) -> String {
-    format!("{}:{}", place.file, place.line)
+fn line(loc: &Loc) -> String {
+    format!("{}:{}", loc.file, loc.line)
 }
 
 /// Why a trace cannot be written or replayed.
@@ -303,16 +305,16 @@ fn aligned(
             (None, Some(stream)) => Choice::Stream(rank, stream),
             (None, None) => Choice::Thread(rank, thread),
         };
-        // Places move when a spec is edited; what is done there tells whether it is still the same choice.
+        // Locations move when a spec is edited; what is done there tells whether it is still the same choice.
         let now = known.then(|| stands_at(&machine, &state, &choice)).flatten();
         let fits = now.as_ref().is_some_and(|now| now.op == chosen.at) && machine.possible(&state, &choice);
         if !fits {
             return Err(ReplayError::Misfit {
                 nth: nth + 1,
-                recorded: format!("rank {} thread {}: {} ({})", rank.0, thread.0, chosen.at, chosen.place),
+                recorded: format!("rank {} thread {}: {} ({})", rank.0, thread.0, chosen.at, chosen.loc),
                 possible: now.map_or_else(
                     || "that thread or stream does not exist here".to_owned(),
-                    |now| format!("rank {} stands at {} ({})", rank.0, now.op, line(&now.at.place)),
+                    |now| format!("rank {} stands at {} ({})", rank.0, now.op, line(&now.at.loc)),
                 ),
             });
         }

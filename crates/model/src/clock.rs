@@ -76,24 +76,24 @@ impl Clock {
         self.base.hash().wrapping_add(change)
     }
 
-    fn place(&self) -> usize {
+    fn index(&self) -> usize {
         self.actor.0 as usize
     }
 
-    /// The place of the first of those in `near`.
+    /// The index of the first of those in `near`.
     fn first(&self) -> usize {
-        self.place() / NEAR * NEAR
+        self.index() / NEAR * NEAR
     }
 
     /// One more operation of the owner.
     pub fn tick(&mut self) {
-        self.near[self.place() % NEAR] += 1;
+        self.near[self.index() % NEAR] += 1;
     }
 
     /// The owner's own count.
     #[must_use]
     pub fn epoch(&self) -> u32 {
-        self.near[self.place() % NEAR]
+        self.near[self.index() % NEAR]
     }
 
     /// The owner.
@@ -109,7 +109,7 @@ impl Clock {
     }
 
     fn at(&self, at: usize) -> u32 {
-        if at / NEAR == self.place() / NEAR { self.near[at % NEAR] } else { self.base.row(at)[at % NEAR] }
+        if at / NEAR == self.index() / NEAR { self.near[at % NEAR] } else { self.base.row(at)[at % NEAR] }
     }
 
     /// Whether the operation `epoch` of `actor` happened before whoever holds this clock.
@@ -193,7 +193,7 @@ impl Clock {
         let mut base = Counts::zeros(to.len());
         let (rows, _) = moved.as_chunks();
         base.raise_all((0..).step_by(NEAR).zip(rows));
-        let actor = Actor(to[self.place()]);
+        let actor = Actor(to[self.index()]);
         let near = *base.row(actor.0 as usize);
         Self::of(base, near, actor)
     }
@@ -218,7 +218,7 @@ pub struct Gathered {
     /// share another. A look among few spares looking into them.
     met: [Option<Counts>; 4],
     next: usize,
-    /// What members did and those around them, by the place of the first.
+    /// What members did and those around them, by the index of the first.
     rows: Vec<(usize, Row)>,
 }
 
@@ -358,7 +358,7 @@ mod tests {
                 for (clock, plain) in [&clocks[at], &clocks[other], &kept[one.min(kept.len() - 1)]] {
                     assert!((0..width).all(|at| clock.knows(actor(at)) == plain[at]), "{ranks} {per_rank}");
                     assert_eq!(clock.past(), plain.iter().map(|&count| u64::from(count)).sum::<u64>());
-                    assert_eq!(clock.epoch(), plain[clock.place()]);
+                    assert_eq!(clock.epoch(), plain[clock.index()]);
                     assert_eq!(clock.hashed(), counts::hash(0, plain));
                 }
             }

@@ -29,8 +29,8 @@ pub use crate::state::{Path, RankState, State};
 use crate::clock::{Actor, Clock};
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::platform::Platform;
-use crate::program::{Answer, Block, Place, Source, SourceError};
-use crate::rank::{PlaceId, Rank, Thread, ThreadStart, Token};
+use crate::program::{Answer, Block, Loc, Source, SourceError};
+use crate::rank::{LocId, Rank, Thread, ThreadStart, Token};
 use crate::term::Terms;
 
 /// Whether operations on uncontended objects run at once.
@@ -77,7 +77,7 @@ pub enum Expectations {
     /// All.
     Judged,
     /// All but those written here.
-    LeftOutAt(PlaceId),
+    LeftOutAt(LocId),
     /// None.
     LeftOut,
 }
@@ -364,10 +364,10 @@ impl Machine {
         self.inner_name(token).unwrap_or_else(|| self.source.token(token))
     }
 
-    /// The place of an operation, as `file:line`.
+    /// The location of an operation, as `file:line`.
     #[must_use]
-    pub fn place(&self, op: &OpRef) -> Place {
-        self.source.place(op.place)
+    pub fn loc(&self, op: &OpRef) -> Loc {
+        self.source.loc(op.loc)
     }
 
     /// A communicator's identity.
@@ -459,7 +459,7 @@ impl Machine {
 
     /// `file:line` of an operation.
     pub(crate) fn at(&self, op: &OpRef) -> String {
-        self.source.place(op.place).to_string()
+        self.source.loc(op.loc).to_string()
     }
 }
 
@@ -467,7 +467,7 @@ impl<'a> Here<'a> {
     pub(crate) fn op_ref(self) -> OpRef {
         let Here { rank, thread, .. } = self;
         let t = self.this();
-        OpRef { rank, thread: Thread(thread), index: t.index(), place: t.place() }
+        OpRef { rank, thread: Thread(thread), index: t.index(), loc: t.loc() }
     }
 
     pub(crate) fn past(self) -> u64 {

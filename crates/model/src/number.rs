@@ -178,7 +178,7 @@ fn cut(runs: &[Run], offset_bytes: u64, len_bytes: u64) -> Option<Vec<Run>> {
     (out.iter().map(|run| run.len_bytes).sum::<u64>() == len_bytes).then_some(out)
 }
 
-/// All parts cut at the same places: for each piece its length and the shares of every part.
+/// All parts cut at the same offsets: for each piece its length and the shares of every part.
 fn aligned(parts: &[Vec<Run>], len_bytes: u64) -> Option<Vec<(u64, Vec<Vec<f64>>)>> {
     // A part that is the same everywhere fits any length.
     if parts.iter().all(|part| part.len() == 1) {

@@ -12,14 +12,14 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::noun::container::MapOrder;
-use crate::rank::{PlaceId, Rank, ThreadStart, Token};
+use crate::rank::{LocId, Rank, ThreadStart, Token};
 
 /// An answer to a [`Question`]: a boolean (0 or 1), an index into the options, or a small count.
 pub type Answer = u32;
 
 /// Where an operation was written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Place {
+pub struct Loc {
     /// File as the user named it.
     pub file: Arc<str>,
     /// Line, from 1; 0 where none is known.
@@ -51,7 +51,7 @@ impl fmt::Display for Line {
 }
 
 /// The name of the file, and the line where one is known; for a library also who called it.
-impl fmt::Display for Place {
+impl fmt::Display for Loc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", Line { file: Arc::clone(&self.file), line: self.line })?;
         self.called_at.as_ref().map_or(Ok(()), |line| write!(f, " from {line}"))
@@ -200,13 +200,13 @@ pub struct Operation {
     pub index: u32,
 }
 
-/// An operation at a place.
+/// An operation and where it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement {
     /// What is done.
     pub op: Op,
     /// Where it was written.
-    pub place: PlaceId,
+    pub loc: LocId,
 }
 
 /// What control flow may ask. Answers are booleans, indices of options, or small counts; never pointers,
@@ -295,7 +295,7 @@ pub enum Terminator {
     /// The function returned.
     Return,
     /// Control flow asks.
-    Ask(Question, PlaceId),
+    Ask(Question, LocId),
     /// What comes then is not known: the recording of a real run ends here. Nobody waits in vain for a thread
     /// that stands here, as far as anybody knows.
     Cut,
@@ -346,8 +346,8 @@ pub trait Source: Send + Sync {
     /// The text of a token.
     fn token(&self, token: Token) -> Arc<str>;
 
-    /// The place of an operation.
-    fn place(&self, place: PlaceId) -> Place;
+    /// Returns the location that an operation was written at.
+    fn loc(&self, loc: LocId) -> Loc;
 
     /// The token of the stream that operations use when they name none: `"default"`.
     fn default_stream(&self) -> Token;
@@ -357,7 +357,7 @@ pub trait Source: Send + Sync {
 
     /// How many collectives on the communicator of the operation `of` this rank launched before the operation
     /// `before` that are not in the program: of a recorded run, iterations may be left out. Only said of it.
-    fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
+    fn skipped(&self, of: LocId, before: LocId) -> u32 {
         let _ = (of, before);
         0
     }
@@ -368,8 +368,8 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// When the memory was freed that the operation at a place opened. A program that hides order says so.
-    fn freed(&self, open: PlaceId) -> Freed {
+    /// When the memory was freed that the operation at this location opened. A program that hides order says so.
+    fn freed(&self, open: LocId) -> Freed {
         let _ = open;
         Freed::AsOrdered
     }
@@ -387,7 +387,7 @@ pub struct SourceError {
     /// What is wrong.
     pub message: String,
     /// Where, if known.
-    pub place: Option<Place>,
+    pub loc: Option<Loc>,
     /// What to do about it.
     pub help: Option<String>,
 }

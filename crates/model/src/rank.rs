@@ -33,8 +33,8 @@ index!(
     Token
 );
 index!(
-    /// An interned place in the spec. Resolved by [`Source::place`](crate::Source::place).
-    PlaceId
+    /// An interned location in the spec. Resolved by [`Source::loc`](crate::Source::loc).
+    LocId
 );
 index!(
     /// The function and the arguments that a thread runs. Number 0 is the program itself, which every rank starts with.

@@ -180,7 +180,7 @@ impl Renumber for Clock {
 
 impl Renumber for OpRef {
     fn renumber(&mut self, by: &mut Renumbering<'_>) {
-        let Self { rank, thread: _, index: _, place: _ } = self;
+        let Self { rank, thread: _, index: _, loc: _ } = self;
         rank.renumber(by);
     }
 

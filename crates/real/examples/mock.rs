@@ -109,9 +109,9 @@ impl Mock {
 
     /// The word is one for all processes, without a device as well.
     fn work_on(&self, flag: &str, act: FlagAct) -> Result<(), rankcheck_real::Error> {
-        let place = self.host.word(flag)?;
-        let words = HostWords::open(&place.file)?;
-        while words.attempt(place.nth, act) == Tried::NotYet {
+        let word = self.host.word(flag)?;
+        let words = HostWords::open(&word.file)?;
+        while words.attempt(word.nth, act) == Tried::NotYet {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         words.end()

@@ -11,7 +11,7 @@ use rankcheck_model::{Dtype, Rank, Resources};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
-use crate::flag::WordPlace;
+use crate::flag::WordPosition;
 
 /// One run of one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -301,7 +301,7 @@ pub trait Host: Send + Sync {
     ///
     /// # Errors
     /// If the connection to the others is gone, or there are too many flags.
-    fn word(&self, flag: &str) -> Result<WordPlace, Error>;
+    fn word(&self, flag: &str) -> Result<WordPosition, Error>;
     /// Waits until no other rank works on memory of this one any more: all have come here or reported.
     ///
     /// # Errors

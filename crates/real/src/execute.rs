@@ -142,9 +142,9 @@ fn finish(run: &RunningCase<'_>) -> Result<Vec<Held>, Halt> {
     }
     let tables = run.tables();
     let mut held = Vec::new();
-    for (place, buffer) in holds(&tables) {
+    for (at, buffer) in holds(&tables) {
         let name = run.source.token(buffer.name).to_string();
-        held.push(read(shared, run.element, &buffer)?.held(place, name));
+        held.push(read(shared, run.element, &buffer)?.held(at, name));
     }
     Ok(held)
 }
@@ -201,7 +201,7 @@ mod tests {
         for nth in [0, 2] {
             tables.live.insert(BlockId(MemoryId { owner: Owner::Pool(Token(1)), nth }));
         }
-        let places: Vec<(u32, u32)> = holds(&tables).into_iter().map(|(place, _)| place).collect();
-        assert_eq!(places, [(0, 1), (1, 0)], "the second was freed");
+        let held: Vec<(u32, u32)> = holds(&tables).into_iter().map(|(at, _)| at).collect();
+        assert_eq!(held, [(0, 1), (1, 0)], "the second was freed");
     }
 }

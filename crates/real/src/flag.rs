@@ -20,7 +20,7 @@ const PAGE_BYTES: usize = 4096;
 
 /// Where a flag lies.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WordPlace {
+pub struct WordPosition {
     /// The file that all processes of the case map.
     pub file: PathBuf,
     /// The word in it.

@@ -27,7 +27,7 @@ pub struct DeviceFacts {
     pub memory_bytes: u64,
     /// Identity, 32 hexadecimal digits.
     pub uuid: String,
-    /// Its place on the bus.
+    /// Its address on the bus.
     pub bus_id: String,
     /// Major and minor number.
     pub compute_capability: (i32, i32),

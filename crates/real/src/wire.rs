@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Error;
 use crate::case::{At, Case, CommTicket, RankReport, Vote};
-use crate::flag::WordPlace;
+use crate::flag::WordPosition;
 
 /// Changes whenever a message changes; the sides must agree on it.
 pub(crate) const VERSION: u32 = 2;
@@ -131,7 +131,7 @@ pub(crate) enum Reply {
     UniqueId(Vec<u8>),
     Agreed(Vote),
     Gathered(Vec<serde_json::Value>),
-    Word(WordPlace),
+    Word(WordPosition),
     Value(serde_json::Value),
 }
 

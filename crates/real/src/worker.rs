@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::Error;
 use crate::case::{At, Case, CommTicket, Host, Inspect, RankReport, Vote};
 use crate::ffi::process;
-use crate::flag::WordPlace;
+use crate::flag::WordPosition;
 use crate::wire::{
     self, FromWorker, Hello, MessageReader, MessageWriter, Reply, Request, Role, TOKEN, ToWorker,
 };
@@ -311,9 +311,9 @@ impl Host for CoordinatorLink {
         if let Reply::Gathered(all) = answer { Ok(all) } else { Err(unfit(&answer)) }
     }
 
-    fn word(&self, flag: &str) -> Result<WordPlace, Error> {
+    fn word(&self, flag: &str) -> Result<WordPosition, Error> {
         let answer = self.ask(Request::Word { flag: flag.to_owned() })?;
-        if let Reply::Word(place) = answer { Ok(place) } else { Err(unfit(&answer)) }
+        if let Reply::Word(word) = answer { Ok(word) } else { Err(unfit(&answer)) }
     }
 
     fn rest(&self) -> Result<(), Error> {

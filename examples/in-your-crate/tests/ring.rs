@@ -46,7 +46,7 @@ fn without_a_group_everybody_sends_first() {
     let example = explained.counterexample.as_ref().expect("what fails has one");
     assert_eq!(example.broken.rule, Rule::P2p3);
     let sends = example.run.operations.iter().filter(|operation| operation.text.contains(".send("));
-    assert!(sends.clone().count() > 0 && sends.clone().all(|send| send.at.place.file.ends_with("ring.rs")));
+    assert!(sends.clone().count() > 0 && sends.clone().all(|send| send.at.loc.file.ends_with("ring.rs")));
 
     // And so is what a failing test prints.
     let report = rankcheck::report::text(&explained);

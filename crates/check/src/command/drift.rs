@@ -46,12 +46,12 @@ impl DriftArguments {
     }
 
     /// Why a quote no longer fits, if it does not.
-    fn drifted(&self, Anchor { path, quote, place }: &Anchor) -> Option<String> {
+    fn drifted(&self, Anchor { path, quote, loc }: &Anchor) -> Option<String> {
         let why = match std::fs::read_to_string(self.repo.join(path)) {
             Err(error) => format!("{path}: {error}"),
             Ok(code) if code.contains(quote) => return None,
             Ok(_) => format!("{path} has no longer {quote:?}"),
         };
-        Some(format!("{}:{}  {why}", place.file, place.line))
+        Some(format!("{}:{}  {why}", loc.file, loc.line))
     }
 }

@@ -62,13 +62,10 @@ fn text(Loaded { spec, trace, .. }: &Loaded, run: &Replayed) -> String {
         out.push_str("\nnote: the spec was edited since; the choices still fit");
     }
     for operation in &run.operations {
-        let (op, place) = (operation.at.op, &operation.at.place);
+        let (op, loc) = (operation.at.op, &operation.at.loc);
         let thread = if op.thread.0 == 0 { String::new() } else { format!(".{}", op.thread.0) };
-        let _ = write!(
-            out,
-            "\n  rank {}{thread}  {:<48} {}:{}",
-            op.rank.0, operation.text, place.file, place.line
-        );
+        let _ =
+            write!(out, "\n  rank {}{thread}  {:<48} {}:{}", op.rank.0, operation.text, loc.file, loc.line);
     }
     for broken in &run.broken {
         let _ = write!(out, "\n{}  {}", broken.rule, broken.sentence);

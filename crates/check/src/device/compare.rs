@@ -62,7 +62,7 @@ impl Judgement {
 /// The first event at which model and device diverge.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Difference {
-    /// Where: rank, operation, place.
+    /// Where: rank, operation, location.
     pub at: String,
     /// What the model says.
     pub model: String,
@@ -497,10 +497,10 @@ fn contents_differ(model: &HeldBuffer, device: &Held, element_bytes: u64) -> Opt
 /// The mismatch that comes first in the run of the model.
 fn first(predictions: &Predictions, end: &Walked) -> Difference {
     let (machine, log) = predictions.log(&end.prediction.choices);
-    let place = |logged: &Logged| {
-        let place = machine.place(&logged.op);
-        let file = place.file.rsplit('/').next().unwrap_or(&place.file).to_owned();
-        format!("rank {} at {} ({file}:{})", logged.op.rank.0, logged.text, place.line)
+    let loc = |logged: &Logged| {
+        let loc = machine.loc(&logged.op);
+        let file = loc.file.rsplit('/').next().unwrap_or(&loc.file).to_owned();
+        format!("rank {} at {} ({file}:{})", logged.op.rank.0, logged.text, loc.line)
     };
     let find = |mismatch: &Mismatch| -> Option<usize> {
         let of_rank = |logged: &&(usize, &Logged)| logged.1.op.rank == mismatch.rank;
@@ -521,7 +521,7 @@ fn first(predictions: &Predictions, end: &Walked) -> Difference {
         .min_by_key(|(at, _)| at.unwrap_or(usize::MAX))
         .expect("an end that differs has a mismatch");
     let at_text = match (at, &mismatch.site) {
-        (Some(at), _) => place(&log[at]),
+        (Some(at), _) => loc(&log[at]),
         (None, Site::End(name)) if !name.is_empty() => format!("rank {} at the end, {name}", mismatch.rank.0),
         (None, Site::Op(thread, index)) => {
             format!(

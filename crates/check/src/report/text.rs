@@ -167,7 +167,7 @@ fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
 fn sentence(shown: &Counterexample) -> String {
     let mut text = shown.broken.sentence.clone();
     for essential in &shown.essential {
-        let at = essential.place.to_string();
+        let at = essential.loc.to_string();
         let rank = format!("rank {}", essential.op.rank.0);
         if !text.contains(&at) || !text.contains(&rank) {
             let _ = write!(text, "; it also takes {} on {rank} ({at})", words(shown, essential));
@@ -231,15 +231,15 @@ fn data(out: &mut String, outcome: &Outcome) {
 /// operation in which they part.
 fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
     let values: Vec<(&Decision, &str)> = shown.run.decisions.iter().flat_map(values).collect();
-    let mut by_place: BTreeMap<(String, usize), Vec<(Rank, &str)>> = BTreeMap::new();
+    let mut by_loc: BTreeMap<(String, usize), Vec<(Rank, &str)>> = BTreeMap::new();
     for (nth, (decision, text)) in values.iter().enumerate() {
-        let (rank, place) = (decision.at.op.rank, decision.at.place.to_string());
+        let (rank, loc) = (decision.at.op.rank, decision.at.loc.to_string());
         let same =
-            |(other, _): &&(&Decision, &str)| other.at.op.rank == rank && other.at.place.to_string() == place;
+            |(other, _): &&(&Decision, &str)| other.at.op.rank == rank && other.at.loc.to_string() == loc;
         let occurrence = values[..nth].iter().filter(same).count();
-        by_place.entry((place, occurrence)).or_default().push((rank, text));
+        by_loc.entry((loc, occurrence)).or_default().push((rank, text));
     }
-    let apart = by_place.iter().find(|(_, values)| values.iter().any(|(_, text)| *text != values[0].1));
+    let apart = by_loc.iter().find(|(_, values)| values.iter().any(|(_, text)| *text != values[0].1));
     if let Some(((at, _), values)) = apart {
         let first = &values[0];
         let other = values.iter().find(|(_, text)| *text != first.1).unwrap_or(first);
@@ -253,15 +253,15 @@ fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
     let unlucky = values.iter().rev().find(|(_, text)| !text.ends_with("succeeds"));
     let ordered = shown.run.decisions.iter().filter_map(order);
     if let Some((decision, text)) = unlucky.copied().or(ordered.into_iter().next()) {
-        let Located { op, place } = &decision.at;
-        let _ = write!(out, "\n  because   on rank {}: {text} ({place})", op.rank.0);
+        let Located { op, loc } = &decision.at;
+        let _ = write!(out, "\n  because   on rank {}: {text} ({loc})", op.rank.0);
         return;
     }
     if let Some((a, b)) = parting(shown, lanes) {
         let _ = write!(
             out,
             "\n  because   rank {} does {} ({}) where rank {} does {} ({})",
-            a.at.op.rank.0, a.text, a.at.place, b.at.op.rank.0, b.text, b.at.place
+            a.at.op.rank.0, a.text, a.at.loc, b.at.op.rank.0, b.text, b.at.loc
         );
     }
 }
@@ -291,7 +291,7 @@ fn parting<'a>(shown: &'a Counterexample, lanes: &Lanes<'_>) -> Option<(&'a Oper
     };
     let ranks: Vec<Rank> = lanes.iter().map(|(rank, _)| *rank).collect();
     let (a, b) = (*ranks.first()?, *ranks.get(1)?);
-    let parts = |(x, y): &(&Operation, &Operation)| x.text != y.text || x.at.op.place != y.at.op.place;
+    let parts = |(x, y): &(&Operation, &Operation)| x.text != y.text || x.at.op.loc != y.at.op.loc;
     alike(a).zip(alike(b)).find(parts)
 }
 

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use rankcheck_model::{
-    CollectiveKind, CommOp, Dtype, Op, Operand, PlaceId, Rank, ReduceOp, Slot, Source as _, Statement,
+    CollectiveKind, CommOp, Dtype, LocId, Op, Operand, Rank, ReduceOp, Slot, Source as _, Statement,
     ThreadOp, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
@@ -73,9 +73,9 @@ pub struct Divergence {
     /// The n-th of those, from 0; what was folded is not counted.
     pub nth: usize,
     /// A rank, and what it does there.
-    pub one: (Rank, Act, PlaceId),
+    pub one: (Rank, Act, LocId),
     /// Another; nothing if it ends without it.
-    pub other: (Rank, Option<(Act, PlaceId)>),
+    pub other: (Rank, Option<(Act, LocId)>),
 }
 
 impl Divergence {
@@ -83,14 +83,13 @@ impl Divergence {
     #[must_use]
     pub fn sentence(&self, recording: &Recording) -> String {
         let comm = &recording.world.comm(self.comm).name;
-        let at = |place: PlaceId| recording.program.place(place).to_string();
-        let (one, act, place) = self.one;
+        let at = |loc: LocId| recording.program.loc(loc).to_string();
+        let (one, act, loc) = self.one;
         let other = match self.other {
-            (rank, Some((act, place))) => format!("{act} on rank {} ({})", rank.0, at(place)),
+            (rank, Some((act, loc))) => format!("{act} on rank {} ({})", rank.0, at(loc)),
             (rank, None) => {
                 let program = &recording.program.ranks[rank.at()];
-                let last =
-                    program.last.map(|last| program.place(&last, &recording.program.names).to_string());
+                let last = program.last.map(|last| program.loc(&last, &recording.program.names).to_string());
                 let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
                 format!("nothing on rank {}, which exited without making that call{last}", rank.0)
             }
@@ -99,15 +98,15 @@ impl Divergence {
             Counted::SetUp => "a set-up event",
             Counted::Collective => "a collective",
         };
-        format!("{what} of {comm} is {act} on rank {} ({}) and {other}", one.0, at(place))
+        format!("{what} of {comm} is {act} on rank {} ({}) and {other}", one.0, at(loc))
     }
 }
 
 /// What a rank does on each communicator, in order.
 struct RankActs<'a> {
     program: &'a RankRun,
-    acts: FxHashMap<(RunCommId, Counted), Vec<PlaceId>>,
-    ops: FxHashMap<PlaceId, Act>,
+    acts: FxHashMap<(RunCommId, Counted), Vec<LocId>>,
+    ops: FxHashMap<LocId, Act>,
 }
 
 impl RankActs<'_> {
@@ -131,8 +130,8 @@ impl RankActs<'_> {
             if let Operand::Slot(slot) = comm
                 && let Some(comm) = self.comm(*slot)
             {
-                self.acts.entry((comm, act.counted())).or_default().push(op.place);
-                self.ops.insert(op.place, act);
+                self.acts.entry((comm, act.counted())).or_default().push(op.loc);
+                self.ops.insert(op.loc, act);
             }
         }
     }
@@ -169,8 +168,8 @@ fn divergence(
     let of = recording.world.comm(comm);
     let members = walks.iter().filter(|(rank, _)| of.rank_of(*rank).is_some());
     let acts = |walk: &'_ RankActs<'_>, nth: usize| {
-        let place = *walk.acts.get(&(comm, counted))?.get(nth)?;
-        Some((walk.ops[&place], place))
+        let loc = *walk.acts.get(&(comm, counted))?.get(nth)?;
+        Some((walk.ops[&loc], loc))
     };
     let length = |walk: &RankActs<'_>| walk.acts.get(&(comm, counted)).map_or(0, Vec::len);
     let (longest, first) =
@@ -186,7 +185,7 @@ fn divergence(
         Some((nth, *rank))
     };
     let (nth, other) = members.clone().filter_map(|member| differing(&member)).min()?;
-    let (act, place) = acts(first, nth)?;
+    let (act, loc) = acts(first, nth)?;
     let (_, walk) = members.clone().find(|(rank, _)| *rank == other)?;
-    Some(Divergence { comm, counted, nth, one: (*longest, act, place), other: (other, acts(walk, nth)) })
+    Some(Divergence { comm, counted, nth, one: (*longest, act, loc), other: (other, acts(walk, nth)) })
 }

@@ -5,8 +5,8 @@
 //! passed over. Not here: whether the program is right.
 
 use rankcheck_model::{
-    Answer, CollectiveKind, CommOp, Direction, Dtype, GroupOp, Op, Operand, PlaceId, Question, Rank,
-    ReduceOp, Slot, Source, Terminator, ThreadOp, ThreadStart, WindowFlags, WindowOp,
+    Answer, CollectiveKind, CommOp, Direction, Dtype, GroupOp, LocId, Op, Operand, Question, Rank, ReduceOp,
+    Slot, Source, Terminator, ThreadOp, ThreadStart, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
@@ -91,7 +91,7 @@ struct Did {
     does: Does,
     comm: Option<RunCommId>,
     makes: Option<RunCommId>,
-    place: PlaceId,
+    loc: LocId,
 }
 
 /// What a rank did, in the order of its calls.
@@ -114,7 +114,7 @@ fn collect(program: &RankRun, start: ThreadStart, out: &mut Vec<Did>) {
                 Some(_) | None => None,
             };
             let makes = of(&Slot { start, index: slots });
-            out.push(Did { does: step.does, comm, makes, place: op.place });
+            out.push(Did { does: step.does, comm, makes, loc: op.loc });
         }
         slots += op.op.slots();
     }
@@ -138,9 +138,9 @@ pub struct Leaving {
     pub rank: Rank,
     /// Its n-th operation on communicators, from 0.
     pub nth: usize,
-    /// What the program allows there, with places.
+    /// What the program allows there, with locations.
     pub allowed: Vec<String>,
-    /// What was recorded, with its place.
+    /// What was recorded, with its location.
     pub recorded: String,
 }
 
@@ -223,7 +223,7 @@ impl Following<'_> {
     fn block(&mut self, walk: &mut ProgramWalk, ops: &[rankcheck_model::Statement]) -> bool {
         for op in ops {
             if let Some(step) = step(&op.op)
-                && !self.step(walk, &step, op.place)
+                && !self.step(walk, &step, op.loc)
             {
                 return false;
             }
@@ -232,7 +232,7 @@ impl Following<'_> {
         true
     }
 
-    fn step(&mut self, walk: &mut ProgramWalk, step: &ProgramStep<'_>, place: PlaceId) -> bool {
+    fn step(&mut self, walk: &mut ProgramWalk, step: &ProgramStep<'_>, loc: LocId) -> bool {
         let known = match step.comm {
             Some(Operand::Slot(slot)) => walk.comms.get(slot).copied(),
             Some(_) | None => None,
@@ -244,7 +244,7 @@ impl Following<'_> {
             .filter(|did| did.does == step.does && known.is_none_or(|known| did.comm == Some(known)));
         let Some(did) = fits else {
             let name = known.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
-            let text = format!("{} ({})", display(&step.does, name), self.source.place(place));
+            let text = format!("{} ({})", display(&step.does, name), self.source.loc(loc));
             self.allows(walk.behind, text);
             return false;
         };
@@ -271,7 +271,7 @@ impl Following<'_> {
             Some(did) => {
                 let name =
                     did.comm.map_or("a communicator", |comm| self.recording.world.comm(comm).name.as_str());
-                format!("{} ({})", display(&did.does, name), program.place(did.place))
+                format!("{} ({})", display(&did.does, name), program.loc(did.loc))
             }
             None => "its end".to_owned(),
         };

@@ -11,9 +11,8 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
 use rankcheck_model::{
-    Answer, Block, Choice, Config, Explain, Finding, Freed, Interruption, Machine, ObjectKind, Place,
-    PlaceId, Platform, Rank, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token,
-    actors_per_rank,
+    Answer, Block, Choice, Config, Explain, Finding, Freed, Interruption, Loc, LocId, Machine, ObjectKind,
+    Platform, Rank, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token, actors_per_rank,
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
@@ -42,16 +41,16 @@ pub struct RunProgram {
 }
 
 impl RunProgram {
-    fn of(&self, place: PlaceId) -> Option<(&RankRun, &Origin)> {
-        let at = self.ranks.partition_point(|rank| rank.base <= place.0).checked_sub(1)?;
+    fn of(&self, loc: LocId) -> Option<(&RankRun, &Origin)> {
+        let at = self.ranks.partition_point(|rank| rank.base <= loc.0).checked_sub(1)?;
         let rank = &self.ranks[at];
-        Some((rank, rank.origins.get((place.0 - rank.base) as usize)?))
+        Some((rank, rank.origins.get((loc.0 - rank.base) as usize)?))
     }
 
     /// The call of an operation.
     #[must_use]
-    pub fn origin(&self, place: PlaceId) -> Option<Origin> {
-        self.of(place).map(|(_, origin)| *origin)
+    pub fn origin(&self, loc: LocId) -> Option<Origin> {
+        self.of(loc).map(|(_, origin)| *origin)
     }
 }
 
@@ -65,10 +64,10 @@ impl Source for RunProgram {
         self.names.text(token)
     }
 
-    fn place(&self, place: PlaceId) -> Place {
-        match self.of(place) {
-            Some((rank, origin)) => rank.place(origin, &self.names),
-            None => Place { file: "before its first call".into(), line: 0, column: 0, called_at: None },
+    fn loc(&self, loc: LocId) -> Loc {
+        match self.of(loc) {
+            Some((rank, origin)) => rank.loc(origin, &self.names),
+            None => Loc { file: "before its first call".into(), line: 0, column: 0, called_at: None },
         }
     }
 
@@ -80,12 +79,12 @@ impl Source for RunProgram {
         true
     }
 
-    fn freed(&self, open: PlaceId) -> Freed {
+    fn freed(&self, open: LocId) -> Freed {
         let freed = self.of(open).and_then(|(rank, _)| rank.freed.get(&open));
         freed.copied().expect("what was opened is known")
     }
 
-    fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
+    fn skipped(&self, of: LocId, before: LocId) -> u32 {
         self.of(of).map_or(0, |(rank, _)| rank.skipped(of, before))
     }
 
@@ -319,11 +318,11 @@ fn recorded(machine: &Machine, state: &State, ranks: &[RankRun]) -> Option<Choic
     Some(choices.swap_remove(at))
 }
 
-/// A sentence names the ranks and places of all operations that it is about.
+/// A sentence names the ranks and locations of all operations that it is about.
 fn complete(finding: &mut Finding, program: &RunProgram) {
     let mut named = BTreeSet::new();
     for op in &finding.ops {
-        let (rank, at) = (format!("rank {}", op.rank.0), program.place(op.place).to_string());
+        let (rank, at) = (format!("rank {}", op.rank.0), program.loc(op.loc).to_string());
         let there = finding.sentence.contains(&rank) && finding.sentence.contains(&at);
         if !there && named.insert((op.rank, at.clone())) {
             finding.sentence.push_str(&format!("; {rank} at {at}"));
@@ -358,18 +357,18 @@ impl Judged {
                 why.push(format!("{} events of rank {rank} were lost while recording", program.lost));
             }
             if matches!(program.ending, RecordingEnd::Cut { .. }) {
-                let place = |origin: &Origin| {
+                let loc = |origin: &Origin| {
                     let name = self.recording.program.names.text(origin.name);
-                    let place = program.place(origin, &self.recording.program.names).to_string();
+                    let loc = program.loc(origin, &self.recording.program.names).to_string();
                     let key = self.awaited(program, origin);
-                    if place.contains(&*name) { place } else { format!("{name}{key} ({place})") }
+                    if loc.contains(&*name) { loc } else { format!("{name}{key} ({loc})") }
                 };
                 let last = match (&program.ending, program.last) {
                     (RecordingEnd::Cut { inside }, _) if !inside.is_empty() => {
-                        let calls: Vec<String> = inside.iter().map(place).collect();
+                        let calls: Vec<String> = inside.iter().map(loc).collect();
                         format!("was inside {}", calls.join(", "))
                     }
-                    (_, Some(last)) => format!("was last at {}", place(&last)),
+                    (_, Some(last)) => format!("was last at {}", loc(&last)),
                     (_, None) => "made no call".to_owned(),
                 };
                 why.push(format!("the recording of rank {rank} ends without its exit; it {last}"));

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Block, MapOp, Op, Operand, Place, PlaceId, Rank, Slot, Statement, Terminator, ThreadOp, ThreadStart,
+    Block, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, Terminator, ThreadOp, ThreadStart,
 };
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -60,8 +60,8 @@ struct OpenCall {
     mark: usize,
     /// Whether a placeholder stands for it, in case that it turns out to be a thread of its own.
     held: bool,
-    /// The place in source that it says.
-    place: u32,
+    /// The location in source that it says.
+    loc: u32,
 }
 
 /// A host thread of the process.
@@ -74,7 +74,7 @@ struct HostThread {
     calls: u64,
 }
 
-const NO_PLACE: u32 = u32::MAX;
+const NO_LOC: u32 = u32::MAX;
 
 /// One process, while it is read.
 pub(super) struct Lowering<'a> {
@@ -90,7 +90,7 @@ pub(super) struct Lowering<'a> {
     slots: u32,
     program: RankRun,
     threads: FxHashMap<u32, HostThread>,
-    by_place: FxHashMap<Box<str>, u32>,
+    by_loc: FxHashMap<Box<str>, u32>,
     kinds: Vec<CallKind>,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
     cache: FxHashMap<ShapeId, Op>,
@@ -130,7 +130,7 @@ impl<'a> Lowering<'a> {
             slots: 0,
             program: RankRun::empty(base),
             threads: FxHashMap::default(),
-            by_place: FxHashMap::default(),
+            by_loc: FxHashMap::default(),
             kinds: Vec::new(),
             cache: FxHashMap::default(),
             born: 0,
@@ -185,9 +185,9 @@ impl<'a> Lowering<'a> {
             }
         }
         let next = u32::try_from(self.program.origins.len()).expect("checked when the next rank begins");
-        let place = PlaceId(self.program.base.saturating_add(next));
+        let loc = LocId(self.program.base.saturating_add(next));
         let times = |times: u64| u32::try_from(times).unwrap_or(u32::MAX);
-        self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (place, comm, times(more))));
+        self.program.skipped.extend(by_comm.into_iter().map(|(comm, more)| (loc, comm, times(more))));
     }
 
     fn kind(&mut self, process: &ProcessFile, shape: ShapeId) -> CallKind {
@@ -203,12 +203,12 @@ impl<'a> Lowering<'a> {
         let kind = self.kind(process, shape);
         let call = process.shape(shape);
         let own = match call.get("place").and_then(Argument::text) {
-            Some(text) if !text.is_empty() => self.place(text),
-            Some(_) | None => NO_PLACE,
+            Some(text) if !text.is_empty() => self.loc(text),
+            Some(_) | None => NO_LOC,
         };
-        let outer = self.threads.entry(thread).or_default().open.last().map_or(NO_PLACE, |open| open.place);
-        let place = if own == NO_PLACE { outer } else { own };
-        let origin = Origin { number, name: self.names.token(&call.name), place };
+        let outer = self.threads.entry(thread).or_default().open.last().map_or(NO_LOC, |open| open.loc);
+        let loc = if own == NO_LOC { outer } else { own };
+        let origin = Origin { number, name: self.names.token(&call.name), loc };
         self.program.times.1 = self.program.times.1.max(time);
         if call.instant {
             self.note(process, shape);
@@ -235,7 +235,7 @@ impl<'a> Lowering<'a> {
         if kind.is_call() {
             state.calls += 1;
         }
-        state.open.push(OpenCall { shape, origin, time, mark, held, place });
+        state.open.push(OpenCall { shape, origin, time, mark, held, loc });
         if held {
             // It produces a slot, as the start of a thread does that may replace it.
             let map = self.names.token("nothing");
@@ -244,18 +244,18 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    fn place(&mut self, text: &str) -> u32 {
-        if let Some(&place) = self.by_place.get(text) {
-            return place;
+    fn loc(&mut self, text: &str) -> u32 {
+        if let Some(&loc) = self.by_loc.get(text) {
+            return loc;
         }
         let (file, line) = match text.rsplit_once(':') {
             Some((file, line)) => (file, line.parse().unwrap_or(0)),
             None => (text, 0),
         };
-        let place = u32::try_from(self.program.places.len()).expect("few places");
-        self.program.places.push(Place { file: file.into(), line, column: 1, called_at: None });
-        self.by_place.insert(text.into(), place);
-        place
+        let loc = u32::try_from(self.program.locs.len()).expect("few places");
+        self.program.locs.push(Loc { file: file.into(), line, column: 1, called_at: None });
+        self.by_loc.insert(text.into(), loc);
+        loc
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "few notes are of interest")]
@@ -399,7 +399,7 @@ impl<'a> Lowering<'a> {
         for item in items {
             self.bind(&item, Slot { start, index: slots });
             slots += item.op.slots();
-            ops.push(Statement { op: item.op, place: self.program.origin(item.origin) });
+            ops.push(Statement { op: item.op, loc: self.program.origin(item.origin) });
         }
         let terminator = if returned == Completed::Yes { Terminator::Return } else { Terminator::Cut };
         self.own_threads.push(Arc::new(Block { ops, terminator }));
@@ -436,8 +436,8 @@ impl<'a> Lowering<'a> {
         let slot = Slot { start: ThreadStart(0), index: self.slots };
         self.bind(&item, slot);
         self.slots += item.op.slots();
-        let place = self.program.origin(item.origin);
-        self.ops.push(Statement { op: item.op, place });
+        let loc = self.program.origin(item.origin);
+        self.ops.push(Statement { op: item.op, loc });
         Operand::Slot(slot)
     }
 

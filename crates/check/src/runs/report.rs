@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rankcheck_model::machine::Awaited;
-use rankcheck_model::{PlaceId, Source as _};
+use rankcheck_model::{LocId, Source as _};
 use serde::Serialize;
 
 use super::judge::{Judged, RunVerdict};
@@ -109,7 +109,7 @@ pub fn text(judged: &Judged) -> String {
     out
 }
 
-/// What is wrong, in sentences; the first names ranks, object and places.
+/// What is wrong, in sentences; the first names ranks, object and locations.
 fn sentences(judged: &Judged) -> Vec<String> {
     let mut lines = Vec::new();
     for (nth, finding) in judged.findings.iter().enumerate() {
@@ -137,21 +137,21 @@ fn divergences(judged: &Judged) -> Vec<String> {
 /// Who waits for whom.
 fn standing(judged: &Judged) -> Vec<String> {
     let program = &judged.recording.program;
-    let at = |place: PlaceId| program.place(place).to_string();
+    let at = |loc: LocId| program.loc(loc).to_string();
     let last = |rank: rankcheck_model::Rank| {
         let of = &program.ranks[rank.at()];
-        let last = of.last.map(|last| of.place(&last, &program.names).to_string());
+        let last = of.last.map(|last| of.loc(&last, &program.names).to_string());
         last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"))
     };
     let lines = judged.standing.iter().map(|standing| {
         let op = standing.op;
-        let mut text = format!("rank {} waits {} ({})", op.rank.0, standing.text, at(op.place));
+        let mut text = format!("rank {} waits {} ({})", op.rank.0, standing.text, at(op.loc));
         let whom: Vec<String> = standing
             .awaits
             .iter()
             .filter(|awaited| !matches!(awaited, Awaited::Blocked(other) if other.rank == op.rank))
             .map(|awaited| match awaited {
-                Awaited::Blocked(other) => format!("rank {} ({})", other.rank.0, at(other.place)),
+                Awaited::Blocked(other) => format!("rank {} ({})", other.rank.0, at(other.loc)),
                 Awaited::Ended(rank) => {
                     format!("rank {}, which exited without making that call ({})", rank.0, last(*rank))
                 }
@@ -180,8 +180,8 @@ fn failures(judged: &Judged) -> Vec<String> {
     let of = judged.there().flat_map(|(rank, program)| {
         program.failures.iter().map(move |failure| {
             let name = names.text(failure.origin.name);
-            let place = program.place(&failure.origin, names).to_string();
-            let call = if place.contains(&*name) { place } else { format!("{name} ({place})") };
+            let loc = program.loc(&failure.origin, names).to_string();
+            let call = if loc.contains(&*name) { loc } else { format!("{name} ({loc})") };
             format!("rank {rank}: {call} returned {} ({})", failure.code, vendor::error(&name, failure.code))
         })
     });
@@ -265,7 +265,8 @@ struct FoundEntry {
 #[derive(Debug, Serialize)]
 struct FoundAt {
     rank: u32,
-    place: String,
+    #[serde(rename = "place")]
+    loc: String,
     call: Option<u32>,
 }
 
@@ -281,8 +282,8 @@ pub fn entry(judged: &Judged) -> RunEntry {
             .iter()
             .map(|op| FoundAt {
                 rank: op.rank.0,
-                place: program.place(op.place).to_string(),
-                call: program.origin(op.place).map(|origin| origin.number),
+                loc: program.loc(op.loc).to_string(),
+                call: program.origin(op.loc).map(|origin| origin.number),
             })
             .collect(),
     });

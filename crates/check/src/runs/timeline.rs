@@ -82,7 +82,7 @@ fn found(judged: &Judged, rank: u32) -> FxHashMap<u32, Vec<String>> {
     let mut found: FxHashMap<u32, Vec<String>> = FxHashMap::default();
     for finding in &judged.findings {
         for op in finding.ops.iter().filter(|op| op.rank.0 == rank) {
-            if let Some(origin) = judged.recording.program.origin(op.place) {
+            if let Some(origin) = judged.recording.program.origin(op.loc) {
                 let text = format!("{}: {}", finding.rule, finding.sentence);
                 found.entry(origin.number).or_default().push(text);
             }

@@ -120,7 +120,7 @@ impl Baseline {
     pub fn needs(&self, op: &OpRef, kind: Kind, explorer: &mut Explorer<'_>) -> Result<bool, SourceError> {
         let mut config = self.config.clone();
         if kind == Kind::Expectation {
-            config.expectations = Expectations::LeftOutAt(op.place);
+            config.expectations = Expectations::LeftOutAt(op.loc);
         } else {
             config.left_out.insert((op.rank, op.thread, op.index));
         }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::Costs;
 use rankcheck_model::{
-    Answer, Block, Choice, Config, Interruption, Machine, Mode, Outcome, Place, PlaceId, Rank, Rule, Source,
+    Answer, Block, Choice, Config, Interruption, Loc, LocId, Machine, Mode, Outcome, Rank, Rule, Source,
     SourceError, State, Symmetry, ThreadStart, Token,
 };
 use stateright::{Checker, Model, Property};
@@ -77,8 +77,8 @@ impl Source for Distinct {
         self.0.token(token)
     }
 
-    fn place(&self, place: PlaceId) -> Place {
-        self.0.place(place)
+    fn loc(&self, loc: LocId) -> Loc {
+        self.0.loc(loc)
     }
 
     fn default_stream(&self) -> Token {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
-    Choice, Config, Explain, Interruption, Machine, Mode, OpRef, Outcome, Place, Rule, Source, SourceError,
+    Choice, Config, Explain, Interruption, Loc, Machine, Mode, OpRef, Outcome, Rule, Source, SourceError,
     State,
 };
 
@@ -18,12 +18,12 @@ pub struct Located {
     /// Rank, thread and position in the run.
     pub op: OpRef,
     /// Where it is written.
-    pub place: Place,
+    pub loc: Loc,
 }
 
 impl Located {
     pub(crate) fn new(machine: &Machine, op: OpRef) -> Self {
-        Self { op, place: machine.place(&op) }
+        Self { op, loc: machine.loc(&op) }
     }
 
     /// Whether both are one operation of the run.

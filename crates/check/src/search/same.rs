@@ -68,7 +68,7 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
     Ok(None)
 }
 
-/// The operations of a block without their places, with names instead of tokens.
+/// The operations of a block without their locations, with names instead of tokens.
 fn plain(source: &SpecSource, block: &Block) -> Vec<String> {
     let named = NamesOf(source);
     let mut words: Vec<String> = block.ops.iter().map(|op| description(&op.op, &named)).collect();

@@ -220,7 +220,7 @@ impl Search<'_> {
             {
                 let name = &self.check.name;
                 let message = format!("check \"{name}\" assumes \"{text}\", which no r.may mentions");
-                return Err(self.spec.error(message, &self.check.place));
+                return Err(self.spec.error(message, &self.check.loc));
             }
         }
         Ok(())
@@ -271,7 +271,7 @@ impl Search<'_> {
             let told = counterexample(source, exploration, *primary, detail, &mut self.explorer);
             explained.counterexample = told.map_err(|error| match error {
                 ReplayError::Source(error) => self.spec.diagnose(&error),
-                ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.place),
+                ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.loc),
             })?;
         }
         Ok(())
@@ -284,14 +284,14 @@ impl Search<'_> {
 /// # Errors
 /// If the spec is bad.
 pub fn search(spec: &Spec, check: &Check, options: &Options) -> Result<Explained, SpecError> {
-    let wrong = |error: UnknownPlatform| spec.error(error.to_string(), &check.place);
+    let wrong = |error: UnknownPlatform| spec.error(error.to_string(), &check.loc);
     let stated = check.platform.as_ref().map(|name| name.parse().map_err(wrong)).transpose()?;
     let platform = options.platform.or(stated).unwrap_or_default();
     let mut explained = Explained {
         file: spec.path.clone(),
         digest: spec.digest.clone(),
         name: check.name.clone(),
-        line: check.place.line,
+        line: check.loc.line,
         asked: match &check.kind {
             CheckKind::Program(_) => Asked::Rules,
             CheckKind::SameOperations => Asked::SameOperations,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rankcheck_model::{
-    Answer, Block, Op, Operand, Operation, Place, PlaceId, Question, Rank, Slot, SourceError, Statement,
+    Answer, Block, Loc, LocId, Op, Operand, Operation, Question, Rank, Slot, SourceError, Statement,
     Terminator, ThreadOp, ThreadStart, Token,
 };
 use rustc_hash::{FxHashMap, FxHasher};
@@ -50,7 +50,7 @@ pub type Flow<T = ()> = Result<T, Stop>;
 pub(crate) struct Setting {
     /// How many ranks there are.
     pub(crate) ranks: u32,
-    /// Names, places and flags.
+    /// Names, locations and flags.
     pub(crate) names: SourceNames,
     /// The functions from which threads start.
     pub(crate) threads: Spawned,
@@ -73,7 +73,7 @@ pub struct Builder {
     pub(crate) read_rank: Arc<AtomicBool>,
     answers: Vec<Answer>,
     /// The line that a verb is called from, where Rust cannot know.
-    line: Cell<Option<PlaceId>>,
+    line: Cell<Option<LocId>>,
     /// How many blocks each pool gave.
     blocks: RefCell<FxHashMap<Token, u32>>,
     progress: RefCell<Unfinished>,
@@ -86,10 +86,10 @@ struct Unfinished {
     asked: usize,
     next_slot: u32,
     hasher: FxHasher,
-    /// Hash of everything up to the last answered question, which stood at this place.
-    prefix: Option<(u64, PlaceId)>,
+    /// Hash of everything up to the last answered question, which stood at this location.
+    prefix: Option<(u64, LocId)>,
     terminator: Option<Terminator>,
-    raised: Option<(String, PlaceId)>,
+    raised: Option<(String, LocId)>,
     wrong: Option<SourceError>,
 }
 
@@ -97,7 +97,7 @@ struct Unfinished {
 #[derive(Debug)]
 pub struct Evaluated {
     block: Block,
-    prefix: Option<(u64, PlaceId)>,
+    prefix: Option<(u64, LocId)>,
     hash: u64,
     read_rank: bool,
 }
@@ -138,19 +138,19 @@ impl Builder {
     }
 
     /// The verbs that follow are called from this line.
-    pub(crate) fn called_from(&self, line: PlaceId) {
+    pub(crate) fn called_from(&self, line: LocId) {
         self.line.set(Some(line));
     }
 
     /// The line that the verb is called from.
     #[track_caller]
-    pub(crate) fn place(&self) -> PlaceId {
+    pub(crate) fn loc(&self) -> LocId {
         if let Some(line) = self.line.get() {
             return line;
         }
         let at = Location::caller();
-        let place = Place { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
-        self.setting.names.place_id(&place)
+        let loc = Loc { file: at.file().into(), line: at.line(), column: at.column(), called_at: None };
+        self.setting.names.loc_id(&loc)
     }
 
     /// The token of a text.
@@ -161,20 +161,20 @@ impl Builder {
     /// Adds an operation that produces nothing.
     #[track_caller]
     pub(crate) fn add(&self, op: Op) -> Flow {
-        self.add_at(op, self.place()).map(|_| ())
+        self.add_at(op, self.loc()).map(|_| ())
     }
 
     /// Adds an operation that produces a slot.
     #[track_caller]
     pub(crate) fn add_result(&self, op: Op) -> Flow<Operand> {
-        let slot = self.add_at(op, self.place())?;
+        let slot = self.add_at(op, self.loc())?;
         Ok(Operand::Slot(slot.expect("callers pass operations that produce a slot")))
     }
 
-    /// Adds an operation at a place; gives the first of the slots that it produces. What verbs do after a body of
+    /// Adds an operation at a location; gives the first of the slots that it produces. What verbs do after a body of
     /// other lines goes to the line of the verb.
-    pub(crate) fn add_at(&self, op: Op, place: PlaceId) -> Flow<Option<Slot>> {
-        self.conditions_are_known(place)?;
+    pub(crate) fn add_at(&self, op: Op, loc: LocId) -> Flow<Option<Slot>> {
+        self.conditions_are_known(loc)?;
         let mut progress = self.progress.borrow_mut();
         progress.running()?;
         progress.added += 1;
@@ -182,12 +182,12 @@ impl Builder {
             let message =
                 format!("more than {MAX_OPERATIONS} operations between two answers or in one program");
             let help = "the limit stops endless loops; shorten the loop";
-            return Err(progress.fail(&self.setting.names, message, Some(place), Some(help.to_owned())));
+            return Err(progress.fail(&self.setting.names, message, Some(loc), Some(help.to_owned())));
         }
-        (&op, place).hash(&mut progress.hasher);
+        (&op, loc).hash(&mut progress.hasher);
         let slots = op.slots();
         if progress.asked == self.answers.len() {
-            progress.ops.push(Statement { op, place });
+            progress.ops.push(Statement { op, loc });
         }
         let slot = progress.next_slot;
         progress.next_slot += slots;
@@ -197,27 +197,27 @@ impl Builder {
     /// Asks: gives the answer, and the first of the slots that it produces.
     #[track_caller]
     pub(crate) fn ask(&self, question: Question) -> Flow<(Answer, Slot)> {
-        self.ask_at(question, self.place())
+        self.ask_at(question, self.loc())
     }
 
     /// Asks what is true or false.
     #[track_caller]
     pub(crate) fn ask_whether(&self, question: Question) -> Flow<bool> {
-        self.ask_at(question, self.place()).map(|(answer, _)| answer != 0)
+        self.ask_at(question, self.loc()).map(|(answer, _)| answer != 0)
     }
 
-    /// Asks at a place, as [`Builder::add_at`] adds.
-    pub(crate) fn ask_at(&self, question: Question, place: PlaceId) -> Flow<(Answer, Slot)> {
-        self.conditions_are_known(place)?;
+    /// Asks at a location, as [`Builder::add_at`] adds.
+    pub(crate) fn ask_at(&self, question: Question, loc: LocId) -> Flow<(Answer, Slot)> {
+        self.conditions_are_known(loc)?;
         let mut progress = self.progress.borrow_mut();
         progress.running()?;
-        (&question, place).hash(&mut progress.hasher);
+        (&question, loc).hash(&mut progress.hasher);
         let Some(answer) = self.answers.get(progress.asked).copied() else {
-            progress.terminator = Some(Terminator::Ask(question, place));
+            progress.terminator = Some(Terminator::Ask(question, loc));
             return Err(Stop::Asked);
         };
         progress.asked += 1;
-        progress.prefix = Some((progress.hasher.finish(), place));
+        progress.prefix = Some((progress.hasher.finish(), loc));
         answer.hash(&mut progress.hasher);
         let slot = progress.next_slot;
         progress.next_slot += question.slots(answer);
@@ -225,10 +225,10 @@ impl Builder {
     }
 
     /// An error if Starlark used a result as a condition since the last verb.
-    fn conditions_are_known(&self, place: PlaceId) -> Flow {
+    fn conditions_are_known(&self, loc: LocId) -> Flow {
         let Some(handle) = take_tested() else { return Ok(()) };
         let (message, help) = tested_message(handle);
-        Err(self.fail(message, Some(place), Some(help)))
+        Err(self.fail(message, Some(loc), Some(help)))
     }
 
     /// The operation that is added next.
@@ -266,13 +266,13 @@ impl Builder {
         self.setting.names.make_distinct();
     }
 
-    /// Raises at a place.
-    pub(crate) fn raise_at(&self, message: String, place: PlaceId) -> Stop {
+    /// Raises at a location.
+    pub(crate) fn raise_at(&self, message: String, loc: LocId) -> Stop {
         let mut progress = self.progress.borrow_mut();
         if let Err(stop) = progress.running() {
             return stop;
         }
-        progress.raised = Some((message, place));
+        progress.raised = Some((message, loc));
         Stop::Raised
     }
 
@@ -291,7 +291,7 @@ impl Builder {
     }
 
     /// Catches what was raised, if the evaluation is unwinding because of that.
-    pub(crate) fn take_raise(&self) -> Option<(String, PlaceId)> {
+    pub(crate) fn take_raise(&self) -> Option<(String, LocId)> {
         self.progress.borrow_mut().raised.take()
     }
 
@@ -304,9 +304,9 @@ impl Builder {
         match body() {
             Ok(value) => leave().map(|()| value),
             Err(error) => {
-                let Some((message, place)) = self.take_raise() else { return Err(error) };
+                let Some((message, loc)) = self.take_raise() else { return Err(error) };
                 leave()?;
-                self.raise_at(message, place);
+                self.raise_at(message, loc);
                 Err(error)
             }
         }
@@ -315,20 +315,20 @@ impl Builder {
     /// The program is wrong where the verb is called.
     #[track_caller]
     pub(crate) fn wrong(&self, wrong: Wrong) -> Stop {
-        self.fail(wrong.message, Some(self.place()), Some(wrong.help))
+        self.fail(wrong.message, Some(self.loc()), Some(wrong.help))
     }
 
     /// The program is wrong as a program; the first such error stays.
-    pub(crate) fn fail(&self, message: String, place: Option<PlaceId>, help: Option<String>) -> Stop {
-        self.progress.borrow_mut().fail(&self.setting.names, message, place, help)
+    pub(crate) fn fail(&self, message: String, loc: Option<LocId>, help: Option<String>) -> Stop {
+        self.progress.borrow_mut().fail(&self.setting.names, message, loc, help)
     }
 
     /// Ends the evaluation, after the function returned or stopped. What was raised and not caught becomes
     /// [`ThreadOp::Exit`].
     pub(crate) fn finish(self) -> Result<Evaluated, SourceError> {
-        if let Some((message, place)) = self.take_raise() {
+        if let Some((message, loc)) = self.take_raise() {
             let code = self.token(&message);
-            let stopped = self.add_at(Op::Thread(ThreadOp::Exit { code }), place);
+            let stopped = self.add_at(Op::Thread(ThreadOp::Exit { code }), loc);
             debug_assert_ne!(stopped, Err(Stop::Asked), "an evaluation that asked cannot raise");
         }
         let read_rank = self.read_rank.load(Ordering::Relaxed);
@@ -340,8 +340,8 @@ impl Builder {
             return Err(wrong);
         }
         if progress.asked < self.answers.len() {
-            let place = progress.prefix.map(|(_, place)| self.setting.names.place(place));
-            return Err(memo::impure(place));
+            let loc = progress.prefix.map(|(_, loc)| self.setting.names.loc(loc));
+            return Err(memo::impure(loc));
         }
         let hash = progress.hasher.finish();
         let block =
@@ -367,11 +367,11 @@ impl Unfinished {
         &mut self,
         names: &SourceNames,
         message: String,
-        place: Option<PlaceId>,
+        loc: Option<LocId>,
         help: Option<String>,
     ) -> Stop {
         if self.wrong.is_none() {
-            self.wrong = Some(SourceError { message, place: place.map(|id| names.place(id)), help });
+            self.wrong = Some(SourceError { message, loc: loc.map(|id| names.loc(id)), help });
         }
         Stop::Wrong
     }

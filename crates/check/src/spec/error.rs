@@ -1,4 +1,4 @@
-//! What is wrong with a spec: message, place, help, ready to be drawn by miette.
+//! What is wrong with a spec: message, location, help, ready to be drawn by miette.
 //!
 //! Not here: findings about the program that a spec describes, which are data and not errors.
 
@@ -9,7 +9,7 @@ use std::sync::Arc;
 use miette::{
     Diagnostic, GraphicalReportHandler, GraphicalTheme, LabeledSpan, NamedSource, SourceCode, SourceSpan,
 };
-use rankcheck_model::{Place, SourceError};
+use rankcheck_model::{Loc, SourceError};
 use starlark::ErrorKind;
 use starlark::codemap::FileSpan;
 
@@ -27,14 +27,14 @@ pub struct SpecError(Box<Report>);
 struct Report {
     message: String,
     help: Option<String>,
-    place: Option<Place>,
+    loc: Option<Loc>,
     source: Option<NamedSource<String>>,
     span: Option<SourceSpan>,
 }
 
 impl SpecError {
     pub(crate) fn new(message: impl Into<String>, help: Option<String>) -> Self {
-        Self(Box::new(Report { message: message.into(), help, place: None, source: None, span: None }))
+        Self(Box::new(Report { message: message.into(), help, loc: None, source: None, span: None }))
     }
 
     pub(crate) fn at(
@@ -44,7 +44,7 @@ impl SpecError {
         help: Option<String>,
     ) -> Self {
         let mut error = Self::new(message, help);
-        error.0.place = Some(place_of(span, texts));
+        error.0.loc = Some(loc_of(span, texts));
         let Some(text) = texts.get(span.filename()) else { return error };
         let begin = text.original(span.span.begin().get() as usize);
         let end = text.original(span.span.end().get() as usize);
@@ -59,12 +59,12 @@ impl SpecError {
     /// An error of an evaluation, with the text that it points into.
     pub(crate) fn of_source(error: &SourceError, texts: &Texts) -> Self {
         let mut report = Self::new(error.message.clone(), error.help.clone());
-        report.0.place.clone_from(&error.place);
-        if let Some((place, text)) =
-            error.place.as_ref().and_then(|place| texts.get(&place.file).map(|text| (place, text)))
+        report.0.loc.clone_from(&error.loc);
+        if let Some((loc, text)) =
+            error.loc.as_ref().and_then(|loc| texts.get(&loc.file).map(|text| (loc, text)))
         {
-            report.0.source = Some(NamedSource::new(&place.file, text.original.to_string()));
-            report.0.span = Some(span_from(&text.original, place));
+            report.0.source = Some(NamedSource::new(&loc.file, text.original.to_string()));
+            report.0.span = Some(span_from(&text.original, loc));
         }
         report
     }
@@ -80,17 +80,17 @@ impl SpecError {
 
     /// Where, if known.
     #[must_use]
-    pub fn place(&self) -> Option<&Place> {
-        self.0.place.as_ref()
+    pub fn loc(&self) -> Option<&Loc> {
+        self.0.loc.as_ref()
     }
 }
 
-/// From a place to the end of the expression on that line, as far as brackets tell.
-fn span_from(text: &str, place: &Place) -> SourceSpan {
+/// From a location to the end of the expression on that line, as far as brackets tell.
+fn span_from(text: &str, loc: &Loc) -> SourceSpan {
     let mut start = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
-        if number + 1 == place.line as usize {
-            let column = line.char_indices().nth(place.column as usize - 1).map_or(0, |(at, _)| at);
+        if number + 1 == loc.line as usize {
+            let column = line.char_indices().nth(loc.column as usize - 1).map_or(0, |(at, _)| at);
             let rest = line[column..].trim_end();
             let mut depth = 0_i32;
             let mut len = rest.len();
@@ -133,15 +133,15 @@ impl Diagnostic for SpecError {
     }
 }
 
-/// The place of a span of Starlark, in the text as it was written.
-pub(crate) fn place_of(span: &FileSpan, texts: &Texts) -> Place {
+/// The location of a span of Starlark, in the text as it was written.
+pub(crate) fn loc_of(span: &FileSpan, texts: &Texts) -> Loc {
     let begin = span.resolve_span().begin;
     let number = |n: usize| u32::try_from(n + 1).expect("files have fewer than 2^32 lines and columns");
     let column = texts.get(span.filename()).map_or(begin.column, |text| {
         let before = &text.original[..text.original(span.span.begin().get() as usize)];
         before[before.rfind('\n').map_or(0, |at| at + 1)..].chars().count()
     });
-    Place { file: span.filename().into(), line: number(begin.line), column: number(column), called_at: None }
+    Loc { file: span.filename().into(), line: number(begin.line), column: number(column), called_at: None }
 }
 
 /// What is wrong with the arguments of a verb.

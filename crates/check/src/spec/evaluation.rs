@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
-use rankcheck_model::{Line, Place, PlaceId};
+use rankcheck_model::{Line, Loc, LocId};
 use rustc_hash::FxHashMap;
 use starlark::any::ProvidesStaticType;
 use starlark::codemap::{CodeMapId, FileSpan};
@@ -13,7 +13,7 @@ use starlark::eval::Evaluator;
 use starlark::values::Value;
 
 use crate::spec::builder::{Builder, Stop};
-use crate::spec::error::{Texts, place_of, wrong};
+use crate::spec::error::{Texts, loc_of, wrong};
 
 /// File and position, and the position in the program's file where that is another.
 type Written = (CodeMapId, u32, Option<u32>);
@@ -23,7 +23,7 @@ type Written = (CodeMapId, u32, Option<u32>);
 pub(crate) struct Evaluation {
     pub(crate) builder: Builder,
     texts: Arc<Texts>,
-    places: RefCell<FxHashMap<Written, PlaceId>>,
+    locs: RefCell<FxHashMap<Written, LocId>>,
     /// The file of the program.
     file: Cell<Option<CodeMapId>>,
 }
@@ -41,7 +41,7 @@ impl From<Stop> for starlark::Error {
 
 impl Evaluation {
     pub(crate) fn new(builder: Builder, texts: Arc<Texts>) -> Self {
-        Self { builder, texts, places: RefCell::default(), file: Cell::new(None) }
+        Self { builder, texts, locs: RefCell::default(), file: Cell::new(None) }
     }
 
     /// The evaluation behind an evaluator.
@@ -55,23 +55,23 @@ impl Evaluation {
     }
 
     /// The innermost line of Starlark; if it stands in a library, with the innermost line of the program's own file.
-    fn place(&self, eval: &Evaluator<'_, '_, '_>) -> PlaceId {
+    fn loc(&self, eval: &Evaluator<'_, '_, '_>) -> LocId {
         let names = &self.builder.setting.names;
         let Some(span) = eval.call_stack_top_location() else {
-            let place = Place { file: "".into(), line: 1, column: 1, called_at: None };
-            return names.place_id(&place);
+            let loc = Loc { file: "".into(), line: 1, column: 1, called_at: None };
+            return names.loc_id(&loc);
         };
         let caller = self.caller(eval, &span);
         let key = (span.file.id(), span.span.begin().get(), caller.as_ref().map(|at| at.span.begin().get()));
-        let known = self.places.borrow().get(&key).copied();
+        let known = self.locs.borrow().get(&key).copied();
         known.unwrap_or_else(|| {
-            let mut place = place_of(&span, &self.texts);
-            place.called_at = caller.map(|at| {
-                let Place { file, line, .. } = place_of(&at, &self.texts);
+            let mut loc = loc_of(&span, &self.texts);
+            loc.called_at = caller.map(|at| {
+                let Loc { file, line, .. } = loc_of(&at, &self.texts);
                 Line { file, line }
             });
-            let id = names.place_id(&place);
-            self.places.borrow_mut().insert(key, id);
+            let id = names.loc_id(&loc);
+            self.locs.borrow_mut().insert(key, id);
             id
         })
     }
@@ -82,7 +82,7 @@ impl Evaluation {
             return None;
         }
         let calls = || eval.call_stack().frames.into_iter().filter_map(|frame| frame.location);
-        // The first call that has a place stands in the program.
+        // The first call that has a location stands in the program.
         let file = self.file.get().or_else(|| calls().next().map(|at| at.file.id()));
         self.file.set(file);
         calls().filter(|at| Some(at.file.id()) == file && at.file.id() != span.file.id()).last()
@@ -92,7 +92,7 @@ impl Evaluation {
 /// The builder, for a verb that is called from the innermost line of Starlark.
 pub(crate) fn builder<'a>(eval: &Evaluator<'_, 'a, '_>) -> starlark::Result<&'a Builder> {
     let evaluation = Evaluation::of(eval)?;
-    evaluation.builder.called_from(evaluation.place(eval));
+    evaluation.builder.called_from(evaluation.loc(eval));
     Ok(&evaluation.builder)
 }
 

@@ -12,9 +12,7 @@ use starlark::eval::{Evaluator, ReturnFileLoader};
 use starlark::syntax::{AstModule, Dialect, DialectTypes};
 
 use crate::spec::compare::{Text, rewrite};
-use crate::spec::error::{
-    MAX_DEPTH, MAX_HEAP_BYTES, MAX_TICKS, SpecError, Texts, place_of, spec_error, wrong,
-};
+use crate::spec::error::{MAX_DEPTH, MAX_HEAP_BYTES, MAX_TICKS, SpecError, Texts, loc_of, spec_error, wrong};
 use crate::spec::file::{Collector, globals};
 use crate::spec::source::ProgramBody;
 use crate::spec::{Anchor, Check, Spec};
@@ -49,7 +47,7 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
         let programs = programs.collect::<Result<Vec<_>, _>>();
         checks.push(Check {
             name: draft.name,
-            place: place_of(&draft.span, &texts),
+            loc: loc_of(&draft.span, &texts),
             kind: draft.kind,
             ranks: draft.ranks,
             params: draft.params,
@@ -78,7 +76,7 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
 
 fn anchors_of(collector: &Collector, texts: &Texts) -> Vec<Anchor> {
     let anchors = collector.anchors.take().into_iter();
-    anchors.map(|(path, quote, span)| Anchor { path, quote, place: place_of(&span, texts) }).collect()
+    anchors.map(|(path, quote, span)| Anchor { path, quote, loc: loc_of(&span, texts) }).collect()
 }
 
 fn read(path: &Path) -> Result<String, String> {

@@ -6,16 +6,14 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rankcheck_model::{
-    Answer, Block, Place, PlaceId, Rank, Source, SourceError, Symmetry, ThreadStart, Token,
-};
+use rankcheck_model::{Answer, Block, Loc, LocId, Rank, Source, SourceError, Symmetry, ThreadStart, Token};
 use starlark::environment::Module;
 use starlark::eval::Evaluator;
 use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
 
 use crate::spec::builder::{Builder, Memo, Setting, SourceNames, Stop};
 use crate::spec::compare::Text;
-use crate::spec::error::{Texts, explain, place_of};
+use crate::spec::error::{Texts, explain, loc_of};
 use crate::spec::evaluation::Evaluation;
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::load::limit;
@@ -52,8 +50,8 @@ pub struct SpecSource {
     setting: Arc<Setting>,
     memo: Memo,
     texts: Arc<Texts>,
-    /// Where the check stands: the place of errors that have none of their own.
-    check: Place,
+    /// Where the check stands: the location of errors that have none of their own.
+    check: Loc,
 }
 
 fn alloc<'v>(param: &Param, heap: Heap<'v>) -> Value<'v> {
@@ -67,9 +65,9 @@ fn alloc<'v>(param: &Param, heap: Heap<'v>) -> Value<'v> {
 }
 
 /// The text of the file of a closure, where it can be read: errors show the line.
-pub(crate) fn text_around(place: &Place) -> Texts {
-    let text = std::fs::read_to_string(&*place.file);
-    text.into_iter().map(|text| (place.file.clone(), Text::plain(&text))).collect()
+pub(crate) fn text_around(loc: &Loc) -> Texts {
+    let text = std::fs::read_to_string(&*loc.file);
+    text.into_iter().map(|text| (loc.file.clone(), Text::plain(&text))).collect()
 }
 
 /// What a panic says.
@@ -86,7 +84,7 @@ impl SpecSource {
         params: &[(String, Param)],
         assume: &[Assumption],
         texts: Arc<Texts>,
-        check: &Place,
+        check: &Loc,
     ) -> Self {
         let assumed = assume.iter().filter_map(|assumption| match assumption {
             Assumption::Named(text) => Some(text.clone()),
@@ -126,9 +124,9 @@ impl SpecSource {
         SpecError::of_source(error, &self.texts)
     }
 
-    /// The number of the place of the check.
-    fn check_place(&self) -> PlaceId {
-        self.setting.names.place_id(&self.check)
+    /// The number of the location of the check.
+    fn check_loc(&self) -> LocId {
+        self.setting.names.loc_id(&self.check)
     }
 
     /// Evaluates the program, or the thread of the builder. How it ended stands in the builder.
@@ -156,8 +154,8 @@ impl SpecSource {
             Err(payload) => {
                 let help =
                     "a closure says what a rank does, and may be called often; it must not fail itself";
-                let place = self.check_place();
-                builder.fail(panicked(&*payload), Some(place), Some(help.to_owned()));
+                let loc = self.check_loc();
+                builder.fail(panicked(&*payload), Some(loc), Some(help.to_owned()));
             }
         }
         builder
@@ -175,7 +173,7 @@ impl SpecSource {
         let builder = evaluation.builder;
         if let Some(noun) = take_tested() {
             let (message, help) = tested_message(noun);
-            builder.fail(message, Some(self.check_place()), Some(help));
+            builder.fail(message, Some(self.check_loc()), Some(help));
         }
         if let Err(error) = result
             && !builder.stopped()
@@ -184,9 +182,9 @@ impl SpecSource {
             // The limits of the interpreter give no span, only the calls that they interrupt.
             let frames = &error.call_stack().frames;
             let call = frames.iter().rev().find_map(|frame| frame.location.as_ref());
-            let place = error.span().or(call);
-            let place = place.map(|span| self.setting.names.place_id(&place_of(span, &self.texts)));
-            builder.fail(message, Some(place.unwrap_or_else(|| self.check_place())), help);
+            let loc = error.span().or(call);
+            let loc = loc.map(|span| self.setting.names.loc_id(&loc_of(span, &self.texts)));
+            builder.fail(message, Some(loc.unwrap_or_else(|| self.check_loc())), help);
         }
         builder
     }
@@ -240,8 +238,8 @@ impl Source for SpecSource {
         self.setting.names.text(token)
     }
 
-    fn place(&self, place: PlaceId) -> Place {
-        self.setting.names.place(place)
+    fn loc(&self, loc: LocId) -> Loc {
+        self.setting.names.loc(loc)
     }
 
     fn default_stream(&self) -> Token {

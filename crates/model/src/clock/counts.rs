@@ -59,7 +59,7 @@ impl Counts {
         self.0.sum
     }
 
-    /// The row in which a place lies.
+    /// The row in which an index lies.
     #[inline]
     pub(super) fn row(&self, mut at: usize) -> &Row {
         let mut node = &self.0;
@@ -79,7 +79,7 @@ impl Counts {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// Makes the counts of the row that begins at a place so large at least.
+    /// Makes the counts of the row that begins at an index so large at least.
     pub(super) fn raise(&mut self, first: usize, row: &Row) {
         if self.is_behind(first, row) {
             raise(&mut self.0, 0, &[(first, row)]);
@@ -106,7 +106,7 @@ impl Counts {
     }
 }
 
-/// The hash of the counts from a place on: a sum, so that what is known of some actors can be taken out, and one count
+/// The hash of the counts from an index on: a sum, so that what is known of some actors can be taken out, and one count
 /// changes it without a look at the others. Nothing known adds nothing.
 pub(super) fn hash(first: usize, counts: &[u32]) -> u64 {
     (first..).zip(counts).fold(0, |sum, (at, &count)| sum.wrapping_add(placed(at, count)))
@@ -116,7 +116,7 @@ pub(super) fn hash(first: usize, counts: &[u32]) -> u64 {
 fn placed(at: usize, count: u32) -> u64 {
     let mixed = ((at as u64) << 32 | u64::from(count)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    // Once more: in a sum, what place and count add to the high half apart would cancel out.
+    // Once more: in a sum, what index and count add to the high half apart would cancel out.
     let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
     if count == 0 { 0 } else { mixed ^ mixed >> 31 }
 }

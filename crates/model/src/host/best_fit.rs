@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use crate::host::order::place;
+use crate::host::order::position_in;
 use crate::host::value::{Address, BlockId, Buffer, Modelled, Objects, Value};
 use crate::noun::pool::{SizeClasses, TieBreak};
 use crate::rank::Token;
@@ -173,7 +173,7 @@ pub fn best_fit<O: Objects, E>(
                 Value::Address(Address::Memory(segments[*segment].buffer.address, 0))
             };
             for fit in &fits {
-                place(addresses, &start(fit), &mut decide)?;
+                position_in(addresses, &start(fit), &mut decide)?;
             }
             // Of several at one address the first one lies lowest.
             let mut placed = addresses.iter();

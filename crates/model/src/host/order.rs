@@ -1,6 +1,6 @@
 //! Orders that nobody knows before somebody looks: of addresses, of hashes.
 //!
-//! A value gets its place when it is first compared and keeps it for ever. The model leaves the place to an
+//! A value gets its position when it is first compared and keeps it for ever. The model leaves the position to an
 //! adversary; a device knows where memory lies. Who decides is a closure here.
 //! Not here: picks (`crate::order::poll`).
 
@@ -10,12 +10,12 @@ use crate::host::container::Entries;
 use crate::host::value::{Address, Objects, Value};
 use crate::noun::container::MapOrder;
 
-/// Gives a value its place in an order, if it has none yet. `decide` says where it goes among those that are there.
-/// Returns the place.
+/// Gives a value its position in an order, if it has none yet. `decide` says where it goes among those that are there.
+/// Returns the position.
 ///
 /// # Errors
 /// What `decide` returns; the order is then as before.
-pub fn place<V: Clone + PartialEq, E>(
+pub fn position_in<V: Clone + PartialEq, E>(
     order: &mut Cow<'_, [V]>,
     value: &V,
     decide: impl FnOnce(&[V], &V) -> Result<usize, E>,
@@ -28,9 +28,9 @@ pub fn place<V: Clone + PartialEq, E>(
     Ok(at)
 }
 
-/// The entries of a map in the order of a walk: by the place of their keys, and at one address by the offset in it.
+/// The entries of a map in the order of a walk: by the position of their keys, and at one address by the offset in it.
 /// `known` is the order of addresses or of hashes, whichever the walk follows; keys that it does not have yet get
-/// their place from `decide`.
+/// their position from `decide`.
 ///
 /// # Errors
 /// What `decide` returns.
@@ -44,7 +44,7 @@ pub fn walk<O: Objects, E>(
         return Ok(entries);
     }
     for (key, _) in &entries {
-        place(known, &key.start(), &mut decide)?;
+        position_in(known, &key.start(), &mut decide)?;
     }
     let position = |key: &Value<O>| {
         let start = key.start();
@@ -107,7 +107,7 @@ mod tests {
         let mut order = Cow::Owned(vec![3]);
         let mut asked = 0;
         for expected in [1, 1] {
-            let at = place(&mut order, &5, |placed, _| {
+            let at = position_in(&mut order, &5, |placed, _| {
                 asked += 1;
                 Ok::<_, Infallible>(placed.len())
             });

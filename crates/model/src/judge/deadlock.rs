@@ -581,8 +581,8 @@ impl Machine {
     fn last_op(&self, state: &State, rank: Rank) -> Option<OpRef> {
         let t = state.rank(rank).threads().first()?;
         let last = t.index().checked_sub(1)?;
-        let place = t.last_place()?;
-        Some(OpRef { rank, thread: crate::rank::Thread(0), index: last, place })
+        let loc = t.last_loc()?;
+        Some(OpRef { rank, thread: crate::rank::Thread(0), index: last, loc })
     }
 }
 

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{CommId, MemoryId};
-use crate::rank::{PlaceId, Rank, Thread, Token};
+use crate::rank::{LocId, Rank, Thread, Token};
 
 macro_rules! rules {
     ($($variant:ident = $id:literal, $title:literal;)*) => {
@@ -124,7 +124,7 @@ pub struct OpRef {
     /// Its position among the operations and questions of that thread in this run, from 0.
     pub index: u32,
     /// Where it was written.
-    pub place: PlaceId,
+    pub loc: LocId,
 }
 
 /// The object that a finding is about. Together with the rule it identifies the finding.

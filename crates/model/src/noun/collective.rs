@@ -328,7 +328,7 @@ impl Cx<'_> {
         }
         self.access_comm(comm);
         self.access(Object::named(ObjectKind::Stream, call.stream), Access::Write);
-        let written = m.place_of_launch(self.state, rank, comm, call.stream);
+        let written = m.launch_position(self.state, rank, comm, call.stream);
         let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };
         let cold = self.state.rank(rank).comm(comm).is_some_and(|comm_state| !comm_state.is_connected());
         if cold && launch.path == KernelPath::Ordinary {

@@ -293,9 +293,9 @@ impl Machine {
         let mut addresses = Cow::Borrowed(r.address_order());
         let mut hashes = Cow::Borrowed(&own.hash_order[..]);
         let entries = match order {
-            MapOrder::Hash => walk(entries, order, &mut hashes, picks.place(|| PickOf::HashOrder))?,
+            MapOrder::Hash => walk(entries, order, &mut hashes, picks.position(|| PickOf::HashOrder))?,
             MapOrder::Insertion | MapOrder::Address => {
-                walk(entries, order, &mut addresses, picks.place(|| PickOf::AddressOrder))?
+                walk(entries, order, &mut addresses, picks.position(|| PickOf::AddressOrder))?
             }
         };
         Ok(Walk { entries, addresses, hashes })

@@ -205,8 +205,8 @@ impl Machine {
         recording(r, stream).map(|at| Graphs::of(r).rows[at].0)
     }
 
-    /// The place of a launch among those of its communicator: in the recording, or in the rank's run.
-    pub(crate) fn place_of_launch(&self, state: &State, rank: Rank, comm: CommId, stream: Token) -> u32 {
+    /// The position of a launch among those of its communicator: in the recording, or in the rank's run.
+    pub(crate) fn launch_position(&self, state: &State, rank: Rank, comm: CommId, stream: Token) -> u32 {
         let r = state.rank(rank);
         match recording(r, stream) {
             Some(at) => u32::try_from(Graphs::of(r).rows[at].1.launches(comm).count()).expect("few launches"),

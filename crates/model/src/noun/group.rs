@@ -12,7 +12,7 @@ use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use crate::host::order::place;
+use crate::host::order::position_in;
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
@@ -194,7 +194,7 @@ impl Machine {
         for launch in &mut launches {
             let before = comms.iter().filter(|comm| **comm == launch.comm).count();
             let before = u32::try_from(before).expect("few calls in a group");
-            launch.written = self.place_of_launch(state, rank, launch.comm, launch.call.stream) + before;
+            launch.written = self.launch_position(state, rank, launch.comm, launch.call.stream) + before;
             comms.push(launch.comm);
         }
         let members =
@@ -396,7 +396,7 @@ impl<'a> Here<'a> {
         }
         if comms.len() > 1 {
             for comm in comms {
-                place(&mut order, &comm, picks.place(|| PickOf::CommOrder))?;
+                position_in(&mut order, &comm, picks.position(|| PickOf::CommOrder))?;
             }
         }
         let transfers = self.grouped_transfers();

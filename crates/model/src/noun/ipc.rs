@@ -289,7 +289,7 @@ impl Cx<'_> {
         let memory = self.state.rank(of).memory(whole.memory);
         let released = memory.and_then(|memory| memory.released()).map(|released| released.op);
         if memory.is_none() || released.is_some() {
-            match (m.source.freed(moment.op.place), released) {
+            match (m.source.freed(moment.op.loc), released) {
                 (Freed::AsOrdered | Freed::BeforeOpened, _) => {
                     m.find_opened_late(self.state, of, whole.memory, &moment.op, past);
                 }
@@ -396,7 +396,7 @@ impl Cx<'_> {
             }
             let closed = mapping.count == 0 && mapping.closed.as_ref().is_some_and(|c| c.before(&clock));
             for opened in &mapping.opens {
-                match m.source.freed(opened.op.place) {
+                match m.source.freed(opened.op.loc) {
                     Freed::BeforeOpened => late.push(opened.op),
                     Freed::AsOrdered if !opened.before(&clock) => late.push(opened.op),
                     Freed::AsOrdered if closed => {}

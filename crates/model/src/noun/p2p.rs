@@ -268,8 +268,8 @@ impl Machine {
         }
         let mut parts = vec![Vec::new(); plan.order.len().saturating_sub(plan.together) + 1];
         for (transfer, pair) in transfers.into_iter().zip(pairs) {
-            let place = plan.order.binary_search(&pair).expect("made of the same");
-            parts[(place + 1).saturating_sub(plan.together)].push(transfer);
+            let position = plan.order.binary_search(&pair).expect("made of the same");
+            parts[(position + 1).saturating_sub(plan.together)].push(transfer);
         }
         parts
     }

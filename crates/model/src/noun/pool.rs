@@ -674,8 +674,8 @@ impl<'a> Here<'a> {
         }
         let request = rounded(&pool, len_bytes);
         let mut order = Cow::Borrowed(r.address_order());
-        let place = picks.place(|| PickOf::AddressOrder);
-        let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, place)? {
+        let position = picks.position(|| PickOf::AddressOrder);
+        let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, position)? {
             Some((segment, block)) => Found::Free(segment, block),
             None => {
                 let owner = (Owner::Pool(name), pool.segments_made);

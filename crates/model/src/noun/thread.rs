@@ -53,7 +53,7 @@ pub enum ThreadOp {
         /// The message.
         code: Token,
     },
-    /// Marks a place that some execution must come by.
+    /// Marks a point that some execution must come by.
     Reach {
         /// Its name.
         label: Token,

@@ -39,7 +39,7 @@ struct Worklist {
     threads: VecDeque<Actor>,
     /// Go first: what was launched is over before more is.
     streams: VecDeque<Actor>,
-    /// By the actor's place in clocks.
+    /// By the index of the actor in clocks.
     queued: Vec<bool>,
     actors_per_rank: u32,
     arrived: FxHashMap<Rendezvous, usize>,

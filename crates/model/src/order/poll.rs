@@ -16,7 +16,7 @@ use crate::noun::pool::Plan;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Operand, Question};
-use crate::rank::{PlaceId, Rank, Thread, Token};
+use crate::rank::{LocId, Rank, Thread, Token};
 use crate::state::State;
 
 /// Which calls may fail, and how often in one run.
@@ -115,11 +115,11 @@ impl Picks<'_> {
         Ok(*first)
     }
 
-    /// Takes the place of a new value in an order that luck extends.
-    pub(crate) fn place<V>(&mut self, of: fn() -> PickOf) -> impl FnMut(&[V], &V) -> Result<usize, Poll> {
+    /// Returns the closure that takes the position of a new value in an order of addresses or hashes.
+    pub(crate) fn position<V>(&mut self, of: fn() -> PickOf) -> impl FnMut(&[V], &V) -> Result<usize, Poll> {
         move |order, _| {
-            let places = u32::try_from(order.len()).expect("few values are compared");
-            self.take(of, 0..=places).map(|place| place as usize)
+            let len = u32::try_from(order.len()).expect("few values are compared");
+            self.take(of, 0..=len).map(|at| at as usize)
         }
     }
 }
@@ -181,16 +181,16 @@ impl<'a> Here<'a> {
         let t = self.this();
         let listed = !m.config.left_out.is_empty()
             && m.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index()));
-        let stated = |without: Option<PlaceId>| match t.upcoming() {
+        let stated = |without: Option<LocId>| match t.upcoming() {
             Next::Op(op) => {
-                op.op.verb().kind() == Kind::Expectation && without.is_none_or(|place| place == op.place)
+                op.op.verb().kind() == Kind::Expectation && without.is_none_or(|loc| loc == op.loc)
             }
             Next::Ask(..) | Next::Return | Next::Unknown => false,
         };
         listed
             || match m.config.expectations {
                 Expectations::Judged => false,
-                Expectations::LeftOutAt(place) => stated(Some(place)),
+                Expectations::LeftOutAt(loc) => stated(Some(loc)),
                 Expectations::LeftOut => stated(None),
             }
     }

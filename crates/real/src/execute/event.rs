@@ -90,7 +90,7 @@ impl ProgramThread<'_, '_> {
     /// Whether the n-th record of an event is seen complete. Left to the device unless luck is to say so, and
     /// no question at all if the program has seen it complete before.
     pub(crate) fn seen(&self, event: Token, nth: u32) -> Result<bool, Halt> {
-        let (stream, place, record) = {
+        let (stream, position, record) = {
             let tables = self.run.tables();
             let records = tables.events.get(&event).map_or(&[][..], |row| &row.records);
             let count = records.len().min(nth as usize);
@@ -112,7 +112,7 @@ impl ProgramThread<'_, '_> {
             self.run.shared.open_gate();
         }
         if done {
-            self.run.tables().know(stream, place + 1);
+            self.run.tables().know(stream, position + 1);
         }
         self.took(wanted, Pick::Poll { done });
         Ok(done)

@@ -36,13 +36,13 @@ impl Execute for FlagOp {
 impl ProgramThread<'_, '_> {
     /// The words of the case, and which of them a flag is.
     fn word(&self, flag: Token) -> Result<(Arc<HostWords>, u32), Halt> {
-        let place = self.run.host.word(&self.run.source.token(flag))?;
+        let word = self.run.host.word(&self.run.source.token(flag))?;
         let mut tables = self.run.tables();
         if let Some(words) = &tables.host_words {
-            return Ok((Arc::clone(words), place.nth));
+            return Ok((Arc::clone(words), word.nth));
         }
-        let words = Arc::new(HostWords::open(&place.file)?);
+        let words = Arc::new(HostWords::open(&word.file)?);
         tables.host_words = Some(Arc::clone(&words));
-        Ok((words, place.nth))
+        Ok((words, word.nth))
     }
 }

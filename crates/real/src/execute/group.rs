@@ -7,7 +7,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use rankcheck_model::GroupOp;
-use rankcheck_model::host::order::place;
+use rankcheck_model::host::order::position_in;
 use rankcheck_model::host::value::{Buffer, CommId};
 
 use super::dispatch::{Execute, Produced};
@@ -125,14 +125,15 @@ impl ProgramThread<'_, '_> {
         }
         let mut order = Cow::Owned(self.run.tables().comm_order.clone());
         for comm in comms {
-            let Ok(_) =
-                place(&mut order, &comm, |order, _| Ok::<_, Infallible>(self.place_comm(order.len())));
+            let Ok(_) = position_in(&mut order, &comm, |order, _| {
+                Ok::<_, Infallible>(self.comm_position(order.len()))
+            });
         }
         self.run.tables().comm_order = order.into_owned();
     }
 
     /// Decides where a communicator goes among those already compared, and notes what was picked.
-    fn place_comm(&self, known: usize) -> usize {
+    fn comm_position(&self, known: usize) -> usize {
         // One possibility is no choice, and no pick is spent on it.
         if known == 0 {
             return 0;

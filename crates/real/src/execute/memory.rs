@@ -151,7 +151,7 @@ impl ProgramThread<'_, '_> {
             return memory.map(Physical::Ordinary);
         }
         let nondet = locked(&self.run.nondet);
-        if !nondet.places {
+        if !nondet.forces_addresses {
             drop(nondet);
             let alloc = || NcclSegment::alloc(&self.device, len_bytes);
             let segment = match made.owner {

@@ -66,7 +66,7 @@ pub(crate) fn operation(tables: &Tables, source: &dyn Source, op: &Op) -> String
 #[cfg(test)]
 pub(super) mod tests {
     use rankcheck_model::host::value::{Address, MemoryId, Owner};
-    use rankcheck_model::{Answer, Block, Place, PlaceId, Rank, SourceError, Symmetry, ThreadStart};
+    use rankcheck_model::{Answer, Block, Loc, LocId, Rank, SourceError, Symmetry, ThreadStart};
 
     use super::*;
 
@@ -82,7 +82,7 @@ pub(super) mod tests {
             token.0.to_string().into()
         }
 
-        fn place(&self, _: PlaceId) -> Place {
+        fn loc(&self, _: LocId) -> Loc {
             unreachable!("no program is run")
         }
 

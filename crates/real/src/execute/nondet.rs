@@ -65,7 +65,7 @@ pub(crate) struct Nondet {
     pub(crate) addresses: Vec<SegmentName>,
     pub(crate) turns: BTreeSet<At>,
     /// Whether where segments lie is forced in any way.
-    pub(crate) places: bool,
+    pub(crate) forces_addresses: bool,
 }
 
 impl Nondet {
@@ -76,9 +76,9 @@ impl Nondet {
         let addresses = forced.addresses.get(rank.at()).cloned().unwrap_or_default();
         let about_addresses =
             |pick: &Pick| matches!(ChoiceKind::of(pick), ChoiceKind::AddressOrder | ChoiceKind::AddressReuse);
-        let places = !addresses.is_empty() || picks.values().flatten().any(about_addresses);
+        let forces_addresses = !addresses.is_empty() || picks.values().flatten().any(about_addresses);
         let turns = forced.turns.iter().filter(|at| at.rank == rank).copied().collect();
-        Self { picks, addresses, turns, places }
+        Self { picks, addresses, turns, forces_addresses }
     }
 
     /// The next pick of the operation, if it is of this kind. Another one stays for whoever asks for it: the
@@ -109,7 +109,7 @@ mod tests {
             turns: vec![other],
         };
         let mut nondet = Nondet::new(&forced, Rank(1));
-        assert!(nondet.places && nondet.not_yet() && nondet.turns.is_empty());
+        assert!(nondet.forces_addresses && nondet.not_yet() && nondet.turns.is_empty());
         assert_eq!(nondet.take(at, ChoiceKind::AddressReuse), None);
         assert_eq!(nondet.take(at, ChoiceKind::Poll), Some(Pick::Poll { done: false }));
         assert!(!nondet.not_yet());

@@ -37,7 +37,12 @@ fn addresses(key: &Value<OnDevice>) -> Option<Vec<u64>> {
 
 /// Where a new value goes in an order of this kind: among addresses by what it really is, else where it is wanted,
 /// else at the end.
-fn place(order: &[Value<OnDevice>], value: &Value<OnDevice>, kind: ChoiceKind, wanted: Option<u32>) -> usize {
+fn position(
+    order: &[Value<OnDevice>],
+    value: &Value<OnDevice>,
+    kind: ChoiceKind,
+    wanted: Option<u32>,
+) -> usize {
     if kind == ChoiceKind::AddressOrder
         && let Some(own) = addresses(value)
     {
@@ -49,7 +54,7 @@ fn place(order: &[Value<OnDevice>], value: &Value<OnDevice>, kind: ChoiceKind, w
 
 impl ProgramThread<'_, '_> {
     /// Decides where a new value goes in the order of addresses or of hashes, and notes what was picked.
-    pub(crate) fn place(
+    pub(crate) fn position(
         &self,
         order: &[Value<OnDevice>],
         value: &Value<OnDevice>,
@@ -57,7 +62,7 @@ impl ProgramThread<'_, '_> {
     ) -> usize {
         // One possibility is no choice, and no pick is spent on it.
         let wanted = if order.is_empty() { None } else { self.wanted(kind) };
-        let at = place(order, value, kind, wanted.as_ref().map(number));
+        let at = position(order, value, kind, wanted.as_ref().map(number));
         if !order.is_empty() {
             let position = u32::try_from(at).expect("few values");
             let pick = if kind == ChoiceKind::AddressOrder {
@@ -81,9 +86,9 @@ mod tests {
         let address = |nth, address| block(nth, address, (0, 8)).start();
         let order = vec![address(0, 100), address(1, 300)];
         let between = address(2, 200);
-        assert_eq!(place(&order, &between, ChoiceKind::AddressOrder, Some(0)), 1);
-        assert_eq!(place(&order, &Value::Int(7), ChoiceKind::AddressOrder, Some(0)), 0);
-        assert_eq!(place(&order, &between, ChoiceKind::HashOrder, Some(0)), 0);
-        assert_eq!(place(&order, &between, ChoiceKind::HashOrder, None), 2);
+        assert_eq!(position(&order, &between, ChoiceKind::AddressOrder, Some(0)), 1);
+        assert_eq!(position(&order, &Value::Int(7), ChoiceKind::AddressOrder, Some(0)), 0);
+        assert_eq!(position(&order, &between, ChoiceKind::HashOrder, Some(0)), 0);
+        assert_eq!(position(&order, &between, ChoiceKind::HashOrder, None), 2);
     }
 }

@@ -123,7 +123,7 @@ impl ProgramThread<'_, '_> {
         let request = row.classes.round(len_bytes).ok_or(Error::Size { len_bytes })?;
         let mut order = Cow::Borrowed(&tables.address_order[..]);
         let Ok(fit) = best_fit(&row.segments, request, stream, row.tie, &mut order, |order, value| {
-            Ok::<_, Infallible>(self.place(order, value, ChoiceKind::AddressOrder))
+            Ok::<_, Infallible>(self.position(order, value, ChoiceKind::AddressOrder))
         });
         tables.address_order = order.into_owned();
         let grew = fit.is_none();

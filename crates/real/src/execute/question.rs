@@ -61,7 +61,7 @@ impl ProgramThread<'_, '_> {
         let known = if order == MapOrder::Hash { &mut tables.hash_order } else { &mut tables.address_order };
         let mut placed = Cow::Borrowed(&known[..]);
         let Ok(entries) = walk(entries, order, &mut placed, |placed, value| {
-            Ok::<_, Infallible>(self.place(placed, value, kind))
+            Ok::<_, Infallible>(self.position(placed, value, kind))
         });
         *known = placed.into_owned();
         let count = u32::try_from(entries.len()).expect("few entries");

@@ -2,7 +2,7 @@
 //!
 //! NCCL writes the results of a call that is made inside a group when the group ends. The calls that have a
 //! result are therefore refused inside a group, so that no result is written through a stale pointer; only
-//! registrations have a form for groups, whose result has a place that is never given back.
+//! registrations have a form for groups, whose result has memory that is never given back.
 //!
 //! A communicator may be used by several threads, one after another. NCCL does not lock it: calls of two
 //! threads at the same time are a broken rule, and spoil what NCCL keeps in this process.
@@ -482,19 +482,19 @@ unsafe impl Sync for RawWindow {}
 pub(crate) struct RawPendingWindow {
     /// Never given back: NCCL keeps the registrations of a group that failed, and may still write here when
     /// a later group ends.
-    place: NonNull<sys::ncclWindow_t>,
+    out: NonNull<sys::ncclWindow_t>,
 }
 
-// SAFETY: the place is memory of the process that nobody else knows, apart from NCCL until the group ends.
+// SAFETY: `out` is memory of the process that nobody else knows, apart from NCCL until the group ends.
 unsafe impl Send for RawPendingWindow {}
 
 impl RawPendingWindow {
     /// The window, once the group has ended without an error; nothing if NCCL made none.
     pub(crate) fn take(self) -> Result<Option<RawWindow>, Error> {
         outside_group("reading a window")?;
-        // SAFETY: the place was allocated in `register_later` and lives for ever. The group has ended on
+        // SAFETY: `out` was allocated in `register_later` and lives for ever. The group has ended on
         // this thread, and NCCL joins the threads that run its tasks before it returns.
-        let raw = unsafe { self.place.as_ptr().read_volatile() };
+        let raw = unsafe { self.out.as_ptr().read_volatile() };
         Ok(NonNull::new(raw).map(|raw| RawWindow { raw }))
     }
 }
@@ -525,14 +525,14 @@ impl RawWindow {
         memory: &DeviceRange,
         flags: c_int,
     ) -> Result<RawPendingWindow, Error> {
-        let place = NonNull::from(Box::leak(Box::new(ptr::null_mut())));
+        let out = NonNull::from(Box::leak(Box::new(ptr::null_mut())));
         let len = length(memory.len_bytes());
-        // SAFETY: the communicator lives; the place is valid for writes for ever.
+        // SAFETY: the communicator lives; `out` is valid for writes for ever.
         let result = unsafe {
-            sys::ncclCommWindowRegister(comm.raw.as_ptr(), pointer(memory), len, place.as_ptr(), flags)
+            sys::ncclCommWindowRegister(comm.raw.as_ptr(), pointer(memory), len, out.as_ptr(), flags)
         };
         check("ncclCommWindowRegister", result)?;
-        Ok(RawPendingWindow { place })
+        Ok(RawPendingWindow { out })
     }
 
     /// `ncclCommWindowDeregister`, also of what is no window any more, or of null.

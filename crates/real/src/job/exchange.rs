@@ -12,7 +12,7 @@ use rankcheck_model::{Rank, Resources};
 use serde_json::Value;
 
 use crate::case::{At, CommTicket, Comms, Vote};
-use crate::flag::WordPlace;
+use crate::flag::WordPosition;
 use crate::wire::{Reply, Request};
 
 /// Who waits for an answer.
@@ -173,7 +173,7 @@ impl<'a> Exchange<'a> {
                     self.flags.len() - 1
                 });
                 let nth = u32::try_from(nth).expect("few flags");
-                self.done(asker, Reply::Word(WordPlace { file: self.words.0.clone(), nth }))
+                self.done(asker, Reply::Word(WordPosition { file: self.words.0.clone(), nth }))
             }
             Request::UniqueId { ticket, own: Some(own) } => {
                 self.unique_ids.insert(ticket, own.clone());
@@ -394,8 +394,8 @@ mod tests {
         let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
         let mut word = |rank, id, flag: &str| {
             let answers = exchange.ask(asker(rank, id), Request::Word { flag: flag.to_owned() });
-            let [(_, Reply::Word(place))] = answers.as_slice() else { panic!("{answers:?}") };
-            place.nth
+            let [(_, Reply::Word(word))] = answers.as_slice() else { panic!("{answers:?}") };
+            word.nth
         };
         assert_eq!([word(0, 1, "go"), word(1, 2, "stop"), word(1, 3, "go")], [0, 1, 0]);
         let done = |rank, id| (asker(rank, id), Reply::Done);

@@ -8,17 +8,17 @@ use std::time::Duration;
 
 use rankcheck_model::term::{initial_number, kernel_number};
 use rankcheck_model::{
-    Answer, Block, Collective, CollectiveKind, CommOp, Declared, Dtype, EventOp, GroupOp, MapOp, MapOrder,
-    MemoryKind, MemoryOp, Op, Operand, Place, PlaceId, PoolOp, Question, Rank, ReduceOp, Resources,
-    SizeClasses, Slot, Source, SourceError, Statement, StreamOp, Symmetry, Terminator, ThreadOp, ThreadStart,
-    TieBreak, Token, WindowFlags, WindowOp,
+    Answer, Block, Collective, CollectiveKind, CommOp, Declared, Dtype, EventOp, GroupOp, Loc, LocId, MapOp,
+    MapOrder, MemoryKind, MemoryOp, Op, Operand, PoolOp, Question, Rank, ReduceOp, Resources, SizeClasses,
+    Slot, Source, SourceError, Statement, StreamOp, Symmetry, Terminator, ThreadOp, ThreadStart, TieBreak,
+    Token, WindowFlags, WindowOp,
 };
 
 use crate::Error;
 use crate::case::{At, Case, CommTicket, Comms, Ended, Forced, Host, Pick, RankReport, SegmentName, Vote};
 use crate::execute::{RankDevice, execute};
 use crate::ffi::Libraries;
-use crate::flag::WordPlace;
+use crate::flag::WordPosition;
 
 const MIB: u64 = 1 << 20;
 const SIDE: ThreadStart = ThreadStart(1);
@@ -48,8 +48,7 @@ struct AloneProgram {
 impl Source for AloneProgram {
     fn block(&self, _: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
         if start == SIDE {
-            let step =
-                Statement { op: Op::Thread(ThreadOp::Step { label: token("step") }), place: PlaceId(0) };
+            let step = Statement { op: Op::Thread(ThreadOp::Step { label: token("step") }), loc: LocId(0) };
             return Ok(Arc::new(Block { ops: vec![step], terminator: Terminator::Return }));
         }
         Ok(Arc::clone(&self.blocks[answers.len()]))
@@ -59,8 +58,8 @@ impl Source for AloneProgram {
         NAMES[token.at()].into()
     }
 
-    fn place(&self, _: PlaceId) -> Place {
-        Place { file: "self_test".into(), line: 1, column: 1, called_at: None }
+    fn loc(&self, _: LocId) -> Loc {
+        Loc { file: "self_test".into(), line: 1, column: 1, called_at: None }
     }
 
     fn default_stream(&self) -> Token {
@@ -188,9 +187,9 @@ pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: Comms) -> Re
         forced: forced(&parts),
         deadline: Duration::from_secs(10),
     };
-    let op = |verb| Statement { op: verb, place: PlaceId(0) };
+    let op = |verb| Statement { op: verb, loc: LocId(0) };
     let block = |(verbs, ask): (Vec<Op>, Option<Question>)| {
-        let terminator = ask.map_or(Terminator::Return, |question| Terminator::Ask(question, PlaceId(0)));
+        let terminator = ask.map_or(Terminator::Return, |question| Terminator::Ask(question, LocId(0)));
         Arc::new(Block { ops: verbs.into_iter().map(op).collect(), terminator })
     };
     let source = Arc::new(AloneProgram { blocks: parts.into_iter().map(block).collect() });
@@ -274,7 +273,7 @@ impl Host for Alone {
         Ok(vec![brought])
     }
 
-    fn word(&self, flag: &str) -> Result<WordPlace, Error> {
+    fn word(&self, flag: &str) -> Result<WordPosition, Error> {
         Err(Error::Malformed { what: format!("nobody else looks at {flag}") })
     }
 

@@ -8,7 +8,7 @@ use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp};
 use rankcheck_recording::Shape;
 
 use super::call::{number, one};
-use super::{Bind, Lowered, Lowering, NO_PLACE, Origin};
+use super::{Bind, Lowered, Lowering, NO_LOC, Origin};
 use crate::runs::call::Allocator;
 use crate::runs::regions::MemoryAt;
 
@@ -93,7 +93,7 @@ impl Lowering<'_> {
         let handle = self.write(Lowered { op: Op::Store(StoreOp::Get { key }), origin, bind: Bind::Nothing });
         let mapping =
             self.write(Lowered { op: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
-        self.program.freed.insert(self.program.last_place(), opened.freed);
+        self.program.freed.insert(self.program.last_loc(), opened.freed);
         self.memory.map(address, opened.len_bytes, mapping);
         Vec::new()
     }
@@ -125,7 +125,7 @@ impl Lowering<'_> {
             return unseen.clone();
         }
         let name = self.names.token("memory that was not seen allocated");
-        let origin = Origin { place: NO_PLACE, ..origin };
+        let origin = Origin { loc: NO_LOC, ..origin };
         let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: UNSEEN_BYTES, memory: MemoryKind::Nccl });
         let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
         self.unseen = Some(operand.clone());

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rankcheck_model::{Block, Freed, Op, Operand, Place, PlaceId, Slot, Statement, Terminator, Token};
+use rankcheck_model::{Block, Freed, Loc, LocId, Op, Operand, Slot, Statement, Terminator, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::runs::world::RunCommId;
@@ -18,8 +18,8 @@ pub struct Origin {
     pub number: u32,
     /// What it is called.
     pub name: Token,
-    /// The place in the user's source, by number; `u32::MAX` where none was recorded.
-    pub(super) place: u32,
+    /// The index of its location in the user's source; `u32::MAX` where none was recorded.
+    pub(super) loc: u32,
 }
 
 /// A call that returned an error.
@@ -50,10 +50,10 @@ pub struct RankRun {
     pub blocks: Vec<Arc<Block>>,
     /// Indexed by operation, counted over all blocks in order.
     pub origins: Vec<Origin>,
-    /// The number of the first place of this rank.
+    /// The number of the first location of this rank.
     pub base: u32,
-    /// Places in the user's source.
-    pub places: Vec<Place>,
+    /// Locations in the user's source.
+    pub locs: Vec<Loc>,
     /// What luck picked for operations of the first thread, where it had a choice.
     pub picks: FxHashMap<u32, u32>,
     /// Calls that returned errors.
@@ -84,10 +84,10 @@ pub struct RankRun {
     pub comms: FxHashMap<Slot, RunCommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
-    /// Where collectives were left out: before the operation of which place, on which communicator, and how many.
-    pub(super) skipped: Vec<(PlaceId, RunCommId, u32)>,
+    /// Where collectives were left out: the operation that follows, the communicator, and how many.
+    pub(super) skipped: Vec<(LocId, RunCommId, u32)>,
     /// When memory was freed that operations opened.
-    pub freed: FxHashMap<PlaceId, Freed>,
+    pub freed: FxHashMap<LocId, Freed>,
     /// Registrations that failed: operations of the first thread, by communicator.
     pub(super) failed: FxHashMap<RunCommId, Vec<usize>>,
 }
@@ -98,7 +98,7 @@ impl RankRun {
             blocks: vec![Arc::new(Block { ops: Vec::new(), terminator: Terminator::Cut })],
             origins: Vec::new(),
             base,
-            places: Vec::new(),
+            locs: Vec::new(),
             picks: FxHashMap::default(),
             failures: Vec::new(),
             unjudged: BTreeMap::new(),
@@ -122,9 +122,9 @@ impl RankRun {
 
     /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
     #[must_use]
-    pub fn skipped(&self, of: PlaceId, before: PlaceId) -> u32 {
+    pub fn skipped(&self, of: LocId, before: LocId) -> u32 {
         let mut ops = self.blocks.iter().flat_map(|block| &block.ops);
-        let comm = ops.find(|op| op.place == of).and_then(|op| self.collects_on(op));
+        let comm = ops.find(|op| op.loc == of).and_then(|op| self.collects_on(op));
         let skipped = self.skipped.iter().filter(|(at, on, _)| *at <= before && Some(*on) == comm);
         skipped.map(|(.., times)| times).sum()
     }
@@ -142,26 +142,26 @@ impl RankRun {
 
     /// Where a call was made: in the user's source if that is known, else by its number.
     #[must_use]
-    pub fn place(&self, origin: &Origin, names: &SourceNames) -> Place {
-        match self.places.get(origin.place as usize) {
-            Some(place) => place.clone(),
+    pub fn loc(&self, origin: &Origin, names: &SourceNames) -> Loc {
+        match self.locs.get(origin.loc as usize) {
+            Some(loc) => loc.clone(),
             None => {
                 let file = format!("call {} ({})", origin.number, names.text(origin.name));
-                Place { file: file.into(), line: 0, column: 0, called_at: None }
+                Loc { file: file.into(), line: 0, column: 0, called_at: None }
             }
         }
     }
 
-    /// The place of the operation that was written last.
-    pub(super) fn last_place(&self) -> PlaceId {
-        PlaceId(
+    /// The location of the operation that was written last.
+    pub(super) fn last_loc(&self) -> LocId {
+        LocId(
             self.base.saturating_add(u32::try_from(self.origins.len()).unwrap_or(u32::MAX)).saturating_sub(1),
         )
     }
 
-    pub(super) fn origin(&mut self, origin: Origin) -> PlaceId {
+    pub(super) fn origin(&mut self, origin: Origin) -> LocId {
         let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
         self.origins.push(origin);
-        PlaceId(self.base.saturating_add(at))
+        LocId(self.base.saturating_add(at))
     }
 }

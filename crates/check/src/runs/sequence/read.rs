@@ -341,12 +341,12 @@ impl Reading {
 
 /// A note without when it happened.
 fn without_time(shape: &Shape) -> Shape {
-    let kept = |at: &usize| &*shape.keys[*at] != "at";
-    let places: Vec<usize> = (0..shape.keys.len()).filter(kept).collect();
+    let stays = |at: &usize| &*shape.keys[*at] != "at";
+    let kept: Vec<usize> = (0..shape.keys.len()).filter(stays).collect();
     Shape {
         name: shape.name.clone(),
-        keys: places.iter().map(|&at| shape.keys[at].clone()).collect(),
-        values: places.iter().map(|&at| shape.values[at].clone()).collect(),
+        keys: kept.iter().map(|&at| shape.keys[at].clone()).collect(),
+        values: kept.iter().map(|&at| shape.values[at].clone()).collect(),
         instant: shape.instant,
     }
 }

@@ -4,16 +4,16 @@
 
 use std::sync::{Arc, Mutex};
 
-use rankcheck_model::{Answer, Block, Place, Rank, SourceError, ThreadStart};
+use rankcheck_model::{Answer, Block, Loc, Rank, SourceError, ThreadStart};
 use rustc_hash::FxHashMap;
 
 use crate::spec::builder::Evaluated;
 use crate::spec::builder::names::{SourceNames, lock};
 
-pub(super) fn impure(place: Option<Place>) -> SourceError {
+pub(super) fn impure(loc: Option<Loc>) -> SourceError {
     SourceError {
         message: "impure evaluation: with the same answers the program did something else".to_owned(),
-        place,
+        loc,
         help: Some(
             "a program may depend on its arguments and on answers only, not on time, randomness or \
                     state that outlives an evaluation"
@@ -61,11 +61,11 @@ impl Memo {
         answers: &[Answer],
         evaluated: Evaluated,
     ) -> Result<Arc<Block>, SourceError> {
-        if let (Some((_, before)), Some((hash, place))) = (answers.split_last(), evaluated.prefix)
+        if let (Some((_, before)), Some((hash, loc))) = (answers.split_last(), evaluated.prefix)
             && let Some(known) = self.known(rank, start, before)
             && known.hash != hash
         {
-            return Err(impure(Some(names.place(place))));
+            return Err(impure(Some(names.loc(loc))));
         }
         let block = Arc::new(evaluated.block);
         let known = Remembered { block: block.clone(), hash: evaluated.hash };

@@ -1,4 +1,4 @@
-//! The strings, places and flags that all evaluations of one source share.
+//! The strings, locations and flags that all evaluations of one source share.
 //!
 //! Not here: the operations that speak of them ([`super::Builder`]).
 
@@ -6,15 +6,15 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rankcheck_model::{Place, PlaceId, Symmetry, Token};
+use rankcheck_model::{Loc, LocId, Symmetry, Token};
 use rustc_hash::FxHashMap;
 
-/// The strings, places and flags of one source, shared by all its evaluations. Numbers are given out in
+/// The strings, locations and flags of one source, shared by all its evaluations. Numbers are given out in
 /// order of first use and stay as they are.
 #[derive(Debug, Default)]
 pub struct SourceNames {
     tokens: Mutex<Tokens>,
-    places: Mutex<Places>,
+    locs: Mutex<Locs>,
     distinct: AtomicBool,
     mentioned: Mutex<BTreeSet<String>>,
 }
@@ -26,9 +26,9 @@ struct Tokens {
 }
 
 #[derive(Debug, Default)]
-struct Places {
-    by_place: FxHashMap<Place, PlaceId>,
-    places: Vec<Place>,
+struct Locs {
+    by_loc: FxHashMap<Loc, LocId>,
+    locs: Vec<Loc>,
 }
 
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -58,21 +58,21 @@ impl SourceNames {
         lock(&self.tokens).texts.get(token.at()).expect("tokens come from this source").clone()
     }
 
-    /// The number of a place.
-    pub fn place_id(&self, place: &Place) -> PlaceId {
-        let mut places = lock(&self.places);
-        if let Some(id) = places.by_place.get(place) {
+    /// The number of a location.
+    pub fn loc_id(&self, loc: &Loc) -> LocId {
+        let mut locs = lock(&self.locs);
+        if let Some(id) = locs.by_loc.get(loc) {
             return *id;
         }
-        let id = PlaceId(index(places.places.len()));
-        places.places.push(place.clone());
-        places.by_place.insert(place.clone(), id);
+        let id = LocId(index(locs.locs.len()));
+        locs.locs.push(loc.clone());
+        locs.by_loc.insert(loc.clone(), id);
         id
     }
 
-    /// The place of a number that [`SourceNames::place_id`] gave out.
-    pub fn place(&self, id: PlaceId) -> Place {
-        lock(&self.places).places.get(id.at()).expect("places come from this source").clone()
+    /// The location of a number that [`SourceNames::loc_id`] gave out.
+    pub fn loc(&self, id: LocId) -> Loc {
+        lock(&self.locs).locs.get(id.at()).expect("places come from this source").clone()
     }
 
     /// Some program looked at who it is.

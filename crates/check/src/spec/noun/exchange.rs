@@ -35,7 +35,7 @@ impl Builder {
         self.tell_ranks_apart();
         let count = members.len();
         let op = Op::Exchange(ExchangeOp { members, name, buffer: buffer.of });
-        let first = self.add_at(op, self.place())?.expect("an exchange has members");
+        let first = self.add_at(op, self.loc())?.expect("an exchange has members");
         let mapping = |index| Buffer { of: Operand::Slot(Slot { index, ..first }), len_bytes: None };
         Ok((first.index..).take(count).map(mapping).collect())
     }

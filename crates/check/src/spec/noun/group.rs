@@ -22,10 +22,10 @@ impl Builder {
 
     #[track_caller]
     fn grouped<T, E: From<Stop>>(&self, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let place = self.place();
-        self.add_at(Op::Group(GroupOp::Start), place)?;
+        let loc = self.loc();
+        self.add_at(Op::Group(GroupOp::Start), loc)?;
         let value = body()?;
-        self.add_at(Op::Group(GroupOp::End), place)?;
+        self.add_at(Op::Group(GroupOp::End), loc)?;
         Ok(value)
     }
 

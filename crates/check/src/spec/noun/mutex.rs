@@ -47,9 +47,9 @@ impl Mutex {
 
     #[track_caller]
     fn under<T, E: From<Stop>>(&self, r: &Builder, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let place = r.place();
+        let loc = r.loc();
         self.lock(r)?;
-        r.finally(body, || Ok(r.add_at(Op::Mutex(MutexOp::Unlock { mutex: self.0 }), place).map(|_| ())?))
+        r.finally(body, || Ok(r.add_at(Op::Mutex(MutexOp::Unlock { mutex: self.0 }), loc).map(|_| ())?))
     }
 }
 

@@ -154,9 +154,9 @@ impl Builder {
     /// Runs a hook under the lock of its pool, which is given back also while an exception unwinds.
     #[track_caller]
     fn under_lock<T, E: From<Stop>>(&self, pool: Token, body: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
-        let place = self.place();
-        self.add_at(Op::Pool(PoolOp::Lock { pool }), place)?;
-        self.finally(body, || Ok(self.add_at(Op::Pool(PoolOp::Unlock { pool }), place).map(|_| ())?))
+        let loc = self.loc();
+        self.add_at(Op::Pool(PoolOp::Lock { pool }), loc)?;
+        self.finally(body, || Ok(self.add_at(Op::Pool(PoolOp::Unlock { pool }), loc).map(|_| ())?))
     }
 
     /// Takes a block. With a hook, asks whether the pool grew and calls it, under the lock.
@@ -167,7 +167,7 @@ impl Builder {
         request: &BlockRequest<'_>,
         hook: Option<impl FnOnce(Segment) -> Result<(), E>>,
     ) -> Result<Buffer, E> {
-        let place = self.place();
+        let loc = self.loc();
         let BlockRequest { name, len_bytes, stream } = request;
         let number = self.count_block(pool);
         let name = match name {
@@ -179,9 +179,9 @@ impl Builder {
         let block = |of| Buffer { of, len_bytes: Some(*len_bytes) };
         let Some(hook) = hook else { return Ok(block(self.add_result(op)?)) };
         self.under_lock(pool, || {
-            let slot = self.add_at(op, place)?.expect("an allocation produces a slot");
+            let slot = self.add_at(op, loc)?.expect("an allocation produces a slot");
             let buffer = block(Operand::Slot(slot));
-            let (grew, _) = self.ask_at(Question::Grew(buffer.of.clone()), place)?;
+            let (grew, _) = self.ask_at(Question::Grew(buffer.of.clone()), loc)?;
             if grew != 0 {
                 hook(buffer.segment())?;
             }
@@ -196,18 +196,18 @@ impl Builder {
         pool: Token,
         hook: Option<impl FnMut(Segment) -> Result<(), E>>,
     ) -> Result<(), E> {
-        let place = self.place();
+        let loc = self.loc();
         let Some(mut hook) = hook else {
             return Ok(self.add(Op::Pool(PoolOp::Trim { pool, release: Release::Now }))?);
         };
         self.under_lock(pool, || {
             let trim = Op::Pool(PoolOp::Trim { pool, release: Release::AfterHook });
-            let released = self.add_at(trim, place)?.expect("such a trim produces a slot");
-            let (count, first) = self.ask_at(Question::Trimmed(Operand::Slot(released)), place)?;
+            let released = self.add_at(trim, loc)?.expect("such a trim produces a slot");
+            let (count, first) = self.ask_at(Question::Trimmed(Operand::Slot(released)), loc)?;
             for index in 0..count {
                 let segment = Operand::Slot(Slot { start: first.start, index: first.index + index });
                 hook(Segment(segment.clone()))?;
-                self.add_at(Op::Memory(MemoryOp::Release { segment }), place)?;
+                self.add_at(Op::Memory(MemoryOp::Release { segment }), loc)?;
             }
             Ok(())
         })

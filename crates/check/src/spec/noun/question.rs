@@ -67,7 +67,7 @@ impl Builder {
     #[track_caller]
     pub fn require<T: Holdable>(&self, x: T) -> Flow<T> {
         if self.failed(&x)? {
-            return Err(self.raise_at(format!("required {} is null", x.noun()), self.place()));
+            return Err(self.raise_at(format!("required {} is null", x.noun()), self.loc()));
         }
         Ok(x)
     }

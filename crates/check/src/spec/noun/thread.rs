@@ -136,7 +136,7 @@ impl Builder {
     /// Raises: `return r.raises("…")`. What nobody catches ends the rank.
     #[track_caller]
     pub fn raises<T>(&self, message: &str) -> Flow<T> {
-        Err(self.raise_at(message.to_owned(), self.place()))
+        Err(self.raise_at(message.to_owned(), self.loc()))
     }
 
     /// Calls the three; `leave` also while an exception unwinds.

@@ -255,7 +255,7 @@ impl CollectiveKind {
         self.facts().root
     }
 
-    /// Whether it tells members apart: by a root, or by the place of their number in a buffer.
+    /// Whether it tells members apart: by a root, or by the offset of their number in a buffer.
     #[must_use]
     pub fn tells_members_apart(self) -> bool {
         let Facts { root, input, output, .. } = self.facts();

@@ -226,7 +226,7 @@ impl Machine {
         }
     }
 
-    /// Whether the collectives that meet stand at one place in the programs of all members: a group launches in
+    /// Whether the collectives that meet have one position in the programs of all members: a group launches in
     /// an order of its own.
     fn judge_written(&self, state: &mut State, members: &[Member]) {
         let (a, comm) = (&members[0], members[0].launch.comm);
@@ -278,7 +278,7 @@ impl Machine {
 
     /// Collectives before this one that are not in the program. All members left out as many.
     fn skipped(&self, member: &Member) -> u32 {
-        self.source.skipped(member.op.place, member.replay.unwrap_or(member.op).place)
+        self.source.skipped(member.op.loc, member.replay.unwrap_or(member.op).loc)
     }
 
     fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
@@ -365,7 +365,7 @@ impl Machine {
                 .collect();
             let Some(&(one, nth, _)) = found.first() else { continue };
             let past = members[0].issue.past();
-            // Different windows say more than different places in one, whichever members come first.
+            // Different windows say more than different offsets in one, whichever members come first.
             if let Some((other, other_nth, _)) = found.iter().find(|(_, other, _)| *other != nth) {
                 let lowest = found.iter().map(|(_, nth, _)| *nth).min().expect("found one");
                 let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
@@ -377,13 +377,13 @@ impl Machine {
                 };
                 self.find(state, Rule::Win2, About::Window(comm, lowest), &ops, past, || sentence);
             } else {
-                self.judge_places(state, (comm, nth), &found, past);
+                self.judge_offsets(state, (comm, nth), &found, past);
             }
         }
     }
 
-    /// Judges whether members found their buffers at one place of a window that starts at one place.
-    fn judge_places(
+    /// Judges whether members found their buffers at one offset of a window that starts at one offset.
+    fn judge_offsets(
         &self,
         state: &mut State,
         (comm, nth): (CommId, u32),

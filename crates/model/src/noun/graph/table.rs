@@ -38,7 +38,7 @@ pub(super) struct Node {
 
 walk!(struct Node { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
 
-/// How many operations of each stream are over at a place of the recording.
+/// How many operations of each stream are over at a point of the recording.
 pub(super) type Reach = BTreeMap<Token, u32>;
 
 /// A graph of a rank.

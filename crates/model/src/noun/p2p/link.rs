@@ -95,8 +95,8 @@ impl Machine {
     /// From sender to receiver, in ranks of the communicator.
     pub(super) fn distance(&self, link: Link) -> u32 {
         let members = self.members(link.comm);
-        let place = |rank: Rank| members.iter().position(|member| *member == rank).unwrap_or(0);
-        let distance = (place(link.to) + members.len() - place(link.from)) % members.len();
+        let position = |rank: Rank| members.iter().position(|member| *member == rank).unwrap_or(0);
+        let distance = (position(link.to) + members.len() - position(link.from)) % members.len();
         u32::try_from(distance).expect("few ranks")
     }
 

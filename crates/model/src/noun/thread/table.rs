@@ -9,7 +9,7 @@ use crate::host::value::Value;
 use crate::noun::group::Group;
 use crate::noun::rendezvous::Rendezvous;
 use crate::program::{Answer, Block, Question, Statement, Terminator};
-use crate::rank::{PlaceId, ThreadStart, Token};
+use crate::rank::{LocId, ThreadStart, Token};
 use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, hash_of, walk};
 
@@ -163,7 +163,7 @@ impl RankState {
 /// What a thread does next.
 pub(crate) enum Next<'a> {
     Op(&'a Statement),
-    Ask(&'a Question, PlaceId),
+    Ask(&'a Question, LocId),
     Return,
     Unknown,
 }
@@ -175,7 +175,7 @@ impl ThreadState {
             Some(op) => Next::Op(op),
             None => match &block.terminator {
                 Terminator::Return => Next::Return,
-                Terminator::Ask(question, place) => Next::Ask(question, *place),
+                Terminator::Ask(question, loc) => Next::Ask(question, *loc),
                 Terminator::Cut => Next::Unknown,
             },
         }
@@ -197,10 +197,10 @@ impl ThreadState {
     }
 
     /// The last operation behind it, in the block that it is in, or the first of it.
-    pub(crate) fn last_place(&self) -> Option<PlaceId> {
+    pub(crate) fn last_loc(&self) -> Option<LocId> {
         match self.block.ops.len() {
             0 => None,
-            len => Some(self.block.ops[(self.next as usize).clamp(1, len) - 1].place),
+            len => Some(self.block.ops[(self.next as usize).clamp(1, len) - 1].loc),
         }
     }
 
@@ -283,11 +283,11 @@ impl ThreadState {
     }
 
     /// Where it stands in the program.
-    pub(crate) fn place(&self) -> PlaceId {
+    pub(crate) fn loc(&self) -> LocId {
         match self.next_in(&self.block) {
-            Next::Op(op) => op.place,
-            Next::Ask(_, place) => place,
-            Next::Return | Next::Unknown => self.block.ops.last().map_or(PlaceId::default(), |op| op.place),
+            Next::Op(op) => op.loc,
+            Next::Ask(_, loc) => loc,
+            Next::Return | Next::Unknown => self.block.ops.last().map_or(LocId::default(), |op| op.loc),
         }
     }
 
