@@ -220,15 +220,15 @@ fn a_lost_process_is_neither_agreement_nor_disagreement() {
 
 const OPTION_A: &str = "specs/systems/sglang-20153-shared-pool/option_a.star";
 
-/// Two runs of a program that differ in what luck did.
+/// Two runs of a program that differ in nondeterministic values.
 fn two_runs(predictions: &Predictions) -> (&Prediction, &Prediction) {
     let first = &predictions.runs[0];
     let other = predictions.runs.iter().find(|run| run.endings != first.endings);
-    (first, other.expect("luck decides"))
+    (first, other.expect("a value decides"))
 }
 
 #[test]
-fn luck_that_was_not_as_told_is_followed() {
+fn values_that_are_not_as_forced_are_followed() {
     let predictions = predictions_of(OPTION_A, "b: hash order, equal sizes", 2, Comms::Fresh);
     let (first, other) = two_runs(&predictions);
     let judgement = compare(&predictions, &first.forced, &played(&predictions, other));

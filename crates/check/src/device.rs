@@ -1,6 +1,6 @@
 //! Whether a device does what the model predicts: forced answers, comparison, digests, and what is kept.
 //!
-//! Reading order: [`mod@predict`] makes the predictions of a check, each with what luck is forced to do for it.
+//! Reading order: [`mod@predict`] makes the predictions of a check, each with what is forced for it.
 //! [`mod@compare`] walks the model along the answers that a device gave and tells whether some end of that walk is
 //! what was seen, or where the two diverge. [`digest`] names programs across processes and over time. [`testbed`] is
 //! who runs them: what this machine has, and its workers. [`observation`] keeps what devices did. [`diff`],

@@ -1,6 +1,6 @@
-//! Trace files: a run as a list of what luck did, that survives edits of the spec.
+//! Trace files: a run as a list of choices that survives edits of the spec.
 //!
-//! No indices: each choice is recorded by rank, thread, operation in words, location and picks. What is written is a
+//! No indices: each choice is recorded by rank, thread, operation in words, location and values. What is written is a
 //! function of an [`Explained`]. A replay aligns by these and names the first that no longer fits. Documented in
 //! `docs/trace-file.md`.
 //! Not here: how a run is explained.
@@ -41,7 +41,7 @@ pub struct Trace {
     pub platform: String,
     /// Rule that the run breaks.
     pub rule: String,
-    /// What luck did.
+    /// The choices of the run, in order.
     pub choices: Vec<Chosen>,
     /// What the ranks did, in this run's order.
     pub steps: Vec<TraceStep>,
@@ -52,9 +52,9 @@ pub struct Trace {
 pub struct Chosen {
     /// Rank.
     pub rank: u32,
-    /// Host thread; of a turn of a stream, the one that launched the operation.
+    /// Host thread; of the head of a stream, the one that launched the operation.
     pub thread: u32,
-    /// The stream whose turn it is; absent where it is a host thread's.
+    /// The stream whose head runs; absent where a host thread goes on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stream: Option<String>,
     /// The operation or question, in words.
@@ -62,8 +62,9 @@ pub struct Chosen {
     /// `file:line` in the spec.
     #[serde(rename = "place")]
     pub loc: String,
-    /// What luck picked; absent where only the order was chosen.
-    pub picks: Option<Vec<u32>>,
+    /// Its nondeterministic values; absent where only the order was chosen.
+    #[serde(rename = "picks")]
+    pub values: Option<Vec<u32>>,
 }
 
 /// One operation.
@@ -116,8 +117,8 @@ impl Chosen {
             stream: stream.clone(),
             at: op.clone(),
             loc: line(&at.loc),
-            picks: match decided {
-                Decided::Values { picks, .. } => Some(picks.clone()),
+            values: match decided {
+                Decided::Values { values, .. } => Some(values.clone()),
                 Decided::Order(_) => None,
             },
         }
@@ -300,8 +301,8 @@ fn aligned(
         let known = rank.0 < config.ranks;
         let stream = chosen.stream.as_ref().filter(|_| known);
         let stream = stream.map(|name| machine.stream_named(&state, rank, name).unwrap_or(u32::MAX));
-        let choice = match (&chosen.picks, stream) {
-            (Some(picks), _) => Choice::Pick(rank, thread, picks.clone()),
+        let choice = match (&chosen.values, stream) {
+            (Some(values), _) => Choice::Value(rank, thread, values.clone()),
             (None, Some(stream)) => Choice::Stream(rank, stream),
             (None, None) => Choice::Thread(rank, thread),
         };
@@ -328,7 +329,7 @@ fn aligned(
 /// What a choice is about, if its thread or stream exists.
 fn stands_at(machine: &Machine, state: &State, choice: &Choice) -> Option<Subject> {
     let exists = match choice {
-        Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => {
+        Choice::Value(rank, thread, _) | Choice::Thread(rank, thread) => {
             thread.at() < state.rank(*rank).threads().len()
         }
         Choice::Stream(..) => true,

@@ -1,4 +1,4 @@
-//! Operations and picks in the spec's own names, for lanes, sentences and traces.
+//! Operations and nondeterministic values in the spec's own names, for lanes, sentences and traces.
 //! Not here: the layout of reports.
 
 use crate::op::Op;
@@ -10,7 +10,7 @@ use crate::host::value::{AddressId, Buffer, CommId, MemoryId, Modelled, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
-use crate::order::poll::{FaultOf, PickOf};
+use crate::order::poll::{FaultOf, Nondet};
 use crate::program::{Operand, Question};
 use crate::rank::{Rank, Thread, Token};
 use crate::state::State;
@@ -123,23 +123,23 @@ impl Machine {
         }
     }
 
-    /// What luck picked, in words.
+    /// Returns a nondeterministic value in words.
     #[must_use]
-    pub fn pick_name(&self, of: &PickOf, pick: u32) -> String {
+    pub fn nondet_name(&self, of: &Nondet, value: u32) -> String {
         match of {
-            PickOf::Choose(name, options) => {
+            Nondet::Choose(name, options) => {
                 let option =
-                    options.get(pick as usize).map_or_else(String::new, |o| self.name(*o).to_string());
+                    options.get(value as usize).map_or_else(String::new, |o| self.name(*o).to_string());
                 format!("{} = {option}", self.name(*name))
             }
-            PickOf::Fault(fault) => {
+            Nondet::Fault(fault) => {
                 let what = match fault {
                     FaultOf::Alloc => "this allocation",
                     FaultOf::Register => "this registration",
                     FaultOf::Init => "this init",
                     FaultOf::Death => "this rank",
                 };
-                let how = match (fault, pick) {
+                let how = match (fault, value) {
                     (FaultOf::Death, 0) => "lives on",
                     (FaultOf::Death, _) => "dies here",
                     (FaultOf::Alloc | FaultOf::Register | FaultOf::Init, 0) => "succeeds",
@@ -147,27 +147,27 @@ impl Machine {
                 };
                 format!("{what} {how}")
             }
-            PickOf::Poll(event) => seen(&self.name(*event), pick),
-            PickOf::Deferred(event) => format!("deferred free: {}", seen(&self.name(*event), pick)),
-            PickOf::AddressOrder => format!("the address is number {pick} of those compared"),
-            PickOf::HashOrder => format!("the hash is number {pick} of those compared"),
-            PickOf::CommOrder => format!("the communicator's hash is number {pick} of those compared"),
-            PickOf::AddressReuse if pick == 0 => "what is new gets a fresh address".to_owned(),
-            PickOf::AddressReuse => "what is new gets a freed address back".to_owned(),
-            PickOf::InFlight if pick == 0 => "NCCL holds no more of a send than was measured".to_owned(),
-            PickOf::InFlight => "NCCL holds all of a send that was not measured to hang".to_owned(),
-            PickOf::InTurn if pick == 0 => "all transfers of a group progress together".to_owned(),
-            PickOf::InTurn => {
+            Nondet::Poll(event) => seen(&self.name(*event), value),
+            Nondet::Deferred(event) => format!("deferred free: {}", seen(&self.name(*event), value)),
+            Nondet::AddressOrder => format!("the address is number {value} of those compared"),
+            Nondet::HashOrder => format!("the hash is number {value} of those compared"),
+            Nondet::CommOrder => format!("the communicator's hash is number {value} of those compared"),
+            Nondet::AddressReuse if value == 0 => "what is new gets a fresh address".to_owned(),
+            Nondet::AddressReuse => "what is new gets a freed address back".to_owned(),
+            Nondet::InFlight if value == 0 => "NCCL holds no more of a send than was measured".to_owned(),
+            Nondet::InFlight => "NCCL holds all of a send that was not measured to hang".to_owned(),
+            Nondet::Serialized if value == 0 => "all transfers of a group progress together".to_owned(),
+            Nondet::Serialized => {
                 "transfers of a group take turns where they need not progress together".to_owned()
             }
-            PickOf::Havoc(pool) if pick == 0 => {
+            Nondet::Havoc(pool) if value == 0 => {
                 format!("history leaves nothing more in {}", self.name(*pool))
             }
-            PickOf::Havoc(pool) => format!("history leaves a free segment in {}", self.name(*pool)),
+            Nondet::Havoc(pool) => format!("history leaves a free segment in {}", self.name(*pool)),
         }
     }
 }
 
-fn seen(event: &str, pick: u32) -> String {
-    if pick == 0 { format!("{event} is not yet seen complete") } else { format!("{event} is seen complete") }
+fn seen(event: &str, value: u32) -> String {
+    if value == 0 { format!("{event} is not yet seen complete") } else { format!("{event} is seen complete") }
 }

@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`value`], [`operand`], [`container`], [`order`], [`best_fit`], [`lookup`],
 //! [`naming`].
-//! Not here: the tables of the machine (`crate::state`), and what is left to luck.
+//! Not here: the tables of the machine (`crate::state`), and nondeterminism.
 
 pub mod best_fit;
 pub mod container;

@@ -5,8 +5,9 @@
 //! [`Platform`]. NCCL matches by order only; the machine does the same and then judges, so it also says
 //! what happens after a rule is broken. Findings accumulate; a run ends when nothing can go on.
 //!
-//! What is left open is left open in one place: luck is a *pick*, and operations that do not commute are
-//! *turns*. Whoever drives the machine takes [`Choice`]s until there are none; without any, one run decides.
+//! What is left open is left open in one place: a [`Choice`] is a nondeterministic
+//! *value*, or the *schedule* of operations that do not commute. Whoever drives the machine takes choices until
+//! there are none; without any, one run decides.
 //!
 //! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`number`], `judge`, [`platform`].
 //!
@@ -37,7 +38,7 @@ pub(crate) mod walk;
 pub use judge::finding::{About, Finding, OpRef, Rule};
 pub use machine::{
     CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,
-    Interruption, Machine, Mode, Object, ObjectKind, Outcome, PickOf, RankOutcome, State, actors_per_rank,
+    Interruption, Machine, Mode, Nondet, Object, ObjectKind, Outcome, RankOutcome, State, actors_per_rank,
 };
 pub use op::*;
 pub use platform::Platform;

@@ -1,7 +1,7 @@
 //! The machine: what happens when the ranks of a program run on a platform.
 //!
-//! A host thread *polls* its next operation: it can run, it has to wait, or it needs a *pick*, a choice that
-//! luck makes. Streams run their heads; threads that wait for other ranks meet. [`Machine::advance`] runs
+//! A host thread *polls* its next operation: it can run, it has to wait, or it needs nondeterministic
+//! *values*. Streams run their heads; threads that wait for other ranks meet. [`Machine::advance`] runs
 //! what commutes until nothing is left but choices; [`Machine::steps`] lists single steps instead, for the
 //! unreduced semantics. Both use the same operations, so they can only differ in order.
 //! Not here: who explores the choices, and what was expected.
@@ -23,7 +23,7 @@ pub use crate::noun::rendezvous::Rendezvous;
 pub use crate::noun::thread::{Status, ThreadState};
 pub use crate::noun::window::bytes;
 pub use crate::order::dependence::{Object, ObjectKind};
-pub use crate::order::poll::{FaultOf, Faults, PickOf};
+pub use crate::order::poll::{FaultOf, Faults, Nondet};
 pub use crate::state::{Path, RankState, State};
 
 use crate::clock::{Actor, Clock};
@@ -67,7 +67,7 @@ pub enum Connections {
 pub enum InFlight {
     /// Nothing: a send is over once its receive has begun. What nobody guarantees, a verdict does not rest on.
     Nothing,
-    /// What the platform can; luck decides where it was not measured.
+    /// What the platform can; where that was not measured, it is nondeterministic.
     OfPlatform,
 }
 
@@ -169,8 +169,8 @@ pub enum Choice {
     Transfer(Link),
     /// The threads that wait for one another go on.
     Meet(Rendezvous),
-    /// Luck picks all that the next operation of a host thread leaves open, and it runs if it can.
-    Pick(Rank, Thread, Vec<u32>),
+    /// The nondeterministic values of the next operation of a host thread, which runs if it can.
+    Value(Rank, Thread, Vec<u32>),
 }
 
 /// Why an exploration cannot go on as configured.

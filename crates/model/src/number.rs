@@ -156,7 +156,7 @@ fn merged(shares: Vec<f64>) -> Vec<f64> {
     }
 }
 
-/// A part of a range; shares are cut only between full turns of their stripes.
+/// A part of a range; shares are cut only between full cycles of their stripes.
 fn cut(runs: &[Run], offset_bytes: u64, len_bytes: u64) -> Option<Vec<Run>> {
     let (start, end) = (offset_bytes, offset_bytes + len_bytes);
     let mut out = Vec::new();
@@ -164,10 +164,10 @@ fn cut(runs: &[Run], offset_bytes: u64, len_bytes: u64) -> Option<Vec<Run>> {
     for run in runs {
         let (from, to) = (at.max(start), (at + run.len_bytes).min(end));
         if from < to {
-            let turn = run.shares.len() as u64 * STRIPE_BYTES;
+            let cycle = run.shares.len() as u64 * STRIPE_BYTES;
             // The length of a run that is alone is a guess of whoever asked.
             let whole = runs.len() > 1 && to - from == run.len_bytes;
-            let between = (from - at).is_multiple_of(turn) && (to - from).is_multiple_of(turn);
+            let between = (from - at).is_multiple_of(cycle) && (to - from).is_multiple_of(cycle);
             if run.shares.len() > 1 && !whole && !between {
                 return None;
             }

@@ -10,7 +10,7 @@ use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{NondetValues, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 
@@ -140,9 +140,9 @@ pub(crate) trait Verb: Describe {
         let _ = (here, each);
     }
 
-    /// Whether it can run, has to wait, or needs a pick.
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
-        let _ = (here, picks);
+    /// Whether it can run, has to wait, or needs a value.
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
+        let _ = (here, nondet);
         Poll::RUN
     }
 

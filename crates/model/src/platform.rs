@@ -1,10 +1,10 @@
-//! What an NCCL version and its hardware decide: *facts*, fixed for a run, in contrast to *luck*.
+//! What an NCCL version and its hardware decide: *facts*, fixed for a run, in contrast to what is *nondeterministic*.
 //!
 //! Facts (here): what unequal registrations do, what null registrations return, whether repeated
 //! registrations are deduplicated, which buffers a symmetric kernel needs, where it switches from the LL
-//! to the LSA kernel, how many transfers of a group certainly make one launch. Luck (explored by the machine):
-//! address and hash order, reuse of addresses, order of communicator hashes, timing of polls, where larger groups of
-//! transfers are cut into launches, orders of unordered operations on contended objects; co-residency
+//! to the LSA kernel, how many transfers of a group certainly make one launch. Nondeterministic (explored
+//! by the machine): address and hash order, reuse of addresses, order of communicator hashes, timing of polls, where
+//! larger groups of transfers are cut into launches, orders of unordered operations on contended objects; co-residency
 //! of kernels and early completion of one-sided collectives are never relied on.
 //! Not here: rules, which hold on every platform.
 

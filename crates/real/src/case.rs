@@ -24,7 +24,7 @@ pub struct Case {
     pub comms: Comms,
     /// The element type that buffers are filled, kernels compute and contents are reported in.
     pub element: Dtype,
-    /// What luck is made to do.
+    /// The nondeterminism that is forced.
     pub forced: Forced,
     /// How long no rank may make progress.
     #[serde(with = "seconds")]
@@ -52,12 +52,12 @@ pub struct At {
     pub index: u32,
 }
 
-/// What luck is made to do. What is not named here happens as it happens.
+/// The nondeterminism that is forced. What is not named here happens as it happens.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Forced {
-    /// Picks of operations, in the order in which the operation needs them.
-    #[serde(with = "pairs")]
-    pub picks: BTreeMap<At, Vec<Pick>>,
+    /// Values of operations, in the order in which the operation needs them.
+    #[serde(with = "pairs", rename = "picks")]
+    pub nondet: BTreeMap<At, Vec<NondetValue>>,
     /// For each rank the segments in the wanted order of their addresses, lowest first.
     pub addresses: Vec<Vec<SegmentName>>,
     /// Operations that run in this order, each after the one before: the threads are delayed.
@@ -73,10 +73,10 @@ pub struct SegmentName {
     pub nth: u32,
 }
 
-/// One pick, as [`rankcheck_model::machine::PickOf`] names them.
+/// A nondeterministic value; [`rankcheck_model::machine::Nondet`] says what of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "of", rename_all = "snake_case")]
-pub enum Pick {
+pub enum NondetValue {
     /// The option of a `choose`, by position.
     Choose {
         /// Which.
@@ -123,8 +123,9 @@ pub enum Pick {
         all: bool,
     },
     /// Whether transfers of a group that need not progress together do. Nobody can force it or tell.
-    InTurn {
-        /// They take turns.
+    #[serde(rename = "in_turn")]
+    Serialized {
+        /// They are serialized.
         all: bool,
     },
     /// A pool's history left nothing more behind (0) or a free segment of the n-th size.
@@ -134,15 +135,16 @@ pub enum Pick {
     },
 }
 
-/// A pick that was made on the device.
+/// A nondeterministic value on the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
     /// Where.
     pub at: At,
     /// What was wanted, if anything was.
-    pub wanted: Option<Pick>,
+    pub wanted: Option<NondetValue>,
     /// What happened.
-    pub pick: Pick,
+    #[serde(rename = "pick")]
+    pub value: NondetValue,
 }
 
 /// How a rank ended.
@@ -229,7 +231,7 @@ pub struct RankReport {
     pub ended: Ended,
     /// Calls that returned errors, in order.
     pub errors: Vec<CallFailed>,
-    /// Picks that were made.
+    /// Nondeterministic values that came up.
     pub taken: Vec<Taken>,
     /// The answers of each thread's questions, in order.
     pub answers: BTreeMap<u32, Vec<u32>>,
@@ -370,16 +372,19 @@ mod pairs {
 
     use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 
-    use super::{At, Pick};
+    use super::{At, NondetValue};
 
-    pub(super) fn serialize<S: Serializer>(map: &BTreeMap<At, Vec<Pick>>, to: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        map: &BTreeMap<At, Vec<NondetValue>>,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
         map.iter().collect::<Vec<_>>().serialize(to)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
-    ) -> Result<BTreeMap<At, Vec<Pick>>, D::Error> {
-        Vec::<(At, Vec<Pick>)>::deserialize(from).map(|rows| rows.into_iter().collect())
+    ) -> Result<BTreeMap<At, Vec<NondetValue>>, D::Error> {
+        Vec::<(At, Vec<NondetValue>)>::deserialize(from).map(|rows| rows.into_iter().collect())
     }
 }
 

@@ -1,5 +1,5 @@
 //! Runs one rank's part of a case on a device: every operation of its program becomes calls, every question
-//! an answer, and luck does what the case forces.
+//! an answer, and values are those that the case forces.
 //!
 //! Host threads of the program are threads here. What they share lies behind one lock, which is not held
 //! across a call that may wait for another rank or for the device. CudaMemory holds
@@ -52,7 +52,7 @@ pub use self::inspect::RankInspector;
 
 use self::contents::Contents;
 use self::device::{STAGING_BYTES, SharedDevice, locked};
-use self::nondet::Nondet;
+use self::nondet::ForcedValues;
 use self::tables::{Exports, Tables, ThreadRow};
 use self::thread::{Halt, RunningCase};
 use self::value::{OnDevice, range};
@@ -96,7 +96,7 @@ pub fn execute(
         element: ComputeType::of(case.element),
         tables: Mutex::new(tables),
         changed: Condvar::new(),
-        nondet: Mutex::new(Nondet::new(&case.forced, rank)),
+        nondet: Mutex::new(ForcedValues::new(&case.forced, rank)),
     };
     // The first thread is a new one too: what NCCL keeps of a group that a program leaves open belongs to
     // its thread and ends with it.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::{Dtype, Rank};
 use rankcheck_real::Error;
-use rankcheck_real::case::{At, Case, Comms, Ended, Forced, Pick, RankReport, Report};
+use rankcheck_real::case::{At, Case, Comms, Ended, Forced, NondetValue, RankReport, Report};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand};
 use serde_json::{Value, json};
 
@@ -290,8 +290,8 @@ fn a_killed_worker_is_lost_and_the_next_case_runs() {
 fn a_forced_death_is_a_death() {
     let mut job = start(2);
     let at = At { rank: Rank(1), thread: 0, index: 1 };
-    let picks = BTreeMap::from([(at, vec![Pick::Death { dies: true }])]);
-    let forced = Forced { picks, ..Forced::default() };
+    let values = BTreeMap::from([(at, vec![NondetValue::Death { dies: true }])]);
+    let forced = Forced { nondet: values, ..Forced::default() };
     let report = run(&mut job, &Case { forced, ..case(&[json!([]), json!([{ "set": ["k", 1] }, "die"])]) });
     assert_eq!(ended(&report), [&Ended::Finishes, &Ended::Dead { message: "killed".to_owned() }]);
     seen(&mut job, &[json!([]), json!([])]);

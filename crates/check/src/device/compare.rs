@@ -1,6 +1,6 @@
 //! Whether a device did what the model predicts, and where the two diverge.
 //!
-//! The model walks along the answers that the device gave: choices that contradict a pick or an answer are not
+//! The model walks along the answers that the device gave: choices that contradict a value or an answer are not
 //! taken. What is left are the ends that the model has for these answers. The device agrees if its end is among
 //! them. Every element of every buffer that a rank holds takes part: values by how often each stands.
 //! Not here: what is predicted ([`mod@super::predict`]), and where reports come from.
@@ -12,9 +12,9 @@ use std::sync::Arc;
 use rankcheck_model::machine::{HeldBuffer, Logged, StuckThread, Waits};
 use rankcheck_model::number::{Run, STRIPE_BYTES};
 use rankcheck_model::{Choice, Class, Ending, Machine, Rank, RankOutcome, State, Thread};
-use rankcheck_real::case::{At, CallFailed, Ended, Forced, Held, Pick, RankReport, Report};
+use rankcheck_real::case::{At, CallFailed, Ended, Forced, Held, NondetValue, RankReport, Report};
 
-use super::predict::{ComparedType, Defined, Prediction, Predictions, at, defined, picks_of, turn_of};
+use super::predict::{ComparedType, Defined, Prediction, Predictions, at, defined, nondet_of, turn_of};
 
 /// States after which a walk along a device's answers is given up.
 const STATES: usize = 20_000;
@@ -26,7 +26,7 @@ const ENDS: usize = 256;
 pub enum Agreement {
     /// The forced answers were taken, and the run ended as predicted for them.
     Agrees,
-    /// Luck did something else than it was told, and the run ended as predicted for that.
+    /// The device took other values than those forced, and the run ended as predicted for these.
     AgreesOtherwise,
     /// Nobody specifies how the run ends.
     Undefined,
@@ -182,14 +182,14 @@ fn unreached(predictions: &Predictions, forced: &Forced, report: &Report) -> Opt
         }
         mismatches.extend(rank_mismatches(predictions, ending, seen, rank));
     }
-    // Picks that no run has leave no trace in what ranks did.
+    // Values that no run has leave no trace in what ranks did.
     (!mismatches.is_empty()).then_some(Walked { prediction, mismatches })
 }
 
-/// Whether luck did what it was told, as far as ranks noticed.
+/// Whether the values are those that were forced, as far as ranks noticed.
 fn taken_as_forced(report: &Report) -> bool {
     let mut taken = report.ranks.iter().flat_map(|rank| &rank.taken);
-    taken.all(|taken| taken.wanted.as_ref().is_none_or(|wanted| *wanted == taken.pick))
+    taken.all(|taken| taken.wanted.as_ref().is_none_or(|wanted| *wanted == taken.value))
 }
 
 /// The ends of all runs that fit the answers of a report, and why some may be missing.
@@ -269,7 +269,7 @@ fn fits_answers(machine: &Machine, state: &State, report: &Report) -> bool {
     })
 }
 
-/// Whether a choice picks what the device picked there; what it does not tell is taken as it was forced.
+/// Whether a choice has the values of the device there; what it does not tell is taken as it was forced.
 fn fits_picks(
     machine: &Machine,
     state: &State,
@@ -277,23 +277,23 @@ fn fits_picks(
     assumed: Option<&Forced>,
     report: &Report,
 ) -> bool {
-    let Choice::Pick(rank, thread, picks) = choice else { return true };
+    let Choice::Value(rank, thread, values) = choice else { return true };
     let at: At = at(machine, state, *rank, *thread);
-    let picks = picks_of(machine, state, *rank, *thread, picks);
-    let told = report.ranks[rank.at()].taken.iter().filter(|taken| taken.at == at).map(|taken| &taken.pick);
+    let values = nondet_of(machine, state, *rank, *thread, values);
+    let told = report.ranks[rank.at()].taken.iter().filter(|taken| taken.at == at).map(|taken| &taken.value);
     let mut told = told.collect::<Vec<_>>().into_iter();
-    let mut wanted = assumed.and_then(|forced| forced.picks.get(&at)).into_iter().flatten();
-    let kind = |pick: &Pick| std::mem::discriminant(pick);
-    picks.iter().all(|pick| {
-        // Devices tell of picks that are none in the model too: a call that cannot fail there did not fail.
+    let mut wanted = assumed.and_then(|forced| forced.nondet.get(&at)).into_iter().flatten();
+    let kind = |value: &NondetValue| std::mem::discriminant(value);
+    values.iter().all(|value| {
+        // Devices tell of values that are none in the model too: a call that cannot fail there did not fail.
         let mut rest = told.clone();
         let wanted = wanted.next();
-        match rest.find(|told| kind(told) == kind(pick)) {
+        match rest.find(|told| kind(told) == kind(value)) {
             Some(device) => {
                 told = rest;
-                device == pick
+                device == value
             }
-            None => wanted.is_none_or(|wanted| wanted == pick),
+            None => wanted.is_none_or(|wanted| wanted == value),
         }
     })
 }

@@ -87,7 +87,7 @@ pub enum Multicast {
 pub struct ObservedBehaviour {
     /// In how many runs.
     pub count: u32,
-    /// What luck was told to do.
+    /// The nondeterminism that was forced.
     pub forced: Forced,
     /// What each rank reported, without what differs from run to run.
     pub ranks: Vec<RankReport>,

@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use rankcheck_model::machine::{Connections, FaultOf, InFlight, Logged, MemoryId, Owner};
 use rankcheck_model::{
-    Choice, Config, Dtype, Ending, Explain, Machine, Outcome, PickOf, Platform, Rank, Source, SourceError,
+    Choice, Config, Dtype, Ending, Explain, Machine, Nondet, Outcome, Platform, Rank, Source, SourceError,
     State, Thread,
 };
-use rankcheck_real::case::{At, Comms, Forced, Pick, SegmentName};
+use rankcheck_real::case::{At, Comms, Forced, NondetValue, SegmentName};
 
 use super::digest::{DigestBuilder, printed};
 use crate::search::explore::{BoundHit, Bounds, Distinct, explore_alone};
@@ -71,7 +71,7 @@ pub struct Prediction {
     pub endings: Vec<Ending>,
     /// Whether somebody specifies what follows from the operations of the run.
     pub defined: Defined,
-    /// What luck does in it.
+    /// The nondeterminism of it.
     pub forced: Forced,
 }
 
@@ -210,20 +210,20 @@ fn element(dtypes: &[Dtype]) -> ComparedType {
     }
 }
 
-/// Takes the choices of a witness, and notes what luck did.
+/// Takes the choices of a witness, and notes their values and schedules.
 fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
     let mut forced = Forced::default();
     let mut state = machine.init();
     machine.advance(&mut state);
     for choice in choices {
         let before = standing(machine, &state, choice);
-        if let Choice::Pick(rank, thread, picks) = choice {
-            let picks = picks_of(machine, &state, *rank, *thread, picks);
-            forced.picks.entry(at(machine, &state, *rank, *thread)).or_default().extend(picks);
+        if let Choice::Value(rank, thread, values) = choice {
+            let values = nondet_of(machine, &state, *rank, *thread, values);
+            forced.nondet.entry(at(machine, &state, *rank, *thread)).or_default().extend(values);
         }
         let turn = turn_of(machine, &state, choice);
         machine.take(&mut state, choice);
-        // A poll that was picked to see what has not come yet does not run now.
+        // A poll that was chosen to see what has not come yet does not run now.
         if before != standing(machine, &state, choice) {
             forced.turns.extend(turn);
         }
@@ -242,14 +242,14 @@ fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
 }
 
 fn standing(machine: &Machine, state: &State, choice: &Choice) -> Option<(u32, bool)> {
-    let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
+    let (Choice::Value(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
     let t = &state.rank(*rank).threads()[thread.at()];
     Some((machine.next_op(state, *rank, *thread).index, t.is_ready()))
 }
 
 /// The operation whose turn a choice is, if orders were open.
 pub(super) fn turn_of(machine: &Machine, state: &State, choice: &Choice) -> Option<At> {
-    let (Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
+    let (Choice::Value(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
     // A turn of a thread that waits for others is the return of its call, which nobody can delay.
     let call = Machine::waits_in(state, *rank, *thread).is_none();
     (call && machine.is_turn(state, *rank, *thread)).then(|| at(machine, state, *rank, *thread))
@@ -259,30 +259,30 @@ pub(super) fn at(machine: &Machine, state: &State, rank: Rank, thread: Thread) -
     At { rank, thread: thread.0, index: machine.next_op(state, rank, thread).index }
 }
 
-/// What a choice picks, as cases name it.
-pub(super) fn picks_of(
+/// Returns the values of a choice, as cases name them.
+pub(super) fn nondet_of(
     machine: &Machine,
     state: &State,
     rank: Rank,
     thread: Thread,
-    picks: &[u32],
-) -> Vec<Pick> {
-    let picks = machine.picks_of(state, rank, thread, picks).into_iter();
-    picks
-        .map(|(of, pick)| match of {
-            PickOf::Choose(..) => Pick::Choose { option: pick },
-            PickOf::Fault(FaultOf::Death) => Pick::Death { dies: pick == 1 },
-            PickOf::Fault(FaultOf::Alloc | FaultOf::Register | FaultOf::Init) => {
-                Pick::Fault { fails: pick == 1 }
+    values: &[u32],
+) -> Vec<NondetValue> {
+    let values = machine.nondet_of(state, rank, thread, values).into_iter();
+    values
+        .map(|(of, value)| match of {
+            Nondet::Choose(..) => NondetValue::Choose { option: value },
+            Nondet::Fault(FaultOf::Death) => NondetValue::Death { dies: value == 1 },
+            Nondet::Fault(FaultOf::Alloc | FaultOf::Register | FaultOf::Init) => {
+                NondetValue::Fault { fails: value == 1 }
             }
-            PickOf::Poll(_) | PickOf::Deferred(_) => Pick::Poll { done: pick == 1 },
-            PickOf::AddressOrder => Pick::AddressOrder { position: pick },
-            PickOf::HashOrder => Pick::HashOrder { position: pick },
-            PickOf::CommOrder => Pick::CommOrder { position: pick },
-            PickOf::AddressReuse => Pick::AddressReuse { which: pick },
-            PickOf::InFlight => Pick::InFlight { all: pick == 1 },
-            PickOf::InTurn => Pick::InTurn { all: pick == 1 },
-            PickOf::Havoc(_) => Pick::Havoc { which: pick },
+            Nondet::Poll(_) | Nondet::Deferred(_) => NondetValue::Poll { done: value == 1 },
+            Nondet::AddressOrder => NondetValue::AddressOrder { position: value },
+            Nondet::HashOrder => NondetValue::HashOrder { position: value },
+            Nondet::CommOrder => NondetValue::CommOrder { position: value },
+            Nondet::AddressReuse => NondetValue::AddressReuse { which: value },
+            Nondet::InFlight => NondetValue::InFlight { all: value == 1 },
+            Nondet::Serialized => NondetValue::Serialized { all: value == 1 },
+            Nondet::Havoc(_) => NondetValue::Havoc { which: value },
         })
         .collect()
 }

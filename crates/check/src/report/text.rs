@@ -250,9 +250,9 @@ fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
         );
         return;
     }
-    let unlucky = values.iter().rev().find(|(_, text)| !text.ends_with("succeeds"));
+    let adverse = values.iter().rev().find(|(_, text)| !text.ends_with("succeeds"));
     let ordered = shown.run.decisions.iter().filter_map(order);
-    if let Some((decision, text)) = unlucky.copied().or(ordered.into_iter().next()) {
+    if let Some((decision, text)) = adverse.copied().or(ordered.into_iter().next()) {
         let Located { op, loc } = &decision.at;
         let _ = write!(out, "\n  because   on rank {}: {text} ({loc})", op.rank.0);
         return;

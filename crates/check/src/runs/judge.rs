@@ -1,6 +1,6 @@
 //! Runs what was recorded in the machine: which rules it broke, where it stands, and what that rests on.
 //!
-//! A recorded run leaves nothing open, so nothing is explored: where luck picks, it picks what was recorded.
+//! A recorded run leaves nothing open, so nothing is explored: where a value is open, it is the one that was recorded.
 //! A finding about a run that ended in order is latent: that run was lucky. A rank whose recording was cut may
 //! have done anything afterwards, so whoever waits for it alone waits for nobody in vain.
 //! Not here: how calls become operations ([`super::lower`]), and how a verdict is printed ([`super::report`]).
@@ -302,18 +302,18 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Ru
     }
 }
 
-/// What luck picked in the recorded run, where it picks next.
+/// Returns the choice that was made in the recorded run.
 fn recorded(machine: &Machine, state: &State, ranks: &[RankRun]) -> Option<Choice> {
     if machine.interrupted() {
         return None;
     }
     let mut choices = machine.choices(state);
-    let Choice::Pick(rank, thread, _) = choices.first()? else { return Some(choices.swap_remove(0)) };
+    let Choice::Value(rank, thread, _) = choices.first()? else { return Some(choices.swap_remove(0)) };
     let (rank, thread) = (*rank, *thread);
     let op = machine.next_op(state, rank, thread);
-    let picked = if thread == Thread(0) { ranks[rank.at()].picks.get(&op.index) } else { None };
-    let wanted: Vec<u32> = vec![picked.copied().unwrap_or(0)];
-    let is = |choice: &Choice| matches!(choice, Choice::Pick(_, _, picks) if *picks == wanted);
+    let recorded = if thread == Thread(0) { ranks[rank.at()].nondet.get(&op.index) } else { None };
+    let wanted: Vec<u32> = vec![recorded.copied().unwrap_or(0)];
+    let is = |choice: &Choice| matches!(choice, Choice::Value(_, _, values) if *values == wanted);
     let at = choices.iter().position(is).unwrap_or(0);
     Some(choices.swap_remove(at))
 }

@@ -50,7 +50,7 @@ impl RegionMap {
         let same: Vec<Token> = self.free.iter().filter(|free| free.1 == rounded).map(|free| free.0).collect();
         let freed = self.regions.get(&address).filter(|region| region.freed).and_then(|region| region.first);
         let back = freed.filter(|first| same.contains(first));
-        let pick = (!same.is_empty()).then(|| {
+        let found = (!same.is_empty()).then(|| {
             let at = back.and_then(|first| same.iter().position(|token| *token == first));
             at.map_or(0, |at| u32::try_from(at + 1).expect("few allocations are freed at once"))
         });
@@ -58,7 +58,7 @@ impl RegionMap {
             self.free.retain(|free| *free != (first, rounded));
         }
         self.cover(address, Region { operand, len_bytes, first: Some(back.unwrap_or(name)), freed: false });
-        pick
+        found
     }
 
     /// Memory of another process was opened.

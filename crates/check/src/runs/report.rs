@@ -43,7 +43,7 @@ impl RunVerdict {
 /// What became of the recorded run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RunClass {
-    /// It ended in order: what is wrong with it was luck.
+    /// It ended in order: the rules that it breaks are latent.
     Latent,
     /// Some call returned an error.
     Error,

@@ -57,7 +57,7 @@ pub enum Decided {
     /// Values that nobody determines.
     Values {
         /// As numbers, one for each value that the operation leaves open.
-        picks: Vec<u32>,
+        values: Vec<u32>,
         /// In words, for example `this allocation fails`.
         words: Vec<String>,
     },
@@ -151,7 +151,7 @@ pub fn replay(
     let mut decisions = Vec::new();
     for (nth, choice) in (1..).zip(choices) {
         // Without reduction every step is a choice; only open values are worth telling.
-        if reduced || matches!(choice, Choice::Pick(..)) {
+        if reduced || matches!(choice, Choice::Value(..)) {
             decisions.extend(decision(&machine, &state, choice, nth)?);
         }
         machine.take(&mut state, choice);
@@ -204,15 +204,15 @@ fn decision(
 ) -> Result<Option<Decision>, ReplayError> {
     let Some(Subject { at, op, stream }) = subject(machine, state, choice) else { return Ok(None) };
     let decided = match choice {
-        Choice::Pick(rank, thread, picks) => {
-            let about = machine.picks_of(state, *rank, *thread, picks);
+        Choice::Value(rank, thread, values) => {
+            let about = machine.nondet_of(state, *rank, *thread, values);
             if about.is_empty() {
-                let recorded = format!("rank {} thread {} picks {picks:?}", rank.0, thread.0);
+                let recorded = format!("rank {} thread {} picks {values:?}", rank.0, thread.0);
                 let possible = format!("{} other choices", machine.choices(state).len());
                 return Err(ReplayError::Misfit { nth, recorded, possible });
             }
-            let words = about.iter().map(|(of, pick)| machine.pick_name(of, *pick)).collect();
-            Decided::Values { picks: picks.clone(), words }
+            let words = about.iter().map(|(of, value)| machine.nondet_name(of, *value)).collect();
+            Decided::Values { values: values.clone(), words }
         }
         // A call that waits for other ranks runs in two parts.
         Choice::Thread(rank, thread) if Machine::waits_in(state, *rank, *thread).is_some() => {
@@ -238,7 +238,7 @@ pub(crate) struct Subject {
 /// What a choice of a thread or stream is about that exists in this state.
 pub(crate) fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<Subject> {
     match choice {
-        Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread) => Some(Subject {
+        Choice::Value(rank, thread, _) | Choice::Thread(rank, thread) => Some(Subject {
             at: Located::new(machine, machine.next_op(state, *rank, *thread)),
             op: machine.next_name(state, *rank, *thread),
             stream: None,
@@ -255,7 +255,7 @@ pub(crate) fn subject(machine: &Machine, state: &State, choice: &Choice) -> Opti
 /// A list of choices that ends before the run does shows nothing.
 fn ended(machine: &Machine, state: &State, taken: usize) -> Result<(), ReplayError> {
     let stands = match machine.choices(state).first() {
-        Some(Choice::Pick(rank, thread, _) | Choice::Thread(rank, thread)) => {
+        Some(Choice::Value(rank, thread, _) | Choice::Thread(rank, thread)) => {
             Some((*rank, machine.next_name(state, *rank, *thread)))
         }
         Some(Choice::Stream(rank, stream)) => {

@@ -49,7 +49,7 @@ fn compare(one: &SpecSource, other: &SpecSource, rank: Rank) -> Result<Option<St
                 rankcheck_model::Question::Choose { options, .. } => {
                     u32::try_from(options.len()).unwrap_or(2)
                 }
-                // Whatever the count is, the programs must go on alike; three shows more than one turn.
+                // Whatever the count is, the programs must go on alike; three shows more than one round.
                 rankcheck_model::Question::Number(_)
                 | rankcheck_model::Question::MapItems { .. }
                 | rankcheck_model::Question::ListLen { .. }

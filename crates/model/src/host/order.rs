@@ -2,7 +2,7 @@
 //!
 //! A value gets its position when it is first compared and keeps it for ever. The model leaves the position to an
 //! adversary; a device knows where memory lies. Who decides is a closure here.
-//! Not here: picks (`crate::order::poll`).
+//! Not here: nondeterministic values (`crate::order::poll`).
 
 use std::borrow::Cow;
 

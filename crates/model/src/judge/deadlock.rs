@@ -409,7 +409,7 @@ impl Machine {
         Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(|op| such(&op.work)))
     }
 
-    /// For the head of a stream that is not where it could begin: the launch whose turn it is, or the other
+    /// For the head of a stream that is not where it could begin: the launch that is next, or the other
     /// streams in which it stands behind something.
     fn waits_in_launch_order(
         &self,

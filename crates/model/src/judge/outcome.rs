@@ -131,7 +131,7 @@ pub struct Outcome {
 }
 
 impl Machine {
-    /// Whether a run ended in a state that no execution reaches: a poll was picked to see what never comes.
+    /// Whether a run ended in a state that no execution reaches: a poll was chosen to see what never comes.
     #[must_use]
     pub fn infeasible(&self, state: &State) -> bool {
         (0..self.config.ranks).map(Rank).any(|rank| {
@@ -143,7 +143,7 @@ impl Machine {
                     Next::Op(op) => matches!(op.op, Op::Pool(PoolOp::Alloc { .. })),
                     Next::Ask(..) | Next::Return | Next::Unknown => false,
                 };
-                polls && !t.picks().is_empty() && matches!(self.here(state, rank, thread).poll(), Poll::Wait)
+                polls && !t.chosen().is_empty() && matches!(self.here(state, rank, thread).poll(), Poll::Wait)
             })
         })
     }

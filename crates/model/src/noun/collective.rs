@@ -11,7 +11,7 @@ use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Direction, Show, Verb, WindowFlags};
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{NondetValues, Poll};
 use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
 
@@ -113,7 +113,7 @@ impl Verb for Collective {
         here.comm_of(&self.comm, Access::Write, each);
     }
 
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
         // Every poll of every collective comes by here.
         if !self.kind.is_made_of_transfers() {
             return Poll::RUN;
@@ -133,7 +133,7 @@ impl Verb for Collective {
             None => Poll::RUN,
             Some(halves) => {
                 let called = |half| (comm, self.stream, Arc::new(half));
-                here.poll_together(&halves.into_iter().map(called).collect::<Vec<_>>(), picks)
+                here.poll_together(&halves.into_iter().map(called).collect::<Vec<_>>(), nondet)
             }
         }
     }

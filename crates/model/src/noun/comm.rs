@@ -29,7 +29,7 @@ use crate::noun::rendezvous::Rendezvous;
 use crate::noun::thread::Next;
 use crate::noun::window::{Window, Windows};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
+use crate::order::poll::{FaultOf, Nondet, NondetValues, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
 use crate::state::{RankState, State, Table};
@@ -162,16 +162,17 @@ impl Verb for CommOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
-        let address =
-            |picks: &mut Picks<'_>| Machine::decide_comm_address(here.me(), picks).err().unwrap_or(Poll::RUN);
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
+        let address = |nondet: &mut NondetValues<'_>| {
+            Machine::decide_comm_address(here.me(), nondet).err().unwrap_or(Poll::RUN)
+        };
         match self {
-            Self::Init { .. } => match here.m.decide_fault(here.state, FaultOf::Init, picks) {
+            Self::Init { .. } => match here.m.decide_fault(here.state, FaultOf::Init, nondet) {
                 Ok(true) => Poll::RUN,
-                Ok(false) => address(picks),
+                Ok(false) => address(nondet),
                 Err(poll) => poll,
             },
-            Self::Split { .. } => address(picks),
+            Self::Split { .. } => address(nondet),
             Self::Finalize { comm } => Poll::once(here.captured(comm).is_none() && here.is_over(comm)),
             Self::Destroy { comm } => Poll::once(here.captured(comm).is_none()),
         }
@@ -431,11 +432,11 @@ impl Machine {
         state.rank(rank).comm(comm).map_or(comm, |state| state.address)
     }
 
-    /// The address of a destroyed communicator that a new one gets back, if luck says so. One that no map or list
+    /// The address of a destroyed communicator that a new one gets back, if that is chosen. One that no map or list
     /// of the rank remembers cannot be told from a fresh one.
     pub(crate) fn decide_comm_address(
         rank: &RankState,
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<Option<CommId>, Poll> {
         let back: Vec<CommId> = Comms::of(rank)
             .free_addresses
@@ -444,7 +445,7 @@ impl Machine {
             .copied()
             .collect();
         let options = u32::try_from(back.len()).expect("few communicators");
-        Ok(match picks.take(|| PickOf::AddressReuse, 0..=options)? {
+        Ok(match nondet.take(|| Nondet::AddressReuse, 0..=options)? {
             0 => None,
             nth => Some(back[nth as usize - 1]),
         })
@@ -522,14 +523,14 @@ impl Cx<'_> {
         *inits += 1;
         let nth = *inits - 1;
         let given = self.here().own_picks();
-        let mut picks = Picks { given: &given };
-        if matches!(m.decide_fault(self.state, FaultOf::Init, &mut picks), Ok(true)) {
+        let mut nondet = NondetValues { given: &given };
+        if matches!(m.decide_fault(self.state, FaultOf::Init, &mut nondet), Ok(true)) {
             self.state.faults_used += 1;
             self.fail(format!("{}.init", m.name(name)), 1);
             self.done(&[Value::Null]);
             return;
         }
-        self.promise_address(&mut picks);
+        self.promise_address(&mut nondet);
         self.arrive(Rendezvous::Init(name, nth, Arc::clone(members)));
     }
 
@@ -579,15 +580,15 @@ impl Cx<'_> {
         };
         self.access(Object::comm(comm), Access::Write);
         let given = self.here().own_picks();
-        self.promise_address(&mut Picks { given: &given });
+        self.promise_address(&mut NondetValues { given: &given });
         self.arrive_setup(comm);
     }
 
-    fn promise_address(&mut self, picks: &mut Picks<'_>) {
+    fn promise_address(&mut self, nondet: &mut NondetValues<'_>) {
         let thread = self.thread;
         self.access(Object::ADDRESSES, Access::Read);
         let r = self.me_mut();
-        if let Ok(Some(address)) = Machine::decide_comm_address(r, picks) {
+        if let Ok(Some(address)) = Machine::decide_comm_address(r, nondet) {
             let comms = Comms::of_mut(r);
             comms.free_addresses.retain(|free| *free != address);
             comms.promised.push((thread, address));

@@ -19,7 +19,7 @@ use crate::host::value::{Modelled, Value};
 use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{PickOf, Picks, Poll};
+use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::program::{Answer, Operand, Question};
 use crate::rank::{Rank, Token};
 use crate::state::{RankState, State, Table};
@@ -285,7 +285,7 @@ impl Machine {
         rank: Rank,
         map: Token,
         order: MapOrder,
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<Walk<'a>, Poll> {
         let r = state.rank(rank);
         let own = Kept::of(r);
@@ -293,9 +293,9 @@ impl Machine {
         let mut addresses = Cow::Borrowed(r.address_order());
         let mut hashes = Cow::Borrowed(&own.hash_order[..]);
         let entries = match order {
-            MapOrder::Hash => walk(entries, order, &mut hashes, picks.position(|| PickOf::HashOrder))?,
+            MapOrder::Hash => walk(entries, order, &mut hashes, nondet.position(|| Nondet::HashOrder))?,
             MapOrder::Insertion | MapOrder::Address => {
-                walk(entries, order, &mut addresses, picks.position(|| PickOf::AddressOrder))?
+                walk(entries, order, &mut addresses, nondet.position(|| Nondet::AddressOrder))?
             }
         };
         Ok(Walk { entries, addresses, hashes })
@@ -314,9 +314,9 @@ impl Cx<'_> {
             }
             Question::MapItems { map, order } => {
                 self.access(Object::named(ObjectKind::Map, *map), Access::Read);
-                let given = self.this().picks().to_vec();
+                let given = self.this().chosen().to_vec();
                 let Walk { entries, addresses, hashes } = m
-                    .decide_items(self.state, rank, *map, *order, &mut Picks { given: &given })
+                    .decide_items(self.state, rank, *map, *order, &mut NondetValues { given: &given })
                     .unwrap_or_else(|_| unreachable!("polled before it runs"));
                 let (addresses, hashes) = (addresses.into(), hashes.into());
                 let r = self.me_mut();

@@ -10,7 +10,7 @@ use crate::noun::pool::Plan;
 use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{PickOf, Picks, Poll};
+use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::program::Answer;
 use crate::rank::Token;
 use crate::state::{RankState, Table};
@@ -139,10 +139,10 @@ impl Cx<'_> {
             self.answer(0, &[]);
             return;
         }
-        let given = self.this().picks().to_vec();
+        let given = self.this().chosen().to_vec();
         let seen = self
             .here()
-            .seen(event, u32::MAX, &mut Picks { given: &given }, || PickOf::Poll(event))
+            .seen(event, u32::MAX, &mut NondetValues { given: &given }, || Nondet::Poll(event))
             .expect("polled before it runs");
         if let Some(done) = &seen {
             self.this_mut().clock_mut().join(done);
@@ -158,8 +158,8 @@ impl<'a> Here<'a> {
         self,
         event: Token,
         nth: u32,
-        picks: &mut Picks<'_>,
-        of: impl FnOnce() -> PickOf,
+        nondet: &mut NondetValues<'_>,
+        of: impl FnOnce() -> Nondet,
     ) -> Result<Option<Clock>, Poll> {
         let (r, clock) = (self.me(), self.this().clock());
         let nth = nth.min(r.generation(event));
@@ -173,7 +173,7 @@ impl<'a> Here<'a> {
             (false, false, Mode::Naive) => 0..=0,
             (false, true, Mode::Naive) | (false, _, Mode::Reduced) => 0..=1,
         };
-        match (picks.take(of, options)?, complete) {
+        match (nondet.take(of, options)?, complete) {
             (0, _) => Ok(None),
             (_, Some(done)) => Ok(Some(done.clone())),
             (_, None) => Err(Poll::Wait),

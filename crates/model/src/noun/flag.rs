@@ -1,7 +1,7 @@
 //! Flags: words that all ranks see, worked on by host threads and by streams.
 //!
 //! A waiter sees the value that is there when it looks. Which looks come between which writes is a choice
-//! wherever happens-before leaves it open: then also the heads of streams take turns.
+//! wherever happens-before leaves it open: then the heads of streams are scheduled too.
 //! Not here: the store ([`crate::noun::store`]).
 
 use crate::clock::Clock;
@@ -18,7 +18,7 @@ use crate::noun::pool::Plan;
 use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{NondetValues, Poll};
 use crate::rank::{Rank, Token};
 use crate::state::{State, Table};
 use crate::walk::walk;
@@ -148,7 +148,7 @@ impl Verb for FlagOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, _: &mut NondetValues<'_>) -> Poll {
         Poll::once(self.stream.is_some() || Machine::flag_allows(here.state, self.flag, self.act))
     }
 

@@ -22,7 +22,7 @@ use crate::noun::p2p::Half;
 use crate::noun::rendezvous::Rendezvous;
 use crate::op::WindowFlags;
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{PickOf, Picks, Poll};
+use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::platform::KernelPath;
 use crate::rank::Rank;
 use crate::rank::Token;
@@ -81,10 +81,10 @@ impl Verb for GroupOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Start => Poll::RUN,
-            Self::End => here.decide_group(picks).err().unwrap_or(Poll::RUN),
+            Self::End => here.decide_group(nondet).err().unwrap_or(Poll::RUN),
         }
     }
 
@@ -173,15 +173,15 @@ pub(crate) struct GroupOrder {
 
 walk!(struct GroupOrder { comms: hashed fixed });
 
-/// What luck decides when a group ends.
+/// The nondeterministic values of the end of a group.
 pub(crate) struct Decided {
     /// Communicators in the order of their hashes, as far as it matters.
     order: Vec<CommId>,
     /// What sends leave in flight, where this group is the first for which it matters.
     in_flight_bytes: Option<u64>,
-    /// Whether transfers that need not progress together take turns, where this group is the first for which it
+    /// Whether transfers that need not progress together are serialized, where this group is the first for which it
     /// matters.
-    in_turn: Option<bool>,
+    serialized: Option<bool>,
 }
 
 impl Machine {
@@ -203,10 +203,10 @@ impl Machine {
             let ordinary = launch.path == KernelPath::Ordinary;
             (ordinary, Reverse(launch.size_step(members(launch))), Reverse(launch.written))
         });
-        // Each communicator keeps its turns among the communicators of the group.
+        // Each communicator keeps its positions among the communicators of the group.
         let mut sorted = Vec::with_capacity(launches.len());
         for comm in comms {
-            let next = launches.iter().position(|launch| launch.comm == comm).expect("as many as turns");
+            let next = launches.iter().position(|launch| launch.comm == comm).expect("as many as positions");
             sorted.push(launches.remove(next));
         }
         sorted
@@ -257,13 +257,13 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        let given = t.picks().to_vec();
-        let Decided { order, in_flight_bytes, in_turn } =
-            self.here().decide_group(&mut Picks { given: &given }).expect("polled before it runs");
+        let given = t.chosen().to_vec();
+        let Decided { order, in_flight_bytes, serialized } =
+            self.here().decide_group(&mut NondetValues { given: &given }).expect("polled before it runs");
         if order != GroupOrder::of(self.state.shared()).comms {
             GroupOrder::of_mut(self.state.shared_mut()).comms.clone_from(&order);
         }
-        self.state.decide_transit(in_flight_bytes, in_turn);
+        self.state.decide_transit(in_flight_bytes, serialized);
         if !given.is_empty() {
             // Decided for good: the end may have to meet other ranks, and then comes here again.
             self.this_mut().forget_picks();
@@ -382,8 +382,8 @@ impl<'a> Here<'a> {
     }
 
     /// The order of the communicators that register in this group, as a prefix of the hash order; what sends leave
-    /// in flight; and whether transfers take turns.
-    pub(crate) fn decide_group(self, picks: &mut Picks<'_>) -> Result<Decided, Poll> {
+    /// in flight; and whether transfers are serialized.
+    pub(crate) fn decide_group(self, nondet: &mut NondetValues<'_>) -> Result<Decided, Poll> {
         let Here { m, state, rank, .. } = self;
         let mut order = Cow::Borrowed(&GroupOrder::of(state.shared()).comms[..]);
         let mut comms: Vec<CommId> = Vec::new();
@@ -396,13 +396,13 @@ impl<'a> Here<'a> {
         }
         if comms.len() > 1 {
             for comm in comms {
-                position_in(&mut order, &comm, picks.position(|| PickOf::CommOrder))?;
+                position_in(&mut order, &comm, nondet.position(|| Nondet::CommOrder))?;
             }
         }
         let transfers = self.grouped_transfers();
-        let in_flight_bytes = m.decide_in_flight(state, rank, &transfers, picks)?;
-        let in_turn = m.decide_in_turn(state, rank, &transfers, picks)?;
-        Ok(Decided { order: order.into_owned(), in_flight_bytes, in_turn })
+        let in_flight_bytes = m.decide_in_flight(state, rank, &transfers, nondet)?;
+        let serialized = m.decide_serialized(state, rank, &transfers, nondet)?;
+        Ok(Decided { order: order.into_owned(), in_flight_bytes, serialized })
     }
 
     fn next_registration(self, order: &[CommId]) -> Option<CommId> {

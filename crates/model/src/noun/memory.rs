@@ -15,7 +15,7 @@ use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::ObjectKind;
-use crate::order::poll::{FaultOf, Picks, Poll};
+use crate::order::poll::{FaultOf, NondetValues, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 use std::sync::Arc;
@@ -219,10 +219,10 @@ impl Verb for MemoryOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Alloc { name, len_bytes, .. } => {
-                Poll::decided(here.m.decide_mem_alloc(here.state, here.rank, (*name, *len_bytes), picks))
+                Poll::decided(here.m.decide_mem_alloc(here.state, here.rank, (*name, *len_bytes), nondet))
             }
             Self::Free { buffer, .. } => Poll::once(here.can_free(buffer)),
             Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => Poll::RUN,
@@ -324,15 +324,15 @@ impl Machine {
         state: &State,
         rank: Rank,
         (name, len_bytes): (Token, u64),
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<Plan, Poll> {
-        if self.decide_fault(state, FaultOf::Alloc, picks)? {
+        if self.decide_fault(state, FaultOf::Alloc, nondet)? {
             return Ok(Plan::Fail);
         }
         let r = state.rank(rank);
         let nth = Memories::of(r).made.get(&name).map_or(0, |made| *made);
         let len = len_bytes.next_multiple_of(GRANULARITY_BYTES);
-        self.decide_address(r, (Owner::Program(name), nth), len, picks).map(Plan::Memory)
+        self.decide_address(r, (Owner::Program(name), nth), len, nondet).map(Plan::Memory)
     }
 
     /// A buffer was just handed out: what it holds is its own initial term.

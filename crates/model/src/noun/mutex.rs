@@ -11,7 +11,7 @@ use crate::machine::Kind;
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{NondetValues, Poll};
 use crate::rank::Token;
 use crate::state::Table;
 use crate::walk::{Rows, walk};
@@ -62,7 +62,7 @@ impl Verb for MutexOp {
         each(Object::named(ObjectKind::Mutex, *mutex), Access::Write);
     }
 
-    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, _: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Lock { mutex } => Poll::once(here.holder_of(*mutex).is_none()),
             Self::Unlock { .. } => Poll::RUN,

@@ -2,7 +2,7 @@
 //!
 //! Sends and receives of a link meet in the order of their launches; neither length nor type is exchanged. All
 //! transfers of a launch progress together, and it is over when each of them is. Source:
-//! `specs/rules/p2p.md`. Not here: which launch has its turn ([`crate::noun::launch_order`]).
+//! `specs/rules/p2p.md`. Not here: which launch is next ([`crate::noun::launch_order`]).
 
 mod launch;
 mod link;
@@ -31,7 +31,7 @@ use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::window::{INVALID_ARGUMENT, LastUse};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{PickOf, Picks, Poll};
+use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::rank::{Rank, Token};
 use crate::state::{State, Table};
 use crate::walk::Rows;
@@ -134,8 +134,8 @@ impl Verb for Transfer {
         here.comm_of(&self.comm, Access::Write, each);
     }
 
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
-        here.poll_transfer(self, picks)
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
+        here.poll_transfer(self, nondet)
     }
 
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
@@ -155,8 +155,8 @@ struct GroupPlan {
     order: Vec<(usize, u32)>,
     /// So many of them certainly progress together.
     together: usize,
-    /// Whether luck decides if the others take turns.
-    luck: bool,
+    /// Whether it is nondeterministic if the others are serialized.
+    nondet: bool,
 }
 
 /// How the two halves of a transfer fit together.
@@ -181,13 +181,13 @@ fn comms_of(calls: &[Called]) -> Vec<CommId> {
 }
 
 impl Machine {
-    /// Whether a send of these may or may not fit into what NCCL holds, and luck has not decided yet.
+    /// Whether a send of these may or may not fit into what NCCL holds, and that is not decided yet.
     pub(crate) fn decide_in_flight(
         &self,
         state: &State,
         rank: Rank,
         calls: &[Called],
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<Option<u64>, Poll> {
         if self.config.in_flight == InFlight::Nothing || Transit::of(state.shared()).room_bytes.is_some() {
             return Ok(None);
@@ -205,8 +205,8 @@ impl Machine {
         if sent.values().all(|bytes| *bytes <= fits) {
             return Ok(None);
         }
-        let pick = picks.take(|| PickOf::InFlight, 0..=1)?;
-        Ok(Some(if pick == 0 { fits } else { never - 1 }))
+        let value = nondet.take(|| Nondet::InFlight, 0..=1)?;
+        Ok(Some(if value == 0 { fits } else { never - 1 }))
     }
 
     /// For each transfer of a group on one communicator the pair of a send and a receive in which NCCL plans it: the
@@ -230,40 +230,40 @@ impl Machine {
         let firsts = order.iter().filter(|(nth, _)| *nth == 0).count();
         let together = firsts.min(most as usize);
         // Those of one distance use the same channels, one after the other.
-        let luck = order.len() > together && order.iter().any(|(_, distance)| *distance != order[0].1);
-        GroupPlan { order, together, luck }
+        let nondet = order.len() > together && order.iter().any(|(_, distance)| *distance != order[0].1);
+        GroupPlan { order, together, nondet }
     }
 
-    /// Whether transfers that need not progress together take turns, where the group is the first to ask. It is
-    /// decided once for a run. What NCCL does lies between the two, and differs from rank to rank; but who takes
-    /// turns waits for more, so a run that ends if all take turns ends in any case.
-    pub(crate) fn decide_in_turn(
+    /// Whether transfers that need not progress together are serialized, where the group is the first to ask. It is
+    /// decided once for a run. What NCCL does lies between the two, and differs from rank to rank; but who is
+    /// serialized waits for more, so a run that ends if all are serialized ends in any case.
+    pub(crate) fn decide_serialized(
         &self,
         state: &State,
         rank: Rank,
         calls: &[Called],
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<Option<bool>, Poll> {
         // The usual group: a pair or two.
-        if Transit::of(state.shared()).in_turn.is_some() || calls.len() <= 2 {
+        if Transit::of(state.shared()).serialized.is_some() || calls.len() <= 2 {
             return Ok(None);
         }
         let asks = comms_of(calls).into_iter().any(|comm| {
             let own = calls.iter().filter(|(of, ..)| *of == comm);
             let transfers: Vec<Half> = own.map(|(.., transfer)| Half::clone(transfer)).collect();
-            self.plan(&self.pairs(comm, rank, &transfers)).luck
+            self.plan(&self.pairs(comm, rank, &transfers)).nondet
         });
         if !asks {
             return Ok(None);
         }
-        Ok(Some(picks.take(|| PickOf::InTurn, 0..=1)? == 1))
+        Ok(Some(nondet.take(|| Nondet::Serialized, 0..=1)? == 1))
     }
 
     /// The transfers of a group on one communicator in parts: each begins once the one before it is over.
     fn parted(&self, state: &State, comm: CommId, rank: Rank, transfers: Vec<Half>) -> Vec<Vec<Half>> {
         let pairs = self.pairs(comm, rank, &transfers);
         let plan = self.plan(&pairs);
-        if plan.luck && Transit::of(state.shared()).in_turn == Some(false) {
+        if plan.nondet && Transit::of(state.shared()).serialized == Some(false) {
             return vec![transfers];
         }
         let mut parts = vec![Vec::new(); plan.order.len().saturating_sub(plan.together) + 1];
@@ -675,14 +675,15 @@ impl Cx<'_> {
         true
     }
 
-    /// Takes what luck has decided about transfers that are launched.
+    /// Takes the values that were chosen for transfers that are launched.
     fn settle(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
-        let given = self.this().picks().to_vec();
-        let mut picks = Picks { given: &given };
-        let bytes = m.decide_in_flight(self.state, rank, calls, &mut picks).expect("polled before it runs");
-        let in_turn = m.decide_in_turn(self.state, rank, calls, &mut picks).expect("polled before it runs");
-        self.state.decide_transit(bytes, in_turn);
+        let given = self.this().chosen().to_vec();
+        let mut nondet = NondetValues { given: &given };
+        let bytes = m.decide_in_flight(self.state, rank, calls, &mut nondet).expect("polled before it runs");
+        let serialized =
+            m.decide_serialized(self.state, rank, calls, &mut nondet).expect("polled before it runs");
+        self.state.decide_transit(bytes, serialized);
         if !given.is_empty() {
             // Decided for good: the launch may have to meet other ranks, and then comes here again.
             self.this_mut().forget_picks();
@@ -766,17 +767,17 @@ impl Cx<'_> {
 }
 
 impl<'a> Here<'a> {
-    /// Whether a transfer can be called: a single one may need luck's decision, one of a group waits for the end.
-    /// Whether transfers that are launched together can be, or need a pick.
-    pub(crate) fn poll_together(self, calls: &[Called], picks: &mut Picks<'_>) -> Poll {
+    /// Whether transfers that are launched together can be, or need a value.
+    pub(crate) fn poll_together(self, calls: &[Called], nondet: &mut NondetValues<'_>) -> Poll {
         let Here { m, state, rank, .. } = self;
         let decided = m
-            .decide_in_flight(state, rank, calls, picks)
-            .and_then(|_| m.decide_in_turn(state, rank, calls, picks));
+            .decide_in_flight(state, rank, calls, nondet)
+            .and_then(|_| m.decide_serialized(state, rank, calls, nondet));
         decided.err().unwrap_or(Poll::RUN)
     }
 
-    pub(crate) fn poll_transfer(self, call: &Transfer, picks: &mut Picks<'_>) -> Poll {
+    /// Whether a transfer can be called: a single one may need a value, one of a group waits for the end.
+    pub(crate) fn poll_transfer(self, call: &Transfer, nondet: &mut NondetValues<'_>) -> Poll {
         let Here { m, state, rank, .. } = self;
         if m.config.in_flight == InFlight::Nothing || self.this().group().is_open() {
             return Poll::RUN;
@@ -789,6 +790,6 @@ impl<'a> Here<'a> {
         let Some(peer) = m.members(comm).get(call.peer as usize).copied() else { return Poll::RUN };
         let (direction, count, dtype, op) = (call.direction, call.count, call.dtype, self.op_ref());
         let transfer = Half { direction, peer, buffer, count, dtype, window: None, op };
-        self.poll_together(&[(comm, call.stream, Arc::new(transfer))], picks)
+        self.poll_together(&[(comm, call.stream, Arc::new(transfer))], nondet)
     }
 }

@@ -1,8 +1,8 @@
 //! Pools: segments split into blocks, best fit, a tie broken by address or by counter, deferred frees, and
 //! whatever history left behind.
 //!
-//! Everything an allocation depends on is *decided* first, without changing the state; what luck has to
-//! pick on the way (address order, reuse of addresses, polls, faults) becomes a choice.
+//! Everything an allocation depends on is *decided* first, without changing the state; what is nondeterministic
+//! on the way (address order, reuse of addresses, polls, faults) becomes a choice.
 //! Not here: what memory holds ([`crate::noun::memory`]).
 
 use crate::cx::{Cx, Here};
@@ -20,7 +20,7 @@ use crate::judge::finding::{About, Rule};
 use crate::machine::Machine;
 use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{FaultOf, PickOf, Picks, Poll};
+use crate::order::poll::{FaultOf, Nondet, NondetValues, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
 use crate::state::{RankState, State, Table};
@@ -220,7 +220,7 @@ impl Verb for PoolOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Declare { .. } | Self::Unlock { .. } => Poll::RUN,
             Self::Lock { pool } => Poll::once(here.holder_of_pool(*pool).is_none()),
@@ -228,7 +228,7 @@ impl Verb for PoolOp {
                 if here.m.pool_held(here.me(), *pool, here.thread) {
                     return Poll::Wait;
                 }
-                Poll::decided(here.decide_pool(self, picks))
+                Poll::decided(here.decide_pool(self, nondet))
             }
         }
     }
@@ -258,7 +258,7 @@ impl Verb for PoolOp {
     }
 }
 
-/// What luck and the state have decided that an operation will do. Only allocations have something to decide.
+/// What the state and the chosen values decide that an operation will do. Only allocations have something to decide.
 #[derive(Debug, Clone)]
 pub(crate) enum Plan {
     /// Out of memory, by a fault.
@@ -404,12 +404,12 @@ impl Machine {
         rank: &RankState,
         (owner, nth): (Owner, u32),
         len_bytes: u64,
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<AddressId, Poll> {
         let back = rank.freed_addresses(len_bytes);
         let options = u32::try_from(back.len()).expect("few addresses");
         let fresh = AddressId(MemoryId { owner, nth });
-        match picks.take(|| PickOf::AddressReuse, 0..=options)? {
+        match nondet.take(|| Nondet::AddressReuse, 0..=options)? {
             0 => Ok(fresh),
             nth => Ok(back[nth as usize - 1]),
         }
@@ -627,20 +627,20 @@ impl<'a> Here<'a> {
         pool_of(self.me(), pool).and_then(|pool| pool.holder)
     }
 
-    pub(crate) fn decide_pool(self, verb: &PoolOp, picks: &mut Picks<'_>) -> Result<Plan, Poll> {
+    pub(crate) fn decide_pool(self, verb: &PoolOp, nondet: &mut NondetValues<'_>) -> Result<Plan, Poll> {
         let Here { m, state, .. } = self;
         match verb {
             PoolOp::Alloc { pool, len_bytes, stream, .. } => {
-                if m.decide_fault(state, FaultOf::Alloc, picks)? {
+                if m.decide_fault(state, FaultOf::Alloc, nondet)? {
                     return Ok(Plan::Fail);
                 }
-                self.decide_alloc((*pool, *len_bytes, *stream), picks)
+                self.decide_alloc((*pool, *len_bytes, *stream), nondet)
             }
             PoolOp::Havoc { pool, max, sizes_bytes } => {
                 let count = u32::try_from(sizes_bytes.len()).expect("few sizes");
                 let mut left = Vec::new();
                 while u32::try_from(left.len()).expect("few") < *max {
-                    match picks.take(|| PickOf::Havoc(*pool), 0..=count)? {
+                    match nondet.take(|| Nondet::Havoc(*pool), 0..=count)? {
                         0 => break,
                         nth => left.push(sizes_bytes[nth as usize - 1]),
                     }
@@ -656,7 +656,7 @@ impl<'a> Here<'a> {
     fn decide_alloc(
         self,
         (name, len_bytes, stream): (Token, u64, Token),
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<Plan, Poll> {
         let Here { m, state, rank, .. } = self;
         let r = self.me();
@@ -666,20 +666,20 @@ impl<'a> Here<'a> {
         // While a stream records, events are not polled (`CUDACachingAllocator.cpp`, `process_events`).
         let deferred = if m.captures(state, rank) { Vec::new() } else { pool.deferred.clone() };
         for (id, event, nth) in deferred {
-            let of = || PickOf::Deferred(event);
-            if let Some(done) = self.seen(event, nth, picks, of)? {
+            let of = || Nondet::Deferred(event);
+            if let Some(done) = self.seen(event, nth, nondet, of)? {
                 returned.push((id, done));
                 give_back(pool.to_mut(), id);
             }
         }
         let request = rounded(&pool, len_bytes);
         let mut order = Cow::Borrowed(r.address_order());
-        let position = picks.position(|| PickOf::AddressOrder);
+        let position = nondet.position(|| Nondet::AddressOrder);
         let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, position)? {
             Some((segment, block)) => Found::Free(segment, block),
             None => {
                 let owner = (Owner::Pool(name), pool.segments_made);
-                Found::Grown(m.decide_address(r, owner, request.segment_bytes, picks)?)
+                Found::Grown(m.decide_address(r, owner, request.segment_bytes, nondet)?)
             }
         };
         let address_order = if let Cow::Owned(order) = order { Some(order) } else { None };

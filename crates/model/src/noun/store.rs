@@ -15,7 +15,7 @@ use crate::noun::cell::{Cell, Written};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{NondetValues, Poll};
 use crate::program::Operand;
 use crate::rank::Token;
 use crate::state::{State, Table};
@@ -91,7 +91,7 @@ impl Verb for StoreOp {
         each(Object::named(ObjectKind::StoreKey, *key), how);
     }
 
-    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, _: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Get { key } => Poll::once(Machine::key_is_set(here.state, *key)),
             Self::Set { .. } | Self::Delete { .. } => Poll::RUN,
@@ -199,7 +199,7 @@ impl Cx<'_> {
         }
     }
 
-    /// A key that is read while a set or delete of it is unordered with the read: luck decides the value.
+    /// A key that is read while a set or delete of it is unordered with the read: its value is nondeterministic.
     fn access_key(&mut self, key: Token, how: Access) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let object = Object::named(ObjectKind::StoreKey, key);

@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::host::value::{Buffer, Value};
 use crate::machine::{Machine, locked};
 use crate::order::dependence::{Access, Object, ObjectKind};
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{NondetValues, Poll};
 use crate::program::Operand;
 use crate::rank::{Rank, Token};
 use crate::state::State;
@@ -137,7 +137,7 @@ impl Verb for StreamOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, _: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Synchronize { what } => Poll::once(here.m.drained(here.state, here.rank, what)),
             Self::Kernel { .. } | Self::Wait { .. } => Poll::RUN,

@@ -11,7 +11,7 @@ use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
 use crate::op::{Show, Verb};
-use crate::order::poll::{Picks, Poll};
+use crate::order::poll::{NondetValues, Poll};
 use crate::rank::Token;
 use std::sync::Arc;
 
@@ -121,7 +121,7 @@ impl Verb for ThreadOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, _: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, _: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Join { thread } => match Machine::value(here.state, here.rank, thread) {
                 Value::Thread(child) => Poll::once(!here.me().thread(child).running()),
@@ -233,7 +233,7 @@ impl Machine {
             next: 0,
             index: 0,
             slots: Slots::default(),
-            picks: Vec::new(),
+            chosen: Vec::new(),
             status: Status::Ready,
             group: Group::default(),
             clock,
@@ -281,7 +281,7 @@ impl Cx<'_> {
         t.slots.add(slots);
         t.next += 1;
         t.index += 1;
-        t.picks.clear();
+        t.chosen.clear();
         t.status = Status::Ready;
         t.settle();
     }
@@ -294,7 +294,7 @@ impl Cx<'_> {
         t.slots.add(slots);
         Arc::make_mut(&mut t.answers).push(answer);
         t.index += 1;
-        t.picks.clear();
+        t.chosen.clear();
         if let Some(block) = m.block(original, t.start, &t.answers) {
             t.block = block;
             t.next = 0;
@@ -376,17 +376,17 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    /// A rank that luck kills at this operation.
+    /// A rank that dies at this operation.
     fn dies(&mut self, verb: &dyn Verb) -> bool {
         if !self.here().may_die(verb) {
             return false;
         }
         let t = self.this_mut();
-        if t.picks.first() != Some(&1) {
+        if t.chosen.first() != Some(&1) {
             return false;
         }
         t.status = Status::Exited(crate::rank::Token(u32::MAX));
-        t.picks.clear();
+        t.chosen.clear();
         self.state.faults_used += 1;
         true
     }
@@ -396,8 +396,8 @@ impl Cx<'_> {
         let is = |truth: bool| Answer::from(truth);
         match question {
             Question::Choose { .. } => {
-                let pick = self.this().picks[0];
-                self.answer(pick, &[]);
+                let value = self.this().chosen[0];
+                self.answer(value, &[]);
             }
             Question::Grew(of) => {
                 let grew = Machine::value(self.state, rank, of).grew();

@@ -32,7 +32,7 @@ use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::order::dependence::{Access, Object};
-use crate::order::poll::{FaultOf, Picks};
+use crate::order::poll::{FaultOf, NondetValues};
 use crate::platform::{NullRegistration, Repeated, UnequalSizes};
 use crate::program::{Operand, Statement};
 use crate::rank::Rank;
@@ -157,10 +157,10 @@ impl Verb for WindowOp {
         }
     }
 
-    fn ready(&self, here: Here<'_>, picks: &mut Picks<'_>) -> Poll {
+    fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
         match self {
             Self::Register { .. } => {
-                here.m.decide_fault(here.state, FaultOf::Register, picks).err().unwrap_or(Poll::RUN)
+                here.m.decide_fault(here.state, FaultOf::Register, nondet).err().unwrap_or(Poll::RUN)
             }
             Self::Deregister { .. } => Poll::RUN,
         }
@@ -541,7 +541,10 @@ impl Cx<'_> {
             costs.registrations_warm_up += 1;
         }
         let given = self.here().own_picks();
-        if matches!(m.decide_fault(self.state, FaultOf::Register, &mut Picks { given: &given }), Ok(true)) {
+        if matches!(
+            m.decide_fault(self.state, FaultOf::Register, &mut NondetValues { given: &given }),
+            Ok(true)
+        ) {
             self.state.faults_used += 1;
             self.fail(format!("{}.register", m.comm_name(comm)), 1);
             self.done(&[Value::Null]);

@@ -24,9 +24,9 @@ use crate::order::poll::Poll;
 use crate::rank::{Rank, Thread};
 use crate::state::{Path, State};
 
-/// Operations that a host thread runs before what it launched gets a turn. Everything here commutes, so the
+/// Operations that a host thread runs before streams go on. Everything here commutes, so the
 /// number decides only how much waits on streams at once.
-const TURN: u32 = 16;
+const BATCH: u32 = 16;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Actor {
@@ -186,13 +186,13 @@ impl Machine {
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
         let mut progressed = false;
         let mut rendezvous = None;
-        for _ in 0..TURN {
+        for _ in 0..BATCH {
             if self.interrupted() || self.here(state, rank, thread).contended() {
                 break;
             }
             let plan = match self.here(state, rank, thread).poll() {
                 Poll::Run(plan) => plan,
-                Poll::Pick(..) => break,
+                Poll::Open(..) => break,
                 Poll::Wait => {
                     if self.here(state, rank, thread).watches() {
                         work.watching.push(Actor::Thread(rank, thread));
@@ -255,7 +255,7 @@ impl Machine {
 
     /// An operation that waits for other ranks runs in two parts, and both touch the same objects: what is
     /// unordered with the call may come before it, after its return, or in between. So on a contended object
-    /// the return is a turn as the call is one.
+    /// the return is a step as the call is one.
     fn rendezvous_contended(&self, state: &State, rendezvous: &Rendezvous) -> bool {
         !self.config.contended.is_empty()
             && self.invited(rendezvous).iter().any(|rank| {
@@ -355,42 +355,44 @@ impl Machine {
         }
     }
 
-    /// The choices at quiescence: luck's picks of one thread, alone; if there are none, every enabled
+    /// The choices at quiescence: the nondeterministic values of one thread, alone; if there are none, every enabled
     /// operation on a contended object.
     ///
-    /// The thread that has come furthest picks first, so that one rank after the other is played through and
+    /// The thread that has come furthest chooses first, so that one rank after the other is played through and
     /// interchangeable ranks meet in few states.
     #[must_use]
     pub fn choices(&self, state: &State) -> Vec<Choice> {
         let mut threads = self.threads(state);
         threads.sort_by_key(|(rank, thread)| std::cmp::Reverse(state.rank(*rank).thread(*thread).index()));
-        let mut turns = Vec::new();
+        let mut choices = Vec::new();
         for (rank, thread) in threads {
             let contended = self.here(state, rank, thread).contended();
             match self.here(state, rank, thread).poll() {
-                Poll::Pick(..) if !contended => return self.here(state, rank, thread).picks().collect(),
-                Poll::Pick(..) => turns.extend(self.here(state, rank, thread).picks()),
-                Poll::Run(_) if contended => turns.push(Choice::Thread(rank, Thread(thread))),
+                Poll::Open(..) if !contended => {
+                    return self.here(state, rank, thread).value_choices().collect();
+                }
+                Poll::Open(..) => choices.extend(self.here(state, rank, thread).value_choices()),
+                Poll::Run(_) if contended => choices.push(Choice::Thread(rank, Thread(thread))),
                 Poll::Run(_) | Poll::Wait => {}
             }
         }
         if self.config.contended.is_empty() {
-            return turns;
+            return choices;
         }
         for rank in (0..self.config.ranks).map(Rank) {
             for at in 0..state.rank(rank).streams().len() {
                 if self.turn_of_stream(state, rank, at) {
-                    turns.push(Choice::Stream(rank, index(at)));
+                    choices.push(Choice::Stream(rank, index(at)));
                 }
             }
         }
-        // Complete rendezvous are left only if they are contended. A turn of a thread that waits is its return.
+        // Complete rendezvous are left only if they are contended. A choice of a thread that waits is its return.
         for rendezvous in self.complete_rendezvous(state) {
             let first = self.invited(&rendezvous)[0];
             let thread = state.rank(first).waiting_at(&rendezvous).expect("a complete rendezvous");
-            turns.push(Choice::Thread(first, Thread(thread)));
+            choices.push(Choice::Thread(first, Thread(thread)));
         }
-        turns
+        choices
     }
 
     /// Whether the thread's next operation is on a contended object, so that its place in the order is a choice.
@@ -422,7 +424,7 @@ impl Machine {
             match self.here(state, rank, thread).poll() {
                 Poll::Wait => {}
                 Poll::Run(_) => steps.push(Choice::Thread(rank, Thread(thread))),
-                Poll::Pick(..) => steps.extend(self.here(state, rank, thread).picks()),
+                Poll::Open(..) => steps.extend(self.here(state, rank, thread).value_choices()),
             }
         }
         steps.extend(self.complete_rendezvous(state).into_iter().map(Choice::Meet));
@@ -465,9 +467,9 @@ impl Machine {
                 Some(rendezvous) => self.everybody_at(state, &rendezvous),
                 None => matches!(self.here(state, *rank, thread.0).poll(), Poll::Run(_)),
             },
-            Choice::Pick(rank, thread, picks) => {
-                matches!(self.here(state, *rank, thread.0).poll(), Poll::Pick(..))
-                    && self.here(state, *rank, thread.0).expand().contains(picks)
+            Choice::Value(rank, thread, values) => {
+                matches!(self.here(state, *rank, thread.0).poll(), Poll::Open(..))
+                    && self.here(state, *rank, thread.0).expand().contains(values)
             }
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
@@ -484,8 +486,8 @@ impl Machine {
                 Some(rendezvous) => self.meet(state, &rendezvous),
                 None => self.cx(state, *rank, thread.0).run_polled(),
             },
-            Choice::Pick(rank, thread, picks) => {
-                state.rank_mut(*rank).thread_mut(thread.0).pick(picks);
+            Choice::Value(rank, thread, values) => {
+                state.rank_mut(*rank).thread_mut(thread.0).choose(values);
                 self.cx(state, *rank, thread.0).run_polled();
             }
             Choice::Meet(rendezvous) => self.meet(state, rendezvous),
@@ -515,7 +517,7 @@ impl Machine {
         let original = |rank: &Rank| state.original[rank.at()];
         let choice = match choice {
             Choice::Thread(rank, thread) => Choice::Thread(original(rank), *thread),
-            Choice::Pick(rank, thread, picks) => Choice::Pick(original(rank), *thread, picks.clone()),
+            Choice::Value(rank, thread, values) => Choice::Value(original(rank), *thread, values.clone()),
             Choice::Stream(rank, stream) => Choice::Stream(original(rank), *stream),
             Choice::Meet(rendezvous) => Choice::Meet(rendezvous.clone()),
             Choice::Transfer(link) => Choice::Transfer(*link),
@@ -587,9 +589,9 @@ impl<'a> Here<'a> {
         matches!(t.upcoming(), Next::Op(op) if op.op.verb().wakes())
     }
 
-    fn picks(self) -> impl Iterator<Item = Choice> + use<> {
+    fn value_choices(self) -> impl Iterator<Item = Choice> + use<> {
         let Here { rank, thread, .. } = self;
-        let picks = self.expand();
-        picks.into_iter().map(move |picks| Choice::Pick(rank, Thread(thread), picks))
+        let values = self.expand();
+        values.into_iter().map(move |values| Choice::Value(rank, Thread(thread), values))
     }
 }

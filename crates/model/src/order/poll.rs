@@ -1,4 +1,4 @@
-//! Whether the next operation of a thread can run, has to wait, or needs luck to pick.
+//! Whether the next operation of a thread can run, has to wait, or needs a nondeterministic value.
 //!
 //! Polling never changes the state, so it may be asked at any time and in any order.
 //! Not here: what running does.
@@ -41,9 +41,9 @@ pub enum FaultOf {
     Death,
 }
 
-/// What luck picks.
+/// What is nondeterministic about an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PickOf {
+pub enum Nondet {
     /// One of the options of a `choose`.
     Choose(Token, Arc<[Token]>),
     /// Whether a call fails.
@@ -62,8 +62,8 @@ pub enum PickOf {
     AddressReuse,
     /// Whether NCCL can hold no more than was measured (0), or all but what was measured to hang.
     InFlight,
-    /// Whether transfers of a group that need not progress together do (0) or take turns (1).
-    InTurn,
+    /// Whether transfers of a group that need not progress together do (0) or are serialized (1).
+    Serialized,
     /// What a pool's history left behind: nothing more (0) or a free segment of the n-th size.
     Havoc(Token),
 }
@@ -74,7 +74,7 @@ pub(crate) enum Poll {
     /// It can run, and will do this.
     Run(Plan),
     Wait,
-    Pick(PickOf, RangeInclusive<u32>),
+    Open(Nondet, RangeInclusive<u32>),
 }
 
 impl Poll {
@@ -83,7 +83,7 @@ impl Poll {
         if ready { Self::RUN } else { Self::Wait }
     }
 
-    /// It runs as decided, or needs a pick.
+    /// It runs as decided, or needs a value.
     pub(crate) fn decided(plan: Result<Plan, Self>) -> Self {
         plan.map_or_else(|poll| poll, Self::Run)
     }
@@ -92,31 +92,31 @@ impl Poll {
     pub(crate) const RUN: Self = Self::Run(Plan::Nothing);
 }
 
-/// The picks made for an operation, consumed in order while it is decided.
-pub(crate) struct Picks<'a> {
+/// The nondeterministic values of an operation, taken in order while it is decided.
+pub(crate) struct NondetValues<'a> {
     pub(crate) given: &'a [u32],
 }
 
-impl Picks<'_> {
-    /// The next pick, or the question for it.
+impl NondetValues<'_> {
+    /// Returns the next value, or what is open and among how many.
     pub(crate) fn take(
         &mut self,
-        of: impl FnOnce() -> PickOf,
+        of: impl FnOnce() -> Nondet,
         options: RangeInclusive<u32>,
     ) -> Result<u32, Poll> {
-        // One possibility is no choice, and no pick is spent on it.
+        // One possibility is no choice, and no value is spent on it.
         if options.start() == options.end() {
             return Ok(*options.start());
         }
         let Some((first, rest)) = self.given.split_first() else {
-            return Err(Poll::Pick(of(), options));
+            return Err(Poll::Open(of(), options));
         };
         self.given = rest;
         Ok(*first)
     }
 
     /// Returns the closure that takes the position of a new value in an order of addresses or hashes.
-    pub(crate) fn position<V>(&mut self, of: fn() -> PickOf) -> impl FnMut(&[V], &V) -> Result<usize, Poll> {
+    pub(crate) fn position<V>(&mut self, of: fn() -> Nondet) -> impl FnMut(&[V], &V) -> Result<usize, Poll> {
         move |order, _| {
             let len = u32::try_from(order.len()).expect("few values are compared");
             self.take(of, 0..=len).map(|at| at as usize)
@@ -125,13 +125,13 @@ impl Picks<'_> {
 }
 
 impl Machine {
-    /// What each pick of a sequence is about.
+    /// Returns what each value of a sequence is about.
     #[must_use]
-    pub fn picks_of(&self, state: &State, rank: Rank, thread: Thread, picks: &[u32]) -> Vec<(PickOf, u32)> {
-        let already = state.rank(rank).thread(thread.0).picks().len();
-        (already..picks.len())
-            .filter_map(|at| match self.here(state, rank, thread.0).poll_given(&picks[..at]) {
-                Poll::Pick(of, _) => Some((of, picks[at])),
+    pub fn nondet_of(&self, state: &State, rank: Rank, thread: Thread, values: &[u32]) -> Vec<(Nondet, u32)> {
+        let already = state.rank(rank).thread(thread.0).chosen().len();
+        (already..values.len())
+            .filter_map(|at| match self.here(state, rank, thread.0).poll_given(&values[..at]) {
+                Poll::Open(of, _) => Some((of, values[at])),
                 Poll::Run(_) | Poll::Wait => None,
             })
             .collect()
@@ -146,22 +146,22 @@ impl Machine {
         &self,
         state: &State,
         of: FaultOf,
-        picks: &mut Picks<'_>,
+        nondet: &mut NondetValues<'_>,
     ) -> Result<bool, Poll> {
         if !self.faults_left(state, of) {
             return Ok(false);
         }
-        Ok(picks.take(|| PickOf::Fault(of), 0..=1)? == 1)
+        Ok(nondet.take(|| Nondet::Fault(of), 0..=1)? == 1)
     }
 }
 
 impl<'a> Here<'a> {
     /// Whether the thread's next operation can run.
     pub(crate) fn poll(self) -> Poll {
-        self.poll_given(self.this().picks())
+        self.poll_given(self.this().chosen())
     }
 
-    /// Whether the thread's next operation could run if luck picked so.
+    /// Whether the thread's next operation could run with some values.
     pub(crate) fn poll_given(self, given: &[u32]) -> Poll {
         let t = self.this();
         if !t.is_ready() {
@@ -195,17 +195,17 @@ impl<'a> Here<'a> {
             }
     }
 
-    /// Every sequence of picks with which the next operation runs or waits. An operation takes all its picks
+    /// Every sequence of values with which the next operation runs or waits. An operation takes all its values
     /// at once: between two of them nothing may change what they mean.
     pub(crate) fn expand(self) -> Vec<Vec<u32>> {
-        let mut open = vec![self.this().picks().to_vec()];
+        let mut open = vec![self.this().chosen().to_vec()];
         let mut complete = Vec::new();
-        while let Some(picks) = open.pop() {
-            match self.poll_given(&picks) {
-                Poll::Run(_) | Poll::Wait => complete.push(picks),
-                Poll::Pick(_, options) => {
+        while let Some(values) = open.pop() {
+            match self.poll_given(&values) {
+                Poll::Run(_) | Poll::Wait => complete.push(values),
+                Poll::Open(_, options) => {
                     for option in options.rev() {
-                        let mut longer = picks.clone();
+                        let mut longer = values.clone();
                         longer.push(option);
                         open.push(longer);
                     }
@@ -217,22 +217,22 @@ impl<'a> Here<'a> {
 
     fn poll_ask(self, question: &Question, given: &[u32]) -> Poll {
         let Here { m, state, rank, .. } = self;
-        let mut picks = Picks { given };
+        let mut nondet = NondetValues { given };
         let decided = match question {
             Question::Choose { name, options } => {
                 let last = u32::try_from(options.len() - 1).expect("few options, and a choose has one");
                 if given.is_empty() {
-                    Err(Poll::Pick(PickOf::Choose(*name, Arc::clone(options)), 0..=last))
+                    Err(Poll::Open(Nondet::Choose(*name, Arc::clone(options)), 0..=last))
                 } else {
                     Ok(())
                 }
             }
             Question::EventQuery { .. } if self.forbidden_query().is_some() => Ok(()),
             Question::EventQuery { event } => {
-                self.seen(*event, u32::MAX, &mut picks, || PickOf::Poll(*event)).map(|_| ())
+                self.seen(*event, u32::MAX, &mut nondet, || Nondet::Poll(*event)).map(|_| ())
             }
             Question::MapItems { map, order } => {
-                m.decide_items(state, rank, *map, *order, &mut picks).map(|_| ())
+                m.decide_items(state, rank, *map, *order, &mut nondet).map(|_| ())
             }
             Question::Grew(_)
             | Question::Failed(_)
@@ -248,9 +248,9 @@ impl<'a> Here<'a> {
     }
 
     fn poll_op(self, verb: &dyn Verb, given: &[u32]) -> Poll {
-        let mut picks = Picks { given };
+        let mut nondet = NondetValues { given };
         if self.may_die(verb) {
-            match picks.take(|| PickOf::Fault(FaultOf::Death), 0..=1) {
+            match nondet.take(|| Nondet::Fault(FaultOf::Death), 0..=1) {
                 Ok(1) => return Poll::RUN,
                 Ok(_) => {}
                 Err(poll) => return poll,
@@ -259,30 +259,30 @@ impl<'a> Here<'a> {
         if verb.refused_by(self).is_some() {
             return Poll::RUN;
         }
-        verb.ready(self, &mut picks)
+        verb.ready(self, &mut nondet)
     }
 
-    /// The picks of the thread's next operation, without the one that let the rank live.
+    /// The values of the thread's next operation, without the one that let the rank live.
     pub(crate) fn own_picks(self) -> Vec<u32> {
         let t = self.this();
-        let mut picks = t.picks().to_vec();
+        let mut values = t.chosen().to_vec();
         if let Next::Op(op) = t.upcoming()
             && self.may_die(op.op.verb())
-            && !picks.is_empty()
+            && !values.is_empty()
         {
-            picks.remove(0);
+            values.remove(0);
         }
-        picks
+        values
     }
 
-    /// Whether luck may kill the rank before this operation.
+    /// Whether the rank may die before this operation.
     pub(crate) fn may_die(self, verb: &dyn Verb) -> bool {
         self.m.faults_left(self.state, FaultOf::Death)
             && self.this().group().calls().is_empty()
             && verb.seen_by_others()
     }
 
-    /// Whether the thread's next operation is on a contended object, so that its turn is a choice.
+    /// Whether the thread's next operation is on a contended object, so that its schedule is a choice.
     pub(crate) fn contended(self) -> bool {
         let Here { m, .. } = self;
         if m.config.contended.is_empty() || m.config.mode == Mode::Naive {

@@ -13,7 +13,7 @@ use super::inspect::WaitsFor;
 use super::nondet::ChoiceKind;
 use super::tables::EventRecord;
 use super::thread::{Halt, ProgramThread, refused_by_capture};
-use crate::case::Pick;
+use crate::case::NondetValue;
 use crate::event::CudaEvent;
 use crate::ffi::cuda::Completion;
 use crate::graph::Capturing;
@@ -87,7 +87,7 @@ impl ProgramThread<'_, '_> {
         self.seen(event, u32::MAX)
     }
 
-    /// Whether the n-th record of an event is seen complete. Left to the device unless luck is to say so, and
+    /// Whether the n-th record of an event is seen complete. Left to the device unless the case forces it, and
     /// no question at all if the program has seen it complete before.
     pub(crate) fn seen(&self, event: Token, nth: u32) -> Result<bool, Halt> {
         let (stream, position, record) = {
@@ -100,10 +100,10 @@ impl ProgramThread<'_, '_> {
             }
         };
         let wanted = self.wanted(ChoiceKind::Poll);
-        if !locked(&self.run.nondet).not_yet() && wanted != Some(Pick::Poll { done: false }) {
+        if !locked(&self.run.nondet).not_yet() && wanted != Some(NondetValue::Poll { done: false }) {
             self.run.shared.open_gate();
         }
-        if wanted == Some(Pick::Poll { done: true }) {
+        if wanted == Some(NondetValue::Poll { done: true }) {
             let text = format!("{} complete?", self.run.source.token(event));
             self.wait_for(&text, |_| record.query())?;
         }
@@ -114,7 +114,7 @@ impl ProgramThread<'_, '_> {
         if done {
             self.run.tables().know(stream, position + 1);
         }
-        self.took(wanted, Pick::Poll { done });
+        self.took(wanted, NondetValue::Poll { done });
         Ok(done)
     }
 }

@@ -16,7 +16,7 @@ use super::nondet::{ChoiceKind, number};
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
 use crate::Error;
-use crate::case::Pick;
+use crate::case::NondetValue;
 use crate::group;
 use crate::window::PendingWindow;
 
@@ -111,7 +111,7 @@ impl ProgramThread<'_, '_> {
         }
     }
 
-    /// The order of the communicators that register in this group, as luck wants it. NCCL sorts them by a
+    /// The order of the communicators that register in this group, as the case forces it. NCCL sorts them by a
     /// hash of its own, which nobody outside can see or choose: this order is kept, not made.
     fn order_comms(&self) {
         let mut comms: Vec<CommId> = Vec::new();
@@ -132,16 +132,16 @@ impl ProgramThread<'_, '_> {
         self.run.tables().comm_order = order.into_owned();
     }
 
-    /// Decides where a communicator goes among those already compared, and notes what was picked.
+    /// Decides where a communicator goes among those already compared, and notes it.
     fn comm_position(&self, known: usize) -> usize {
-        // One possibility is no choice, and no pick is spent on it.
+        // One possibility is no choice, and no value is spent on it.
         if known == 0 {
             return 0;
         }
         let wanted = self.wanted(ChoiceKind::CommOrder);
-        let at = wanted.as_ref().map_or(known, |pick| (number(pick) as usize).min(known));
+        let at = wanted.as_ref().map_or(known, |value| (number(value) as usize).min(known));
         let position = u32::try_from(at).expect("few communicators");
-        self.took(wanted, Pick::CommOrder { position });
+        self.took(wanted, NondetValue::CommOrder { position });
         at
     }
 }

@@ -18,7 +18,7 @@ use super::tables::{MemoryRow, Physical, Tables};
 use super::thread::{Halt, ProgramThread, refused_by_capture};
 use super::value::{Base, OnDevice, Provenance, own_memory, range};
 use crate::Error;
-use crate::case::{Pick, SegmentName};
+use crate::case::{NondetValue, SegmentName};
 use crate::memory::CudaMemory;
 use crate::placement::TakenSlots;
 use crate::segment::NcclSegment;
@@ -27,8 +27,8 @@ use crate::stream::CudaStream;
 /// Whether an address that was freed may come back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Comeback {
-    /// Luck says.
-    Luck,
+    /// As the case forces it.
+    Open,
     /// What a history left behind has addresses of its own.
     Never,
 }
@@ -85,7 +85,7 @@ impl ProgramThread<'_, '_> {
         }
     }
 
-    /// New physical memory, poisoned, at an address that luck or the device chooses.
+    /// New physical memory, poisoned, at an address that the case or the device chooses.
     pub(crate) fn make(
         &self,
         tables: &mut Tables,
@@ -99,9 +99,9 @@ impl ProgramThread<'_, '_> {
             .filter(|(_, len)| *len == len_bytes)
             .map(|(base, _)| *base)
             .collect();
-        // One possibility is no choice, and no pick is spent on it.
-        let left_to_luck = !back.is_empty() && comeback == Comeback::Luck;
-        let wanted = if left_to_luck { self.wanted(ChoiceKind::AddressReuse) } else { None };
+        // One possibility is no choice, and no value is spent on it.
+        let left_open = !back.is_empty() && comeback == Comeback::Open;
+        let wanted = if left_open { self.wanted(ChoiceKind::AddressReuse) } else { None };
         let physical = self.map(tables, made, (len_bytes, kind), &back, wanted.as_ref().map(number))?;
         let address = match &physical {
             Physical::Segment(segment) => segment.range().address(),
@@ -109,9 +109,9 @@ impl ProgramThread<'_, '_> {
         };
         let which = back.iter().position(|base| base.address == address);
         let base = which.map_or(Base { first: Provenance::Own(made), address }, |at| back[at]);
-        if left_to_luck {
+        if left_open {
             let which = which.map_or(0, |at| u32::try_from(at).expect("few addresses") + 1);
-            self.took(wanted, Pick::AddressReuse { which });
+            self.took(wanted, NondetValue::AddressReuse { which });
         }
         tables.free_addresses.retain(|free| *free != (base, len_bytes));
         let whole = Arc::new(Buffer {
@@ -223,7 +223,7 @@ impl ProgramThread<'_, '_> {
                 &mut tables,
                 (made, name, Some(BlockId(made))),
                 (whole_bytes, kind),
-                Comeback::Luck,
+                Comeback::Open,
             )?;
             tables.made.insert(name, nth + 1);
             if let Some(row) = tables.memory.get_mut(&made) {

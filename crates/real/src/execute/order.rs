@@ -1,4 +1,4 @@
-//! Where values stand in the orders that a rank finds out: addresses as they really lie, hashes as luck wants them.
+//! Where values stand in the orders that a rank finds out: addresses as they really lie, hashes as forced.
 //!
 //! Not here: what an order is for ([`rankcheck_model::host::order`]).
 
@@ -7,7 +7,7 @@ use rankcheck_model::host::value::{Address, Value};
 use super::nondet::{ChoiceKind, number};
 use super::thread::ProgramThread;
 use super::value::OnDevice;
-use crate::case::Pick;
+use crate::case::NondetValue;
 
 /// The real addresses of a key without its offset; nothing if a part of it is no address in memory.
 fn addresses(key: &Value<OnDevice>) -> Option<Vec<u64>> {
@@ -53,24 +53,24 @@ fn position(
 }
 
 impl ProgramThread<'_, '_> {
-    /// Decides where a new value goes in the order of addresses or of hashes, and notes what was picked.
+    /// Decides where a new value goes in the order of addresses or of hashes, and notes it.
     pub(crate) fn position(
         &self,
         order: &[Value<OnDevice>],
         value: &Value<OnDevice>,
         kind: ChoiceKind,
     ) -> usize {
-        // One possibility is no choice, and no pick is spent on it.
+        // One possibility is no choice, and no value is spent on it.
         let wanted = if order.is_empty() { None } else { self.wanted(kind) };
         let at = position(order, value, kind, wanted.as_ref().map(number));
         if !order.is_empty() {
             let position = u32::try_from(at).expect("few values");
-            let pick = if kind == ChoiceKind::AddressOrder {
-                Pick::AddressOrder { position }
+            let value = if kind == ChoiceKind::AddressOrder {
+                NondetValue::AddressOrder { position }
             } else {
-                Pick::HashOrder { position }
+                NondetValue::HashOrder { position }
             };
-            self.took(wanted, pick);
+            self.took(wanted, value);
         }
         at
     }

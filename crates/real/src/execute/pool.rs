@@ -18,7 +18,7 @@ use super::tables::{PoolRow, Tables};
 use super::thread::{Halt, ProgramThread};
 use super::value::{OnDevice, own_memory};
 use crate::Error;
-use crate::case::Pick;
+use crate::case::NondetValue;
 use crate::graph::Capturing;
 
 impl Execute for PoolOp {
@@ -129,7 +129,7 @@ impl ProgramThread<'_, '_> {
         let grew = fit.is_none();
         let (segment, block) = match fit {
             Some(position) => position,
-            None => (self.grow(tables, row, pool, (request, stream), Comeback::Luck)?, 0),
+            None => (self.grow(tables, row, pool, (request, stream), Comeback::Open)?, 0),
         };
         let id = BlockId(MemoryId { owner: Owner::Pool(pool), nth: row.blocks_made });
         row.blocks_made += 1;
@@ -194,14 +194,14 @@ impl ProgramThread<'_, '_> {
         Ok(Value::Trimmed(released.into()))
     }
 
-    /// Leaves free segments behind, as many and as long as luck wants; none of its own accord.
+    /// Leaves free segments behind, as many and as long as the case forces; none of its own accord.
     fn havoc(&mut self, text: &str, pool: Token, max: u32, sizes: &[u64]) -> Result<(), Halt> {
         drop(self.wait_inside(text, self.admitted(pool))?);
         for _ in 0..max {
             let wanted = self.wanted(ChoiceKind::Havoc);
             let which = wanted.as_ref().map_or(0, number).min(u32::try_from(sizes.len()).expect("few sizes"));
             if !sizes.is_empty() {
-                self.took(wanted, Pick::Havoc { which });
+                self.took(wanted, NondetValue::Havoc { which });
             }
             let Some(len_bytes) = (which as usize).checked_sub(1).map(|at| sizes[at]) else { break };
             let left = self.inside(text, WaitsFor::Hosts, |thread| {

@@ -12,7 +12,7 @@ use rankcheck_model::{Answer, MapOrder, Question, Token};
 use super::nondet::{ChoiceKind, number};
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
-use crate::case::Pick;
+use crate::case::NondetValue;
 
 /// An answer, with the values that the question produces.
 type Answered = (Answer, Vec<Value<OnDevice>>);
@@ -24,7 +24,7 @@ impl ProgramThread<'_, '_> {
                 let wanted = self.wanted(ChoiceKind::Choose);
                 let last = u32::try_from(options.len()).expect("few options").saturating_sub(1);
                 let option = wanted.as_ref().map_or(0, number).min(last);
-                self.took(wanted, Pick::Choose { option });
+                self.took(wanted, NondetValue::Choose { option });
                 option
             }
             Question::Grew(of) => Answer::from(self.value(of).grew()),

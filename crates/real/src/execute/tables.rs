@@ -169,7 +169,7 @@ pub(crate) struct EventRecord {
     pub(crate) stream: Token,
     /// Position among all records of the rank.
     pub(crate) nth: u32,
-    /// Whether the program has already seen it complete, so that nothing is left to luck.
+    /// Whether the program has already seen it complete, so that nothing is left open.
     pub(crate) known: bool,
 }
 

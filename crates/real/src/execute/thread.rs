@@ -1,4 +1,4 @@
-//! A host thread of a program: its walk through the blocks, what it waits for, and how calls and picks are noted.
+//! A host thread of a program: its walk through the blocks, what it waits for, and how calls and values are noted.
 //!
 //! Not here: what operations do, which stands with each noun ([`super::dispatch`]).
 
@@ -14,11 +14,11 @@ use super::dispatch::{Execute, Produced};
 use super::group::OpenGroup;
 use super::inspect::{ThreadPosition, WaitsFor};
 use super::naming;
-use super::nondet::{ChoiceKind, Nondet};
+use super::nondet::{ChoiceKind, ForcedValues};
 use super::tables::{Tables, ThreadRow};
 use super::value::OnDevice;
 use crate::Error;
-use crate::case::{At, CallFailed, Case, Host, Pick, Taken};
+use crate::case::{At, CallFailed, Case, Host, NondetValue, Taken};
 use crate::ffi::cuda::{Completion, Device};
 use crate::ffi::nccl;
 use crate::kernel::ComputeType;
@@ -72,7 +72,7 @@ pub(crate) struct RunningCase<'e> {
     pub(crate) tables: Mutex<Tables>,
     /// Some thread changed what another may wait for.
     pub(crate) changed: Condvar,
-    pub(crate) nondet: Mutex<Nondet>,
+    pub(crate) nondet: Mutex<ForcedValues>,
 }
 
 impl RunningCase<'_> {
@@ -187,9 +187,9 @@ impl ProgramThread<'_, '_> {
             self.inside("waiting for its turn", WaitsFor::Hosts, |thread| thread.run.host.turn(at))?;
             self.turn = ForcedTurn::Held;
         }
-        if let Some(pick) = self.wanted(ChoiceKind::Death) {
-            let dies = pick == Pick::Death { dies: true };
-            self.took(Some(pick.clone()), pick);
+        if let Some(value) = self.wanted(ChoiceKind::Death) {
+            let dies = value == NondetValue::Death { dies: true };
+            self.took(Some(value.clone()), value);
             if dies {
                 self.run.host.enter(self.number, self.index, "death");
                 std::process::abort();
@@ -227,20 +227,20 @@ impl ProgramThread<'_, '_> {
         self.run.tables().value(&*self.run.source, operand)
     }
 
-    /// The forced pick of this operation, if it is of this kind.
-    pub(crate) fn wanted(&self, kind: ChoiceKind) -> Option<Pick> {
+    /// The forced value of this operation, if it is of this kind.
+    pub(crate) fn wanted(&self, kind: ChoiceKind) -> Option<NondetValue> {
         locked(&self.run.nondet).take(self.at(), kind)
     }
 
-    pub(crate) fn took(&self, wanted: Option<Pick>, pick: Pick) {
-        self.run.shared.inspect.took(Taken { at: self.at(), wanted, pick });
+    pub(crate) fn took(&self, wanted: Option<NondetValue>, value: NondetValue) {
+        self.run.shared.inspect.took(Taken { at: self.at(), wanted, value });
     }
 
     /// Whether the call is made to fail without being made.
     pub(crate) fn fails(&self) -> bool {
-        let Some(pick) = self.wanted(ChoiceKind::Fault) else { return false };
-        let fails = pick == Pick::Fault { fails: true };
-        self.took(Some(pick.clone()), pick);
+        let Some(value) = self.wanted(ChoiceKind::Fault) else { return false };
+        let fails = value == NondetValue::Fault { fails: true };
+        self.took(Some(value.clone()), value);
         fails
     }
 

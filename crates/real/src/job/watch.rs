@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rankcheck_model::Rank;
 
 use super::Limits;
-use crate::case::{Case, Ended, Pick, RankReport};
+use crate::case::{Case, Ended, NondetValue, RankReport};
 
 /// One case under way.
 #[derive(Debug)]
@@ -88,11 +88,11 @@ impl<'a> Watch<'a> {
 
     /// Whether the rank is inside an operation before which it was to be killed.
     fn death_was_forced(&self, rank: Rank) -> bool {
-        self.case.forced.picks.iter().any(|(at, picks)| {
+        self.case.forced.nondet.iter().any(|(at, values)| {
             let inside = self.ranks[rank.at()].inside.get(&at.thread);
             at.rank == rank
                 && inside.is_some_and(|(index, _)| *index == at.index)
-                && picks.contains(&Pick::Death { dies: true })
+                && values.contains(&NondetValue::Death { dies: true })
         })
     }
 
@@ -156,13 +156,13 @@ mod tests {
 
     fn case() -> Case {
         let at = At { rank: Rank(1), thread: 0, index: 3 };
-        let picks = BTreeMap::from([(at, vec![Pick::Death { dies: true }])]);
+        let values = BTreeMap::from([(at, vec![NondetValue::Death { dies: true }])]);
         Case {
             program: serde_json::Value::Null,
             ranks: 2,
             comms: Comms::Fresh,
             element: Dtype::F32,
-            forced: Forced { picks, ..Forced::default() },
+            forced: Forced { nondet: values, ..Forced::default() },
             deadline: DEADLINE,
         }
     }

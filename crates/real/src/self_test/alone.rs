@@ -1,4 +1,4 @@
-//! A program of one rank that goes through most of what the executor does, with luck forced, and the host of
+//! A program of one rank that goes through most of what the executor does, with nondeterminism forced, and the host of
 //! a rank that is alone.
 //!
 //! Not here: anything that needs a second rank.
@@ -15,7 +15,9 @@ use rankcheck_model::{
 };
 
 use crate::Error;
-use crate::case::{At, Case, CommTicket, Comms, Ended, Forced, Host, Pick, RankReport, SegmentName, Vote};
+use crate::case::{
+    At, Case, CommTicket, Comms, Ended, Forced, Host, NondetValue, RankReport, SegmentName, Vote,
+};
 use crate::execute::{RankDevice, execute};
 use crate::ffi::Libraries;
 use crate::flag::WordPosition;
@@ -163,14 +165,14 @@ fn forced(parts: &[(Vec<Op>, Option<Question>)]) -> Forced {
     let query = before(1) - 1;
     let walk = before(3) - 1;
     let again = before(4) + 2;
-    let picks = [
-        (at(query), vec![Pick::Poll { done: false }]),
-        (at(walk), vec![Pick::AddressOrder { position: 0 }]),
-        (at(again), vec![Pick::AddressReuse { which: 1 }]),
+    let values = [
+        (at(query), vec![NondetValue::Poll { done: false }]),
+        (at(walk), vec![NondetValue::AddressOrder { position: 0 }]),
+        (at(again), vec![NondetValue::AddressReuse { which: 1 }]),
     ];
     let segment = |owner: &str| SegmentName { owner: owner.to_owned(), nth: 0 };
     let addresses = vec![vec![segment("b"), segment("symm")]];
-    Forced { picks: picks.into(), addresses, turns: Vec::new() }
+    Forced { nondet: values.into(), addresses, turns: Vec::new() }
 }
 
 /// Runs the program; what it should report is checked.
@@ -209,8 +211,8 @@ fn judge(case: &Case, report: &RankReport) -> Result<(), Error> {
     if answers != [0, 1, 2, 1, 1] {
         return differs("the answers", "0, 1, 2, 1, 1".to_owned(), format!("{answers:?}"));
     }
-    let wanted: Vec<&Pick> = case.forced.picks.values().flatten().collect();
-    let taken: Vec<&Pick> = report.taken.iter().map(|taken| &taken.pick).collect();
+    let wanted: Vec<&NondetValue> = case.forced.nondet.values().flatten().collect();
+    let taken: Vec<&NondetValue> = report.taken.iter().map(|taken| &taken.value).collect();
     if wanted != taken {
         return differs("the picks", format!("{wanted:?}"), format!("{:?}", report.taken));
     }

@@ -50,8 +50,8 @@ impl Lowering<'_> {
         let at = u32::try_from(self.ops.len()).expect("bounded by the places of the program");
         let op = Op::Memory(MemoryOp::Alloc { name, len_bytes: bytes, memory: kind });
         let operand = self.write(Lowered { op, origin, bind: Bind::Nothing });
-        if let Some(pick) = self.memory.allocate(address, bytes, name, operand) {
-            self.program.picks.insert(at, pick);
+        if let Some(value) = self.memory.allocate(address, bytes, name, operand) {
+            self.program.nondet.insert(at, value);
         }
         Vec::new()
     }

@@ -54,8 +54,8 @@ pub struct RankRun {
     pub base: u32,
     /// Locations in the user's source.
     pub locs: Vec<Loc>,
-    /// What luck picked for operations of the first thread, where it had a choice.
-    pub picks: FxHashMap<u32, u32>,
+    /// The nondeterministic values of operations of the first thread.
+    pub nondet: FxHashMap<u32, u32>,
     /// Calls that returned errors.
     pub failures: Vec<Failure>,
     /// Calls that are not judged, and how many there were.
@@ -99,7 +99,7 @@ impl RankRun {
             origins: Vec::new(),
             base,
             locs: Vec::new(),
-            picks: FxHashMap::default(),
+            nondet: FxHashMap::default(),
             failures: Vec::new(),
             unjudged: BTreeMap::new(),
             ending: RecordingEnd::Cut { inside: Vec::new() },

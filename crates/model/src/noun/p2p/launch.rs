@@ -92,7 +92,7 @@ walk!(struct Transfers {
     planned: hashed fixed,
 });
 
-/// How far the launch of transfers has come whose turn it is.
+/// How far the launch of transfers has come that is next.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress {
     /// Of each transfer.
@@ -125,18 +125,18 @@ walk!(struct Message {
     ran: derived fixed,
 });
 
-/// What was sent and not yet received, and what luck has decided about transfers.
+/// What was sent and not yet received, and what was chosen about transfers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Transit {
     pub(super) in_flight: BTreeMap<Link, VecDeque<Message>>,
-    /// Bytes of a link that can be in flight, once luck has decided.
+    /// Bytes of a link that can be in flight, once that is chosen.
     pub(super) room_bytes: Option<u64>,
-    /// Whether transfers of a group that need not progress together take turns, once luck has decided.
-    pub(super) in_turn: Option<bool>,
+    /// Whether transfers of a group that need not progress together are serialized, once that is chosen.
+    pub(super) serialized: Option<bool>,
 }
 
 // A transfer names ranks: they are told apart then.
-walk!(struct Transit { in_flight: hashed fixed, room_bytes: hashed fixed, in_turn: hashed fixed });
+walk!(struct Transit { in_flight: hashed fixed, room_bytes: hashed fixed, serialized: hashed fixed });
 
 impl State {
     /// The sends that were not yet received.
@@ -144,13 +144,13 @@ impl State {
         Transit::of(self.shared()).in_flight.values().flatten().map(|message| &message.ran)
     }
 
-    /// Luck has decided how much of a send can be in flight, or whether transfers take turns.
-    pub(crate) fn decide_transit(&mut self, room_bytes: Option<u64>, in_turn: Option<bool>) {
+    /// Sets how much of a send can be in flight, or whether transfers are serialized.
+    pub(crate) fn decide_transit(&mut self, room_bytes: Option<u64>, serialized: Option<bool>) {
         if room_bytes.is_some() {
             Transit::of_mut(self.shared_mut()).room_bytes = room_bytes;
         }
-        if in_turn.is_some() {
-            Transit::of_mut(self.shared_mut()).in_turn = in_turn;
+        if serialized.is_some() {
+            Transit::of_mut(self.shared_mut()).serialized = serialized;
         }
     }
 }

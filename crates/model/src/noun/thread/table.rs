@@ -83,7 +83,7 @@ pub struct ThreadState {
     pub(super) index: u32,
     pub(super) slots: Slots,
     /// Choices made for the next operation.
-    pub(super) picks: Vec<u32>,
+    pub(super) chosen: Vec<u32>,
     /// Where the thread stands.
     pub(super) status: Status,
     pub(super) group: Group,
@@ -99,7 +99,7 @@ walk!(struct ThreadState {
     // It follows from the answers and from where the thread stands.
     index: derived fixed,
     slots: (Slots::hash) fixed,
-    picks: hashed fixed,
+    chosen: hashed fixed,
     // A rendezvous names members, which are the whole world where ranks are renumbered, or a link, and ranks are told
     // apart then.
     status: hashed fixed,
@@ -118,7 +118,7 @@ walk!(struct Threads { rows: hashed moved });
 impl LocalHash for Threads {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
         for t in &self.rows {
-            (t.start, &t.answers, t.next, &t.picks).hash(state);
+            (t.start, &t.answers, t.next, &t.chosen).hash(state);
             t.is_ready().hash(state);
             t.slots.hash().hash(state);
         }
@@ -247,19 +247,19 @@ impl ThreadState {
     }
 
     /// Choices made for the next operation.
-    pub(crate) fn picks(&self) -> &[u32] {
-        &self.picks
+    pub(crate) fn chosen(&self) -> &[u32] {
+        &self.chosen
     }
 
-    /// Luck has chosen for the next operation.
-    pub(crate) fn pick(&mut self, picks: &[u32]) {
-        self.picks.clear();
-        self.picks.extend_from_slice(picks);
+    /// Sets the nondeterministic values of the next operation.
+    pub(crate) fn choose(&mut self, values: &[u32]) {
+        self.chosen.clear();
+        self.chosen.extend_from_slice(values);
     }
 
     /// What was chosen is decided for good.
     pub(crate) fn forget_picks(&mut self) {
-        self.picks.clear();
+        self.chosen.clear();
     }
 
     /// What its operations produced.
