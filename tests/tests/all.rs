@@ -10,6 +10,7 @@ mod conform;
 mod cuts;
 mod damaged;
 mod diff;
+mod explained;
 mod folded;
 mod laws;
 mod litmus;

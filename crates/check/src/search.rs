@@ -24,7 +24,7 @@ use crate::spec::{Assumption, Param};
 
 pub use explain::Counterexample;
 pub use explore::{BoundHit, Bounds, Exploration, Witness, explore, explore_alone};
-pub use replay::{BrokenRule, Decided, Decision, Located, Operation, Replayed};
+pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
 pub use verdict::{Verdict, search};
 
 /// How checks are searched.

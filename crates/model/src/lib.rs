@@ -21,6 +21,7 @@ pub mod clock;
 pub(crate) mod cx;
 pub mod describe;
 pub(crate) mod display;
+pub mod history;
 pub mod host;
 pub(crate) mod judge;
 pub mod machine;

@@ -27,6 +27,7 @@ pub use crate::order::poll::{FaultOf, Faults, Nondet};
 pub use crate::state::{Path, RankState, State};
 
 use crate::clock::{Actor, Clock};
+use crate::history::Notes;
 use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::platform::Platform;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
@@ -210,6 +211,7 @@ pub struct Machine {
     pub(crate) reached: Mutex<BTreeSet<Token>>,
     pub(crate) measured: Mutex<BTreeMap<Token, i64>>,
     pub(crate) log: Mutex<Vec<Logged>>,
+    pub(crate) notes: Mutex<Notes>,
     pub(crate) steps: AtomicU64,
     /// A clock that knows nothing; shared, because it is as wide as the job.
     pub(crate) nothing: Clock,
@@ -226,6 +228,8 @@ pub struct Logged {
     pub asks: bool,
     /// What it is to a reader.
     pub kind: Kind,
+    /// The stream that it names; none for what the host does alone.
+    pub stream: Option<Arc<str>>,
 }
 
 /// What an operation is to somebody who reads a run.
@@ -273,6 +277,7 @@ impl Machine {
             reached: Mutex::default(),
             measured: Mutex::default(),
             log: Mutex::default(),
+            notes: Mutex::default(),
             steps: AtomicU64::new(0),
             nothing: Clock::new(Actor(0), width),
         }

@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::machine::Kind;
+use rankcheck_model::history::{self, History};
+use rankcheck_model::machine::{Awaited, Kind, Standing};
 use rankcheck_model::{
-    Choice, Config, Explain, Interruption, Loc, Machine, Mode, OpRef, Outcome, Rule, Source, SourceError,
-    State,
+    Choice, Config, Explain, Interruption, Loc, Machine, Mode, OpRef, Outcome, Rank, Rule, Source,
+    SourceError, State, Thread,
 };
 
 /// An operation, and where it is written.
@@ -76,6 +77,43 @@ pub struct Operation {
     pub asks: bool,
     /// What it is to a reader.
     pub kind: Kind,
+    /// The stream that it names; none for what the host does alone.
+    pub stream: Option<String>,
+}
+
+/// Where a step of a run was taken.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lane {
+    /// On a host thread of a rank.
+    Thread(Rank, Thread),
+    /// On the stream of a rank that has this name.
+    Stream(Rank, String),
+}
+
+/// One step of one lane: an operation or question of a host thread, or the work that an operation left on a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The operation; of work that a graph replays, the one that was captured.
+    pub at: Located,
+    /// The launch of the graph that replays it.
+    pub replayed_by: Option<Located>,
+    /// Where it was taken.
+    pub lane: Lane,
+}
+
+/// An operation that is not over when nothing can run any more.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Blocked {
+    /// The operation; in a group, the call that waits.
+    pub at: Located,
+    /// Where it stands.
+    pub lane: Lane,
+    /// What it waits in, as in `in the set-up of tp`.
+    pub text: String,
+    /// The operations, blocked too, that it waits for.
+    pub waits_for: Vec<Located>,
+    /// Ranks that it waits for in vain: they exited, or go on somewhere else.
+    pub waits_in_vain_for: Vec<Rank>,
 }
 
 /// A rule that a run breaks.
@@ -104,6 +142,15 @@ pub struct Replayed {
     pub broken: Vec<BrokenRule>,
     /// How it ends.
     pub outcome: Outcome,
+    /// The steps of all lanes, in the order in which this run took them.
+    pub steps: Vec<Step>,
+    /// Steps that met, in a rendezvous, a collective or a transfer: each a set of positions in `steps`.
+    pub meetings: Vec<Vec<usize>>,
+    /// Which step is ordered after which, the earlier one first, as positions in `steps`. What follows from the order
+    /// within a lane, from a meeting or from other pairs is not listed.
+    pub order: Vec<(usize, usize)>,
+    /// What is blocked at the end.
+    pub blocked: Vec<Blocked>,
 }
 
 impl Replayed {
@@ -111,6 +158,27 @@ impl Replayed {
     #[must_use]
     pub fn operation(&self, at: &Located) -> Option<&Operation> {
         self.operations.iter().find(|operation| operation.at.is(at))
+    }
+
+    /// The operations that an operation met: the same rendezvous, collective or transfer on other ranks.
+    #[must_use]
+    pub fn partners(&self, at: &Located) -> Vec<&Located> {
+        let steps =
+            |meeting: &Vec<usize>| meeting.iter().map(|step| &self.steps[*step].at).collect::<Vec<_>>();
+        let met = self.meetings.iter().map(steps).filter(|met| met.iter().any(|other| other.is(at)));
+        let mut partners: Vec<&Located> = Vec::new();
+        for other in met.flatten() {
+            if !other.is(at) && !partners.iter().any(|known| known.is(other)) {
+                partners.push(other);
+            }
+        }
+        partners
+    }
+
+    /// How an operation is blocked at the end of the run, if it is.
+    #[must_use]
+    pub fn blocked_at(&self, at: &Located) -> Option<&Blocked> {
+        self.blocked.iter().find(|blocked| blocked.at.is(at))
     }
 }
 
@@ -166,9 +234,48 @@ pub fn replay(
     if let Some(Interruption::Source(error)) = machine.interruption() {
         return Err(error.into());
     }
+    let blocked = blocked(&machine, &state);
+    let History { moments, meetings, order } = machine.history(&state);
+    let steps = moments.into_iter().map(|moment| Step {
+        at: Located::new(&machine, moment.op),
+        replayed_by: moment.replay.map(|op| Located::new(&machine, op)),
+        lane: lane(&machine, &state, moment.lane),
+    });
+    let steps = steps.collect();
     machine.finish(&mut state);
     let outcome = machine.outcome(&state);
-    Ok(Replayed { decisions, operations: operations(&machine), broken: broken(&machine, &state), outcome })
+    let (operations, broken) = (operations(&machine), broken(&machine, &state));
+    Ok(Replayed { decisions, operations, broken, outcome, steps, meetings, order, blocked })
+}
+
+fn lane(machine: &Machine, state: &State, lane: history::Lane) -> Lane {
+    match lane {
+        history::Lane::Thread(rank, thread) => Lane::Thread(rank, thread),
+        history::Lane::Stream(rank, stream) => {
+            Lane::Stream(rank, machine.stream_name(state, rank, stream).to_string())
+        }
+    }
+}
+
+fn blocked(machine: &Machine, state: &State) -> Vec<Blocked> {
+    let standing = machine.standing(state).into_iter();
+    standing
+        .map(|Standing { op, text, stream, awaits }| {
+            let mut waits_for = Vec::new();
+            let mut waits_in_vain_for = Vec::new();
+            for awaited in awaits {
+                match awaited {
+                    Awaited::Blocked(other) => waits_for.push(Located::new(machine, other)),
+                    Awaited::Ended(rank) | Awaited::Unknown(rank) => waits_in_vain_for.push(rank),
+                }
+            }
+            let on = stream.map_or(history::Lane::Thread(op.rank, op.thread), |stream| {
+                history::Lane::Stream(op.rank, stream)
+            });
+            let (at, lane) = (Located::new(machine, op), lane(machine, state, on));
+            Blocked { at, lane, text, waits_for, waits_in_vain_for }
+        })
+        .collect()
 }
 
 fn operations(machine: &Machine) -> Vec<Operation> {
@@ -177,6 +284,7 @@ fn operations(machine: &Machine) -> Vec<Operation> {
         text: logged.text,
         asks: logged.asks,
         kind: logged.kind,
+        stream: logged.stream.map(|stream| stream.to_string()),
     };
     machine.log().into_iter().map(operation).collect()
 }

@@ -20,6 +20,7 @@ pub(crate) use self::launch::{Half, Planned, Progress, Transfers, Transit};
 pub(crate) use self::link::Links;
 pub use self::link::{Handshake, Link};
 use crate::clock::Clock;
+use crate::history::{Lane, Moment};
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
@@ -370,6 +371,7 @@ impl Machine {
         let ran = self.ran_half(state, link.from, link.comm, &sent);
         self.note_transfer(state, link, ran, &received);
         if sent.registered() && !received.registered() {
+            self.note_streams_met([sent.op, received.op]);
             self.judge_halves(state, link, &sent, &received);
             self.hang(state, link.from, link.comm);
             self.hang(state, link.to, link.comm);
@@ -398,6 +400,7 @@ impl Machine {
         (at, received): (usize, &Half),
         (content, sent_clock): (crate::term::Content, Clock),
     ) {
+        self.note_streams_met([sent.op, received.op]);
         let halves = self.judge_halves(state, link, sent, received);
         let (stream, _) = self.running(state, link.to, link.comm).expect("it has begun");
         self.use_window(state, link.to, (stream, link.comm), received);
@@ -481,7 +484,14 @@ impl Machine {
         let (first, launch) = self.running(state, rank, comm).expect("something can be transferred");
         let r = state.rank_mut(rank);
         let mut clock = r.stream(first).clock().clone();
-        clock.join(&r.stream(first).head().expect("it stands there").issue);
+        let head = r.stream(first).head().expect("it stands there");
+        let mut begins = clock.clone();
+        begins.tick();
+        for half in &launch.transfers {
+            let moment = Moment { op: half.op, replay: head.replay, lane: Lane::stream(rank, first) };
+            self.note(moment, &begins);
+        }
+        clock.join(&head.issue);
         for name in &launch.streams[1..] {
             let at = r.stream_named(*name).expect("it stands there");
             clock.join(r.stream(at).clock());

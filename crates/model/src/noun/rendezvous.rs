@@ -95,6 +95,7 @@ impl Machine {
                 (*rank, thread)
             })
             .collect();
+        self.note_threads_met(&here);
         match rendezvous {
             Rendezvous::Init(name, nth, members) => {
                 self.order_all(state, &here);

@@ -19,6 +19,7 @@ use std::sync::Arc;
 pub(crate) use self::table::{Stream, StreamQueues};
 pub(crate) use self::work::{Expectation, Kernel, Queued, Work};
 use crate::clock::Clock;
+use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Value};
 use crate::machine::{Machine, locked};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -227,6 +228,7 @@ impl Machine {
             return;
         }
         clock.tick();
+        self.note(Moment { op: head.op, replay: head.replay, lane: Lane::stream(rank, stream) }, clock);
         clock.join(&head.issue);
         match head.work {
             // A graph may run on a stream that nothing orders after earlier users of the block.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 pub(crate) use self::table::{Next, Slots, Threads};
 pub use self::table::{Status, ThreadState};
 use crate::clock::Clock;
+use crate::history::{Lane, Moment};
 use crate::host::operand::Known;
 use crate::host::value::{Address, Buffer, CommId, Modelled, Value};
 use crate::judge::finding::OpRef;
@@ -26,7 +27,7 @@ use crate::noun::group::Group;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Answer, Block, Operand, Question, Slot};
-use crate::rank::{Rank, ThreadStart};
+use crate::rank::{Rank, Thread, ThreadStart};
 use crate::state::State;
 
 /// Operations of a rank and its host threads.
@@ -327,8 +328,10 @@ impl Cx<'_> {
         if m.config.explain == crate::machine::Explain::Yes {
             self.here().log_next(op_ref);
         }
+        let (rank, thread) = (self.rank, Thread(self.thread));
         let t = self.this_mut();
         t.clock.tick();
+        m.note(Moment { op: op_ref, replay: None, lane: Lane::Thread(rank, thread) }, &t.clock);
         let block = Arc::clone(&t.block);
         match t.next_in(&block) {
             Next::Return | Next::Unknown => {}
@@ -449,16 +452,19 @@ impl<'a> Here<'a> {
     fn log_next(self, op: OpRef) {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        let (text, asks, kind) = match t.upcoming() {
-            Next::Op(op) => (m.op_name(state, rank, &op.op), false, op.op.verb().kind()),
-            Next::Ask(question, _) => (m.question_name(state, rank, question), true, Kind::Bookkeeping),
+        let (text, asks, kind, stream) = match t.upcoming() {
+            Next::Op(op) => {
+                let stream = op.op.stream().map(|stream| m.name(stream));
+                (m.op_name(state, rank, &op.op), false, op.op.verb().kind(), stream)
+            }
+            Next::Ask(question, _) => (m.question_name(state, rank, question), true, Kind::Bookkeeping, None),
             Next::Return | Next::Unknown => return,
         };
         let mut log = locked(&m.log);
         // An operation that waits runs in parts, and other threads in between.
         let before = log.iter().rfind(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
         if before.is_none_or(|before| before.op != op) {
-            log.push(crate::machine::Logged { op, text, asks, kind });
+            log.push(crate::machine::Logged { op, text, asks, kind, stream });
         }
     }
 }

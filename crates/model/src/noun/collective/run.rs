@@ -2,6 +2,7 @@
 //! Not here: what data results ([`super::data`]).
 
 use crate::clock::{Clock, Gathered, Knowledge};
+use crate::history::{Lane, Moment};
 use crate::host::value::CommId;
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine};
@@ -71,11 +72,13 @@ impl Machine {
             let s = state.rank_mut(*rank).stream_mut(stream);
             s.clock_mut().tick();
             let Queued { work, issue, op, replay } = s.pop().expect("ready");
+            self.note(Moment { op, replay, lane: Lane::stream(*rank, stream) }, s.clock());
             together.add(s.clock());
             together.add(&issue);
             let Work::Collective(launch) = work else { unreachable!("ready") };
             members.push(Member { rank: *rank, stream, launch, issue, op, replay });
         }
+        self.note_streams_met(members.iter().map(|member| member.op));
         let kernels = self.judge_kernels(state, comm, &members);
         if kernels == Kernels::Apart {
             for Member { rank, stream, launch, issue, op, replay } in members {
