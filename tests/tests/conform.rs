@@ -7,11 +7,11 @@ use std::path::Path;
 use rankcheck::device::{Agreement, Judgement, Prediction, PredictionQuery, Predictions, compare, predict};
 use rankcheck::spec::{self, CheckKind};
 use rankcheck_model::{Platform, RankOutcome};
-use rankcheck_real::case::{CallFailed, Comms, Ended, Report};
+use rankcheck_real::case::{CallFailed, CommHistory, Ended, Report};
 use rankcheck_tests::device::played;
 use rankcheck_tests::repository::{enter, specs};
 
-fn predictions_of(file: &str, check: &str, ranks: u32, comms: Comms) -> Predictions {
+fn predictions_of(file: &str, check: &str, ranks: u32, comms: CommHistory) -> Predictions {
     enter();
     let spec = spec::load(Path::new(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
     let check = spec.checks.iter().find(|c| c.name == check).expect("the check is there");
@@ -22,7 +22,7 @@ fn predictions_of(file: &str, check: &str, ranks: u32, comms: Comms) -> Predicti
 }
 
 fn window(check: &str) -> Predictions {
-    predictions_of("specs/rules/window.star", check, 2, Comms::Fresh)
+    predictions_of("specs/rules/window.star", check, 2, CommHistory::Fresh)
 }
 
 fn judged(predictions: &Predictions, bend: impl FnOnce(&mut Report)) -> Judgement {
@@ -54,7 +54,7 @@ fn a_device_that_does_what_is_predicted_agrees() {
         for check in spec.checks.iter().filter(|check| check.kind != CheckKind::SameOperations) {
             let few = check.ranks.iter().copied().filter(|ranks| *ranks <= RANKS_AT_MOST);
             for (ranks, params) in few.flat_map(|r| check.combinations().into_iter().map(move |p| (r, p))) {
-                for comms in [Comms::Fresh, Comms::Warm] {
+                for comms in [CommHistory::Fresh, CommHistory::Warm] {
                     let platform = Platform::V2_28_9;
                     let question =
                         PredictionQuery { spec: &spec, check, ranks, params: &params, platform, comms };
@@ -120,7 +120,8 @@ fn a_misregistration_is_predicted_in_every_element() {
 
 #[test]
 fn a_reduce_gives_the_sum_to_its_root_alone() {
-    let predictions = predictions_of("specs/rules/collective.star", "COLL-3 kept, root", 2, Comms::Fresh);
+    let predictions =
+        predictions_of("specs/rules/collective.star", "COLL-3 kept, root", 2, CommHistory::Fresh);
     let held = |rank: usize, name: &str| {
         let buffers = &predictions.runs[0].endings[rank].held;
         let buffer = buffers.iter().find(|buffer| &*buffer.name == name).expect("it is held");
@@ -195,7 +196,7 @@ fn a_gpu_hang_is_compared_by_stream_and_head() {
 #[test]
 fn warm_communicators_do_not_meet_on_first_use() {
     let check = |comms| predictions_of("specs/rules/window.star", "WIN-1 broken", 2, comms);
-    let (fresh, warm) = (check(Comms::Fresh), check(Comms::Warm));
+    let (fresh, warm) = (check(CommHistory::Fresh), check(CommHistory::Warm));
     let how = |predictions: &Predictions| predictions.runs[0].endings[1].how.clone();
     assert_eq!(how(&fresh), RankOutcome::HostHang("c.all_reduce(x)".into()));
     assert_eq!(how(&warm), RankOutcome::GpuHang("c.all_reduce(x) on stream default".into()));
@@ -229,7 +230,7 @@ fn two_runs(predictions: &Predictions) -> (&Prediction, &Prediction) {
 
 #[test]
 fn values_that_are_not_as_forced_are_followed() {
-    let predictions = predictions_of(OPTION_A, "b: hash order, equal sizes", 2, Comms::Fresh);
+    let predictions = predictions_of(OPTION_A, "b: hash order, equal sizes", 2, CommHistory::Fresh);
     let (first, other) = two_runs(&predictions);
     let judgement = compare(&predictions, &first.forced, &played(&predictions, other));
     assert_eq!(judgement.agreement, Agreement::AgreesOtherwise);
@@ -237,7 +238,7 @@ fn values_that_are_not_as_forced_are_followed() {
 
 #[test]
 fn an_answer_that_no_run_has_is_a_difference_at_its_question() {
-    let predictions = predictions_of(OPTION_A, "b: hash order, equal sizes", 2, Comms::Fresh);
+    let predictions = predictions_of(OPTION_A, "b: hash order, equal sizes", 2, CommHistory::Fresh);
     differs(
         &predictions,
         |report| report.ranks[0].answers.entry(0).or_default()[0] = 9,
@@ -253,7 +254,7 @@ fn a_digest_is_of_what_is_recorded_and_not_of_the_text() {
         let path = folder.join(format!("{name}.star"));
         let text = format!("{body}\ncheck(\"c\", program, ranks = 2, expect = holds())\n");
         std::fs::write(&path, text).expect("a file can be written");
-        predictions_of(path.to_str().expect("an ASCII path"), "c", 2, Comms::Fresh).digest
+        predictions_of(path.to_str().expect("an ASCII path"), "c", 2, CommHistory::Fresh).digest
     };
     let program = "def program(r):\n    c = r.comm(\"c\", r.world)\n    x = r.mem_alloc(\"x\", 4 * MiB)\n    c.all_reduce(x)\n";
     let plain = digest("plain", program);

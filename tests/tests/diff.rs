@@ -16,7 +16,7 @@ use rankcheck::search::{Detail, Options, search};
 use rankcheck::spec::{self, Spec};
 use rankcheck_model::Platform;
 use rankcheck_real::Error;
-use rankcheck_real::case::{Case, Comms, Ended, Report};
+use rankcheck_real::case::{Case, CommHistory, Ended, Report};
 use rankcheck_tests::device::played;
 use rankcheck_tests::repository::enter;
 
@@ -94,7 +94,7 @@ fn windows() -> Vec<Spec> {
 }
 
 fn wanted(only: &str, ranks_at_most: u32) -> Selection {
-    Selection { only: Some(only.to_owned()), ranks_at_most, comms: vec![Comms::Fresh] }
+    Selection { only: Some(only.to_owned()), ranks_at_most, comms: vec![CommHistory::Fresh] }
 }
 
 fn diff(specs: &[Spec], only: &str, runner: &mut dyn Runner, settings: &Settings) -> (Summary, Vec<String>) {

@@ -80,7 +80,7 @@ pub use rankcheck_model::{
 
 pub use crate::search::{Counterexample, Explained, Verdict};
 pub use crate::spec::builder::{Builder, Flow, Stop};
-pub use crate::spec::noun::barrier::Agreement;
+pub use crate::spec::noun::barrier::Agreed;
 pub use crate::spec::noun::collective::{LaunchId, Payload};
 pub use crate::spec::noun::comm::Comm;
 pub use crate::spec::noun::container::{List, Map};

@@ -12,7 +12,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rankcheck_model::{Dtype, FlagAct, Rank, Resources, Test};
-use rankcheck_real::case::{At, CallFailed, Case, Comms, Ended, Forced, Host, Inspect, RankReport, Vote};
+use rankcheck_real::case::{
+    At, CallFailed, Case, CommHistory, Ended, Forced, Host, Inspect, RankReport, Vote,
+};
 use rankcheck_real::ffi::process;
 use rankcheck_real::flag::{HostWords, Tried};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand, agent};
@@ -250,7 +252,7 @@ fn local(ranks: u32) -> Result<JobConfig, Box<dyn Error>> {
 }
 
 fn case(ranks: u32, deadline: Duration, program: Value) -> Case {
-    let (comms, element, forced) = (Comms::Warm, Dtype::F32, Forced::default());
+    let (comms, element, forced) = (CommHistory::Warm, Dtype::F32, Forced::default());
     Case { program, ranks, comms, element, forced, deadline }
 }
 

@@ -21,7 +21,7 @@ pub struct Case {
     /// Ranks of the program.
     pub ranks: u32,
     /// Whether communicators are new, with cold connections, or may have served earlier cases.
-    pub comms: Comms,
+    pub comms: CommHistory,
     /// The element type that buffers are filled, kernels compute and contents are reported in.
     pub element: Dtype,
     /// The nondeterminism that is forced.
@@ -34,7 +34,7 @@ pub struct Case {
 /// Whether communicators are reused between cases.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Comms {
+pub enum CommHistory {
     /// New ones: nothing is connected yet.
     Fresh,
     /// Reused ones: every pair is connected, no window is registered.
@@ -348,7 +348,7 @@ pub struct CommTicket {
     /// What splits of it use.
     pub children: Resources,
     /// Whether the members still have it from an earlier case, or make it now.
-    pub comms: Comms,
+    pub comms: CommHistory,
 }
 
 mod seconds {

@@ -10,9 +10,9 @@ use crate::memory::CudaMemory;
 
 /// A handle of an allocation, as bytes that any process of this host can open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Handle(pub [u8; ipc::HANDLE_BYTES]);
+pub struct IpcHandleBytes(pub [u8; ipc::HANDLE_BYTES]);
 
-impl Handle {
+impl IpcHandleBytes {
     /// `cuIpcGetMemHandle`.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl PeerMapping {
     ///
     /// # Errors
     /// [`Error::Cuda`], also for a handle of this process.
-    pub fn open(device: &Device, handle: &Handle) -> Result<Self, Error> {
+    pub fn open(device: &Device, handle: &IpcHandleBytes) -> Result<Self, Error> {
         ipc::RawMapping::open(device, &handle.0).map(|owner| Self { owner })
     }
 

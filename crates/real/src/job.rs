@@ -344,7 +344,8 @@ impl UnderWay<'_> {
     }
 
     fn answer(&mut self, answers: Vec<(Asker, Reply)>) {
-        let new = |answer: &Reply| matches!(answer, Reply::Comm(t) if t.comms == crate::case::Comms::Fresh);
+        let new =
+            |answer: &Reply| matches!(answer, Reply::Comm(t) if t.comms == crate::case::CommHistory::Fresh);
         let making: Vec<_> =
             answers.iter().filter(|(_, a)| new(a)).map(|(asker, _)| (asker.rank, asker.thread)).collect();
         if !making.is_empty() {

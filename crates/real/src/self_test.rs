@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rankcheck_model::Dtype;
 
 use crate::Error;
-use crate::case::Comms;
+use crate::case::CommHistory;
 use crate::event::CudaEvent;
 use crate::ffi::cuda::{Completion, Device, Pinned};
 use crate::ffi::{DeviceRange, Libraries};
@@ -50,9 +50,9 @@ pub fn self_test(libraries: &Libraries, ordinal: i32, mut step: impl FnMut(&str)
     kernels.end()?;
     device.end()?;
     step("everything given back");
-    alone::run_alone(libraries, ordinal, Comms::Fresh)?;
+    alone::run_alone(libraries, ordinal, CommHistory::Fresh)?;
     step("a program of one rank, with forced luck");
-    alone::run_alone(libraries, ordinal, Comms::Warm)?;
+    alone::run_alone(libraries, ordinal, CommHistory::Warm)?;
     step("the same with a communicator that is warmed up and kept");
     Ok(())
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::{Dtype, Rank};
 use rankcheck_real::Error;
-use rankcheck_real::case::{At, Case, Comms, Ended, Forced, NondetValue, RankReport, Report};
+use rankcheck_real::case::{At, Case, CommHistory, Ended, Forced, NondetValue, RankReport, Report};
 use rankcheck_real::job::{Job, JobConfig, Limits, WorkerCommand};
 use serde_json::{Value, json};
 
@@ -44,7 +44,7 @@ fn case(program: &[Value]) -> Case {
     Case {
         program: json!(program),
         ranks: u32::try_from(program.len()).expect("few ranks"),
-        comms: Comms::Warm,
+        comms: CommHistory::Warm,
         element: Dtype::F32,
         forced: Forced::default(),
         deadline: PATIENCE,
@@ -157,7 +157,7 @@ fn communicators_are_kept_by_those_who_ended_well() {
     assert_eq!(seen(&mut job, &program), [fresh, fresh]);
     let warm = ["1 Warm [42]", "2 Warm [42]"];
     assert_eq!(seen(&mut job, &program), [warm, warm]);
-    let cold = run(&mut job, &Case { comms: Comms::Fresh, ..case(&program) });
+    let cold = run(&mut job, &Case { comms: CommHistory::Fresh, ..case(&program) });
     assert_eq!(cold.ranks[1].reached, ["3 Fresh [42]", "4 Fresh [42]"]);
     assert_eq!(seen(&mut job, &program), [warm, warm]);
 

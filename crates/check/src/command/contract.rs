@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankcheck_real::case::Comms;
+use rankcheck_real::case::CommHistory;
 
 use super::gpus::{AlreadyObserved, Batch, ShownRows};
 use super::output;
@@ -30,7 +30,7 @@ impl ContractArguments {
             paths: vec![PathBuf::from("specs/rules")],
             only: None,
             ranks_at_most: None,
-            comms: vec![Comms::Fresh],
+            comms: vec![CommHistory::Fresh],
             runs: 1,
             budget: Some(BUDGET),
             deadline: Duration::from_secs(2),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rankcheck_real::case::Comms;
+use rankcheck_real::case::CommHistory;
 
 use super::gpus::{AlreadyObserved, Batch, ShownRows};
 use super::output;
@@ -62,9 +62,9 @@ impl DiffArguments {
             only: self.only,
             ranks_at_most: self.ranks_at_most,
             comms: match self.comms {
-                CommsArgument::Fresh => vec![Comms::Fresh],
-                CommsArgument::Warm => vec![Comms::Warm],
-                CommsArgument::Both => vec![Comms::Fresh, Comms::Warm],
+                CommsArgument::Fresh => vec![CommHistory::Fresh],
+                CommsArgument::Warm => vec![CommHistory::Warm],
+                CommsArgument::Both => vec![CommHistory::Fresh, CommHistory::Warm],
             },
             runs: self.runs,
             budget: self.budget,

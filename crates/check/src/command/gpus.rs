@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rankcheck_model::Platform;
-use rankcheck_real::case::Comms;
+use rankcheck_real::case::CommHistory;
 use rankcheck_real::library;
 
 use super::output;
@@ -81,7 +81,7 @@ pub(super) struct Batch {
     /// Only checks of at most so many ranks; as many as there are GPUs if not given.
     pub(super) ranks_at_most: Option<u32>,
     /// New communicators, used ones, or both.
-    pub(super) comms: Vec<Comms>,
+    pub(super) comms: Vec<CommHistory>,
     /// Runs of each check.
     pub(super) runs: u32,
     /// No check begins after this time.

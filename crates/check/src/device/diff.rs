@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rankcheck_model::Platform;
-use rankcheck_real::case::{Case, Comms, Report};
+use rankcheck_real::case::{Case, CommHistory, Report};
 
 use super::Runner;
 use super::digest::ProgramName;
@@ -27,7 +27,7 @@ pub struct Selection {
     /// Ranks that the machine can run.
     pub ranks_at_most: u32,
     /// New communicators, used ones, or both.
-    pub comms: Vec<Comms>,
+    pub comms: Vec<CommHistory>,
 }
 
 /// One program to run.
@@ -37,7 +37,7 @@ pub struct PlannedRun<'a> {
     check: &'a crate::spec::Check,
     ranks: u32,
     params: Vec<(String, Param)>,
-    comms: Comms,
+    comms: CommHistory,
 }
 
 impl PlannedRun<'_> {
@@ -99,7 +99,7 @@ pub fn plan<'a>(specs: &'a [Spec], wanted: &Selection) -> DiffPlan<'a> {
             }
         }
     }
-    plan.items.sort_by_key(|item| (item.ranks, item.comms == Comms::Warm));
+    plan.items.sort_by_key(|item| (item.ranks, item.comms == CommHistory::Warm));
     plan
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use rankcheck_model::describe::{Naming, description};
 use rankcheck_model::{Dtype, Machine, Op, Platform, Rank, SourceError, State, ThreadStart, Token};
-use rankcheck_real::case::Comms;
+use rankcheck_real::case::CommHistory;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
@@ -135,12 +135,17 @@ pub(crate) struct DigestBuilder {
 }
 
 impl DigestBuilder {
-    pub(crate) fn of(ranks: u32, params: &[(String, String)], platform: Platform, comms: Comms) -> Self {
+    pub(crate) fn of(
+        ranks: u32,
+        params: &[(String, String)],
+        platform: Platform,
+        comms: CommHistory,
+    ) -> Self {
         let mut digest = Self::default();
         // Spelt out: a digest must not change with the name of a variant.
         let comms = match comms {
-            Comms::Fresh => "Fresh",
-            Comms::Warm => "Warm",
+            CommHistory::Fresh => "Fresh",
+            CommHistory::Warm => "Warm",
         };
         digest.line(&format!("{ranks} ranks, {params:?}, {platform}, {comms}"));
         digest

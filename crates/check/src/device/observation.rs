@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rankcheck_model::Platform;
-use rankcheck_real::case::{Comms, Ended, Forced, RankReport, Report};
+use rankcheck_real::case::{CommHistory, Ended, Forced, RankReport, Report};
 use serde::{Deserialize, Serialize};
 
 use super::digest::ProgramName;
@@ -44,7 +44,7 @@ pub struct Observation {
     /// The program that was run.
     pub program: ProgramName,
     /// New or used communicators.
-    pub comms: Comms,
+    pub comms: CommHistory,
     /// The facts that the program was recorded with.
     pub platform: Platform,
     /// Why contents are not compared, if they are not.
@@ -181,7 +181,7 @@ impl Observation {
     }
 
     fn key(&self) -> (&ProgramName, bool) {
-        (&self.program, self.comms == Comms::Warm)
+        (&self.program, self.comms == CommHistory::Warm)
     }
 
     fn replaces(&self, other: &Self) -> bool {
@@ -191,14 +191,14 @@ impl Observation {
 
 /// What was run, for people.
 #[must_use]
-pub fn title(program: &ProgramName, comms: Comms) -> String {
+pub fn title(program: &ProgramName, comms: CommHistory) -> String {
     let mut title = format!("{} \"{}\", {} ranks", program.spec, program.check, program.ranks);
     for (name, value) in &program.params {
         let _ = write!(title, ", {name} = {value}");
     }
     title.push_str(match comms {
-        Comms::Fresh => ", fresh",
-        Comms::Warm => ", warm",
+        CommHistory::Fresh => ", fresh",
+        CommHistory::Warm => ", warm",
     });
     title
 }

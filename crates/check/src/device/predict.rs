@@ -10,7 +10,7 @@ use rankcheck_model::{
     Choice, Config, Dtype, Ending, Explain, Machine, Nondet, Outcome, Platform, Rank, Source, SourceError,
     State, Thread,
 };
-use rankcheck_real::case::{At, Comms, Forced, NondetValue, SegmentName};
+use rankcheck_real::case::{At, CommHistory, Forced, NondetValue, SegmentName};
 
 use super::digest::{DigestBuilder, printed};
 use crate::search::explore::{BoundHit, Bounds, Distinct, explore_alone};
@@ -37,7 +37,7 @@ pub struct PredictionQuery<'a> {
     /// What is known of the NCCL version.
     pub platform: Platform,
     /// New or used communicators.
-    pub comms: Comms,
+    pub comms: CommHistory,
 }
 
 /// In which element type the contents of buffers are compared.
@@ -93,7 +93,7 @@ pub struct Predictions {
     /// What the predictions rest on.
     pub platform: Platform,
     /// New or used communicators.
-    pub comms: Comms,
+    pub comms: CommHistory,
     /// How contents are compared.
     pub element: ComparedType,
     /// Digest of the program.
@@ -137,11 +137,11 @@ pub fn predicted(
     source: Arc<dyn Source>,
     config: Config,
     params: &[(String, String)],
-    comms: Comms,
+    comms: CommHistory,
 ) -> Result<Predictions, SourceError> {
     let connections = match comms {
-        Comms::Fresh => Connections::OnFirstUse,
-        Comms::Warm => Connections::Made,
+        CommHistory::Fresh => Connections::OnFirstUse,
+        CommHistory::Warm => Connections::Made,
     };
     let config = Config { connections, in_flight: InFlight::OfPlatform, ..config };
     let bounds = Bounds { states: STATES, ..Bounds::default() };

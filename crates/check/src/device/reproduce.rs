@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rankcheck_real::case::{Case, Comms};
+use rankcheck_real::case::{Case, CommHistory};
 
 use super::Runner;
 use super::digest::ProgramName;
@@ -77,7 +77,7 @@ pub fn reproduce(
 ) -> Result<Reproduced, TraceError> {
     let loaded = Loaded::load(path)?;
     let (spec, check, ranks, params) = (&loaded.spec, loaded.check(), loaded.trace.ranks, &loaded.params);
-    let (platform, comms) = (loaded.platform, Comms::Fresh);
+    let (platform, comms) = (loaded.platform, CommHistory::Fresh);
     let predictions = predict(&PredictionQuery { spec, check, ranks, params, platform, comms })?;
     let run = predictions.of_choices(loaded.choices()?);
     if run.defined == Defined::No {

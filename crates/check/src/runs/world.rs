@@ -239,14 +239,14 @@ pub struct RankProcess {
     /// Indexed by [`LocalComm`].
     comms: Vec<RunCommId>,
     /// By address: since which call which communicator lives there, and until which.
-    lives: FxHashMap<u64, Vec<Life>>,
+    spans: FxHashMap<u64, Vec<CommSpan>>,
     /// Memory that it exports and opens.
     pub(super) shared: SharedMemory,
 }
 
-/// A stay at an address.
+/// When a communicator lived at an address: from the call that made it to the one that destroyed it.
 #[derive(Debug, Clone, Copy)]
-struct Life {
+struct CommSpan {
     born: u64,
     died: Option<u64>,
     comm: RunCommId,
@@ -256,11 +256,11 @@ impl RankProcess {
     /// The communicator at an address, when the call of this number was entered.
     #[must_use]
     pub fn comm_at(&self, address: u64, call: u64) -> Option<RunCommId> {
-        let lives = self.lives.get(&address)?;
-        let after = lives.partition_point(|life| life.born < call);
-        let life = lives[..after].last()?;
+        let spans = self.spans.get(&address)?;
+        let after = spans.partition_point(|span| span.born < call);
+        let span = spans[..after].last()?;
         // The call that destroys it still names it.
-        life.died.is_none_or(|died| call <= died).then_some(life.comm)
+        span.died.is_none_or(|died| call <= died).then_some(span.comm)
     }
 
     /// The communicator that the process got as its n-th.
@@ -319,12 +319,12 @@ impl World {
         let shared = ipc::join(&listeners);
         for (((rank, file), comms), shared) in order.into_iter().zip(comms).zip(shared) {
             let (path, _, local) = &processes[file];
-            let mut lives: FxHashMap<u64, Vec<Life>> = FxHashMap::default();
+            let mut spans: FxHashMap<u64, Vec<CommSpan>> = FxHashMap::default();
             for (known, &comm) in local.comms.iter().zip(&comms).filter(|(known, _)| known.address != 0) {
-                let life = Life { born: known.born, died: known.died, comm };
-                lives.entry(known.address).or_default().push(life);
+                let span = CommSpan { born: known.born, died: known.died, comm };
+                spans.entry(known.address).or_default().push(span);
             }
-            world.members.push(RankProcess { path: path.clone(), file, rank, comms, lives, shared });
+            world.members.push(RankProcess { path: path.clone(), file, rank, comms, spans, shared });
         }
         Ok(world)
     }

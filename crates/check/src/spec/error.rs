@@ -21,10 +21,11 @@ pub(crate) type Texts = BTreeMap<Arc<str>, Text>;
 /// A spec that cannot be read or evaluated.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{}", .0.message)]
-pub struct SpecError(Box<Report>);
+pub struct SpecError(Box<SpecReport>);
 
+/// What a [`SpecError`] says, and the text that it points into.
 #[derive(Debug, Clone)]
-struct Report {
+struct SpecReport {
     message: String,
     help: Option<String>,
     loc: Option<Loc>,
@@ -34,7 +35,7 @@ struct Report {
 
 impl SpecError {
     pub(crate) fn new(message: impl Into<String>, help: Option<String>) -> Self {
-        Self(Box::new(Report { message: message.into(), help, loc: None, source: None, span: None }))
+        Self(Box::new(SpecReport { message: message.into(), help, loc: None, source: None, span: None }))
     }
 
     pub(crate) fn at(

@@ -16,14 +16,14 @@ use crate::spec::builder::{Builder, Stop};
 use crate::spec::error::{Texts, loc_of, wrong};
 
 /// File and position, and the position in the program's file where that is another.
-type Written = (CodeMapId, u32, Option<u32>);
+type CallSite = (CodeMapId, u32, Option<u32>);
 
 /// One evaluation of one thread of a Starlark program.
 #[derive(Debug, ProvidesStaticType)]
 pub(crate) struct Evaluation {
     pub(crate) builder: Builder,
     texts: Arc<Texts>,
-    locs: RefCell<FxHashMap<Written, LocId>>,
+    locs: RefCell<FxHashMap<CallSite, LocId>>,
     /// The file of the program.
     file: Cell<Option<CodeMapId>>,
 }

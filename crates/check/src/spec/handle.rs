@@ -19,7 +19,7 @@ use starlark::values::type_repr::StarlarkTypeRepr;
 use starlark::values::{AllocValue, Heap, NoSerialize, StarlarkValue, Value, starlark_value};
 
 use crate::spec::error::wrong;
-use crate::spec::noun::barrier::Agreement;
+use crate::spec::noun::barrier::Agreed;
 use crate::spec::noun::collective::LaunchId;
 use crate::spec::noun::comm::Comm;
 use crate::spec::noun::container::{List, Map};
@@ -436,6 +436,6 @@ given! {
     Segment SegmentValue it => Handle::Segment(it.0);
     Stream StreamValue it => Handle::Stream(it.0);
     Thread ThreadValue it => Handle::Thread(it.0);
-    Agreement TruthValue it => Handle::Truth(it.0);
+    Agreed TruthValue it => Handle::Truth(it.0);
     Window WindowValue it => Handle::Window(it.0);
 }

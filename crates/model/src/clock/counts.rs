@@ -16,12 +16,12 @@ const FAN: usize = ROWS * NEAR;
 /// The counts of all actors, in their order.
 #[derive(Debug, Clone)]
 #[cfg_attr(test, derive(PartialEq, Eq))]
-pub(super) struct Counts(Arc<Node>);
+pub(super) struct Counts(Arc<CountNode>);
 
 /// The counts of some actors in a row.
 #[derive(Debug, Clone)]
 #[cfg_attr(test, derive(PartialEq, Eq))]
-struct Node {
+struct CountNode {
     /// The sum of [`hash`] of the counts.
     hash: u64,
     sum: u64,
@@ -34,16 +34,16 @@ enum Part {
     /// Zeros stand where there is no actor.
     Leaf([Row; ROWS]),
     /// Children with the counts of so many actors each. Behind the last actor one child of zeros stands everywhere.
-    Branch(usize, [Arc<Node>; FAN]),
+    Branch(usize, [Arc<CountNode>; FAN]),
 }
 
 impl Counts {
     /// Of so many actors: zeros.
     pub(super) fn zeros(width: usize) -> Self {
-        let mut node = Arc::new(Node::leaf(0, [[0; NEAR]; ROWS]));
+        let mut node = Arc::new(CountNode::leaf(0, [[0; NEAR]; ROWS]));
         let mut span = FAN;
         while span < width {
-            node = Arc::new(Node::branch(span, std::array::from_fn(|_| Arc::clone(&node))));
+            node = Arc::new(CountNode::branch(span, std::array::from_fn(|_| Arc::clone(&node))));
             span *= FAN;
         }
         Self(node)
@@ -121,7 +121,7 @@ fn placed(at: usize, count: u32) -> u64 {
     if count == 0 { 0 } else { mixed ^ mixed >> 31 }
 }
 
-impl Node {
+impl CountNode {
     /// Of the counts from `first` on.
     fn leaf(first: usize, rows: [Row; ROWS]) -> Self {
         let counts = rows.as_flattened();
@@ -147,12 +147,12 @@ impl Node {
 }
 
 /// As [`Counts::raise_all`], of the counts from `first` on; in place where nobody else has the node.
-fn raise(node: &mut Arc<Node>, first: usize, mut rows: &[(usize, &Row)]) {
+fn raise(node: &mut Arc<CountNode>, first: usize, mut rows: &[(usize, &Row)]) {
     if let Part::Leaf(mut known) = node.part {
         for (at, row) in rows {
             super::raise(&mut known[(at - first) / NEAR], row);
         }
-        let leaf = Node::leaf(first, known);
+        let leaf = CountNode::leaf(first, known);
         match Arc::get_mut(node) {
             Some(node) => *node = leaf,
             None => *node = Arc::new(leaf),
@@ -177,7 +177,7 @@ fn same(one: &[Row; ROWS], other: &[Row; ROWS]) -> bool {
 }
 
 /// The larger of each two counts, from `first` on; `None` if these are all of `mine`.
-fn joined(first: usize, mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node>> {
+fn joined(first: usize, mine: &Arc<CountNode>, theirs: &Arc<CountNode>) -> Option<Arc<CountNode>> {
     if Arc::ptr_eq(mine, theirs) {
         return None;
     }
@@ -192,18 +192,18 @@ fn joined(first: usize, mine: &Arc<Node>, theirs: &Arc<Node>) -> Option<Arc<Node
             } else if same(&counts, other) {
                 Some(Arc::clone(theirs))
             } else {
-                Some(Arc::new(Node::leaf(first, counts)))
+                Some(Arc::new(CountNode::leaf(first, counts)))
             }
         }
         (Part::Branch(span, ones), Part::Branch(_, others)) => {
             // Of `mine`, as soon as a child of it is not what comes out.
-            let mut node: Option<Node> = None;
+            let mut node: Option<CountNode> = None;
             let mut all_theirs = true;
             for (at, (one, other)) in ones.iter().zip(others).enumerate() {
                 let child = joined(first + at * span, one, other);
                 all_theirs &= Arc::ptr_eq(child.as_ref().unwrap_or(one), other);
                 if let Some(child) = child {
-                    node.get_or_insert_with(|| Node::clone(mine)).change(at, |old| *old = child);
+                    node.get_or_insert_with(|| CountNode::clone(mine)).change(at, |old| *old = child);
                 }
             }
             if all_theirs { Some(Arc::clone(theirs)) } else { node.map(Arc::new) }

@@ -28,7 +28,7 @@ enum Who {
     Stream(Rank, usize),
 }
 
-struct Node {
+struct WaitNode {
     who: Who,
     rule: Rule,
     about: Option<About>,
@@ -91,7 +91,7 @@ impl Machine {
     #[must_use]
     pub fn standing(&self, state: &State) -> Vec<Standing> {
         let nodes = self.blocked(state);
-        let unknown = |node: &Node| match node.who {
+        let unknown = |node: &WaitNode| match node.who {
             Who::Thread(rank, thread) => state.rank(rank).thread(thread).cut(),
             Who::Stream(..) => false,
         };
@@ -148,7 +148,7 @@ impl Machine {
     }
 
     /// Transfers that wait in a circle with a part of a group wait for a part that comes later.
-    fn blame_parts(&self, state: &State, nodes: &mut [Node], component: &[usize]) {
+    fn blame_parts(&self, state: &State, nodes: &mut [WaitNode], component: &[usize]) {
         let part = |n: &usize| match nodes[*n].who {
             Who::Stream(rank, at) => {
                 let head = state.rank(rank).stream(at).head();
@@ -163,7 +163,7 @@ impl Machine {
         }
     }
 
-    fn blocked(&self, state: &State) -> Vec<Node> {
+    fn blocked(&self, state: &State) -> Vec<WaitNode> {
         let mut nodes = Vec::new();
         for rank in (0..self.config.ranks).map(Rank) {
             let r = state.rank(rank);
@@ -173,7 +173,7 @@ impl Machine {
                 }
                 let t = u32::try_from(at).expect("few threads");
                 let (rule, about) = self.here(state, rank, t).blocked_on();
-                nodes.push(Node {
+                nodes.push(WaitNode {
                     who: Who::Thread(rank, t),
                     rule,
                     about,
@@ -197,7 +197,7 @@ impl Machine {
                     Work::Flag(flag, _) => (Rule::Flag1, Some(About::Named(*flag)), head.op),
                     _ => (Rule::Coll1, None, head.op),
                 };
-                nodes.push(Node {
+                nodes.push(WaitNode {
                     who: Who::Stream(rank, at),
                     rule,
                     about,
@@ -212,25 +212,25 @@ impl Machine {
         nodes
     }
 
-    fn waits_for(&self, state: &State, nodes: &[Node], at: usize) -> (Vec<usize>, Option<Rank>) {
+    fn waits_for(&self, state: &State, nodes: &[WaitNode], at: usize) -> (Vec<usize>, Option<Rank>) {
         match nodes[at].who {
             Who::Thread(rank, thread) => self.thread_waits_for(state, nodes, rank, thread),
             Who::Stream(rank, stream) => self.stream_waits_for(state, nodes, rank, stream),
         }
     }
 
-    fn threads_of(nodes: &[Node], rank: Rank) -> Vec<usize> {
-        let of = |node: &Node| matches!(node.who, Who::Thread(r, _) if r == rank);
+    fn threads_of(nodes: &[WaitNode], rank: Rank) -> Vec<usize> {
+        let of = |node: &WaitNode| matches!(node.who, Who::Thread(r, _) if r == rank);
         nodes.iter().enumerate().filter(|(_, node)| of(node)).map(|(at, _)| at).collect()
     }
 
     fn streams_where(
         state: &State,
-        nodes: &[Node],
+        nodes: &[WaitNode],
         rank: Rank,
         holds: impl Fn(&crate::noun::stream::Stream) -> bool,
     ) -> Vec<usize> {
-        let of = |node: &Node| match node.who {
+        let of = |node: &WaitNode| match node.who {
             Who::Stream(r, at) => r == rank && holds(state.rank(r).stream(at)),
             Who::Thread(..) => false,
         };
@@ -240,7 +240,7 @@ impl Machine {
     fn thread_waits_for(
         &self,
         state: &State,
-        nodes: &[Node],
+        nodes: &[WaitNode],
         rank: Rank,
         thread: u32,
     ) -> (Vec<usize>, Option<Rank>) {
@@ -281,7 +281,7 @@ impl Machine {
             }
             Awaits::Anybody => {
                 let other =
-                    |(_, node): &(usize, &Node)| matches!(node.who, Who::Thread(..)) && node.who != me;
+                    |(_, node): &(usize, &WaitNode)| matches!(node.who, Who::Thread(..)) && node.who != me;
                 let others: Vec<usize> = nodes.iter().enumerate().filter(other).map(|(at, _)| at).collect();
                 // Anybody who still runs might do it; if nobody does, nobody will.
                 let never = others.is_empty().then(|| self.other_rank(rank));
@@ -290,7 +290,8 @@ impl Machine {
             Awaits::Streams => (Self::streams_where(state, nodes, rank, |_| true), None),
             Awaits::Stream(stream) => {
                 let at = r.stream_named(stream);
-                let of = |(_, node): &(usize, &Node)| at.is_some_and(|at| node.who == Who::Stream(rank, at));
+                let of =
+                    |(_, node): &(usize, &WaitNode)| at.is_some_and(|at| node.who == Who::Stream(rank, at));
                 (nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect(), None)
             }
             Awaits::Record(event) => {
@@ -306,12 +307,12 @@ impl Machine {
     fn flag_waits_for(
         &self,
         state: &State,
-        nodes: &[Node],
+        nodes: &[WaitNode],
         rank: Rank,
         flag: Token,
         me: Who,
     ) -> (Vec<usize>, Option<Rank>) {
-        let queued = |node: &Node| match node.who {
+        let queued = |node: &WaitNode| match node.who {
             Who::Stream(r, at) => state
                 .rank(r)
                 .stream(at)
@@ -320,19 +321,19 @@ impl Machine {
                 .any(|op| matches!(op.work, Work::Flag(of, act) if of == flag && act.writes().is_some())),
             Who::Thread(..) => false,
         };
-        let among = |matches: &dyn Fn(&Node) -> bool| -> Vec<usize> {
-            let of = |(_, node): &(usize, &Node)| node.who != me && matches(node);
+        let among = |matches: &dyn Fn(&WaitNode) -> bool| -> Vec<usize> {
+            let of = |(_, node): &(usize, &WaitNode)| node.who != me && matches(node);
             nodes.iter().enumerate().filter(of).map(|(at, _)| at).collect()
         };
         let works = |op: &Statement| matches!(&op.op, Op::Flag(FlagOp { flag: of, act, .. }) if *of == flag && act.writes().is_some());
-        let ahead = |node: &Node| match node.who {
+        let ahead = |node: &WaitNode| match node.who {
             Who::Thread(r, thread) => {
                 let t = state.rank(r).thread(thread);
                 t.ahead().iter().any(works)
             }
             Who::Stream(..) => false,
         };
-        let unknown = |node: &Node| match node.who {
+        let unknown = |node: &WaitNode| match node.who {
             Who::Thread(r, thread) => {
                 let t = state.rank(r).thread(thread);
                 let spawns = t.ahead().iter().any(|op| matches!(op.op, Op::Thread(ThreadOp::Spawn { .. })));
@@ -355,7 +356,7 @@ impl Machine {
     fn stream_waits_for(
         &self,
         state: &State,
-        nodes: &[Node],
+        nodes: &[WaitNode],
         rank: Rank,
         stream: usize,
     ) -> (Vec<usize>, Option<Rank>) {
@@ -405,7 +406,7 @@ impl Machine {
     }
 
     /// Streams of a rank in which such work stands.
-    fn holding(state: &State, nodes: &[Node], rank: Rank, such: impl Fn(&Work) -> bool) -> Vec<usize> {
+    fn holding(state: &State, nodes: &[WaitNode], rank: Rank, such: impl Fn(&Work) -> bool) -> Vec<usize> {
         Self::streams_where(state, nodes, rank, |stream| stream.queue().iter().any(|op| such(&op.work)))
     }
 
@@ -414,7 +415,7 @@ impl Machine {
     fn waits_in_launch_order(
         &self,
         state: &State,
-        nodes: &[Node],
+        nodes: &[WaitNode],
         rank: Rank,
         head: &Work,
     ) -> Option<Vec<usize>> {
@@ -430,7 +431,7 @@ impl Machine {
 
     /// A launch waits for partners: for the streams in which their part stands, or for their threads to launch.
     fn waits_for_launches(
-        nodes: &[Node],
+        nodes: &[WaitNode],
         partners: impl Iterator<Item = (Rank, Vec<usize>)>,
     ) -> (Vec<usize>, Option<Rank>) {
         let mut targets = Vec::new();
@@ -446,7 +447,7 @@ impl Machine {
         (targets, None)
     }
 
-    fn report_deadlock(&self, state: &mut State, nodes: &[Node], component: &[usize], first: usize) {
+    fn report_deadlock(&self, state: &mut State, nodes: &[WaitNode], component: &[usize], first: usize) {
         let node = &nodes[first];
         let about = node.about.unwrap_or(About::Rank(node.op.rank));
         // Whom it waits for: inside the cycle, or the last thing that the absent rank did.
@@ -531,7 +532,7 @@ impl Machine {
     }
 
     /// A communicator that is destroyed before a graph that captured it (`init.cc:2751`).
-    fn report_captured(&self, state: &mut State, node: &Node, graph: Token, launch: OpRef) {
+    fn report_captured(&self, state: &mut State, node: &WaitNode, graph: Token, launch: OpRef) {
         let about = node.about.unwrap_or(About::Rank(node.op.rank));
         let op = node.op;
         self.find(state, Rule::Graph4, about, &[op, launch], node.past, || {
@@ -547,7 +548,7 @@ impl Machine {
         });
     }
 
-    fn waiting_text(&self, node: &Node) -> String {
+    fn waiting_text(&self, node: &WaitNode) -> String {
         let object = match node.about {
             Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
             Some(about @ About::Pair(..)) => self.about(about),
@@ -655,7 +656,7 @@ impl<'a> Here<'a> {
 }
 
 /// Strongly connected components, by Tarjan's algorithm without recursion.
-fn components(nodes: &[Node]) -> Vec<Vec<usize>> {
+fn components(nodes: &[WaitNode]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
     let mut order = vec![UNSEEN; nodes.len()];
     let mut low = vec![0; nodes.len()];

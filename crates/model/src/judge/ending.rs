@@ -170,7 +170,7 @@ impl Machine {
         let name = |token| self.name(token);
         Self::held_buffers(state, rank)
             .map(|(thread, slot, buffer)| {
-                let content = self.read(state, rank, &crate::noun::memory::Range::of(buffer));
+                let content = self.read(state, rank, &crate::noun::memory::ByteRange::of(buffer));
                 let terms = locked(&self.terms);
                 let numbers = Numbers::new(&terms, &name, element).content(&content, buffer.len_bytes);
                 let (name, len_bytes) = (self.name(buffer.name), buffer.len_bytes);

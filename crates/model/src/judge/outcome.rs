@@ -282,7 +282,7 @@ impl Machine {
         let mut texts: FxHashMap<Content, Arc<str>> = FxHashMap::default();
         for rank in (0..self.config.ranks).map(Rank) {
             for (_, _, buffer) in Self::held_buffers(state, rank) {
-                let content = self.read(state, rank, &crate::noun::memory::Range::of(buffer));
+                let content = self.read(state, rank, &crate::noun::memory::ByteRange::of(buffer));
                 let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
                 if content != Content::Whole(initial) {
                     let text = texts.entry(content).or_insert_with_key(|c| self.show(c).into());

@@ -13,7 +13,7 @@ use crate::walk::{Renumber, Renumbering};
 
 /// One write of a word.
 #[derive(Debug, Clone)]
-pub(crate) struct Written<V> {
+pub(crate) struct WordWrite<V> {
     pub(crate) value: V,
     pub(crate) by: Clock,
     pub(crate) op: OpRef,
@@ -22,7 +22,7 @@ pub(crate) struct Written<V> {
 /// The writes of a word, in the order of this run. Before the first it has its default value.
 #[derive(Debug, Clone)]
 pub(crate) struct Cell<V> {
-    writes: Vec<Written<V>>,
+    writes: Vec<WordWrite<V>>,
 }
 
 /// The value of a word.
@@ -49,21 +49,21 @@ impl<V: Word> Hash for Cell<V> {
         // Earlier writes decide nothing but what a reader is ordered after, and are functions of positions.
         let Self { writes } = self;
         let standing = writes.last().filter(|write| write.value.is_there());
-        standing.map(|Written { value, by, op: _ }| (value, by)).hash(state);
+        standing.map(|WordWrite { value, by, op: _ }| (value, by)).hash(state);
     }
 }
 
 impl<V> Renumber for Cell<V> {
     fn renumber(&mut self, by: &mut Renumbering<'_>) {
         let Self { writes } = self;
-        for Written { value: _, by: clock, op } in writes {
+        for WordWrite { value: _, by: clock, op } in writes {
             clock.renumber(by);
             op.renumber(by);
         }
     }
 
     fn stays(&self, by: &mut Renumbering<'_>) -> bool {
-        self.writes.iter().all(|Written { value: _, by: clock, op }| clock.stays(by) && op.stays(by))
+        self.writes.iter().all(|WordWrite { value: _, by: clock, op }| clock.stays(by) && op.stays(by))
     }
 }
 
@@ -75,18 +75,18 @@ impl<V> Default for Cell<V> {
 
 impl<V: Word> Cell<V> {
     /// One more write.
-    pub(crate) fn write(&mut self, write: Written<V>) {
+    pub(crate) fn write(&mut self, write: WordWrite<V>) {
         self.writes.push(write);
     }
 
     /// The last write.
-    pub(crate) fn last(&self) -> Option<&Written<V>> {
+    pub(crate) fn last(&self) -> Option<&WordWrite<V>> {
         self.writes.last()
     }
 
     /// The first write that could have let a reader go on who knows what `reader` knows.
     pub(crate) fn enabling(&self, reader: &Clock, passes: impl Fn(&V) -> bool) -> Option<&Clock> {
-        let known = |write: &Written<V>| reader.after(write.by.actor(), write.by.epoch());
+        let known = |write: &WordWrite<V>| reader.after(write.by.actor(), write.by.epoch());
         let from = self.writes.iter().rposition(known);
         if from.is_none() && passes(&V::default()) {
             return None;

@@ -13,7 +13,7 @@ use crate::judge::finding::OpRef;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::{Cell, Written};
+use crate::noun::cell::{Cell, WordWrite};
 use crate::noun::pool::Plan;
 use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
@@ -221,7 +221,7 @@ impl Machine {
         }
         self.access_shared(state, object, touch_of(act), clock);
         if let Some(value) = act.writes() {
-            let write = Written { value, by: clock.clone(), op };
+            let write = WordWrite { value, by: clock.clone(), op };
             Flags::of_mut(state.shared_mut()).cells.entry(flag).or_default().write(write);
         }
     }

@@ -21,7 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError};
 
 pub(crate) use self::table::Graphs;
-use self::table::{Graph, Node, Reach, Stage, merge, named, recording};
+use self::table::{Graph, GraphNode, Reach, Stage, merge, named, recording};
 use crate::host::value::{BlockId, Buffer, CommId, Owner, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
@@ -322,7 +322,7 @@ impl Machine {
     pub(crate) fn capturing(state: &State, rank: Rank, comm: CommId) -> Option<(Token, OpRef)> {
         let graphs = &Graphs::of(state.rank(rank)).rows;
         graphs.iter().find_map(|(name, graph)| {
-            let of = |node: &&Node| node.work.sequence().is_some_and(|(of, _)| of == comm);
+            let of = |node: &&GraphNode| node.work.sequence().is_some_and(|(of, _)| of == comm);
             let launch = graph.nodes.iter().find(of).filter(|_| graph.lives())?;
             Some((*name, launch.op))
         })
@@ -670,7 +670,7 @@ impl Cx<'_> {
     /// Judges whether what a graph captured is still there.
     fn judge_replay(&mut self, (name, graph): (Token, &Graph), op: OpRef) {
         // A block's first contents say less than what uses it.
-        let fresh = |node: &&Node| matches!(node.work, Work::Fresh(_));
+        let fresh = |node: &&GraphNode| matches!(node.work, Work::Fresh(_));
         let uses = graph.nodes.iter().filter(|node| !fresh(node));
         for node in uses.chain(graph.nodes.iter().filter(fresh)) {
             for buffer in node.work.buffers() {

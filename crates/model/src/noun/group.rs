@@ -174,7 +174,7 @@ pub(crate) struct GroupOrder {
 walk!(struct GroupOrder { comms: hashed fixed });
 
 /// The nondeterministic values of the end of a group.
-pub(crate) struct Decided {
+pub(crate) struct GroupDecisions {
     /// Communicators in the order of their hashes, as far as it matters.
     order: Vec<CommId>,
     /// What sends leave in flight, where this group is the first for which it matters.
@@ -258,7 +258,7 @@ impl Cx<'_> {
             return;
         }
         let given = t.chosen().to_vec();
-        let Decided { order, in_flight_bytes, serialized } =
+        let GroupDecisions { order, in_flight_bytes, serialized } =
             self.here().decide_group(&mut NondetValues { given: &given }).expect("polled before it runs");
         if order != GroupOrder::of(self.state.shared()).comms {
             GroupOrder::of_mut(self.state.shared_mut()).comms.clone_from(&order);
@@ -383,7 +383,7 @@ impl<'a> Here<'a> {
 
     /// The order of the communicators that register in this group, as a prefix of the hash order; what sends leave
     /// in flight; and whether transfers are serialized.
-    pub(crate) fn decide_group(self, nondet: &mut NondetValues<'_>) -> Result<Decided, Poll> {
+    pub(crate) fn decide_group(self, nondet: &mut NondetValues<'_>) -> Result<GroupDecisions, Poll> {
         let Here { m, state, rank, .. } = self;
         let mut order = Cow::Borrowed(&GroupOrder::of(state.shared()).comms[..]);
         let mut comms: Vec<CommId> = Vec::new();
@@ -402,7 +402,7 @@ impl<'a> Here<'a> {
         let transfers = self.grouped_transfers();
         let in_flight_bytes = m.decide_in_flight(state, rank, &transfers, nondet)?;
         let serialized = m.decide_serialized(state, rank, &transfers, nondet)?;
-        Ok(Decided { order: order.into_owned(), in_flight_bytes, serialized })
+        Ok(GroupDecisions { order: order.into_owned(), in_flight_bytes, serialized })
     }
 
     fn next_registration(self, order: &[CommId]) -> Option<CommId> {

@@ -280,13 +280,13 @@ impl Verb for MemoryOp {
 
 /// A range of physical memory of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Range {
+pub(crate) struct ByteRange {
     pub(crate) memory: MemoryId,
     pub(crate) offset_bytes: u64,
     pub(crate) len_bytes: u64,
 }
 
-impl Range {
+impl ByteRange {
     pub(crate) fn of(buffer: &Buffer) -> Self {
         Self { memory: buffer.memory, offset_bytes: buffer.offset_bytes, len_bytes: buffer.len_bytes }
     }
@@ -338,7 +338,7 @@ impl Machine {
     /// A buffer was just handed out: what it holds is its own initial term.
     pub(crate) fn fresh_contents(&self, state: &mut State, rank: Rank, buffer: &Buffer) {
         let term = self.initial(rank, buffer);
-        self.write(state, rank, &Range::of(buffer), Content::Whole(term));
+        self.write(state, rank, &ByteRange::of(buffer), Content::Whole(term));
     }
 
     fn initial(&self, rank: Rank, buffer: &Buffer) -> Term {
@@ -367,13 +367,13 @@ impl Machine {
         for (from, to) in free {
             let part = TermNode::Part(term, from - buffer.offset_bytes, to - from);
             let part = Content::Whole(locked(&self.terms).intern(part));
-            let range = Range { memory: buffer.memory, offset_bytes: from, len_bytes: to - from };
+            let range = ByteRange { memory: buffer.memory, offset_bytes: from, len_bytes: to - from };
             self.write(state, rank, &range, part);
         }
     }
 
     /// What a range holds.
-    pub(crate) fn read(&self, state: &State, rank: Rank, range: &Range) -> Content {
+    pub(crate) fn read(&self, state: &State, rank: Rank, range: &ByteRange) -> Content {
         let nothing = || TermNode::Row(Vec::new());
         let Some(memory) = state.rank(rank).memory(range.memory) else {
             return Content::Whole(locked(&self.terms).intern(nothing()));
@@ -413,7 +413,7 @@ impl Machine {
     }
 
     /// Replaces what a range holds.
-    pub(crate) fn write(&self, state: &mut State, rank: Rank, range: &Range, content: Content) {
+    pub(crate) fn write(&self, state: &mut State, rank: Rank, range: &ByteRange, content: Content) {
         let Some(memory) = state.rank_mut(rank).memory_mut(range.memory) else { return };
         let (start, len) = (range.offset_bytes, range.len_bytes);
         if let Ok(at) = memory.pieces.binary_search_by_key(&start, |piece| piece.0)
@@ -452,12 +452,12 @@ impl Machine {
 
     /// What a buffer holds that a rank works on.
     pub(crate) fn held_in(&self, state: &State, rank: Rank, buffer: &Buffer) -> Content {
-        self.read(state, buffer.home(rank), &Range::of(buffer))
+        self.read(state, buffer.home(rank), &ByteRange::of(buffer))
     }
 
     /// Replaces what a buffer holds that a rank works on.
     pub(crate) fn fill(&self, state: &mut State, rank: Rank, buffer: &Buffer, content: Content) {
-        self.write(state, buffer.home(rank), &Range::of(buffer), content);
+        self.write(state, buffer.home(rank), &ByteRange::of(buffer), content);
     }
 
     /// A stream of the rank accesses a buffer now.

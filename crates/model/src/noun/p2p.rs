@@ -388,7 +388,7 @@ impl Machine {
         let (stream, _) = self.running(state, link.from, link.comm).expect("it has begun");
         self.use_window(state, link.from, (stream, link.comm), sent);
         self.access_memory(state, link.from, stream, &sent.buffer, Access::Read, sent.op);
-        self.read(state, link.from, &crate::noun::memory::Range::of(&sent.buffer))
+        self.read(state, link.from, &crate::noun::memory::ByteRange::of(&sent.buffer))
     }
 
     /// The receiver writes what arrives.
@@ -407,7 +407,7 @@ impl Machine {
         self.access_memory(state, link.to, stream, &received.buffer, Access::Write, received.op);
         match halves {
             Halves::Together => {
-                self.write(state, link.to, &crate::noun::memory::Range::of(&received.buffer), content);
+                self.write(state, link.to, &crate::noun::memory::ByteRange::of(&received.buffer), content);
             }
             Halves::Stale => state.rank_mut(link.to).spoil(),
             Halves::Undefined | Halves::Apart => {}

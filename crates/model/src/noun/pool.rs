@@ -278,13 +278,13 @@ pub(crate) enum Plan {
 pub(crate) struct Placement {
     /// Deferred frees whose events were seen complete: their blocks return first.
     returned: Vec<(BlockId, Clock)>,
-    found: Found,
+    found: BlockFound,
     /// The order of addresses, if it is known for more of them now.
     address_order: Option<Vec<Value>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum BlockFound {
     /// A free block, by segment and position.
     Free(usize, usize),
     /// None: a new segment at this address.
@@ -483,8 +483,8 @@ impl Cx<'_> {
         }
         let request = rounded(pool, *len_bytes);
         let (segment, block) = match found {
-            Found::Free(segment, block) => (segment, block),
-            Found::Grown(address) => (add_segment(pool, *token, address, request, *stream), 0),
+            BlockFound::Free(segment, block) => (segment, block),
+            BlockFound::Grown(address) => (add_segment(pool, *token, address, request, *stream), 0),
         };
         let id = BlockId(MemoryId { owner: Owner::Pool(*token), nth: pool.blocks_made });
         pool.blocks_made += 1;
@@ -493,8 +493,8 @@ impl Cx<'_> {
         let offset_bytes = segment.hold(block, request.block_bytes, classes, id);
         let whole = Arc::clone(&segment.buffer);
         let grew = match found {
-            Found::Free(..) => false,
-            Found::Grown(address) => {
+            BlockFound::Free(..) => false,
+            BlockFound::Grown(address) => {
                 self.access(Object::ADDRESSES, Access::Read);
                 m.create(self.state, rank, kind, &whole);
                 self.me_mut().take_address(address, request.segment_bytes);
@@ -676,10 +676,10 @@ impl<'a> Here<'a> {
         let mut order = Cow::Borrowed(r.address_order());
         let position = nondet.position(|| Nondet::AddressOrder);
         let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, position)? {
-            Some((segment, block)) => Found::Free(segment, block),
+            Some((segment, block)) => BlockFound::Free(segment, block),
             None => {
                 let owner = (Owner::Pool(name), pool.segments_made);
-                Found::Grown(m.decide_address(r, owner, request.segment_bytes, nondet)?)
+                BlockFound::Grown(m.decide_address(r, owner, request.segment_bytes, nondet)?)
             }
         };
         let address_order = if let Cow::Owned(order) = order { Some(order) } else { None };

@@ -11,7 +11,7 @@ use crate::judge::deadlock::Awaits;
 use crate::judge::finding::{About, Rule};
 use crate::machine::Kind;
 use crate::machine::Machine;
-use crate::noun::cell::{Cell, Written};
+use crate::noun::cell::{Cell, WordWrite};
 use crate::noun::pool::Plan;
 use crate::op::{Show, Verb};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -168,20 +168,20 @@ impl Cx<'_> {
                 let value = Machine::value(self.state, rank, value);
                 self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
-                let write = Written { value: Some(value), by: clock, op };
+                let write = WordWrite { value: Some(value), by: clock, op };
                 Keys::of_mut(self.state.shared_mut()).cells.entry(*key).or_default().write(write);
                 self.done(&[]);
             }
             StoreOp::Delete { key } => {
                 self.access_key(*key, Access::Write);
                 let clock = clock(self.state);
-                let write = Written { value: None, by: clock, op };
+                let write = WordWrite { value: None, by: clock, op };
                 Keys::of_mut(self.state.shared_mut()).cells.entry(*key).or_default().write(write);
                 self.done(&[]);
             }
             StoreOp::Get { key } => {
                 let row = &Keys::of(self.state.shared()).cells[key];
-                let Some(Written { value: Some(value), by: set, .. }) = row.last() else {
+                let Some(WordWrite { value: Some(value), by: set, .. }) = row.last() else {
                     unreachable!("polled before it runs")
                 };
                 let value = value.clone();

@@ -201,7 +201,7 @@ const NULL: &str = "null";
 const EMPTY: &str = "of no bytes";
 
 /// What a lookup found.
-pub(crate) struct Found<'a> {
+pub(crate) struct WindowFound<'a> {
     pub(crate) window: &'a Window,
     pub(crate) offset_bytes: u64,
 }
@@ -406,11 +406,11 @@ impl Machine {
     }
 
     /// The window in which a buffer starts: greatest start, then the last inserted; one look at its end.
-    pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<Found<'a>> {
+    pub(crate) fn lookup<'a>(rank: &'a RankState, comm: CommId, buffer: &Buffer) -> Option<WindowFound<'a>> {
         let windows = rank.comm(comm)?.windows();
         let live = windows.rows.iter().filter(|window| window.live);
         let (window, offset_bytes) = window_of(buffer, live.map(|window| (&window.buffer, window)))?;
-        Some(Found { window, offset_bytes })
+        Some(WindowFound { window, offset_bytes })
     }
 
     /// Of windows with one start, the entry of the last goes from the lookup table, whichever was meant

@@ -28,17 +28,18 @@ use crate::state::{Path, State};
 /// number decides only how much waits on streams at once.
 const BATCH: u32 = 16;
 
+/// What may be able to go on: a host thread or the head of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Actor {
+enum Runnable {
     Thread(Rank, u32),
     Stream(Rank, u32),
 }
 
 /// What is known while advancing; rebuilt from the state each time.
 struct Worklist {
-    threads: VecDeque<Actor>,
+    threads: VecDeque<Runnable>,
     /// Go first: what was launched is over before more is.
-    streams: VecDeque<Actor>,
+    streams: VecDeque<Runnable>,
     /// By the index of the actor in clocks.
     queued: Vec<bool>,
     actors_per_rank: u32,
@@ -46,7 +47,7 @@ struct Worklist {
     /// Members at whose stream heads the next collective of a communicator stands.
     ready: FxHashMap<CommId, Ready>,
     /// Threads that wait for a store key or a flag, and streams that wait for a flag.
-    watching: Vec<Actor>,
+    watching: Vec<Runnable>,
 }
 
 #[derive(Default)]
@@ -68,25 +69,25 @@ impl Worklist {
         }
     }
 
-    fn queued(&mut self, actor: Actor) -> &mut bool {
+    fn queued(&mut self, actor: Runnable) -> &mut bool {
         // Threads are counted from the front of a rank's actors, streams from the back, as in clocks.
         let at = match actor {
-            Actor::Thread(rank, thread) => rank.0 * self.actors_per_rank + thread,
-            Actor::Stream(rank, stream) => (rank.0 + 1) * self.actors_per_rank - 1 - stream,
+            Runnable::Thread(rank, thread) => rank.0 * self.actors_per_rank + thread,
+            Runnable::Stream(rank, stream) => (rank.0 + 1) * self.actors_per_rank - 1 - stream,
         };
         &mut self.queued[at as usize]
     }
 
-    fn push(&mut self, actor: Actor) {
+    fn push(&mut self, actor: Runnable) {
         if !std::mem::replace(self.queued(actor), true) {
             match actor {
-                Actor::Thread(..) => self.threads.push_back(actor),
-                Actor::Stream(..) => self.streams.push_back(actor),
+                Runnable::Thread(..) => self.threads.push_back(actor),
+                Runnable::Stream(..) => self.streams.push_back(actor),
             }
         }
     }
 
-    fn pop(&mut self) -> Option<Actor> {
+    fn pop(&mut self) -> Option<Runnable> {
         let actor = self.streams.pop_front().or_else(|| self.threads.pop_front())?;
         *self.queued(actor) = false;
         Some(actor)
@@ -96,7 +97,7 @@ impl Worklist {
         let r = state.rank(rank);
         for stream in 0..r.streams().len() {
             if !r.stream(stream).is_empty() {
-                self.push(Actor::Stream(rank, index(stream)));
+                self.push(Runnable::Stream(rank, index(stream)));
             }
         }
     }
@@ -112,7 +113,7 @@ impl Worklist {
         let r = state.rank(rank);
         for thread in 0..r.threads().len() {
             if r.threads()[thread].is_ready() {
-                self.push(Actor::Thread(rank, index(thread)));
+                self.push(Runnable::Thread(rank, index(thread)));
             }
         }
     }
@@ -151,7 +152,7 @@ impl Machine {
             }
             for (at, t) in state.rank(rank).threads().iter().enumerate() {
                 if !woken && t.is_ready() && self.here(state, rank, index(at)).watches() {
-                    work.watching.push(Actor::Thread(rank, index(at)));
+                    work.watching.push(Runnable::Thread(rank, index(at)));
                 }
                 if let Status::Waiting(rendezvous) = t.status()
                     && state.rank(rank).waiting_at(rendezvous) == Some(index(at))
@@ -176,8 +177,8 @@ impl Machine {
                 break;
             }
             match actor {
-                Actor::Thread(rank, thread) => self.advance_thread(state, &mut work, rank, thread),
-                Actor::Stream(rank, stream) => self.advance_stream(state, &mut work, rank, stream),
+                Runnable::Thread(rank, thread) => self.advance_thread(state, &mut work, rank, thread),
+                Runnable::Stream(rank, stream) => self.advance_stream(state, &mut work, rank, stream),
             }
         }
         self.steps.fetch_add(state.steps - before, Ordering::Relaxed);
@@ -195,7 +196,7 @@ impl Machine {
                 Poll::Open(..) => break,
                 Poll::Wait => {
                     if self.here(state, rank, thread).watches() {
-                        work.watching.push(Actor::Thread(rank, thread));
+                        work.watching.push(Runnable::Thread(rank, thread));
                     }
                     break;
                 }
@@ -316,7 +317,7 @@ impl Machine {
             }
         }
         if Self::flag_at_head(state, rank, at).is_some() {
-            work.watching.push(Actor::Stream(rank, stream));
+            work.watching.push(Runnable::Stream(rank, stream));
         }
         if progressed {
             work.push_rank(state, rank);

@@ -15,7 +15,7 @@ use super::tables::{CommLifetime, CommRow};
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
 use crate::Error;
-use crate::case::{CommTicket, Comms};
+use crate::case::{CommHistory, CommTicket};
 use crate::comm::{Color, NcclComm};
 use crate::ffi::nccl::NcclUniqueId;
 
@@ -73,7 +73,7 @@ impl ProgramThread<'_, '_> {
         position: usize,
     ) -> Result<(Arc<NcclComm>, CommLifetime), Error> {
         let run = self.run;
-        if ticket.comms == Comms::Warm {
+        if ticket.comms == CommHistory::Warm {
             let kept = locked(&run.shared.kept).get(&ticket.id).cloned();
             let what =
                 || format!("communicator {} was promised from an earlier case, but is not here", ticket.id);
@@ -89,7 +89,7 @@ impl ProgramThread<'_, '_> {
         let member = u32::try_from(position).expect("few members");
         let size = u32::try_from(ticket.members.len()).expect("few members");
         let comm = NcclComm::init_rank(&self.device, &id, member, size, ticket.children)?;
-        if run.case.comms == Comms::Fresh {
+        if run.case.comms == CommHistory::Fresh {
             return Ok((Arc::new(comm), CommLifetime::Case));
         }
         if let Err(error) = comm.warm_up(&run.shared.libraries, &self.device, &run.shared.aside) {

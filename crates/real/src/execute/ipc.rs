@@ -13,7 +13,7 @@ use super::tables::{Exports, MappingRow, Physical};
 use super::thread::{Halt, ProgramThread};
 use super::value::{Base, ExportedHandle, OnDevice, Provenance, own_memory};
 use crate::Error;
-use crate::ipc::{Handle, PeerMapping};
+use crate::ipc::{IpcHandleBytes, PeerMapping};
 
 /// `cudaErrorInvalidValue`.
 pub(crate) const INVALID_VALUE: i32 = 1;
@@ -48,7 +48,7 @@ impl ProgramThread<'_, '_> {
             else {
                 return Ok(None);
             };
-            let handle = Handle::export(&thread.device, memory)?;
+            let handle = IpcHandleBytes::export(&thread.device, memory)?;
             Ok::<_, Error>(Some(ExportedHandle {
                 rank: thread.run.rank,
                 name: own.display(|name| thread.run.source.token(name)),
@@ -83,7 +83,7 @@ impl ProgramThread<'_, '_> {
         let Ok(bytes) = exported.bytes.clone().try_into() else {
             return Err(Halt::Failed(format!("a handle of {} bytes", exported.bytes.len())));
         };
-        let handle = Handle(bytes);
+        let handle = IpcHandleBytes(bytes);
         let opened = self.inside(text, WaitsFor::Hosts, |thread| PeerMapping::open(&thread.device, &handle));
         let mapping = match opened {
             Ok(mapping) => mapping,

@@ -18,7 +18,7 @@ use super::value::{Base, OnDevice, own_memory};
 use crate::comm::NcclComm;
 use crate::event::CudaEvent;
 use crate::flag::HostWords;
-use crate::ipc::{Handle, PeerMapping};
+use crate::ipc::{IpcHandleBytes, PeerMapping};
 use crate::memory::CudaMemory;
 use crate::placement::TakenSlots;
 use crate::segment::NcclSegment;
@@ -113,7 +113,7 @@ pub(crate) struct MemoryRow {
 pub(crate) struct MappingRow {
     pub(crate) of: Rank,
     pub(crate) name: String,
-    pub(crate) handle: Handle,
+    pub(crate) handle: IpcHandleBytes,
     /// One for each open that was not closed yet.
     pub(crate) open: Vec<PeerMapping>,
 }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rankcheck_model::{Rank, Resources};
 use serde_json::Value;
 
-use crate::case::{At, CommTicket, Comms, Vote};
+use crate::case::{At, CommHistory, CommTicket, Vote};
 use crate::flag::WordPosition;
 use crate::wire::{Reply, Request};
 
@@ -108,7 +108,7 @@ impl Drop for WordsFile {
 #[derive(Debug)]
 pub(super) struct Exchange<'a> {
     tickets: &'a mut Tickets,
-    comms: Comms,
+    comms: CommHistory,
     /// The workers of the ranks, by number.
     workers: &'a [u64],
     /// Who has come, and what they brought.
@@ -136,7 +136,12 @@ enum TurnStage {
 }
 
 impl<'a> Exchange<'a> {
-    pub(super) fn new(tickets: &'a mut Tickets, comms: Comms, turns: &[At], workers: &'a [u64]) -> Self {
+    pub(super) fn new(
+        tickets: &'a mut Tickets,
+        comms: CommHistory,
+        turns: &[At],
+        workers: &'a [u64],
+    ) -> Self {
         Self {
             tickets,
             comms,
@@ -220,7 +225,7 @@ impl<'a> Exchange<'a> {
 
     /// The case ended well: the next warm case gets its communicators.
     pub(super) fn keep(self) {
-        if self.comms == Comms::Fresh {
+        if self.comms == CommHistory::Fresh {
             return;
         }
         for ((members, children), ids) in self.met {
@@ -270,14 +275,14 @@ impl<'a> Exchange<'a> {
         let key = (members.clone(), children);
         let met = self.met.entry(key.clone()).or_default();
         let kept = match self.comms {
-            Comms::Warm => self.tickets.kept.get(&key).and_then(|kept| kept.get(met.len())),
-            Comms::Fresh => None,
+            CommHistory::Warm => self.tickets.kept.get(&key).and_then(|kept| kept.get(met.len())),
+            CommHistory::Fresh => None,
         };
         let (id, comms) = match kept {
-            Some(kept) => (kept.id, Comms::Warm),
+            Some(kept) => (kept.id, CommHistory::Warm),
             None => {
                 self.tickets.next += 1;
-                (self.tickets.next, Comms::Fresh)
+                (self.tickets.next, CommHistory::Fresh)
             }
         };
         met.push(id);
@@ -351,7 +356,7 @@ mod tests {
     #[test]
     fn votes_are_joined() {
         let mut tickets = Tickets::default();
-        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
+        let mut exchange = Exchange::new(&mut tickets, CommHistory::Fresh, &[], &[1, 2]);
         let agree = |nth, vote| Request::Agree { members: BOTH.to_vec(), nth, vote };
         assert_eq!(exchange.ask(asker(0, 1), agree(0, Vote::Yes)), vec![]);
         assert_eq!(exchange.ask(asker(0, 2), agree(1, Vote::Yes)), vec![]);
@@ -366,21 +371,21 @@ mod tests {
     #[test]
     fn warm_cases_share_communicators_by_members_and_order() {
         let mut tickets = Tickets::default();
-        let mut exchange = Exchange::new(&mut tickets, Comms::Warm, &[], &[1, 2]);
+        let mut exchange = Exchange::new(&mut tickets, CommHistory::Warm, &[], &[1, 2]);
         let (first, second) = (comm(&mut exchange, 0), comm(&mut exchange, 1));
-        assert_eq!((first.comms, second.comms), (Comms::Fresh, Comms::Fresh));
+        assert_eq!((first.comms, second.comms), (CommHistory::Fresh, CommHistory::Fresh));
         exchange.keep();
 
-        let mut fresh = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
+        let mut fresh = Exchange::new(&mut tickets, CommHistory::Fresh, &[], &[1, 2]);
         let third = comm(&mut fresh, 0);
-        assert_eq!(third.comms, Comms::Fresh);
+        assert_eq!(third.comms, CommHistory::Fresh);
         assert!(third.id > second.id);
         fresh.keep();
 
-        let mut warm = Exchange::new(&mut tickets, Comms::Warm, &[], &[1, 2]);
-        assert_eq!(comm(&mut warm, 0), CommTicket { comms: Comms::Warm, ..first });
-        assert_eq!(comm(&mut warm, 1), CommTicket { comms: Comms::Warm, ..second });
-        assert_eq!(comm(&mut warm, 2).comms, Comms::Fresh);
+        let mut warm = Exchange::new(&mut tickets, CommHistory::Warm, &[], &[1, 2]);
+        assert_eq!(comm(&mut warm, 0), CommTicket { comms: CommHistory::Warm, ..first });
+        assert_eq!(comm(&mut warm, 1), CommTicket { comms: CommHistory::Warm, ..second });
+        assert_eq!(comm(&mut warm, 2).comms, CommHistory::Fresh);
         drop(warm);
 
         assert_eq!(tickets.holders(), BTreeSet::from([1, 2]));
@@ -391,7 +396,7 @@ mod tests {
     #[test]
     fn a_flag_is_one_word_for_all_and_a_key_is_awaited_until_it_is_there() {
         let mut tickets = Tickets::default();
-        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2]);
+        let mut exchange = Exchange::new(&mut tickets, CommHistory::Fresh, &[], &[1, 2]);
         let mut word = |rank, id, flag: &str| {
             let answers = exchange.ask(asker(rank, id), Request::Word { flag: flag.to_owned() });
             let [(_, Reply::Word(word))] = answers.as_slice() else { panic!("{answers:?}") };
@@ -413,7 +418,7 @@ mod tests {
     #[test]
     fn what_members_bring_is_gathered_in_their_order_and_ranks_rest_together() {
         let mut tickets = Tickets::default();
-        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &[], &[1, 2, 3]);
+        let mut exchange = Exchange::new(&mut tickets, CommHistory::Fresh, &[], &[1, 2, 3]);
         let gather = |brought: i64| Request::Gather {
             members: vec![Rank(1), Rank(0)],
             nth: 0,
@@ -436,7 +441,7 @@ mod tests {
         let at = |rank, index| At { rank: Rank(rank), thread: 0, index };
         let order = [at(1, 4), at(0, 2), at(1, 5)];
         let mut tickets = Tickets::default();
-        let mut exchange = Exchange::new(&mut tickets, Comms::Fresh, &order, &[1, 2]);
+        let mut exchange = Exchange::new(&mut tickets, CommHistory::Fresh, &order, &[1, 2]);
         let done = |rank, id| (asker(rank, id), Reply::Done);
         assert_eq!(exchange.ask(asker(0, 1), Request::Turn { at: at(0, 2) }), vec![]);
         assert_eq!(exchange.ask(asker(0, 2), Request::Turn { at: at(0, 9) }), vec![done(0, 2)]);

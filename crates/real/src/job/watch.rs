@@ -150,7 +150,7 @@ mod tests {
     use rankcheck_model::Dtype;
 
     use super::*;
-    use crate::case::{At, Comms, Forced};
+    use crate::case::{At, CommHistory, Forced};
 
     const DEADLINE: Duration = Duration::from_secs(2);
 
@@ -160,7 +160,7 @@ mod tests {
         Case {
             program: serde_json::Value::Null,
             ranks: 2,
-            comms: Comms::Fresh,
+            comms: CommHistory::Fresh,
             element: Dtype::F32,
             forced: Forced { nondet: values, ..Forced::default() },
             deadline: DEADLINE,

@@ -16,7 +16,7 @@ use rankcheck_model::{
 
 use crate::Error;
 use crate::case::{
-    At, Case, CommTicket, Comms, Ended, Forced, Host, NondetValue, RankReport, SegmentName, Vote,
+    At, Case, CommHistory, CommTicket, Ended, Forced, Host, NondetValue, RankReport, SegmentName, Vote,
 };
 use crate::execute::{RankDevice, execute};
 use crate::ffi::Libraries;
@@ -179,7 +179,7 @@ fn forced(parts: &[(Vec<Op>, Option<Question>)]) -> Forced {
 ///
 /// # Errors
 /// [`Error::Differs`], or what opening or cleaning the device returned.
-pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: Comms) -> Result<(), Error> {
+pub(super) fn run_alone(libraries: &Libraries, ordinal: i32, comms: CommHistory) -> Result<(), Error> {
     let parts = program();
     let case = Case {
         program: serde_json::Value::Null,
@@ -243,7 +243,7 @@ impl Host for Alone {
     }
 
     fn init(&self, _: &str, nth: u32, members: &[Rank], children: Resources) -> Result<CommTicket, Error> {
-        Ok(CommTicket { id: u64::from(nth), members: members.to_vec(), children, comms: Comms::Fresh })
+        Ok(CommTicket { id: u64::from(nth), members: members.to_vec(), children, comms: CommHistory::Fresh })
     }
 
     fn unique_id(&self, _: &CommTicket, own: Option<Vec<u8>>) -> Result<Vec<u8>, Error> {

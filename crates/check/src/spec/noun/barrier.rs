@@ -18,7 +18,7 @@ use crate::spec::rank::RankValue;
 
 /// What ranks agreed on, for which [`Builder::truth`] asks.
 #[derive(Debug, Clone)]
-pub struct Agreement(pub(crate) Operand);
+pub struct Agreed(pub(crate) Operand);
 
 impl Builder {
     /// A barrier of host processes, of all ranks or of these.
@@ -35,14 +35,14 @@ impl Builder {
 
     /// Whether all of these ranks, or all there are, gave true.
     #[track_caller]
-    pub fn all_agree(&self, ok: impl Holdable, ranks: Option<&[u32]>) -> Flow<Agreement> {
+    pub fn all_agree(&self, ok: impl Holdable, ranks: Option<&[u32]>) -> Flow<Agreed> {
         self.all_agree_of(ok.operand(self), ranks.map(signed).as_deref())
     }
 
     #[track_caller]
-    fn all_agree_of(&self, value: Operand, ranks: Option<&[i64]>) -> Flow<Agreement> {
+    fn all_agree_of(&self, value: Operand, ranks: Option<&[i64]>) -> Flow<Agreed> {
         let members = self.members(ranks)?;
-        self.add_result(Op::Barrier(BarrierOp::AllAgree { members, value })).map(Agreement)
+        self.add_result(Op::Barrier(BarrierOp::AllAgree { members, value })).map(Agreed)
     }
 }
 
@@ -63,7 +63,7 @@ pub(crate) fn barriers_of_rank(methods: &mut MethodsBuilder) {
         ok: Value<'v>,
         ranks: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
-    ) -> starlark::Result<Agreement> {
+    ) -> starlark::Result<Agreed> {
         let (ranks, value) = (argument::ranks(ranks)?, operand(eval, ok)?);
         Ok(builder(eval)?.all_agree_of(value, ranks.as_deref())?)
     }

@@ -5,7 +5,7 @@
 use rankcheck_model::Operand;
 
 use crate::spec::builder::Builder;
-use crate::spec::noun::barrier::Agreement;
+use crate::spec::noun::barrier::Agreed;
 use crate::spec::noun::comm::Comm;
 use crate::spec::noun::event::Event;
 use crate::spec::noun::ipc::IpcHandle;
@@ -113,7 +113,7 @@ holdable! {
     Segment, "segment", it => it.0.clone();
     Stream, "stream", it => Operand::Stream(it.0);
     Thread, "thread", it => it.0.clone();
-    Agreement, "truth slot", it => it.0.clone();
+    Agreed, "truth slot", it => it.0.clone();
     Window, "window", it => it.0.clone();
 }
 

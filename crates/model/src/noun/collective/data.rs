@@ -7,7 +7,7 @@ use super::run::Member;
 use crate::host::value::{Buffer, MemoryId};
 use crate::machine::{Machine, locked};
 use crate::noun::collective::Launch;
-use crate::noun::memory::Range;
+use crate::noun::memory::ByteRange;
 use crate::order::dependence::Access;
 use crate::platform::KernelPath;
 use crate::rank::Rank;
@@ -112,14 +112,19 @@ impl Machine {
     }
 
     /// What the program meant: the contents of each member's output, from the buffers that members passed.
-    fn intended(&self, state: &State, members: &[Member], inputs: &[Content]) -> Vec<(Range, Content, Rank)> {
+    fn intended(
+        &self,
+        state: &State,
+        members: &[Member],
+        inputs: &[Content],
+    ) -> Vec<(ByteRange, Content, Rank)> {
         let (part, kind) = (members[0].launch.part_bytes(), members[0].launch.call.kind);
         let input = |of: usize, part_nth: u64| {
             if !kind.gives_parts() {
                 return inputs[of].clone();
             }
             let send = &members[of].launch.send;
-            self.read(state, send.home(members[of].rank), &Range::of(send).sub(part_nth * part, part))
+            self.read(state, send.home(members[of].rank), &ByteRange::of(send).sub(part_nth * part, part))
         };
         // Members that get the same reduction share it.
         let mut reduced: Option<(u64, Content)> = None;
@@ -138,7 +143,7 @@ impl Machine {
                     },
                 };
                 let recv = &m.launch.recv;
-                out.push((Range::of(recv).sub(at * part, part), content, recv.home(m.rank)));
+                out.push((ByteRange::of(recv).sub(at * part, part), content, recv.home(m.rank)));
             }
         }
         out
@@ -179,21 +184,21 @@ impl Machine {
     }
 
     /// What loads and stores through the windows leave behind.
-    fn through_windows(&self, state: &State, members: &[Member]) -> Vec<(Rank, Range, Content)> {
+    fn through_windows(&self, state: &State, members: &[Member]) -> Vec<(Rank, ByteRange, Content)> {
         let part = members[0].launch.part_bytes();
-        let mut out: Vec<(Rank, Range, Content)> = Vec::new();
+        let mut out: Vec<(Rank, ByteRange, Content)> = Vec::new();
         let whole_of = |content: &Content| locked(&self.terms).whole(content);
         match members[0].launch.call.kind.symmetric() {
             Some(SymmetricKernel::AllReduce) => {
                 /// Shares with their terms.
-                type Written = Vec<(usize, Term)>;
-                let mut written: Vec<(Rank, Range, Written)> = Vec::new();
+                type Pieces = Vec<(usize, Term)>;
+                let mut written: Vec<(Rank, ByteRange, Pieces)> = Vec::new();
                 for (share, by) in members.iter().enumerate() {
                     let inputs: Vec<Content> = members
                         .iter()
                         .filter_map(|p| {
                             let (memory, at) = self.through(state, by, p, true)?;
-                            let range = Range { memory, offset_bytes: at, len_bytes: part };
+                            let range = ByteRange { memory, offset_bytes: at, len_bytes: part };
                             let content = self.read(state, p.rank, &range);
                             Some(share_of(&content, share, members.len()))
                         })
@@ -201,7 +206,7 @@ impl Machine {
                     let term = whole_of(&self.reduce(members, &inputs));
                     for p in members {
                         let Some((memory, at)) = self.through(state, by, p, false) else { continue };
-                        let range = Range { memory, offset_bytes: at, len_bytes: part };
+                        let range = ByteRange { memory, offset_bytes: at, len_bytes: part };
                         match written.iter_mut().find(|(rank, r, _)| (*rank, r) == (p.rank, &range)) {
                             Some((.., shares)) => shares.push((share, term)),
                             None => written.push((p.rank, range, vec![(share, term)])),
@@ -224,12 +229,12 @@ impl Machine {
                     let content = self.read(
                         state,
                         by.launch.send.home(by.rank),
-                        &Range::of(&by.launch.send).sub(0, part),
+                        &ByteRange::of(&by.launch.send).sub(0, part),
                     );
                     for p in members {
                         let Some((memory, at)) = self.through(state, by, p, false) else { continue };
                         let offset_bytes = at + nth as u64 * part;
-                        let range = Range { memory, offset_bytes, len_bytes: part };
+                        let range = ByteRange { memory, offset_bytes, len_bytes: part };
                         out.push((p.rank, range, content.clone()));
                     }
                 }
@@ -241,11 +246,15 @@ impl Machine {
                         .filter_map(|p| {
                             let (memory, at) = self.through(state, by, p, true)?;
                             let offset_bytes = at + nth as u64 * part;
-                            Some(self.read(state, p.rank, &Range { memory, offset_bytes, len_bytes: part }))
+                            Some(self.read(
+                                state,
+                                p.rank,
+                                &ByteRange { memory, offset_bytes, len_bytes: part },
+                            ))
                         })
                         .collect();
                     let content = self.reduce(members, &inputs);
-                    out.push((by.rank, Range::of(&by.launch.recv).sub(0, part), content));
+                    out.push((by.rank, ByteRange::of(&by.launch.recv).sub(0, part), content));
                 }
             }
             None => {}

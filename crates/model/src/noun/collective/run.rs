@@ -8,7 +8,7 @@ use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Explain, Machine};
 use crate::noun::collective::{Launch, Recorded};
 use crate::noun::launch_order::Ran;
-use crate::noun::memory::Range;
+use crate::noun::memory::ByteRange;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::window::LastUse;
 use crate::order::dependence::Access;
@@ -93,7 +93,7 @@ impl Machine {
         for member in &members {
             self.run_member(state, member, &order);
             let send = &member.launch.send;
-            inputs.push(self.read(state, send.home(member.rank), &Range::of(send).sub(0, part)));
+            inputs.push(self.read(state, send.home(member.rank), &ByteRange::of(send).sub(0, part)));
         }
         if self.keeps_runs(state) {
             let ran = members.iter().map(|m| {

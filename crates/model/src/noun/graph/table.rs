@@ -29,14 +29,14 @@ pub(super) enum Stage {
 
 /// A recorded operation and the stream on which it was launched.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
+pub(super) struct GraphNode {
     pub(super) stream: Token,
     pub(super) work: Work,
     /// Where it was recorded.
     pub(super) op: OpRef,
 }
 
-walk!(struct Node { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
+walk!(struct GraphNode { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
 
 /// How many operations of each stream are over at a point of the recording.
 pub(super) type Reach = BTreeMap<Token, u32>;
@@ -51,7 +51,7 @@ pub(super) struct Graph {
     pub(super) begin: OpRef,
     pub(super) origin: Token,
     pub(super) pool: Option<Token>,
-    pub(super) nodes: Arc<Vec<Node>>,
+    pub(super) nodes: Arc<Vec<GraphNode>>,
     /// Blocks of the pool that were handed out while it recorded.
     pub(super) blocks: BTreeSet<BlockId>,
     /// The streams that record; what each knows.
@@ -105,7 +105,7 @@ impl Graph {
     pub(super) fn push(&mut self, stream: Token, work: Work, op: OpRef) {
         let own = self.streams.get_mut(&stream).expect("the stream records into this graph");
         *own.entry(stream).or_default() += 1;
-        Arc::make_mut(&mut self.nodes).push(Node { stream, work, op });
+        Arc::make_mut(&mut self.nodes).push(GraphNode { stream, work, op });
     }
 
     /// Whether its origin stands behind everything that its other streams recorded.
