@@ -101,7 +101,7 @@ impl Cx<'_> {
         let _ = (object, how);
     }
 
-    /// The same thread, to be looked at.
+    /// Returns the thread in a context that cannot change the state.
     pub(crate) fn here(&self) -> Here<'_> {
         Here { m: self.m, state: self.state, rank: self.rank, thread: self.thread }
     }

@@ -75,32 +75,32 @@ pub enum InFlight {
 /// Which expectations of the author are judged. They are statements: no device does anything for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expectations {
-    /// All.
+    /// Every expectation is judged.
     Judged,
     /// All but those written here.
     LeftOutAt(LocId),
-    /// None.
+    /// No expectation is judged.
     LeftOut,
 }
 
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
-    /// Number of ranks.
+    /// How many ranks the program runs on.
     pub ranks: u32,
-    /// The platform's facts.
+    /// The NCCL version and hardware whose facts hold.
     pub platform: Platform,
     /// Calls that may fail.
     pub faults: Faults,
     /// Kernels of different communicators assumed to run at the same time; 1 for no assumption.
     pub coresident: u32,
-    /// Connections of communicators.
+    /// Whether communicators are connected from the beginning or by their first use.
     pub connections: Connections,
     /// What sends leave in flight.
     pub in_flight: InFlight,
-    /// Reduced or naive.
+    /// Whether one of many equivalent schedules is run, or each.
     pub mode: Mode,
-    /// Sentences or not.
+    /// Whether findings get sentences, which take time to make.
     pub explain: Explain,
     /// Objects known to be contended.
     pub contended: BTreeSet<Object>,
@@ -113,7 +113,7 @@ pub struct Config {
     pub launches_kept: usize,
     /// Operations left out: rank, thread, index.
     pub left_out: BTreeSet<(Rank, Thread, u32)>,
-    /// Expectations left out.
+    /// Which expectations of the author are judged.
     pub expectations: Expectations,
     /// Host threads and streams that a rank may have: a number that [`actors_per_rank`] gives.
     pub actors_per_rank: u32,
@@ -197,9 +197,9 @@ pub(crate) struct Pending {
 
 /// A program on a platform.
 pub struct Machine {
-    /// The program.
+    /// The program that is run.
     pub source: Arc<dyn Source>,
-    /// What is run.
+    /// How it is run.
     pub config: Config,
     pub(crate) comms: RwLock<(Vec<CommInfo>, FxHashMap<CommInfo, CommId>)>,
     pub(crate) terms: Mutex<Terms>,

@@ -37,45 +37,45 @@ pub use crate::noun::window::{WindowFlags, WindowOp};
 /// One operation of a host thread. The comment of each says which slots it produces, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// Of the rank and its host threads.
+    /// A step, start, join or exit of a host thread.
     Thread(ThreadOp),
-    /// Of communicators.
+    /// An init, split, finalize or destroy of a communicator.
     Comm(CommOp),
-    /// Of windows.
+    /// A registration of a window, or its end.
     Window(WindowOp),
-    /// Of groups of NCCL calls.
+    /// The start or end of a group of NCCL calls.
     Group(GroupOp),
-    /// A collective.
+    /// A call of a collective: one of its members.
     Collective(Arc<Collective>),
     /// Half of a point-to-point transfer.
     Transfer(Arc<Transfer>),
     /// A declaration about two launches.
     Overlap(OverlapOp),
-    /// Of streams.
+    /// A kernel, a wait of a stream, or a synchronize.
     Stream(StreamOp),
-    /// Of events.
+    /// A record of an event.
     Event(EventOp),
-    /// Of CUDA graphs.
+    /// A capture, replay or destroy of a CUDA graph.
     Graph(GraphOp),
-    /// Of memory.
+    /// An allocation, a free, a copy, or what is expected of a content.
     Memory(MemoryOp),
-    /// Of caching pools.
+    /// An operation of a caching pool.
     Pool(PoolOp),
-    /// Of memory of other ranks, by IPC handles.
+    /// An export, open or close of memory of other ranks, by IPC handles.
     Ipc(IpcOp),
     /// An exchange of shareable handles.
     Exchange(ExchangeOp),
-    /// Of host processes that wait for each other.
+    /// A barrier or a vote of host processes.
     Barrier(BarrierOp),
-    /// Of mutexes.
+    /// A lock or unlock of a mutex.
     Mutex(MutexOp),
-    /// Of the store.
+    /// A set, get or delete of a key of the store.
     Store(StoreOp),
-    /// Of flags.
+    /// A wait for, or a write of, a flag.
     Flag(FlagOp),
-    /// Of maps of a rank.
+    /// An operation on a map of the rank.
     Map(MapOp),
-    /// Of lists of a rank.
+    /// An operation on a list of the rank.
     List(ListOp),
 }
 

@@ -222,11 +222,11 @@ impl Platform {
 /// What a rank knows when it chooses a kernel.
 #[derive(Debug, Clone, Copy)]
 pub struct PathQuery {
-    /// Kind of collective.
+    /// The collective that the kernel computes.
     pub kind: CollectiveKind,
-    /// Reduction.
+    /// The reduction that it does.
     pub op: ReduceOp,
-    /// Element type.
+    /// The type of the elements that it works on.
     pub dtype: Dtype,
     /// Bytes of one rank's part.
     pub len_bytes: u64,

@@ -24,7 +24,7 @@ pub struct Loc {
     pub file: Arc<str>,
     /// Line, from 1; 0 where none is known.
     pub line: u32,
-    /// Column, from 1.
+    /// Column in characters, from 1.
     pub column: u32,
     /// Where that stands in a library: the line of the program that called it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,9 +87,9 @@ pub enum Operand {
     Slice {
         /// The buffer or segment.
         of: Arc<Operand>,
-        /// From its start.
+        /// Bytes from its start.
         offset_bytes: u64,
-        /// Length.
+        /// Length in bytes.
         len_bytes: u64,
     },
     /// The segment in which a buffer lies.
@@ -203,7 +203,7 @@ pub struct Operation {
 /// An operation and where it was written.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Statement {
-    /// What is done.
+    /// What the thread does.
     pub op: Op,
     /// Where it was written.
     pub loc: LocId,
@@ -215,7 +215,7 @@ pub struct Statement {
 pub enum Question {
     /// The adversary chooses one of `options`.
     Choose {
-        /// Its name.
+        /// Name of the choice, as reports print it.
         name: Token,
         /// What the options are called.
         options: Arc<[Token]>,
@@ -232,35 +232,35 @@ pub enum Question {
     Number(Operand),
     /// Is the key in the map?
     MapHas {
-        /// The map.
+        /// Name of the map.
         map: Token,
-        /// Key.
+        /// The key that is looked up.
         key: Operand,
     },
     /// How many entries does the map have? Then produces, for each in the map's order, key and value.
     MapItems {
-        /// The map.
+        /// Name of the map.
         map: Token,
         /// In which order it is walked.
         order: MapOrder,
     },
     /// How many elements does the list have?
     ListLen {
-        /// The list.
+        /// Name of the list.
         list: Token,
     },
     /// How many segments did the trim release? Then produces each of them.
     Trimmed(Operand),
     /// `ncclCommGetWindow`-like: does a window of the communicator hold the start of this buffer?
     HasWindow {
-        /// The communicator.
+        /// The communicator whose windows are searched.
         comm: Operand,
-        /// The buffer.
+        /// The buffer whose start is looked up.
         buffer: Operand,
     },
     /// `cudaEventQuery`: is the last record of the event complete?
     EventQuery {
-        /// The event.
+        /// Name of the event.
         event: Token,
     },
 }
@@ -294,7 +294,7 @@ impl Question {
 pub enum Terminator {
     /// The function returned.
     Return,
-    /// Control flow asks.
+    /// Control flow asks, and the answer decides which block is next.
     Ask(Question, LocId),
     /// What comes then is not known: the recording of a real run ends here. Nobody waits in vain for a thread
     /// that stands here, as far as anybody knows.
@@ -384,9 +384,9 @@ pub trait Source: Send + Sync {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message}")]
 pub struct SourceError {
-    /// What is wrong.
+    /// What is wrong, as a sentence.
     pub message: String,
-    /// Where, if known.
+    /// Where it is wrong, if that is known.
     pub loc: Option<Loc>,
     /// What to do about it.
     pub help: Option<String>,

@@ -107,7 +107,7 @@ tables! {
 pub struct Path {
     /// The choice, with the ranks' original numbers.
     pub choice: crate::machine::Choice,
-    /// What came before.
+    /// The choices before this one, the last first.
     pub before: Option<Arc<Path>>,
 }
 

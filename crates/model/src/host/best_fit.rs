@@ -74,22 +74,22 @@ pub enum Use {
 pub struct PoolBlock {
     /// Start in the segment.
     pub offset_bytes: u64,
-    /// Rounded length.
+    /// Length in bytes, rounded as [`SizeClasses`] says.
     pub len_bytes: u64,
     /// The stream that it is kept for.
     pub stream: Token,
-    /// Who has it.
+    /// Whether the program holds it, and as which allocation.
     pub held: Use,
 }
 
 /// A segment of a pool. Its blocks cover it without gaps.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Segment<O: Objects = Modelled> {
-    /// Its memory.
+    /// The memory that the blocks lie in.
     pub buffer: Arc<Buffer<O>>,
     /// Whether it is for small requests.
     pub small: bool,
-    /// By offset.
+    /// The blocks, ordered by offset.
     pub blocks: SmallVec<[PoolBlock; 2]>,
 }
 

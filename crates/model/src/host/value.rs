@@ -16,9 +16,9 @@ use crate::rank::{Rank, Token};
 pub trait Objects: Debug + Clone + Ord + Hash {
     /// A name that a value carries.
     type Name: Debug + Clone + Ord + Hash;
-    /// Physical memory.
+    /// What names physical memory.
     type Memory: Debug + Copy + Ord + Hash;
-    /// Where memory starts.
+    /// What names an address at which memory starts.
     type Address: Debug + Copy + Ord + Hash;
     /// Memory of a rank, as its handle knows it.
     type Exported: Debug + Clone + Ord + Hash;
@@ -56,7 +56,7 @@ pub enum Owner {
 /// Physical memory of a rank: the n-th that its owner made. Never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MemoryId {
-    /// Who made it.
+    /// The pool or the program, whichever made it.
     pub owner: Owner,
     /// Position among the owner's, from 0.
     pub nth: u32,
@@ -74,7 +74,7 @@ pub struct BlockId(pub MemoryId);
 /// The n-th mapping of a rank, and the rank whose memory it maps. Never reused, not even after a close.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MappingId {
-    /// Whose memory.
+    /// The rank whose memory it maps.
     pub of: Rank,
     /// Position among the mappings of the rank that opened it.
     pub nth: u32,
@@ -85,17 +85,17 @@ pub struct MappingId {
 pub struct Buffer<O: Objects = Modelled> {
     /// The allocation it belongs to; none for a segment as such.
     pub block: Option<BlockId>,
-    /// Physical memory.
+    /// The physical memory that it lies in.
     pub memory: O::Memory,
-    /// Its address.
+    /// The address at which that memory starts.
     pub address: O::Address,
     /// Start, from the start of the memory.
     pub offset_bytes: u64,
-    /// Length.
+    /// Length in bytes.
     pub len_bytes: u64,
     /// Length of the whole memory.
     pub memory_len_bytes: u64,
-    /// Name in reports.
+    /// The name that reports print.
     pub name: Token,
     /// The mapping through which it is reached, if it is memory of another rank.
     pub through: Option<MappingId>,

@@ -20,7 +20,7 @@ use crate::state::State;
 /// How a rank ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ending {
-    /// The same in words.
+    /// How the rank ended.
     pub how: RankOutcome,
     /// Threads that are inside a call for ever.
     pub inside: Vec<StuckThread>,
@@ -61,7 +61,7 @@ pub enum Waits {
 /// A stream that never drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckStream {
-    /// Its name.
+    /// The name of the buffer in the program.
     pub name: Arc<str>,
     /// The operation at its head.
     pub head: OpRef,
@@ -78,7 +78,7 @@ pub struct HeldBuffer {
     pub slot: u32,
     /// Its name in the spec.
     pub name: Arc<str>,
-    /// Length.
+    /// Length in bytes.
     pub len_bytes: u64,
     /// What it holds; none where the numbers are not known.
     pub numbers: Option<Vec<Run>>,

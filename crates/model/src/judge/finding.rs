@@ -117,9 +117,9 @@ impl FromStr for Rule {
 /// One operation of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct OpRef {
-    /// The rank.
+    /// The rank that does it.
     pub rank: Rank,
-    /// The host thread.
+    /// The host thread that calls it.
     pub thread: Thread,
     /// Its position among the operations and questions of that thread in this run, from 0.
     pub index: u32,
@@ -151,9 +151,9 @@ pub enum About {
 /// A rule broken in a run.
 #[derive(Debug, Clone)]
 pub struct Finding {
-    /// Which rule.
+    /// The rule that is broken.
     pub rule: Rule,
-    /// On which object.
+    /// The object that it is broken on.
     pub about: About,
     /// The operations that break it together, the blocked or failing one first.
     pub ops: Vec<OpRef>,

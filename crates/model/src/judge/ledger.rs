@@ -74,7 +74,7 @@ impl RankState {
         errors.insert(at, error);
     }
 
-    /// Costs so far.
+    /// Returns what the run has cost so far.
     #[must_use]
     pub fn costs(&self) -> &Costs {
         &Ledger::of(self).costs

@@ -35,7 +35,7 @@ pub enum BarrierOp {
     AllAgree {
         /// World ranks that take part.
         members: Arc<[Rank]>,
-        /// This rank's vote.
+        /// This rank's vote; all ranks learn whether every vote is true.
         value: Operand,
     },
 }

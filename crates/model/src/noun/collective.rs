@@ -42,9 +42,9 @@ use crate::state::State;
 /// One rank's call of a collective.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Collective {
-    /// What is computed.
+    /// The collective that it is, with its root if it has one.
     pub kind: CollectiveKind,
-    /// The communicator.
+    /// The communicator whose members meet: what an init or a split produced.
     pub comm: Operand,
     /// Input buffer. Of a broadcast it counts on the root alone.
     pub send: Operand,
@@ -52,7 +52,7 @@ pub struct Collective {
     pub recv: Operand,
     /// Elements (of one rank's part for all_gather and reduce_scatter).
     pub count: u64,
-    /// Element type.
+    /// Type of the elements that `count` counts. NCCL does not compare it among members.
     pub dtype: Dtype,
     /// Reduction; ignored where nothing is reduced.
     pub op: ReduceOp,

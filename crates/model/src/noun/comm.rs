@@ -68,7 +68,7 @@ pub enum CommOp {
     },
     /// `ncclCommSplit`: a set-up event of the parent. Produces the child, or null without a color.
     Split {
-        /// The parent.
+        /// The parent: every member of it calls the split.
         comm: Operand,
         /// Name of the child.
         name: Token,
@@ -78,12 +78,12 @@ pub enum CommOp {
     /// `ncclCommFinalize`: waits until what this rank launched on the communicator is over. It meets no other rank
     /// (`v2.28.9:init.cc:2212-2251`), and nothing but the destruction may follow.
     Finalize {
-        /// The communicator.
+        /// The communicator: what an init or a split produced.
         comm: Operand,
     },
     /// `ncclCommDestroy`.
     Destroy {
-        /// The communicator.
+        /// The communicator: what an init or a split produced.
         comm: Operand,
     },
 }

@@ -53,32 +53,32 @@ impl Describe for MapOrder {
 pub enum MapOp {
     /// Puts a value under a key, replacing.
     Put {
-        /// The map.
+        /// Name of the map. A map exists from its first use on.
         map: Token,
-        /// Key.
+        /// The key. Buffers are equal if they start at one offset of one allocation, whatever their lengths.
         key: Operand,
-        /// Value.
+        /// The value that is kept.
         value: Operand,
     },
     /// Removes a key. Produces its value or null.
     Pop {
-        /// The map.
+        /// Name of the map. A map exists from its first use on.
         map: Token,
-        /// Key.
+        /// The key. Buffers are equal if they start at one offset of one allocation, whatever their lengths.
         key: Operand,
     },
     /// Produces the value under a key, or the default.
     Get {
-        /// The map.
+        /// Name of the map. A map exists from its first use on.
         map: Token,
-        /// Key.
+        /// The key. Buffers are equal if they start at one offset of one allocation, whatever their lengths.
         key: Operand,
-        /// Default.
+        /// What the operation produces if the map does not have the key.
         default: Operand,
     },
-    /// Empties a map.
+    /// Removes every key of a map.
     Clear {
-        /// The map.
+        /// Name of the map. A map exists from its first use on.
         map: Token,
     },
 }
@@ -150,35 +150,35 @@ impl MapOp {
 pub enum ListOp {
     /// Appends to a list.
     Push {
-        /// The list.
+        /// Name of the list. A list exists from its first use on.
         list: Token,
-        /// Value.
+        /// The value that is kept.
         value: Operand,
     },
     /// Produces the element at an index; past the end is a finding and produces null.
     Get {
-        /// The list.
+        /// Name of the list. A list exists from its first use on.
         list: Token,
-        /// Index.
+        /// The position of the element, from 0. One that the list does not have breaks LIST-1.
         index: Operand,
     },
     /// Replaces the element at an index; past the end is a finding.
     Set {
-        /// The list.
+        /// Name of the list. A list exists from its first use on.
         list: Token,
-        /// Index.
+        /// The position of the element, from 0. One that the list does not have breaks LIST-1.
         index: Operand,
-        /// Value.
+        /// The value that is kept.
         value: Operand,
     },
     /// Removes the last element. Produces it, or null from an empty list.
     Pop {
-        /// The list.
+        /// Name of the list. A list exists from its first use on.
         list: Token,
     },
-    /// Empties a list.
+    /// Removes every element of a list.
     Clear {
-        /// The list.
+        /// Name of the list. A list exists from its first use on.
         list: Token,
     },
 }

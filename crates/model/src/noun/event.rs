@@ -20,9 +20,9 @@ use std::collections::BTreeMap;
 /// `cudaEventRecord`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EventOp {
-    /// The event.
+    /// Name of the event, among those of this rank.
     pub event: Token,
-    /// The stream.
+    /// The stream whose work so far completes the event.
     pub stream: Token,
 }
 

@@ -51,7 +51,7 @@ pub enum FlagAct {
     Wait(Test, i64),
     /// Blocks until the word is `from`, and makes it `to` in the same instant.
     Swap {
-        /// The awaited value.
+        /// The value that the word has to have before it is replaced.
         from: i64,
         /// What takes its place.
         to: i64,
@@ -104,9 +104,9 @@ impl FlagAct {
 /// (`cuStreamWriteValue32`, `cuStreamWaitValue32`, an atomic of a kernel).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct FlagOp {
-    /// The flag.
+    /// Name of the flag. All ranks share it, and it is 0 at first.
     pub flag: Token,
-    /// What is done.
+    /// What the operation does to the word.
     pub act: FlagAct,
     /// The stream; none for the host thread.
     pub stream: Option<Token>,

@@ -70,19 +70,19 @@ pub enum GraphOp {
     },
     /// `cudaStreamEndCapture` and `cudaGraphInstantiate`. Produces the graph (null if the capture failed).
     End {
-        /// The graph.
+        /// Name of the graph, among those of this rank.
         graph: Token,
     },
     /// `cudaGraphLaunch`: what was recorded runs, with what was recorded.
     Replay {
-        /// The graph.
+        /// Name of the graph, among those of this rank.
         graph: Token,
         /// Stream it is launched on.
         stream: Token,
     },
     /// `cudaGraphExecDestroy` and `cudaGraphDestroy`.
     Destroy {
-        /// The graph.
+        /// Name of the graph, among those of this rank.
         graph: Token,
     },
 }

@@ -30,7 +30,7 @@ use crate::walk::walk;
 pub enum IpcOp {
     /// `cudaIpcGetMemHandle`. Produces a handle of the allocation in which the buffer lies (null if it failed).
     Export {
-        /// The buffer.
+        /// The buffer whose whole allocation is exported.
         buffer: Operand,
     },
     /// `cudaIpcOpenMemHandle`. Produces the mapping of the whole allocation (null if it failed).

@@ -34,7 +34,7 @@ walk!(struct LaunchOrder { launched: hashed fixed, over: hashed fixed, progress:
 /// The launch orders of a rank.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LaunchOrders {
-    /// Of each family of communicators.
+    /// The launch order of each family of communicators, by the family's first communicator.
     families: Rows<CommId, LaunchOrder>,
     /// Launches so far, which is a function of positions.
     issued: u32,
@@ -108,7 +108,7 @@ impl LaunchOrder {
         self.progress.as_ref()
     }
 
-    /// The same, to be changed.
+    /// Returns what [`progress`](Self::progress) returns, to be changed.
     pub(crate) fn progress_mut(&mut self) -> &mut Option<Progress> {
         &mut self.progress
     }
@@ -131,7 +131,7 @@ impl RankState {
         LaunchOrders::of(self).families.get(&self.family(comm))
     }
 
-    /// The same, to be changed.
+    /// Returns the launch order of a communicator's family, to be changed.
     pub(crate) fn launch_order_mut(&mut self, comm: CommId) -> &mut LaunchOrder {
         let family = self.family(comm);
         let order = LaunchOrders::of_mut(self).families.get_mut(&family);

@@ -39,7 +39,7 @@ use crate::term::{Content, Term, TermNode};
 pub enum MemoryKind {
     /// `ncclMemAlloc`: can be registered as a window.
     Nccl,
-    /// `cudaMalloc`: cannot.
+    /// `cudaMalloc`: it cannot be registered.
     Cuda,
 }
 
@@ -66,9 +66,9 @@ pub enum MemoryOp {
     },
     /// Declares what a buffer holds when a stream gets here: what a kernel of a rank wrote.
     Expect {
-        /// The buffer.
+        /// The buffer: what an allocation produced, or a slice of it.
         buffer: Operand,
-        /// The kernel's name.
+        /// Name of the kernel that is expected to have written it.
         kernel: Token,
         /// The rank that ran it.
         by: Rank,
@@ -77,23 +77,23 @@ pub enum MemoryOp {
     },
     /// Gives a block back to its pool, or ordinary memory back to the driver.
     Free {
-        /// The buffer.
+        /// The buffer: what an allocation produced, or a slice of it.
         buffer: Operand,
         /// Deferred: the block returns only once this event is seen complete at a later allocation.
         after: Option<Token>,
     },
     /// Gives the memory of a segment that `PoolOp::Trim` gave up back to the driver.
     Release {
-        /// The segment.
+        /// The segment, which nothing may use any more.
         segment: Operand,
     },
     /// `ncclMemAlloc` or `cudaMalloc`. Produces a buffer that is a segment of its own.
     Alloc {
         /// Its name in reports.
         name: Token,
-        /// Size.
+        /// Size in bytes.
         len_bytes: u64,
-        /// Which.
+        /// Who allocates it: only what NCCL allocates can be registered.
         memory: MemoryKind,
     },
 }

@@ -21,12 +21,12 @@ use crate::walk::{Rows, walk};
 pub enum MutexOp {
     /// Locks a mutex of this rank.
     Lock {
-        /// The mutex.
+        /// Name of the mutex. It is free at first.
         mutex: Token,
     },
-    /// Unlocks it.
+    /// Unlocks the mutex. Whoever waits for it may go on.
     Unlock {
-        /// The mutex.
+        /// Name of the mutex. It is free at first.
         mutex: Token,
     },
 }

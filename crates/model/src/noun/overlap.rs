@@ -22,9 +22,9 @@ use crate::walk::walk;
 /// Declares that two launches on communicators are meant to run at the same time.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct OverlapOp {
-    /// One of them.
+    /// One of the two launches.
     pub one: Operation,
-    /// The other.
+    /// The other launch, of the same rank.
     pub other: Operation,
 }
 

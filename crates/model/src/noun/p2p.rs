@@ -69,9 +69,9 @@ impl Direction {
 /// One rank's call of its half of a point-to-point transfer.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Transfer {
-    /// Which half.
+    /// Whether this rank sends or receives.
     pub direction: Direction,
-    /// The communicator.
+    /// The communicator that numbers the peer and orders the transfers of the pair.
     pub comm: Operand,
     /// The rank at the other end, as a position in the communicator.
     pub peer: u32,

@@ -68,7 +68,7 @@ impl Describe for TieBreak {
 /// Who gives the memory of trimmed segments back to the driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Release {
-    /// The trim itself.
+    /// The trim itself gives the memory back.
     Now,
     /// A `MemoryOp::Release` for each, after the pool's hook for it has run.
     AfterHook,
@@ -88,32 +88,32 @@ impl Describe for Release {
 pub enum PoolOp {
     /// Declares a pool of this rank. A second declaration of the name does nothing.
     Declare {
-        /// Its name.
+        /// The name by which operations of this rank find the pool.
         pool: Token,
-        /// Rounding.
+        /// How requests are rounded to blocks and segments.
         classes: SizeClasses,
-        /// Choice among equals.
+        /// Which of several free blocks that fit equally well is taken.
         tie: TieBreak,
         /// Memory of its segments.
         memory: MemoryKind,
     },
     /// Takes the allocator's lock of a pool. Recorded around the hooks of a pool.
     Lock {
-        /// The pool.
+        /// Name of the pool, among those of this rank.
         pool: Token,
     },
     /// Gives the allocator's lock back.
     Unlock {
-        /// The pool.
+        /// Name of the pool, among those of this rank.
         pool: Token,
     },
     /// Allocates a block. Produces the buffer (null if it failed).
     Alloc {
-        /// The pool.
+        /// Name of the pool, among those of this rank.
         pool: Token,
         /// Its name in reports.
         name: Token,
-        /// Requested size.
+        /// Bytes that the program asks for, before rounding.
         len_bytes: u64,
         /// Stream to which the block belongs: free blocks are kept apart by stream.
         stream: Token,
@@ -121,14 +121,14 @@ pub enum PoolOp {
     /// Gives up the segments of a pool that have no block in use. Produces the list of them, which
     /// `Question::Trimmed` reads.
     Trim {
-        /// The pool.
+        /// Name of the pool, among those of this rank.
         pool: Token,
         /// Who gives their memory back.
         release: Release,
     },
     /// Any rank-local history of a pool: up to `max` segments of the given sizes left behind free.
     Havoc {
-        /// The pool.
+        /// Name of the pool, among those of this rank.
         pool: Token,
         /// At most so many.
         max: u32,
@@ -269,7 +269,7 @@ pub(crate) enum Plan {
     Memory(AddressId),
     /// Segments left behind free, by length.
     Havoc(Vec<u64>),
-    /// Nothing to decide.
+    /// The operation leaves nothing to decide.
     Nothing,
 }
 

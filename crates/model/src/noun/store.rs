@@ -27,19 +27,19 @@ use std::collections::BTreeMap;
 pub enum StoreOp {
     /// Sets a key of the store.
     Set {
-        /// The key.
+        /// The key. All ranks share one store.
         key: Token,
-        /// The value.
+        /// The value that a get of the key returns from then on.
         value: Operand,
     },
     /// Blocks until the key is there. Produces its value.
     Get {
-        /// The key.
+        /// The key. All ranks share one store.
         key: Token,
     },
     /// Deletes a key of the store.
     Delete {
-        /// The key.
+        /// The key. All ranks share one store.
         key: Token,
     },
 }

@@ -36,18 +36,18 @@ pub enum StreamOp {
     Kernel {
         /// Its name; what it writes is a term of this name over what it read.
         name: Token,
-        /// Buffers it reads.
+        /// Buffers whose contents it reads.
         reads: Arc<[Operand]>,
-        /// Buffers it writes.
+        /// Buffers whose contents it replaces by a function of what it reads.
         writes: Arc<[Operand]>,
         /// Stream it is launched on.
         stream: Token,
     },
     /// `cudaStreamWaitEvent`.
     Wait {
-        /// The stream.
+        /// The stream that waits; the host does not.
         stream: Token,
-        /// The event.
+        /// The event whose last record so far is awaited.
         event: Token,
     },
     /// `cudaStreamSynchronize`, `cudaEventSynchronize` or `cudaDeviceSynchronize`, by operand.

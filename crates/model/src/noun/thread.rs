@@ -35,12 +35,12 @@ use crate::state::State;
 pub enum ThreadOp {
     /// A local step that touches nothing.
     Step {
-        /// Its name.
+        /// The name in lanes and reports.
         label: Token,
     },
     /// Start a host thread that runs `start`. Produces the thread.
     Spawn {
-        /// Function and arguments.
+        /// The function and the arguments that it runs.
         start: ThreadStart,
     },
     /// Wait for the end of a host thread.
@@ -51,12 +51,12 @@ pub enum ThreadOp {
     /// The host thread ends here: an exception that nobody caught, or `r.exit()`. A rank counts as dead then;
     /// its other threads, and what was launched before, still run.
     Exit {
-        /// The message.
+        /// What the process says when it exits.
         code: Token,
     },
     /// Marks a point that some execution must come by.
     Reach {
-        /// Its name.
+        /// The name in lanes and reports.
         label: Token,
     },
     /// Warm-up ends: costs are counted from here.
@@ -65,7 +65,7 @@ pub enum ThreadOp {
     Measure {
         /// Its name in the costs.
         name: Token,
-        /// The value.
+        /// The number whose largest value over all runs is reported.
         value: Operand,
     },
 }

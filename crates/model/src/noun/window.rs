@@ -61,16 +61,16 @@ impl Describe for WindowFlags {
 pub enum WindowOp {
     /// `ncclCommWindowRegister`. Produces the window (null if it failed).
     Register {
-        /// The communicator.
+        /// The communicator whose members register together: what an init or a split produced.
         comm: Operand,
         /// A segment, a buffer, a slice of either, or null.
         memory: Operand,
-        /// Flags.
+        /// Flags of this rank's registration, which should equal those of the other members.
         flags: WindowFlags,
     },
     /// `ncclCommWindowDeregister`.
     Deregister {
-        /// The communicator.
+        /// The communicator whose members register together: what an init or a split produced.
         comm: Operand,
         /// What [`WindowOp::Register`] produced.
         window: Operand,

@@ -22,9 +22,9 @@ use crate::state::State;
 /// Which calls may fail, and how often in one run.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Faults {
-    /// Verbs.
+    /// The verbs that may fail.
     pub of: BTreeSet<FaultOf>,
-    /// In one run.
+    /// The most failures in one run.
     pub at_most: u32,
 }
 

@@ -31,7 +31,7 @@ impl Stream {
         &self.queue
     }
 
-    /// What runs next.
+    /// Returns the work at the head, which runs next.
     pub(crate) fn head(&self) -> Option<&Queued> {
         self.queue.front()
     }
@@ -46,12 +46,12 @@ impl Stream {
         self.queue.is_empty()
     }
 
-    /// More work.
+    /// Enqueues work at the end.
     pub(crate) fn push(&mut self, work: Queued) {
         self.queue.push_back(work);
     }
 
-    /// The head runs.
+    /// Takes the head off the queue, as it runs.
     pub(crate) fn pop(&mut self) -> Option<Queued> {
         self.queue.pop_front()
     }

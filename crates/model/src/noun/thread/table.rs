@@ -181,7 +181,7 @@ impl ThreadState {
         }
     }
 
-    /// What comes next.
+    /// Returns what the thread does next.
     pub(crate) fn upcoming(&self) -> Next<'_> {
         self.next_in(&self.block)
     }
@@ -236,7 +236,7 @@ impl ThreadState {
         self.status = Status::Stuck;
     }
 
-    /// What it knows.
+    /// Returns the clock of what the thread knows.
     pub(crate) fn clock(&self) -> &Clock {
         &self.clock
     }
@@ -272,7 +272,7 @@ impl ThreadState {
         &mut self.slots
     }
 
-    /// Its open group.
+    /// Returns the group of NCCL calls that is open, empty if none is.
     pub(crate) fn group(&self) -> &Group {
         &self.group
     }
