@@ -79,37 +79,37 @@ pub struct SegmentName {
 pub enum NondetValue {
     /// The option of a `choose`, by position.
     Choose {
-        /// Which.
+        /// The position among the options, from 0.
         option: u32,
     },
     /// An allocation, a registration or an init fails before it is made.
     Fault {
-        /// Whether it does.
+        /// Whether the call fails.
         fails: bool,
     },
     /// The process of the rank is killed before the operation.
     Death {
-        /// Whether it is.
+        /// Whether the process is killed.
         dies: bool,
     },
     /// The event of a query, or of a deferred free, is seen complete.
     Poll {
-        /// Whether it is.
+        /// Whether the event is seen complete.
         done: bool,
     },
     /// The position of an address among those already compared; [`Forced::addresses`] makes it come true.
     AddressOrder {
-        /// Position.
+        /// How many of those compared come before it.
         position: u32,
     },
     /// The position of a key in hash order among those already compared.
     HashOrder {
-        /// Position.
+        /// How many of those compared come before it.
         position: u32,
     },
     /// The position of a communicator's hash among those already compared.
     CommOrder {
-        /// Position.
+        /// How many of those compared come before it.
         position: u32,
     },
     /// A new segment gets a fresh address (0) or the n-th of those that were freed, oldest first.
@@ -138,11 +138,11 @@ pub enum NondetValue {
 /// A nondeterministic value on the device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    /// Where.
+    /// The operation that it came up at.
     pub at: At,
     /// What was wanted, if anything was.
     pub wanted: Option<NondetValue>,
-    /// What happened.
+    /// The value that came up.
     #[serde(rename = "pick")]
     pub value: NondetValue,
 }
@@ -187,9 +187,9 @@ pub struct CallFailed {
     pub call: String,
     /// `ncclResult_t`; 2 for an allocation that ran out of memory.
     pub code: i32,
-    /// Where.
+    /// The host thread that called it.
     pub thread: u32,
-    /// Where.
+    /// The position of the call among the operations and questions of the thread.
     pub index: u32,
     /// `CUresult` or the library's text, where there is one.
     pub detail: Option<String>,
@@ -204,7 +204,7 @@ pub struct Held {
     pub slot: u32,
     /// Its name in the spec.
     pub name: String,
-    /// Number of elements.
+    /// How many elements the buffer has.
     pub elements: u64,
     /// The distinct values with how often each stands and where first, most frequent first, at most
     /// [`Held::VALUES`] of them.
@@ -227,7 +227,7 @@ impl Held {
 /// What one rank did.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RankReport {
-    /// How it ended.
+    /// How the rank ended.
     pub ended: Ended,
     /// Calls that returned errors, in order.
     pub errors: Vec<CallFailed>,

@@ -19,7 +19,7 @@ pub enum Error {
     /// A call of the CUDA driver failed.
     #[error("{call} returned CUDA error {code}")]
     Cuda {
-        /// The call.
+        /// Name of the call that failed.
         call: &'static str,
         /// `CUresult`.
         code: u32,
@@ -27,7 +27,7 @@ pub enum Error {
     /// A call of NCCL failed.
     #[error("{call} returned NCCL result {code}")]
     Nccl {
-        /// The call.
+        /// Name of the call that failed.
         call: &'static str,
         /// `ncclResult_t`.
         code: u32,
@@ -35,21 +35,21 @@ pub enum Error {
     /// The call cannot be made between the start and the end of a group: its result would be written later.
     #[error("{call} inside a group is not supported")]
     InsideGroup {
-        /// The call.
+        /// Name of the call that failed.
         call: &'static str,
     },
     /// A wait ended without what it waited for.
     #[error("{what} did not come within {after:?}")]
     TimedOut {
-        /// What was awaited.
+        /// What was waited for.
         what: String,
-        /// For how long.
+        /// How long it was waited for.
         after: Duration,
     },
     /// A size of zero, or one so large that it cannot be rounded up.
     #[error("a size of {len_bytes} bytes cannot be allocated")]
     Size {
-        /// The size.
+        /// The size in bytes that was asked for.
         len_bytes: u64,
     },
     /// A connection between the processes of a job broke or could not be made.
@@ -63,7 +63,7 @@ pub enum Error {
     /// The coordinator does not want this process in its job.
     #[error("the coordinator refused the connection: {why}")]
     Refused {
-        /// Its reason.
+        /// The reason that the coordinator gave.
         why: String,
     },
     /// A worker or an agent could not be started, or was gone when it was needed.
@@ -85,7 +85,7 @@ pub enum Error {
     /// A launcher left an environment variable that cannot be used.
     #[error("the environment variable {variable} {why}")]
     Environment {
-        /// Which.
+        /// Name of the environment variable.
         variable: String,
         /// What is wrong with it.
         why: String,
@@ -93,15 +93,15 @@ pub enum Error {
     /// CudaMemory cannot be placed at this address.
     #[error("{len_bytes} bytes at address {address:#x} are outside the reserved addresses")]
     Address {
-        /// The address.
+        /// The address that was asked for.
         address: u64,
-        /// The length.
+        /// The length in bytes that was asked for.
         len_bytes: u64,
     },
     /// Every address that segments are placed at is taken.
     #[error("no addresses are left for a segment of {len_bytes} bytes")]
     NoAddresses {
-        /// The length.
+        /// The length in bytes that was asked for.
         len_bytes: u64,
     },
     /// A file or folder could not be made or read.
@@ -115,7 +115,7 @@ pub enum Error {
     /// The device computed something else.
     #[error("{what}: expected {expected}, found {found}")]
     Differs {
-        /// What was tried.
+        /// What was tried when it failed.
         what: &'static str,
         /// What should have come.
         expected: String,

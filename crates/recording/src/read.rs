@@ -28,7 +28,7 @@ pub enum ReadError {
     /// The operating system says no.
     #[error("{path}: {source}")]
     Io {
-        /// The file.
+        /// Path of the recording.
         path: PathBuf,
         /// What it says.
         source: io::Error,
@@ -36,7 +36,7 @@ pub enum ReadError {
     /// Something else than a recording.
     #[error("{path} is no recording: it does not begin with `rankrec`")]
     NotARecording {
-        /// The file.
+        /// Path of the recording.
         path: PathBuf,
     },
     /// Written by another rankcheck.
@@ -44,7 +44,7 @@ pub enum ReadError {
         "{path} has format version {found}; this rankcheck reads version {VERSION}: use the one that recorded it"
     )]
     Version {
-        /// The file.
+        /// Path of the recording.
         path: PathBuf,
         /// Its version.
         found: u32,
@@ -52,7 +52,7 @@ pub enum ReadError {
     /// What is there cannot have been written by the recorder.
     #[error("{path} is damaged at byte {at}: {what}")]
     Damaged {
-        /// The file.
+        /// Path of the recording.
         path: PathBuf,
         /// Bytes from its beginning.
         at: u64,
@@ -93,25 +93,25 @@ pub enum CallEvent {
     Enter {
         /// Nanoseconds since the process began.
         time: u64,
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
-        /// The call.
+        /// The shape of the call: its name and arguments.
         call: ShapeId,
     },
     /// The innermost open call of the thread returned.
     Return {
         /// Nanoseconds since the process began.
         time: u64,
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// What it returned, where that is worth a word: an error's code, what it made.
         values: Option<ShapeId>,
     },
     /// Events of the thread are missing here.
     Lost {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
-        /// How many.
+        /// How many events are missing.
         events: u64,
     },
 }
@@ -121,16 +121,16 @@ pub enum CallEvent {
 pub struct PlainCall {
     /// When it was entered: nanoseconds since the process began.
     pub time: u64,
-    /// The host thread.
+    /// The number of the host thread in its process.
     pub thread: u32,
-    /// The call.
+    /// The shape of the call: its name and arguments.
     pub call: ShapeId,
 }
 
 /// Where a thread's events end before it ended: the process was killed, or the file was cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cut {
-    /// The host thread.
+    /// The number of the host thread in its process.
     pub thread: u32,
     /// Bytes from the beginning of the file.
     pub at: u64,
