@@ -32,9 +32,9 @@ pub use verdict::{Verdict, search};
 pub struct Options {
     /// Run on this platform only.
     pub platform: Option<Platform>,
-    /// Unreduced interleavings.
+    /// Whether every interleaving is explored, without reduction.
     pub naive: bool,
-    /// Bounds.
+    /// Where the search gives up.
     pub bounds: Bounds,
     /// How much is told of a failure that the check states.
     pub stated: Detail,
@@ -107,7 +107,7 @@ pub enum Asked {
 /// What one exploration of a program showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explored {
-    /// Rank count.
+    /// How many ranks the program ran on.
     pub ranks: u32,
     /// Parameters.
     pub params: Vec<(String, Param)>,
@@ -130,13 +130,13 @@ pub struct Explored {
     pub measured: BTreeMap<String, i64>,
     /// Objects that turned out to be contended, in words.
     pub contended: BTreeSet<String>,
-    /// Operations executed.
+    /// How many operations were executed.
     pub steps: u64,
-    /// States.
+    /// How many distinct states were reached.
     pub states: u64,
-    /// Complete runs.
+    /// How many complete runs were seen.
     pub executions: u64,
-    /// Wall time.
+    /// Wall time in milliseconds.
     pub milliseconds: u128,
 }
 

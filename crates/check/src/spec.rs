@@ -90,19 +90,19 @@ pub struct Anchor {
 pub struct Check {
     /// Its name, which no other check of the file has.
     pub name: String,
-    /// Where it stands.
+    /// Where the check was written.
     pub loc: Loc,
-    /// What is stated.
+    /// What the check states.
     pub kind: CheckKind,
     /// Rank counts to run, in the order given.
     pub ranks: Vec<u32>,
     /// Parameters with the values to run for; one value for plain ones.
     pub params: Vec<(String, Vec<Param>)>,
-    /// What may fail.
+    /// The calls that may fail.
     pub faults: Vec<FaultOf>,
     /// How many of them in one run.
     pub faults_at_most: u32,
-    /// What is assumed.
+    /// The assumptions that restrict the adversary.
     pub assume: Vec<Assumption>,
     /// The platform to check for, by name; none means the default.
     pub platform: Option<String>,

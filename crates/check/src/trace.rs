@@ -33,7 +33,7 @@ pub struct Trace {
     pub digest: String,
     /// Name of the check.
     pub check: String,
-    /// Rank count.
+    /// How many ranks the check ran on.
     pub ranks: u32,
     /// Parameters, as they print.
     pub params: Vec<(String, String)>,
@@ -47,7 +47,7 @@ pub struct Trace {
     pub steps: Vec<TraceStep>,
 }
 
-/// One choice.
+/// A choice of the run, in words that survive edits of the spec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
     /// Rank.
@@ -67,7 +67,7 @@ pub struct Chosen {
     pub values: Option<Vec<u32>>,
 }
 
-/// One operation.
+/// An operation of the run. A replay does not read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceStep {
     /// Rank.

@@ -63,7 +63,7 @@ impl PlannedRun<'_> {
 pub struct DiffPlan<'a> {
     /// Programs, those that share workers next to each other.
     pub items: Vec<PlannedRun<'a>>,
-    /// Titles and reasons.
+    /// The titles of programs that were not planned, each with the reason.
     pub left_out: Vec<(String, String)>,
 }
 
@@ -159,7 +159,7 @@ pub struct Summary {
     pub disagree: usize,
     /// Those of which nothing can be said.
     pub not_comparable: usize,
-    /// Titles and reasons.
+    /// The titles of programs that were not run, each with the reason.
     pub not_run: Vec<(String, String)>,
     /// What was observed.
     pub observations: Vec<Observation>,

@@ -29,7 +29,7 @@ pub struct SymbolId(pub u32);
 pub enum Symbol {
     /// A call, entered and returned with no other call of its thread inside.
     Call {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// The call with its arguments.
         call: ShapeId,
@@ -38,14 +38,14 @@ pub enum Symbol {
     },
     /// A call with others inside is entered; its `Leave` follows.
     Enter {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// The call with its arguments.
         call: ShapeId,
     },
     /// The innermost entered call of the thread returns.
     Leave {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// The call with its arguments.
         call: ShapeId,
@@ -54,28 +54,28 @@ pub enum Symbol {
     },
     /// A call that never returned.
     Never {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// The call with its arguments.
         call: ShapeId,
     },
     /// Something was noted.
     Note {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// What was noted.
         call: ShapeId,
     },
     /// Something was noted later than it happened, and stands where it happened. No number counts it.
     Noted {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// What was noted, without the time.
         call: ShapeId,
     },
     /// Events of the thread are missing here.
     Lost {
-        /// The host thread.
+        /// The number of the host thread in its process.
         thread: u32,
         /// How many.
         events: u64,
