@@ -10,7 +10,7 @@ use crate::host::value::{AddressId, Buffer, CommId, MemoryId, Modelled, Value};
 use crate::judge::finding::OpRef;
 use crate::machine::Machine;
 use crate::noun::thread::Next;
-use crate::order::poll::{FaultOf, Nondet};
+use crate::order::poll::{FaultOf, Nondet, Placing};
 use crate::program::{Operand, Question};
 use crate::rank::{Rank, Thread, Token};
 use crate::state::State;
@@ -149,9 +149,13 @@ impl Machine {
             }
             Nondet::Poll(event) => seen(&self.name(*event), value),
             Nondet::Deferred(event) => format!("deferred free: {}", seen(&self.name(*event), value)),
-            Nondet::AddressOrder => format!("the address is number {value} of those compared"),
-            Nondet::HashOrder => format!("the hash is number {value} of those compared"),
-            Nondet::CommOrder => format!("the communicator's hash is number {value} of those compared"),
+            Nondet::AddressOrder(placing) => {
+                format!("{} in address order", self.placing_name(placing, value))
+            }
+            Nondet::HashOrder(placing) => format!("{} in hash order", self.placing_name(placing, value)),
+            Nondet::CommOrder(placing) => {
+                format!("{} in the hash order of communicators", self.placing_name(placing, value))
+            }
             Nondet::AddressReuse if value == 0 => "what is new gets a fresh address".to_owned(),
             Nondet::AddressReuse => "what is new gets a freed address back".to_owned(),
             Nondet::InFlight if value == 0 => "NCCL holds no more of a send than was measured".to_owned(),
@@ -164,6 +168,20 @@ impl Machine {
                 format!("history leaves nothing more in {}", self.name(*pool))
             }
             Nondet::Havoc(pool) => format!("history leaves a free segment in {}", self.name(*pool)),
+        }
+    }
+}
+
+impl Machine {
+    /// Returns where a value goes in an order, as beside its next neighbour: `b comes before c`.
+    fn placing_name(&self, Placing { value, among }: &Placing, position: u32) -> String {
+        let value = self.value_name(value);
+        match among.get(position as usize) {
+            Some(next) => format!("{value} comes before {}", self.value_name(next)),
+            None => {
+                let last = among.last().map_or_else(String::new, |last| self.value_name(last));
+                format!("{value} comes after {last}")
+            }
         }
     }
 }

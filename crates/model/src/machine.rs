@@ -23,7 +23,7 @@ pub use crate::noun::rendezvous::Rendezvous;
 pub use crate::noun::thread::{Status, ThreadState};
 pub use crate::noun::window::bytes;
 pub use crate::order::dependence::{Object, ObjectKind};
-pub use crate::order::poll::{FaultOf, Faults, Nondet};
+pub use crate::order::poll::{FaultOf, Faults, Nondet, Placing};
 pub use crate::state::{Path, RankState, State};
 
 use crate::clock::{Actor, Clock};

@@ -276,9 +276,9 @@ pub(super) fn nondet_of(
                 NondetValue::Fault { fails: value == 1 }
             }
             Nondet::Poll(_) | Nondet::Deferred(_) => NondetValue::Poll { done: value == 1 },
-            Nondet::AddressOrder => NondetValue::AddressOrder { position: value },
-            Nondet::HashOrder => NondetValue::HashOrder { position: value },
-            Nondet::CommOrder => NondetValue::CommOrder { position: value },
+            Nondet::AddressOrder(_) => NondetValue::AddressOrder { position: value },
+            Nondet::HashOrder(_) => NondetValue::HashOrder { position: value },
+            Nondet::CommOrder(_) => NondetValue::CommOrder { position: value },
             Nondet::AddressReuse => NondetValue::AddressReuse { which: value },
             Nondet::InFlight => NondetValue::InFlight { all: value == 1 },
             Nondet::Serialized => NondetValue::Serialized { all: value == 1 },

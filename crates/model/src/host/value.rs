@@ -177,6 +177,12 @@ pub enum Value<O: Objects = Modelled> {
     Foreign(O::Foreign),
 }
 
+impl From<CommId> for Value {
+    fn from(comm: CommId) -> Self {
+        Self::Comm(comm)
+    }
+}
+
 impl<O: Objects> Value<O> {
     /// Equality as a program sees it: buffers by what they are, addresses by where they are.
     #[must_use]

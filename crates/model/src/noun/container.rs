@@ -293,9 +293,9 @@ impl Machine {
         let mut addresses = Cow::Borrowed(r.address_order());
         let mut hashes = Cow::Borrowed(&own.hash_order[..]);
         let entries = match order {
-            MapOrder::Hash => walk(entries, order, &mut hashes, nondet.position(|| Nondet::HashOrder))?,
+            MapOrder::Hash => walk(entries, order, &mut hashes, nondet.position(Nondet::HashOrder))?,
             MapOrder::Insertion | MapOrder::Address => {
-                walk(entries, order, &mut addresses, nondet.position(|| Nondet::AddressOrder))?
+                walk(entries, order, &mut addresses, nondet.position(Nondet::AddressOrder))?
             }
         };
         Ok(Walk { entries, addresses, hashes })

@@ -396,7 +396,7 @@ impl<'a> Here<'a> {
         }
         if comms.len() > 1 {
             for comm in comms {
-                position_in(&mut order, &comm, nondet.position(|| Nondet::CommOrder))?;
+                position_in(&mut order, &comm, nondet.position(Nondet::CommOrder))?;
             }
         }
         let transfers = self.grouped_transfers();

@@ -674,7 +674,7 @@ impl<'a> Here<'a> {
         }
         let request = rounded(&pool, len_bytes);
         let mut order = Cow::Borrowed(r.address_order());
-        let position = nondet.position(|| Nondet::AddressOrder);
+        let position = nondet.position(Nondet::AddressOrder);
         let found = match best_fit(&pool.segments, request, stream, pool.tie, &mut order, position)? {
             Some((segment, block)) => BlockFound::Free(segment, block),
             None => {

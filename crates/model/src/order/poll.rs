@@ -41,6 +41,15 @@ pub enum FaultOf {
     Death,
 }
 
+/// A value that gets a position in an order that is known in part.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Placing {
+    /// The value.
+    pub value: Value,
+    /// The values whose order is known, at least one. Position 0 is before all of them.
+    pub among: Vec<Value>,
+}
+
 /// What is nondeterministic about an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Nondet {
@@ -53,11 +62,11 @@ pub enum Nondet {
     /// Whether the event of a deferred free is seen complete.
     Deferred(Token),
     /// Where an address lies among those already compared.
-    AddressOrder,
+    AddressOrder(Placing),
     /// Where a key lies in hash order among those already compared.
-    HashOrder,
+    HashOrder(Placing),
     /// Where a communicator's hash lies among those already compared, on every rank.
-    CommOrder,
+    CommOrder(Placing),
     /// Whether a new segment gets a fresh address (0) or which freed one.
     AddressReuse,
     /// Whether NCCL can hold no more than was measured (0), or all but what was measured to hang.
@@ -116,10 +125,17 @@ impl NondetValues<'_> {
     }
 
     /// Returns the closure that takes the position of a new value in an order of addresses or hashes.
-    pub(crate) fn position<V>(&mut self, of: fn() -> Nondet) -> impl FnMut(&[V], &V) -> Result<usize, Poll> {
-        move |order, _| {
+    pub(crate) fn position<V: Clone + Into<Value>>(
+        &mut self,
+        of: fn(Placing) -> Nondet,
+    ) -> impl FnMut(&[V], &V) -> Result<usize, Poll> {
+        move |order, value| {
             let len = u32::try_from(order.len()).expect("few values are compared");
-            self.take(of, 0..=len).map(|at| at as usize)
+            let placing = || Placing {
+                value: value.clone().into(),
+                among: order.iter().cloned().map(V::into).collect(),
+            };
+            self.take(|| of(placing()), 0..=len).map(|at| at as usize)
         }
     }
 }
