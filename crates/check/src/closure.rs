@@ -255,7 +255,7 @@ impl Program {
         as_expected(both.check())
     }
 
-    /// The same program, of which this is expected.
+    /// Returns the same check with this expectation.
     pub(crate) fn expecting(&self, expected: impl Into<Expect>) -> Self {
         let mut stated = self.clone();
         stated.check.kind = CheckKind::Program(expected.into());

@@ -68,7 +68,7 @@ impl Machine {
         self.here(state, rank, thread.0).op_ref()
     }
 
-    /// The same in words.
+    /// Returns the operation or question that a thread does next, in words.
     #[must_use]
     pub fn next_name(&self, state: &State, rank: Rank, thread: Thread) -> String {
         let t = state.rank(rank).thread(thread.0);

@@ -124,7 +124,7 @@ struct Hashes {
 #[derive(Debug, Clone)]
 pub struct State {
     ranks: Vec<Arc<RankState>>,
-    /// Of each rank; empty where it changed since.
+    /// Hashes of each rank, empty where the rank changed since they were taken.
     hashes: Vec<Hashes>,
     shared: Arc<Shared>,
     shared_hash: u64,
@@ -181,7 +181,7 @@ impl State {
         Arc::ptr_eq(&self.ranks[rank.at()], &other.ranks[rank.at()])
     }
 
-    /// The same of what all ranks share.
+    /// Whether what all ranks share was not written since one of the two was a copy of the other.
     pub(crate) fn has_same_shared(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
     }

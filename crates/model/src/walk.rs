@@ -103,7 +103,7 @@ pub(crate) use walk;
 pub(crate) struct Renumbering<'a> {
     /// `ranks[old] = new`.
     ranks: &'a [Rank],
-    /// The same of actors.
+    /// `actors[old] = new`, which follows from the ranks.
     actors: Vec<u32>,
     terms: &'a Mutex<Terms>,
     /// The table of terms, from the first that was asked for on.

@@ -341,7 +341,7 @@ pub enum Vote {
 /// Which communicator the members of an init get.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CommTicket {
-    /// The same on all members, unique in the job.
+    /// A number that is equal on all members and unique in the job.
     pub id: u64,
     /// Members, in communicator order.
     pub members: Vec<Rank>,

@@ -90,7 +90,7 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// CudaMemory cannot be placed at this address.
+    /// Memory cannot be placed at this address.
     #[error("{len_bytes} bytes at address {address:#x} are outside the reserved addresses")]
     Address {
         /// The address that was asked for.

@@ -70,7 +70,7 @@ impl HostWords {
         if done { Tried::Done } else { Tried::NotYet }
     }
 
-    /// The same on a stream (`cuStreamWriteValue32`, `cuStreamWaitValue32`).
+    /// Enqueues the act on a stream (`cuStreamWriteValue32`, `cuStreamWaitValue32`).
     ///
     /// # Errors
     /// [`Error::Cuda`].

@@ -6,7 +6,7 @@
 //!            Enter, Leave, requests, Report        └──────── agent of another host ──▶ its processes
 //! ```
 //!
-//! WorkerSet are reused after a case in which every rank finished without an error. After any other the processes
+//! Workers are reused after a case in which every rank finished without an error. After any other the processes
 //! of the case are killed, because nobody knows what state CUDA and NCCL are in; others stand by.
 //!
 //! Reading order: [`Job::run`], `job/watch.rs` (how long ranks may be silent), `job/exchange.rs` (what ranks ask

@@ -141,12 +141,12 @@ enum WriterState {
 #[repr(C)]
 pub struct EventWriter<S: Space> {
     space: S,
-    /// Of the next event in the extent.
+    /// The offset of the next event in the extent, in bytes.
     at: usize,
     time: u64,
     /// Where the last event says when its call returned, if that is to come.
     took: Option<NonZeroUsize>,
-    /// The same where it says that the call is over.
+    /// Where the last event says that its call is over, if that is to come.
     over: Option<NonZeroUsize>,
     recent: Box<[Recent]>,
     state: WriterState,

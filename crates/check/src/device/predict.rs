@@ -129,7 +129,7 @@ pub fn predict(question: &PredictionQuery<'_>) -> Result<Predictions, SpecError>
     predicted(source, config, &printed(params), comms).map_err(|error| spec.diagnose(&error))
 }
 
-/// The same for a program that is no check.
+/// Predicts what the ranks of a program do that need not be a check.
 ///
 /// # Errors
 /// If the program cannot be evaluated.

@@ -139,7 +139,7 @@ pub struct Sequence {
     pub symbols: Vec<SymbolId>,
     /// Where threads end without having ended.
     pub cuts: Vec<Cut>,
-    /// Of each call that was left out: how many calls before it were not.
+    /// For each call that was left out, how many calls before it were not.
     left_out: Vec<u32>,
     dictionary: Vec<Symbol>,
     numbers: FxHashMap<Symbol, SymbolId>,

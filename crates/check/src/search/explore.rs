@@ -388,7 +388,7 @@ pub fn explore(
     alone(source, config, bounds, started)
 }
 
-/// The same with one thread, so that the witness of every outcome is always the same too.
+/// Explores with one thread, so that the witness of every outcome is always the same too.
 ///
 /// # Errors
 /// If the program cannot be evaluated.

@@ -44,7 +44,7 @@ fn same(a: &OpRef, b: &OpRef) -> bool {
 pub struct Decision {
     /// The operation or question that it is about.
     pub at: Located,
-    /// The same in words.
+    /// The operation or question in words.
     pub op: String,
     /// The stream whose head goes first; none for a choice of a host thread.
     pub stream: Option<String>,
@@ -337,7 +337,7 @@ fn decision(
 pub(crate) struct Subject {
     /// The operation or question.
     pub(crate) at: Located,
-    /// The same in words.
+    /// The operation or question in words.
     pub(crate) op: String,
     /// The stream at whose head it stands; none for a choice of a host thread.
     pub(crate) stream: Option<String>,

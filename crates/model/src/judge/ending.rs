@@ -20,7 +20,7 @@ use crate::state::State;
 /// How a rank ended.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ending {
-    /// How the rank ended.
+    /// How the rank ended, as outcomes say it.
     pub how: RankOutcome,
     /// Threads that are inside a call for ever.
     pub inside: Vec<StuckThread>,
@@ -61,11 +61,11 @@ pub enum Waits {
 /// A stream that never drains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckStream {
-    /// The name of the buffer in the program.
+    /// The name of the stream in the program.
     pub name: Arc<str>,
     /// The operation at its head.
     pub head: OpRef,
-    /// The same in words.
+    /// The operation at its head, in words.
     pub what: String,
 }
 

@@ -26,7 +26,7 @@ pub struct EventOp {
     pub stream: Token,
 }
 
-/// An event: how often it was generation, and the clocks of the records that are complete.
+/// An event: how often it was recorded, and the clocks of the records that are complete.
 #[derive(Debug, Clone, Default)]
 struct Event {
     generation: u32,

@@ -795,7 +795,7 @@ impl<'a> Here<'a> {
         }
     }
 
-    /// The same for a poll of an event.
+    /// The graph whose capture makes a poll of an event by this thread fail.
     pub(crate) fn forbidden_query(self) -> Option<usize> {
         let Here { thread, .. } = self;
         Graphs::of(self.me()).rows.iter().position(|(_, graph)| graph.forbids(thread))

@@ -75,7 +75,7 @@ impl Ran {
         self.launched_before_call(&other.called, other.issue)
     }
 
-    /// The same, of what a thread launches that knows this.
+    /// Whether it is launched before what a thread with this clock launches, in every run.
     pub(crate) fn launched_before_call(&self, called: &Clock, issue: u32) -> bool {
         let (actor, epoch) = (self.called.actor(), self.called.epoch());
         // The calls of a group are launched at one count.

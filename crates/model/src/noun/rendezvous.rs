@@ -55,7 +55,7 @@ impl Machine {
         self.judge_cross_links(state);
     }
 
-    /// The same for transfers: see [`Machine::cross_links`].
+    /// Judges first uses of links that wait for each other crosswise: see [`Machine::cross_links`].
     fn judge_cross_links(&self, state: &mut State) {
         let mut linking: Vec<(Link, OpRef)> = Vec::new();
         for (rank, r) in (0..).map(Rank).zip(state.ranks()) {

@@ -129,8 +129,8 @@ impl Machine {
         self.advance_woken(state, |_| true);
     }
 
-    /// The same for a state that a choice made of `quiet`, in which only choices were left: threads of ranks
-    /// that the choice left alone need not be looked at again.
+    /// As [`advance`](Self::advance), of a state that a choice made of `quiet`, in which only choices were left:
+    /// threads of ranks that the choice left alone are not looked at again.
     pub fn advance_from(&self, quiet: &State, state: &mut State) {
         // A rank also depends on what all share: keys, flags, the order of communicators, faults so far.
         let all = state.faults_used != quiet.faults_used || !state.has_same_shared(quiet);

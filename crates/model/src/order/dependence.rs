@@ -169,7 +169,7 @@ impl State {
         Touches::of(self.shared()).clashes(object, access, clock)
     }
 
-    /// The same where one of the two is a read, and the other a mutation.
+    /// Whether a touch would conflict with an earlier one, where one of the two is a read and the other a mutation.
     pub(crate) fn read_races(&self, object: Object, access: Access, clock: &Clock) -> bool {
         let races = |row: &Last| {
             let epoch = match access {

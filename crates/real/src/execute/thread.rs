@@ -294,7 +294,7 @@ impl ProgramThread<'_, '_> {
         Ok(tables)
     }
 
-    /// The same, seen from outside only if there is something to wait for.
+    /// As [`wait_until`](Self::wait_until), but inspections see the thread inside the call if it has to wait.
     pub(crate) fn wait_inside(
         &self,
         text: &str,

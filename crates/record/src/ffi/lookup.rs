@@ -112,7 +112,7 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
     )
 }
 
-/// As above.
+/// `dlsym` of the C library, for this processor.
 ///
 /// # Safety
 ///

@@ -34,7 +34,7 @@ impl<T> ThreadSelf<T> {
 
 /// Whose value it is, if it is no thread's: nobody's.
 const FREE: usize = 0;
-/// As above: it was taken when the process ended.
+/// Whose value it is, once it was taken because the process ended.
 const TAKEN: usize = 1;
 
 /// A value that one thread uses, without an atomic operation that waits for other processors. Another one may

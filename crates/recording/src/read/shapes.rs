@@ -41,7 +41,7 @@ pub(super) struct Numbered {
     ids: Vec<ShapeId>,
     /// Those by number, and where among the values the address is.
     open: FxHashMap<u32, (Shape, usize)>,
-    /// The same with their addresses.
+    /// What those became with an address, by number and address.
     closed: FxHashMap<(u32, u64), ShapeId>,
 }
 

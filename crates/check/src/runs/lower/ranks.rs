@@ -148,7 +148,7 @@ fn members(world: &World) -> Vec<Vec<Option<Rank>>> {
     world.comms.iter().map(of).collect()
 }
 
-/// The same in the model's order: of an init by rank in it, of a split by rank in the parent; without those that
+/// Members in the order of the model: of an init by rank in it, of a split by rank in the parent; without those that
 /// were not recorded.
 fn orders(world: &World, members: &[Vec<Option<Rank>>]) -> Vec<Vec<Rank>> {
     let mut orders: Vec<Vec<Rank>> = Vec::with_capacity(world.comms.len());

@@ -95,7 +95,7 @@ walk!(struct Transfers {
 /// How far the launch of transfers has come that is next.
 #[derive(Debug, Clone)]
 pub(crate) struct Progress {
-    /// Of each transfer.
+    /// Whether each transfer of the launch is over, in their order.
     pub(super) over: Vec<bool>,
     /// What receivers of its sends learn.
     pub(super) sent_clock: Clock,
@@ -103,7 +103,7 @@ pub(crate) struct Progress {
     pub(super) received_clock: Option<Clock>,
 }
 
-// Only transfers have progress: ranks are sent_clock apart then.
+// Only transfers have progress: ranks are told apart then.
 walk!(struct Progress { over: hashed fixed, sent_clock: hashed fixed, received_clock: hashed fixed });
 
 /// A send that is over before its receive has begun.
