@@ -87,7 +87,7 @@ pub struct Explained {
     pub assumed: Vec<Assumed>,
     /// Why the check is not as it states, if it is not.
     pub unexpected: Option<String>,
-    /// Which of the runs is reported: the smallest failing one, or the first.
+    /// Which of the runs is reported: the smallest failing one, else the smallest that a bound has cut, else the first.
     pub reported: usize,
     /// A run that breaks the primary rule of the reported one, as far as it was asked for.
     pub counterexample: Option<Counterexample>,
@@ -156,10 +156,15 @@ impl Explained {
         &self.runs[self.reported]
     }
 
+    /// The runs that a bound has cut, on all platforms.
+    pub fn cut(&self) -> impl Iterator<Item = &Explored> {
+        self.runs.iter().chain(&self.elsewhere).filter(|run| matches!(run.verdict, Verdict::Unknown(_)))
+    }
+
     /// Whether any run was cut by a bound.
     #[must_use]
     pub fn inconclusive(&self) -> bool {
-        self.runs.iter().chain(&self.elsewhere).any(|run| matches!(run.verdict, Verdict::Unknown(_)))
+        self.cut().next().is_some()
     }
 }
 

@@ -36,12 +36,47 @@ pub fn text(explained: &Explained) -> String {
             }
             Verdict::Fails { primary, .. } => fails(&mut out, explained, &title, *primary),
         }
+        unfinished(&mut out, explained);
     }
     if let Some(why) = &explained.unexpected {
         let Explained { file, line, .. } = explained;
         let _ = write!(out, "\n  NOT AS EXPECTED  {why}\n            stated at {file}:{line}");
     }
     out
+}
+
+/// The runs whose verdict the headline does not give although a bound has cut them, and, where the headline is about a
+/// run that was cut, those that hold.
+fn unfinished(out: &mut String, explained: &Explained) {
+    let run = explained.run();
+    if matches!(run.verdict, Verdict::Unknown(_)) {
+        let holding = explained.runs.iter().filter(|run| run.verdict == Verdict::Holds);
+        settings(out, "holds", holding.map(Explored::setting));
+    }
+    let others = explained.cut().filter(|other| !std::ptr::eq(*other, run));
+    settings(
+        out,
+        "unknown",
+        others.map(|other| match &other.verdict {
+            Verdict::Unknown(bound) if other.platform == run.platform => {
+                format!("{} ({bound})", other.setting())
+            }
+            Verdict::Unknown(bound) => format!("{} with NCCL {} ({bound})", other.setting(), other.platform),
+            Verdict::Holds | Verdict::Fails { .. } => other.setting(),
+        }),
+    );
+}
+
+/// One line for each of a few settings, and how many more there are.
+fn settings(out: &mut String, label: &str, settings: impl Iterator<Item = String>) {
+    const SHOWN: usize = 4;
+    let all: Vec<String> = settings.collect();
+    for (nth, setting) in all.iter().take(SHOWN).enumerate() {
+        let _ = write!(out, "\n  {:<9} {setting}", if nth == 0 { label } else { "" });
+    }
+    if all.len() > SHOWN {
+        let _ = write!(out, "\n            … {} more", all.len() - SHOWN);
+    }
 }
 
 /// Rank counts and parameters of all runs, in words.

@@ -233,8 +233,14 @@ impl Search<'_> {
             for params in check.combinations() {
                 let at = (*ranks, params.as_slice());
                 let (run, failing) = self.run(at, platform, &check.assume)?;
-                if self.failing.is_none() && failing.is_some() {
+                // What fails is reported, else what was not finished: one run that holds says nothing for the others.
+                let reported = explained.runs.get(explained.reported);
+                let first_unknown = matches!(run.verdict, Verdict::Unknown(_))
+                    && reported.is_none_or(|reported| reported.verdict == Verdict::Holds);
+                if (self.failing.is_none() && failing.is_some()) || first_unknown {
                     explained.reported = explained.runs.len();
+                }
+                if self.failing.is_none() {
                     self.failing = failing;
                 }
                 explained.runs.push(run);
