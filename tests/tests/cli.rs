@@ -81,9 +81,89 @@ fn a_bad_spec_is_exit_code_2_whatever_else_is_right() {
     let folder = folder("bad_spec");
     write(&folder, "leaves.star", LEAVES);
     write(&folder, "bad.star", "def program(r)\n    pass\n");
+    // A file that others load states nothing, wherever it lies.
+    write(&folder, "shared.star", "def helper(r):\n    r.barrier()\n");
     let ran = run(&folder, &["check", "."]);
-    wants(&ran, 2, &["bad.star:1"]);
-    assert!(ran.out.is_empty(), "nothing is run: {}", ran.out);
+    wants(&ran, 2, &["bad.star:1", "a rank leaves early", "1 passed, 0 failed", "1 spec is bad"]);
+    let ran = run(&folder, &["check", ".", "--format", "json"]);
+    let report: Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    assert_eq!(report["checks"].as_array().map(Vec::len), Some(1));
+    let errors = report["errors"].as_array().expect("errors are a list");
+    assert_eq!(errors.len(), 1);
+    assert!(errors[0]["at"].as_str().is_some_and(|at| at.contains("bad.star:1")), "{errors:?}");
+    // Whoever names the file wants to know that it states nothing.
+    wants(&run(&folder, &["check", "shared.star"]), 2, &["shared.star states no check"]);
+}
+
+#[test]
+fn a_link_to_a_folder_above_is_followed_once() {
+    let folder = folder("link");
+    write(&folder, "leaves.star", LEAVES);
+    std::os::unix::fs::symlink(".", folder.join("here")).expect("a link can be made");
+    wants(&run(&folder, &["check", "."]), 0, &["1 passed, 0 failed"]);
+}
+
+#[test]
+fn output_that_is_lost_is_an_error_and_a_reader_that_goes_away_is_none() {
+    let folder = folder("lost_output");
+    write(&folder, "leaves.star", LEAVES);
+    let ran = |script: &str| {
+        let shell =
+            Command::new("bash").arg("-c").arg(script).current_dir(&folder).env("CHECK", command()).output();
+        let output = shell.expect("bash starts");
+        let text = |bytes| String::from_utf8(bytes).expect("the command writes UTF-8");
+        Ran { code: output.status.code().unwrap_or(-1), out: text(output.stdout), err: text(output.stderr) }
+    };
+    wants(&ran("$CHECK check leaves.star >/dev/full"), 2, &["the output is not complete"]);
+    wants(&ran("$CHECK check leaves.star --format json >/dev/full"), 2, &["the output is not complete"]);
+    for command in ["check leaves.star", "explain WIN-1", "explain HOST-1"] {
+        let left = ran(&format!("$CHECK {command} | head -c 1; exit ${{PIPESTATUS[0]}}"));
+        assert_eq!((left.code, left.err.as_str()), (0, ""), "{command}");
+    }
+    // Nothing is explored before the traces can be written.
+    write(&folder, "file", "");
+    wants(&run(&folder, &["check", "leaves.star", "--trace-out", "file/below"]), 2, &["cannot write"]);
+}
+
+/// Two four-way decisions of each rank: few states for two ranks, many for eight.
+const TWO_DECISIONS: &str = r#"def decisions(r):
+    for n in ["first", "second"]:
+        r.choose(n, ["a", "b", "c", "d"])
+    r.step(r.choose("third", ["a", "b"]))
+
+def early(r, late):
+    for n in ["first", "second"]:
+        r.choose(n, ["a", "b", "c", "d"])
+    if late or r.rank == 0:
+        r.barrier()
+"#;
+
+#[test]
+fn a_check_of_which_a_run_was_cut_does_not_hold() {
+    let folder = folder("cut_run");
+    let text = |checks: &str| format!("{TWO_DECISIONS}\n{checks}\n");
+    write(&folder, "cut.star", &text(r#"check("t", decisions, ranks = [2, 8], expect = holds())"#));
+    for quiet in [&[][..], &["--quiet"]] {
+        let ran = run(&folder, &[&["check", "cut.star", "--max-states", "2000"][..], quiet].concat());
+        wants(
+            &ran,
+            3,
+            &["UNKNOWN  cut.star \"t\"   8 ranks", "holds     2 ranks", "0 passed, 0 failed, 1 unknown"],
+        );
+        assert!(!ran.out.contains("HOLDS"), "{}", ran.out);
+    }
+    // One parameter of several, and a failure beside a run that was cut.
+    let each = r#"check("e", early, ranks = [2, 8], late = each([True]), expect = holds())"#;
+    write(&folder, "cut.star", &text(each));
+    wants(
+        &run(&folder, &["check", "cut.star", "--max-states", "2000"]),
+        3,
+        &["UNKNOWN", "8 ranks", "holds     2 ranks"],
+    );
+    let fails = r#"check("f", early, ranks = [2, 8], late = False, expect = fails("HOST-1"))"#;
+    write(&folder, "cut.star", &text(fails));
+    let ran = run(&folder, &["check", "cut.star", "--max-states", "2000"]);
+    wants(&ran, 3, &["FAILS HOST-1", "unknown   8 ranks", "--max-states"]);
 }
 
 #[test]

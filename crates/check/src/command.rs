@@ -23,7 +23,7 @@ use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 
-use crate::spec::{self, Spec, spec_files};
+use crate::spec::{self, Spec, SpecError, spec_files};
 
 /// Finds the hang before your cluster does: checks specs of multi-GPU communication protocols.
 #[derive(Debug, Parser)]
@@ -74,34 +74,53 @@ impl Arguments {
     /// Does what the arguments say, and returns the exit code.
     #[must_use]
     pub fn run(self) -> u8 {
-        match self.command {
-            Command::Check(arguments) => arguments.run(),
-            Command::Conform(arguments) => arguments.run(),
-            Command::Timeline(arguments) => arguments.run(),
-            Command::Replay(arguments) => arguments.run(),
-            Command::Diff(arguments) => arguments.run(),
-            Command::Contract(arguments) => arguments.run(),
-            Command::Doctor => doctor::run(),
-            Command::Observe(command) => command.run(),
-            Command::Rules(arguments) => arguments.run(),
-            Command::Worker(arguments) => arguments.run(),
-            Command::Explain(arguments) => arguments.run(),
-            Command::Record(arguments) => arguments.run(),
-            Command::Drift(arguments) => arguments.run(),
+        output::finish(self.command.run())
+    }
+}
+
+impl Command {
+    fn run(self) -> u8 {
+        match self {
+            Self::Check(arguments) => arguments.run(),
+            Self::Conform(arguments) => arguments.run(),
+            Self::Timeline(arguments) => arguments.run(),
+            Self::Replay(arguments) => arguments.run(),
+            Self::Diff(arguments) => arguments.run(),
+            Self::Contract(arguments) => arguments.run(),
+            Self::Doctor => doctor::run(),
+            Self::Observe(command) => command.run(),
+            Self::Rules(arguments) => arguments.run(),
+            Self::Worker(arguments) => arguments.run(),
+            Self::Explain(arguments) => arguments.run(),
+            Self::Record(arguments) => arguments.run(),
+            Self::Drift(arguments) => arguments.run(),
         }
     }
 }
 
-/// The specs under paths; the exit code if one is bad, after each that is has been told.
-fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
-    let paths = spec_files(paths).map_err(output::usage)?;
+/// Returns the specs under paths, and what is wrong with those that cannot be read. A file that is named states checks;
+/// one in a folder may be there to be loaded by others.
+///
+/// # Errors
+/// The exit code if a path leads to no spec file.
+fn load_each(paths: &[PathBuf]) -> Result<(Vec<Spec>, Vec<SpecError>), u8> {
     let mut specs = Vec::new();
-    let mut broken = None;
-    for path in &paths {
-        match spec::load(path) {
+    let mut bad = Vec::new();
+    for path in spec_files(paths).map_err(output::usage)? {
+        let loaded = if paths.contains(&path) { spec::load(&path) } else { spec::load_any(&path) };
+        match loaded {
             Ok(spec) => specs.push(spec),
-            Err(error) => broken = Some(output::bad(&error)),
+            Err(error) => bad.push(error),
         }
     }
-    broken.map_or(Ok(specs), Err)
+    Ok((specs, bad))
+}
+
+/// Returns the specs under paths.
+///
+/// # Errors
+/// The exit code if one is bad, after each that is has been told.
+fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
+    let (specs, bad) = load_each(paths)?;
+    bad.iter().map(|error| output::bad(error)).last().map_or(Ok(specs), Err)
 }

@@ -32,7 +32,7 @@ use rankcheck_model::{Class, Loc, SourceError};
 
 pub use error::SpecError;
 pub use files::spec_files;
-pub use load::load;
+pub use load::{load, load_any};
 pub use source::SpecSource;
 
 use noun::thread::Body;

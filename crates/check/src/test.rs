@@ -33,7 +33,7 @@ use libtest2_mimic::{Harness, RunError, Trial};
 use crate::closure::Program;
 use crate::report;
 use crate::search::{Detail, Explained, Options, search};
-use crate::spec::{Expect, SpecError, load, spec_files};
+use crate::spec::{Expect, SpecError, load, load_any, spec_files};
 
 /// What is tested, and what is wrong with it, if something is.
 struct NamedTest {
@@ -88,7 +88,9 @@ fn wrong(name: String, message: String) -> NamedTest {
 fn checks(folder: &Path, file: &Path) -> Vec<NamedTest> {
     let name = file.strip_prefix(folder).ok().filter(|rest| !rest.as_os_str().is_empty());
     let name = name.unwrap_or(file).display().to_string();
-    let spec = match load(file) {
+    // A file that is found in the folder may be there to be loaded by others.
+    let loaded = if folder == file { load(file) } else { load_any(file) };
+    let spec = match loaded {
         Ok(spec) => Arc::new(spec),
         Err(error) => return vec![wrong(name, error.drawn())],
     };

@@ -194,7 +194,23 @@ impl Trace {
         std::fs::create_dir_all(folder)
             .and_then(|()| std::fs::write(&partial, text + "\n"))
             .and_then(|()| std::fs::rename(&partial, &path))
-            .map_err(|cause| TraceError::Write { path: path.display().to_string(), cause })
+            .map_err(|cause| {
+                // What is half written helps nobody; if it cannot be removed either, the first error says more.
+                let _ = std::fs::remove_file(&partial);
+                TraceError::Write { path: path.display().to_string(), cause }
+            })
+    }
+
+    /// Makes the folder into which traces are to be written, and tries whether they can be.
+    ///
+    /// # Errors
+    /// If it cannot be made, or not be written to.
+    pub fn prepare(folder: &Path) -> Result<(), TraceError> {
+        let path = folder.join(".trace.partial");
+        std::fs::create_dir_all(folder)
+            .and_then(|()| std::fs::write(&path, ""))
+            .and_then(|()| std::fs::remove_file(&path))
+            .map_err(|cause| TraceError::Write { path: folder.display().to_string(), cause })
     }
 
     fn read(path: &Path) -> Result<Self, TraceError> {

@@ -66,8 +66,14 @@ enum Format {
     Json,
 }
 
-/// What came out of the checks that were wanted, in the order of the files.
-type Results = Vec<Result<Explained, SpecError>>;
+/// What came out of the checks that were wanted.
+#[derive(Default)]
+struct Searched {
+    /// In the order of the files.
+    explained: Vec<Explained>,
+    /// What is wrong with files that could not be read and programs that could not be evaluated.
+    bad: Vec<SpecError>,
+}
 
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
@@ -79,25 +85,35 @@ impl CheckArguments {
             Err(error) => return output::usage(error),
         };
         if paths.is_empty() && !judged.is_empty() {
-            return self.print(&[], &judged);
+            return self.print(Searched::default(), &judged);
         }
-        let results = super::load_all(&paths).and_then(|specs| self.search_all(&specs));
-        results.map_or_else(|code| code, |results| self.print(&results, &judged))
+        let searched = super::load_each(&paths).and_then(|(specs, bad)| self.search_all(&specs, bad));
+        searched.map_or_else(|code| code, |searched| self.print(searched, &judged))
     }
 
     fn wants(&self, name: &str) -> bool {
         self.only.as_ref().is_none_or(|part| name.contains(part.as_str()))
     }
 
-    fn search_all(&self, specs: &[Spec]) -> Result<Results, u8> {
+    /// Searches every check that is wanted. A file or check that is bad is kept beside the others, and ends nothing.
+    fn search_all(&self, specs: &[Spec], mut bad: Vec<SpecError>) -> Result<Searched, u8> {
+        if let Some(folder) = &self.trace_out {
+            Trace::prepare(folder).map_err(output::usage)?;
+        }
         // A library has no checks of its own; it is checked through whoever loads it.
         if specs.iter().all(|spec| spec.checks.is_empty()) {
+            if !bad.is_empty() {
+                return Ok(Searched { explained: Vec::new(), bad });
+            }
             let why = "none of these files has a check; say check(name, program, expect = …) in one of them";
             return Err(output::usage(why));
         }
         let checks = specs.iter().flat_map(|spec| spec.checks.iter().map(move |check| (spec, check)));
         let jobs: Vec<_> = checks.filter(|(_, check)| self.wants(&check.name)).collect();
         if jobs.is_empty() {
+            bad.iter().for_each(|error| {
+                output::bad(error);
+            });
             return Err(output::usage("no check has a name like that (--only)"));
         }
         let options = self.options().map_err(output::usage)?;
@@ -121,7 +137,14 @@ impl CheckArguments {
             }
         });
         bar.finish_and_clear();
-        Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values().collect())
+        let mut explained = Vec::new();
+        for result in results.into_inner().unwrap_or_else(PoisonError::into_inner).into_values() {
+            match result {
+                Ok(found) => explained.push(found),
+                Err(error) => bad.push(error),
+            }
+        }
+        Ok(Searched { explained, bad })
     }
 
     fn options(&self) -> Result<Options, &'static str> {
@@ -129,6 +152,9 @@ impl CheckArguments {
         if seconds <= 0.0 || !seconds.is_finite() {
             return Err("--max-seconds takes a positive number of seconds");
         }
+        // More than a clock can count is no bound.
+        let time =
+            self.max_seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
         if self.naive && self.trace_out.is_some() {
             return Err("--trace-out needs the reduced exploration; leave --naive out");
         }
@@ -141,7 +167,7 @@ impl CheckArguments {
             bounds: Bounds {
                 states: self.max_states,
                 choices: self.max_choices,
-                time: self.max_seconds.map(Duration::from_secs_f64),
+                time,
                 steps: self.max_steps,
             },
             stated: if self.quiet { kept } else { reported },
@@ -150,13 +176,9 @@ impl CheckArguments {
     }
 
     /// Prints what came out, and writes the traces.
-    fn print(&self, results: &[Result<Explained, SpecError>], judged: &[Judged]) -> u8 {
-        let mut count = Count::default();
-        for result in results {
-            let explained = match result {
-                Ok(explained) => explained,
-                Err(error) => return output::bad(error),
-            };
+    fn print(&self, Searched { explained: all, bad }: Searched, judged: &[Judged]) -> u8 {
+        let mut count = Count { bad: bad.len(), ..Count::default() };
+        for explained in &all {
             let conclusion = Conclusion::of(explained);
             count.add(conclusion);
             let fails_as_stated = conclusion == Conclusion::AsStated && explained.counterexample.is_some();
@@ -178,17 +200,20 @@ impl CheckArguments {
                 output::line(format_args!("{}\n", runs::report::text(run)));
             }
         }
+        for error in &bad {
+            output::bad(error);
+        }
         match self.format {
             Format::Text => {
-                output::line(count.summary());
-            }
-            Format::Json => {
-                let all = results.iter().filter_map(|result| result.as_ref().ok());
-                match serde_json::to_string_pretty(&report::json(all, judged)) {
-                    Ok(text) => output::line(text),
-                    Err(error) => return output::usage(error),
+                // Where nothing could be judged, what is wrong says it all.
+                if !all.is_empty() || !judged.is_empty() {
+                    output::line(count.summary());
                 }
             }
+            Format::Json => match serde_json::to_string_pretty(&report::json(&all, judged, &bad)) {
+                Ok(text) => output::line(text),
+                Err(error) => return output::usage(error),
+            },
         }
         count.exit_code()
     }
@@ -232,11 +257,18 @@ struct Count {
     unknown: usize,
     /// Those of the checks as stated that state a failure.
     expected_failures: usize,
+    /// Files that could not be read, and programs that could not be evaluated.
+    bad: usize,
 }
 
 impl Count {
     fn summary(&self) -> String {
-        report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures)
+        let text = report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures);
+        match self.bad {
+            0 => text,
+            1 => format!("{text}; 1 spec is bad, and not judged"),
+            bad => format!("{text}; {bad} specs are bad, and not judged"),
+        }
     }
 
     fn add(&mut self, conclusion: Conclusion) {
@@ -248,10 +280,11 @@ impl Count {
     }
 
     fn exit_code(&self) -> u8 {
-        match (self.otherwise, self.unknown) {
-            (0, 0) => 0,
-            (0, _) => 3,
-            _ => 1,
+        match (self.bad, self.otherwise, self.unknown) {
+            (0, 0, 0) => 0,
+            (0, 0, _) => 3,
+            (0, ..) => 1,
+            _ => output::BAD,
         }
     }
 }

@@ -1,26 +1,46 @@
 //! Everything that is printed: lines, diagnostics, progress.
 //!
-//! Nothing else of the crate writes to standard output or standard error. A reader that goes away is no error.
+//! Nothing else of the crate writes to standard output or standard error. A reader that goes away is no error; output that
+//! cannot be written is one.
 //! Not here: what is said.
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use miette::Diagnostic;
 
 /// The exit code for bad specs and bad usage.
-const BAD: u8 = 2;
+pub(super) const BAD: u8 = 2;
+
+/// Why not everything could be printed, if so.
+static LOST: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
 /// Prints a line.
 pub(super) fn line(text: impl Display) {
-    let _ = writeln!(std::io::stdout(), "{text}");
+    lines(format_args!("{text}\n"));
 }
 
 /// Prints a text that ends its lines itself.
 pub(super) fn lines(text: impl Display) {
-    let _ = write!(std::io::stdout(), "{text}");
+    let mut lost = LOST.lock().unwrap_or_else(PoisonError::into_inner);
+    if lost.is_none() {
+        *lost = write!(std::io::stdout(), "{text}").err();
+    }
+}
+
+/// Writes out what is still held, and returns the exit code: the one given, unless some of the output was lost. A reader
+/// that has seen enough and goes away loses nothing.
+pub(super) fn finish(code: u8) -> u8 {
+    let flushed = std::io::stdout().flush().err();
+    let lost = LOST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    match lost.or(flushed) {
+        None => code,
+        Some(error) if error.kind() == std::io::ErrorKind::BrokenPipe => code,
+        Some(error) => usage(format_args!("the output is not complete: {error}")),
+    }
 }
 
 /// Prints a line beside the output.

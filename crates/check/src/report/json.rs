@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use miette::Diagnostic as _;
 use rankcheck_model::{Data, RankOutcome};
 use serde::Serialize;
 
 use crate::runs;
 use crate::search::{Assumed, Explained, Explored, Verdict};
-use crate::spec::{Assumption, Param};
+use crate::spec::{Assumption, Param, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -23,6 +24,17 @@ pub struct JsonReport {
     pub checks: Vec<CheckEntry>,
     /// One entry for each recorded run.
     pub recordings: Vec<runs::report::RunEntry>,
+    /// One entry for each file that could not be read, and each program that could not be evaluated.
+    pub errors: Vec<ErrorEntry>,
+}
+
+/// Something that is wrong with a spec.
+#[derive(Debug, Serialize)]
+pub struct ErrorEntry {
+    message: String,
+    help: Option<String>,
+    /// File and line, if it is known.
+    at: Option<String>,
 }
 
 /// One exploration of a check.
@@ -170,11 +182,24 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
 pub fn json<'a>(
     checks: impl IntoIterator<Item = &'a Explained>,
     recordings: impl IntoIterator<Item = &'a runs::judge::Judged>,
+    bad: &[SpecError],
 ) -> JsonReport {
     let of = |explained: &'a Explained| {
         explained.runs.iter().chain(&explained.elsewhere).map(move |run| entry(explained, run))
     };
     let checks = checks.into_iter().flat_map(of).collect();
     let recordings = recordings.into_iter().map(runs::report::entry).collect();
-    JsonReport { schema_version: SCHEMA_VERSION, rankcheck: env!("CARGO_PKG_VERSION"), checks, recordings }
+    let errors = bad.iter().map(|error| ErrorEntry {
+        message: error.to_string(),
+        help: error.help().map(|help| help.to_string()),
+        at: error.loc().map(ToString::to_string),
+    });
+    let errors = errors.collect();
+    JsonReport {
+        schema_version: SCHEMA_VERSION,
+        rankcheck: env!("CARGO_PKG_VERSION"),
+        checks,
+        recordings,
+        errors,
+    }
 }

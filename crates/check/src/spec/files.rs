@@ -2,6 +2,7 @@
 //!
 //! Not here: reading them (`load.rs`).
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 /// Spec files under paths, sorted; a folder without any is an error.
@@ -19,7 +20,8 @@ pub fn spec_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
             return Err(format!("no file or folder {}", path.display()));
         }
         let before = files.len();
-        walk(path, &mut files).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+        walk(path, &mut files, &mut HashSet::new())
+            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
         if files.len() == before {
             return Err(format!("no *.star file under {}", path.display()));
         }
@@ -29,16 +31,22 @@ pub fn spec_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
-fn walk(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
+/// Adds the spec files under a folder, each once: a link may lead back to where the walk has been.
+fn walk(folder: &Path, files: &mut Vec<PathBuf>, seen: &mut HashSet<PathBuf>) -> std::io::Result<()> {
+    if !seen.insert(folder.canonicalize()?) {
+        return Ok(());
+    }
     for entry in std::fs::read_dir(folder)? {
         let path = entry?.path();
         if path.is_dir() {
             // What is loaded by others has no checks of its own.
             if path.file_name().is_none_or(|name| name != "lib") {
-                walk(&path, files)?;
+                walk(&path, files, seen)?;
             }
         } else if path.extension().is_some_and(|extension| extension == "star") {
-            files.push(path);
+            if seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
+                files.push(path);
+            }
         }
     }
     Ok(())
