@@ -122,5 +122,9 @@ fn load_each(paths: &[PathBuf]) -> Result<(Vec<Spec>, Vec<SpecError>), u8> {
 /// The exit code if one is bad, after each that is has been told.
 fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
     let (specs, bad) = load_each(paths)?;
-    bad.iter().map(|error| output::bad(error)).last().map_or(Ok(specs), Err)
+    let mut code = None;
+    for error in &bad {
+        code = Some(output::bad(error));
+    }
+    code.map_or(Ok(specs), Err)
 }

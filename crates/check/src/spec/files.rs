@@ -43,10 +43,10 @@ fn walk(folder: &Path, files: &mut Vec<PathBuf>, seen: &mut HashSet<PathBuf>) ->
             if path.file_name().is_none_or(|name| name != "lib") {
                 walk(&path, files, seen)?;
             }
-        } else if path.extension().is_some_and(|extension| extension == "star") {
-            if seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone())) {
-                files.push(path);
-            }
+        } else if path.extension().is_some_and(|extension| extension == "star")
+            && seen.insert(path.canonicalize().unwrap_or_else(|_| path.clone()))
+        {
+            files.push(path);
         }
     }
     Ok(())
