@@ -193,7 +193,7 @@ impl Program {
         self
     }
 
-    /// On this platform.
+    /// Returns the program, checked on this platform instead of the default one.
     #[must_use]
     pub fn platform(mut self, platform: Platform) -> Self {
         self.check.platform = Some(platform.name().to_owned());
@@ -207,7 +207,7 @@ impl Program {
         self
     }
 
-    /// Within these bounds.
+    /// Returns the program, explored within these bounds.
     #[must_use]
     pub fn bounds(mut self, bounds: Bounds) -> Self {
         self.options.bounds = bounds;

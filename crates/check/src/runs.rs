@@ -58,21 +58,21 @@ pub enum RunError {
     TwoRuns {
         /// A file of the one.
         first: PathBuf,
-        /// The one.
+        /// The id of the run that it belongs to.
         first_run: String,
         /// A file of the other.
         second: PathBuf,
-        /// The other.
+        /// The id of the run that the other belongs to.
         second_run: String,
     },
     /// Two processes that both communicate say that they are the same rank.
     #[error("{first} and {second} both say that they are rank {rank}; remove the one that is not")]
     TwoFiles {
-        /// The rank.
+        /// The rank that both claim to be.
         rank: u32,
-        /// A file.
+        /// The file of the first that does.
         first: PathBuf,
-        /// The other.
+        /// The file of the second.
         second: PathBuf,
     },
     /// Nobody said which rank a process is.
@@ -107,9 +107,9 @@ pub enum RunError {
         id: String,
         /// The rank in it.
         rank: u32,
-        /// A file.
+        /// The file of one process that says so.
         first: PathBuf,
-        /// The other.
+        /// The file of the other process.
         second: PathBuf,
     },
     /// The members of a communicator do not agree on how many they are.
@@ -119,13 +119,13 @@ pub enum RunError {
     Sizes {
         /// The communicator's unique id.
         id: String,
-        /// A file.
+        /// The file of one member.
         first: PathBuf,
-        /// What it says.
+        /// How many ranks it says the communicator has.
         first_ranks: u32,
-        /// The other.
+        /// The file of a member that says otherwise.
         second: PathBuf,
-        /// What it says.
+        /// How many ranks that member says it has.
         second_ranks: u32,
     },
 }

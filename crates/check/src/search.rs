@@ -73,7 +73,7 @@ pub struct Explained {
     pub name: String,
     /// The line on which the check stands.
     pub line: u32,
-    /// What is asked.
+    /// Whether rules are asked about, or whether two programs do the same.
     pub asked: Asked,
     /// Rank counts to run.
     pub ranks: Vec<u32>,
@@ -113,7 +113,7 @@ pub struct Explored {
     pub params: Vec<(String, Param)>,
     /// Platform.
     pub platform: Platform,
-    /// The verdict.
+    /// What the exploration shows about the program.
     pub verdict: Verdict,
     /// Each broken rule with its witness.
     pub broken: BTreeMap<Rule, Witness>,
@@ -143,7 +143,7 @@ pub struct Explored {
 /// What a check takes for granted, and the verdict without it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assumed {
-    /// What.
+    /// What is taken for granted.
     pub assumption: Assumption,
     /// The verdict of the smallest run without it.
     pub without: Verdict,

@@ -267,7 +267,7 @@ impl Expect {
 pub struct Observed {
     /// A platform, for example `2.28.9`.
     pub platform: String,
-    /// Any of these.
+    /// The classes of the ends that are stated: each is possible, and no other.
     pub outcomes: Vec<Class>,
 }
 

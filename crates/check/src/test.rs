@@ -41,7 +41,7 @@ struct NamedTest {
     run: Box<dyn Fn() -> Result<(), String> + Send + Sync>,
 }
 
-/// Some tests.
+/// Tests that have names, from a folder of specs or from closures.
 pub struct Tests(Vec<NamedTest>);
 
 /// A test for each check of the spec files in a folder, or of a file. Folders named `lib` are left out.

@@ -137,7 +137,7 @@ pub enum TraceError {
     File {
         /// The file.
         path: String,
-        /// Why.
+        /// Why it could not be read.
         cause: io::Error,
     },
     /// A file cannot be written.
@@ -145,7 +145,7 @@ pub enum TraceError {
     Write {
         /// The file.
         path: String,
-        /// Why.
+        /// Why it could not be written.
         cause: io::Error,
     },
     /// A file is no trace.
@@ -154,7 +154,7 @@ pub enum TraceError {
     NoTrace {
         /// The file.
         path: String,
-        /// Why.
+        /// Why it is no trace.
         cause: serde_json::Error,
     },
     /// A trace of another schema.
@@ -163,7 +163,7 @@ pub enum TraceError {
     Schema {
         /// The file.
         path: String,
-        /// Its version.
+        /// The schema version that the file has.
         found: u32,
     },
     /// The spec is bad.

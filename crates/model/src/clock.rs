@@ -96,7 +96,7 @@ impl Clock {
         self.near[self.index() % NEAR]
     }
 
-    /// The owner.
+    /// Returns the actor that owns the clock.
     #[must_use]
     pub fn actor(&self) -> Actor {
         self.actor
@@ -223,7 +223,7 @@ pub struct Gathered {
 }
 
 impl Gathered {
-    /// One more member.
+    /// Gathers what one more member knows.
     pub fn add(&mut self, clock: &Clock) {
         let counts = self.counts.get_or_insert_with(|| clock.base.clone());
         if !self.met.iter().flatten().any(|base| base.is(&clock.base)) {

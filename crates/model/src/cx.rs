@@ -64,7 +64,7 @@ impl<'a> Here<'a> {
         self.state.rank(self.rank)
     }
 
-    /// The thread.
+    /// Returns the thread.
     pub(crate) fn this(self) -> &'a ThreadState {
         self.me().thread(self.thread)
     }
@@ -116,7 +116,7 @@ impl Cx<'_> {
         self.state.rank_mut(self.rank)
     }
 
-    /// The thread.
+    /// Returns the thread.
     pub(crate) fn this(&self) -> &ThreadState {
         self.me().thread(self.thread)
     }

@@ -90,7 +90,7 @@ impl Description<'_> {
     }
 }
 
-/// A quoted name.
+/// A name is described in quotes.
 impl Describe for Token {
     fn describe(&self, to: &mut Description<'_>) {
         let name = to.naming.name(*self);

@@ -34,7 +34,7 @@ pub struct Moment {
     pub op: OpRef,
     /// The launch of the graph that replays it.
     pub replay: Option<OpRef>,
-    /// Where it runs.
+    /// The thread or stream that takes the step.
     pub lane: Lane,
 }
 

@@ -211,7 +211,7 @@ fn aligned(parts: &[Vec<Run>], len_bytes: u64) -> Option<Vec<(u64, Vec<Vec<f64>>
     Some(pieces)
 }
 
-/// Element by element.
+/// Combines two runs element by element.
 fn fold(
     parts: &[Vec<Run>],
     len_bytes: u64,

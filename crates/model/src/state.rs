@@ -191,7 +191,7 @@ impl State {
         &self.shared
     }
 
-    /// A rank.
+    /// Returns a rank.
     #[must_use]
     pub fn rank(&self, rank: Rank) -> &RankState {
         &self.ranks[rank.at()]

@@ -114,7 +114,7 @@ pub enum NondetValue {
     },
     /// A new segment gets a fresh address (0) or the n-th of those that were freed, oldest first.
     AddressReuse {
-        /// Which.
+        /// 0 for a fresh address, n for the n-th freed one.
         which: u32,
     },
     /// How much of a send NCCL holds before it is received. Nobody can force it or tell.
@@ -125,12 +125,12 @@ pub enum NondetValue {
     /// Whether transfers of a group that need not progress together do. Nobody can force it or tell.
     #[serde(rename = "in_turn")]
     Serialized {
-        /// They are serialized.
+        /// Whether they are serialized where they can be.
         all: bool,
     },
     /// A pool's history left nothing more behind (0) or a free segment of the n-th size.
     Havoc {
-        /// Which.
+        /// 0 for nothing, n for a free segment of the n-th size.
         which: u32,
     },
 }

@@ -69,7 +69,7 @@ pub enum Error {
     /// A worker or an agent could not be started, or was gone when it was needed.
     #[error("the worker of rank {rank}: {why}")]
     Worker {
-        /// Whose.
+        /// The rank whose worker it is.
         rank: u32,
         /// How it ended, with its last words.
         why: String,
@@ -77,7 +77,7 @@ pub enum Error {
     /// A worker could not load the program of a case.
     #[error("rank {rank} cannot load the program: {why}")]
     Program {
-        /// Who.
+        /// The rank whose worker cannot.
         rank: u32,
         /// What its loader says.
         why: String,
@@ -107,7 +107,7 @@ pub enum Error {
     /// A file or folder could not be made or read.
     #[error("{path}: {message}")]
     File {
-        /// Which.
+        /// The file or folder.
         path: String,
         /// What the system says.
         message: String,

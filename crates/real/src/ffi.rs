@@ -91,7 +91,7 @@ impl DeviceRange {
         self.address
     }
 
-    /// Length.
+    /// Returns the length in bytes.
     #[must_use]
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes

@@ -207,7 +207,7 @@ impl ComputeType {
         }
     }
 
-    /// Size in bytes.
+    /// Returns the size of an element in bytes.
     #[must_use]
     pub fn len_bytes(self) -> u64 {
         match self {

@@ -252,7 +252,7 @@ pub(crate) fn leave(thread: &LogThread, entered: Returns, returned: &CallResult<
     }
 }
 
-/// As [`entered_again`].
+/// Writes down that a call returned; kept out of line, as [`entered_again`] is.
 #[inline(never)]
 fn left(thread: &LogThread) {
     let now = SHARED.clock.now();
@@ -458,7 +458,7 @@ pub(crate) fn end() {
     }
 }
 
-/// The thread ends.
+/// Writes down that the thread ends.
 pub(crate) fn thread_ends() {
     on_thread(|thread| {
         // Other destructors of the thread may still call NCCL.

@@ -18,7 +18,7 @@ pub struct ExtentStream<W: Write> {
 }
 
 impl<W: Write> ExtentStream<W> {
-    /// Nothing yet.
+    /// Returns a stream to which nothing was written yet.
     pub fn new(to: W) -> Self {
         Self { to, extent: Vec::new(), failed: None }
     }

@@ -103,7 +103,7 @@ pub struct Extent {
 }
 
 impl Extent {
-    /// As bytes.
+    /// Returns the header as bytes.
     #[must_use]
     pub fn encode(&self) -> [u8; EXTENT_HEADER_BYTES] {
         let mut bytes = [0; EXTENT_HEADER_BYTES];

@@ -46,7 +46,7 @@ pub enum ReadError {
     Version {
         /// Path of the recording.
         path: PathBuf,
-        /// Its version.
+        /// The version that the file has.
         found: u32,
     },
     /// What is there cannot have been written by the recorder.

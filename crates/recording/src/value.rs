@@ -18,7 +18,7 @@ pub struct Signature {
 /// An argument, while it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Field<'a> {
-    /// Not known.
+    /// The value is not known.
     None,
     /// Counts, sizes in bytes, enumerations, ranks.
     Number(u64),
@@ -49,7 +49,7 @@ impl Field<'_> {
 /// An argument that was read.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Argument {
-    /// Not known.
+    /// The value is not known.
     None,
     /// Counts, sizes in bytes, enumerations, ranks.
     Number(u64),
@@ -83,7 +83,7 @@ impl Argument {
         }
     }
 
-    /// A name.
+    /// Returns the text, if the argument is one.
     #[must_use]
     pub fn text(&self) -> Option<&str> {
         match self {

@@ -93,7 +93,7 @@ enum RecordError {
     /// The folder cannot be used.
     #[error("cannot use {path}: {source}")]
     Folder {
-        /// Which.
+        /// The folder that was to hold the recording.
         path: PathBuf,
         /// What the operating system says.
         source: io::Error,
@@ -110,7 +110,7 @@ enum RecordError {
     /// The command did not start.
     #[error("cannot run {program}: {source}")]
     Start {
-        /// Its name.
+        /// The program, as it was named on the command line.
         program: String,
         /// What the operating system says.
         source: io::Error,
@@ -120,17 +120,17 @@ enum RecordError {
 /// What was recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RecordingSummary {
-    /// Where.
+    /// The folder of the recording.
     folder: PathBuf,
     /// The command's exit code; 128 and the signal's number if one ended it.
     code: u8,
     /// Processes that called something.
     processes: u64,
-    /// What they called.
+    /// How many calls its processes made.
     calls: u64,
     /// Events that found no room on the disk.
     lost: u64,
-    /// Of all files.
+    /// The size of all its files together.
     bytes: u64,
     /// Files that were left as they are, and why.
     left: Vec<String>,

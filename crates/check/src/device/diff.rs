@@ -110,7 +110,7 @@ pub struct Settings {
     pub runs: u32,
     /// No program is begun after this time.
     pub budget: Option<Duration>,
-    /// Folder for observations.
+    /// The folder to which observations are appended.
     pub observe: Option<PathBuf>,
     /// Observations that are there already.
     pub observed: Vec<Observation>,
@@ -127,9 +127,9 @@ pub struct Settings {
 /// A program that was run.
 #[derive(Debug)]
 pub struct DiffRow {
-    /// What was run.
+    /// The check, its rank count and its parameters, in words.
     pub title: String,
-    /// Predicted classes.
+    /// The predicted classes, in words.
     pub predicted: String,
     /// What was observed.
     pub observation: Observation,
@@ -151,11 +151,11 @@ pub enum DiffEvent<'a> {
 pub struct Summary {
     /// Programs that were run.
     pub run: usize,
-    /// Those that agree.
+    /// The number of programs of which every run agrees.
     pub agree: usize,
     /// Those for which one specified outcome was predicted, and seen.
     pub single: usize,
-    /// Those that disagree.
+    /// The number of programs of which some run disagrees.
     pub disagree: usize,
     /// Those of which nothing can be said.
     pub not_comparable: usize,

@@ -21,7 +21,7 @@ use crate::spec::{self, Check, Param, Spec, SpecError, SpecSource};
 pub struct ProgramName {
     /// The spec file, from the folder that all processes of the job stand in.
     pub spec: String,
-    /// The check.
+    /// The name of the check.
     pub check: String,
     /// Rank count.
     pub ranks: u32,
@@ -41,9 +41,9 @@ pub enum UnknownProgram {
     /// The spec has no such check, or the check no such parameters.
     #[error("{spec} has no check {check:?} with these parameters")]
     Check {
-        /// The file.
+        /// The spec file, from the root of the repository.
         spec: String,
-        /// The check.
+        /// The name of the check.
         check: String,
     },
 }

@@ -121,7 +121,7 @@ pub enum ObservationError {
         path: String,
         /// The line, from 1.
         line: usize,
-        /// Its version.
+        /// The schema version that the file has.
         found: u32,
     },
 }
@@ -447,10 +447,10 @@ pub fn kept(root: &Path) -> Result<Vec<KeptObservation>, KeptError> {
 /// Why the kept observations cannot be compared.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum KeptError {
-    /// A file.
+    /// A file cannot be read, or is none of observations.
     #[error(transparent)]
     Observation(#[from] ObservationError),
-    /// A spec.
+    /// A spec cannot be read.
     #[error(transparent)]
     #[diagnostic(transparent)]
     Spec(#[from] SpecError),

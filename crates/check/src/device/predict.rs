@@ -65,7 +65,7 @@ impl ComparedType {
 pub struct Prediction {
     /// The choices that lead to it.
     pub choices: Vec<Choice>,
-    /// How it ends.
+    /// How the run ends.
     pub outcome: Outcome,
     /// How each rank ends.
     pub endings: Vec<Ending>,
@@ -78,7 +78,7 @@ pub struct Prediction {
 /// Whether a run's end is specified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Defined {
-    /// It is.
+    /// Somebody specifies what follows every operation.
     Yes,
     /// Nobody specifies what follows some operation: every end agrees with it.
     No,

@@ -21,7 +21,7 @@ pub enum Reproduced {
     Confirmed {
         /// In which try, from 1.
         attempt: u32,
-        /// How it ended.
+        /// How the run on the device ended, in words.
         ends: String,
     },
     /// It did something else in every try.

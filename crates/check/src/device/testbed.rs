@@ -30,7 +30,7 @@ pub trait Runner {
 /// What this machine has.
 #[derive(Debug)]
 pub struct Devices {
-    /// The libraries.
+    /// The CUDA driver and NCCL, as far as they were found.
     pub libraries: Probe,
     /// Names of the GPUs, in the driver's order.
     pub gpus: Vec<String>,
@@ -47,7 +47,7 @@ pub struct Devices {
 #[error("{what} {looked_for}")]
 #[diagnostic(help("`rankcheck doctor` shows what this machine has"))]
 pub struct Missing {
-    /// What is missing.
+    /// What is missing, in words.
     pub what: String,
     /// Where it was looked for.
     pub looked_for: String,

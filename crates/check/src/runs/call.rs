@@ -101,7 +101,7 @@ pub(super) enum CallKind {
 /// Who allocates memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allocator {
-    /// NCCL.
+    /// NCCL, by `ncclMemAlloc`.
     Nccl,
     /// The CUDA runtime, at once.
     Cuda,
@@ -116,7 +116,7 @@ pub(super) enum Awaitable {
     Stream,
     /// An event.
     Event,
-    /// Everything.
+    /// All streams of a device.
     Device,
 }
 

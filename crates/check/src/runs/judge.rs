@@ -95,7 +95,7 @@ impl Source for RunProgram {
 
 /// A recording that was read.
 pub struct Recording {
-    /// Its directory.
+    /// The folder that the recording was read from.
     pub folder: PathBuf,
     /// Which process is which rank, and which communicator is which.
     pub world: World,

@@ -77,7 +77,7 @@ pub enum Symbol {
     Lost {
         /// The number of the host thread in its process.
         thread: u32,
-        /// How many.
+        /// How many events were lost.
         events: u64,
     },
     /// Calls that repeat those before them were left out.

@@ -22,7 +22,7 @@ pub struct Counterexample {
     /// Two operations without either of which the verdict is another, the blocked or failing one first. None where
     /// they were not asked for.
     pub essential: Vec<Located>,
-    /// The run.
+    /// The run that breaks the rule, step by step.
     pub run: Replayed,
 }
 
@@ -145,7 +145,7 @@ fn essential(
     broken: &BrokenRule,
     explorer: &mut Explorer<'_>,
 ) -> Result<Vec<Located>, SourceError> {
-    /// Candidates tried.
+    /// How many operations are left out on trial at most.
     const TRIED_AT_MOST: usize = 24;
     let baseline = Baseline::of(source, config, broken.rule, explorer)?;
     let mut found: Vec<Located> = Vec::new();

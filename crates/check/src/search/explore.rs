@@ -23,7 +23,7 @@ use stateright::{Checker, Model, Property};
 /// Bounds of an exploration. A bound that is hit makes the verdict unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
-    /// States kept.
+    /// How many states are kept at most.
     pub states: u64,
     /// Choices in one run.
     pub choices: u32,
@@ -110,11 +110,11 @@ pub struct Exploration {
     pub outcomes: BTreeMap<Outcome, Witness>,
     /// For each rule broken in some run, the best witness: fewest choices, then smallest causal past.
     pub broken: BTreeMap<Rule, Witness>,
-    /// States.
+    /// How many distinct states were found.
     pub states: u64,
     /// Complete runs, as far as states tell them apart.
     pub executions: u64,
-    /// Operations executed.
+    /// How many operations were executed, over all runs.
     pub steps: u64,
     /// Objects that turned out to be contended, in words.
     pub contended: BTreeSet<String>,

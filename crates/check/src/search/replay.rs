@@ -69,7 +69,7 @@ pub enum Decided {
 /// An operation or question of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Operation {
-    /// Which.
+    /// The operation or question, and where it is written.
     pub at: Located,
     /// In the spec's names.
     pub text: String,
@@ -106,7 +106,7 @@ pub struct Step {
 pub struct Blocked {
     /// The operation; in a group, the call that waits.
     pub at: Located,
-    /// Where it stands.
+    /// The thread or stream that it blocks.
     pub lane: Lane,
     /// What it waits in, as in `in the set-up of tp`.
     pub text: String,
@@ -119,7 +119,7 @@ pub struct Blocked {
 /// A rule that a run breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenRule {
-    /// Which.
+    /// The rule.
     pub rule: Rule,
     /// On what, in words.
     pub about: String,
@@ -131,16 +131,16 @@ pub struct BrokenRule {
     pub sentence: String,
 }
 
-/// A run, told.
+/// A run, replayed and told: what was decided, what was done, what is broken, and how it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
-    /// What was decided.
+    /// The choices that were taken, in their order.
     pub decisions: Vec<Decision>,
     /// The operations and questions in the order in which this run did them, those last that it is blocked in.
     pub operations: Vec<Operation>,
     /// The rules that it breaks.
     pub broken: Vec<BrokenRule>,
-    /// How it ends.
+    /// How the run ends for each rank, and what buffers hold.
     pub outcome: Outcome,
     /// The steps of all lanes, in the order in which this run took them.
     pub steps: Vec<Step>,

@@ -79,7 +79,7 @@ impl SpecError {
         handler.render_report(&mut text, self).map_or_else(|_| self.to_string(), |()| text)
     }
 
-    /// Where, if known.
+    /// Returns where the error is, if that is known.
     #[must_use]
     pub fn loc(&self) -> Option<&Loc> {
         self.0.loc.as_ref()
@@ -184,9 +184,9 @@ pub(crate) fn explain(error: &starlark::Error) -> (String, Option<String>) {
 
 /// The limits of one evaluation, as they are set.
 pub(crate) const MAX_TICKS: u64 = 50_000_000;
-/// Nested calls.
+/// How deep calls of a spec may be nested.
 pub(crate) const MAX_DEPTH: usize = 200;
-/// Bytes of values.
+/// How many bytes the values of a spec may take.
 pub(crate) const MAX_HEAP_BYTES: usize = 4 << 30;
 
 /// Our words for what the interpreter says in its own.

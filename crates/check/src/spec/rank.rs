@@ -58,7 +58,7 @@ impl Builder {
         self.setting.ranks
     }
 
-    /// All ranks.
+    /// Returns the numbers of all ranks.
     #[must_use]
     pub fn world(&self) -> Vec<u32> {
         (0..self.setting.ranks).collect()

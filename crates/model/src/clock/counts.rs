@@ -54,7 +54,7 @@ impl Counts {
         self.0.hash
     }
 
-    /// Of all counts.
+    /// Returns the sum of all counts.
     pub(super) fn sum(&self) -> u64 {
         self.0.sum
     }

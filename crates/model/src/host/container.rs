@@ -79,7 +79,7 @@ impl<O: Objects> Containers<O> {
         found.map_or(default, |(_, value)| value.clone())
     }
 
-    /// Empties a map.
+    /// Removes every entry of a map.
     pub fn clear_map(&mut self, map: Token) {
         row(&mut self.maps, map).clear();
     }
@@ -127,7 +127,7 @@ impl<O: Objects> Containers<O> {
         row(&mut self.lists, list).pop().unwrap_or(Value::Null)
     }
 
-    /// Empties a list.
+    /// Removes every element of a list.
     pub fn clear_list(&mut self, list: Token) {
         row(&mut self.lists, list).clear();
     }

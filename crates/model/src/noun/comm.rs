@@ -39,7 +39,7 @@ use crate::walk::{Rows, walk};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resources {
-    /// Its own.
+    /// The child has resources of its own.
     Own,
     /// `splitShare` of the parent: the parent's, whose launches theirs are ordered with.
     Shared,
@@ -280,13 +280,13 @@ pub(crate) struct CommState {
     family: CommId,
     /// What communicators split from it use.
     children: Resources,
-    /// Set-up events entered.
+    /// How many set-up events the rank has entered.
     setups: u32,
     /// The communicator that was the first at its address.
     address: CommId,
     connected: bool,
     life: Life,
-    /// Collectives launched.
+    /// How many collectives the rank has launched.
     launched: u32,
     links: Links,
     windows: Windows,
@@ -323,7 +323,7 @@ impl CommState {
         }
     }
 
-    /// Number of members.
+    /// Returns the number of members.
     pub(crate) fn size(&self) -> usize {
         self.size
     }
@@ -348,7 +348,7 @@ impl CommState {
         self.life == Life::Destroyed
     }
 
-    /// Collectives launched.
+    /// Returns how many collectives the rank has launched.
     pub(crate) fn launched(&self) -> u32 {
         self.launched
     }

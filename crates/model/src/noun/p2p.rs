@@ -56,7 +56,7 @@ impl Describe for Direction {
 }
 
 impl Direction {
-    /// The verb.
+    /// Returns what specs call it.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {

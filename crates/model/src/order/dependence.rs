@@ -36,7 +36,7 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Every kind.
+    /// Every kind, in the order of declaration.
     pub const ALL: [Self; 15] = [
         Self::StoreKey,
         Self::Flag,

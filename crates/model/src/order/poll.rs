@@ -44,7 +44,7 @@ pub enum FaultOf {
 /// A value that gets a position in an order that is known in part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placing {
-    /// The value.
+    /// The address, key or communicator that is placed.
     pub value: Value,
     /// The values whose order is known, at least one. Position 0 is before all of them.
     pub among: Vec<Value>,

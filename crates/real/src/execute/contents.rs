@@ -28,7 +28,7 @@ fn finite(number: f64) -> f64 {
 }
 
 impl Contents {
-    /// Adds whole elements.
+    /// Adds the bytes of whole elements to the summary.
     pub(crate) fn add(&mut self, element: ComputeType, bytes: &[u8]) {
         let size = usize::try_from(element.len_bytes()).expect("a few bytes");
         let mut last: Option<&[u8]> = None;

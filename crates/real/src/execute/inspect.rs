@@ -27,11 +27,11 @@ pub(crate) enum WaitsFor {
 /// Where a host thread stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ThreadPosition {
-    /// Between calls.
+    /// The thread is between two calls.
     Running,
     /// Inside a call: its index, its words.
     Inside(u32, String, WaitsFor),
-    /// Returned.
+    /// The thread returned.
     Done,
     /// Ended the process as far as the program goes, with this message.
     Exited(String),
@@ -87,7 +87,7 @@ impl RankInspector {
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new case.
+    /// Forgets the case before.
     pub(crate) fn reset(&self) {
         *self.record() = Record::default();
     }

@@ -25,7 +25,7 @@ pub struct Origin {
 /// A call that returned an error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
-    /// The call.
+    /// The recorded call that the operation was made of.
     pub origin: Origin,
     /// The vendor's number of the error.
     pub code: i64,
@@ -60,7 +60,7 @@ pub struct RankRun {
     pub failures: Vec<Failure>,
     /// Calls that are not judged, and how many there were.
     pub unjudged: BTreeMap<Arc<str>, u64>,
-    /// How it ends.
+    /// How the recording of the rank ends.
     pub ending: RecordingEnd,
     /// The last call, polls aside.
     pub last: Option<Origin>,

@@ -77,7 +77,7 @@ impl Payload {
         Self { declared: Declared::Symmetric, ..self }
     }
 
-    /// On this stream.
+    /// Returns the payload, launched on this stream.
     #[must_use]
     pub fn on(self, stream: &Stream) -> Self {
         Self { stream: Some(*stream), ..self }
@@ -264,7 +264,7 @@ pub(crate) struct LaunchOptions<'v, 's> {
 }
 
 impl LaunchOptions<'_, '_> {
-    /// With these buffers.
+    /// Returns the payload that these buffers make.
     pub(crate) fn payload(&self, send: Buffer, recv: Option<Buffer>) -> starlark::Result<Payload> {
         let plain = Payload::of(send);
         Ok(Payload {
@@ -279,7 +279,7 @@ impl LaunchOptions<'_, '_> {
     }
 }
 
-/// A root.
+/// Returns a root as a position, and an error if it is negative.
 fn position(root: i32) -> starlark::Result<u32> {
     u32::try_from(root).map_err(|_| {
         wrong(format!("`root` is {root}"), "the root is a position in the communicator, from 0 on")

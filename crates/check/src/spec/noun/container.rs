@@ -71,7 +71,7 @@ impl Map {
         Ok((0..count).map(|n| (at(2 * n), at(2 * n + 1))).collect())
     }
 
-    /// Empties it.
+    /// Removes every entry of the map.
     #[track_caller]
     pub fn clear(&self, r: &Builder) -> Flow {
         r.add(Op::Map(MapOp::Clear { map: self.0 }))
@@ -79,7 +79,7 @@ impl Map {
 }
 
 impl List {
-    /// Appends a value.
+    /// Appends a value to the list.
     #[track_caller]
     pub fn push(&self, r: &Builder, value: impl Holdable) -> Flow {
         r.add(Op::List(ListOp::Push { list: self.0, value: value.operand(r) }))
@@ -121,7 +121,7 @@ impl List {
         Ok(items)
     }
 
-    /// Empties it.
+    /// Removes every element of the list.
     #[track_caller]
     pub fn clear(&self, r: &Builder) -> Flow {
         r.add(Op::List(ListOp::Clear { list: self.0 }))

@@ -30,7 +30,7 @@ impl Builder {
 }
 
 impl Flag {
-    /// Writes it.
+    /// Writes a value to the flag, from the host or in the order of a stream.
     #[track_caller]
     pub fn write(&self, r: &Builder, value: u32, stream: Option<&Stream>) -> Flow {
         self.act(r, FlagAct::Write(value.into()), stream)

@@ -32,13 +32,13 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// On this stream.
+    /// Returns the capture, begun on this stream.
     #[must_use]
     pub fn on(self, stream: &Stream) -> Self {
         Self { stream: Some(*stream), ..self }
     }
 
-    /// In this mode.
+    /// Returns the capture, begun in this mode.
     #[must_use]
     pub fn mode(self, mode: CaptureMode) -> Self {
         Self { mode: Some(mode), ..self }

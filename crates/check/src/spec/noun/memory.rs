@@ -108,7 +108,7 @@ impl Builder {
 }
 
 impl Buffer {
-    /// Null.
+    /// Returns the null buffer.
     #[must_use]
     pub fn null() -> Self {
         Self { of: Operand::Null, len_bytes: None }

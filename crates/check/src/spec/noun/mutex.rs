@@ -27,13 +27,13 @@ impl Builder {
 }
 
 impl Mutex {
-    /// Locks it.
+    /// Locks the mutex, and waits until it is free.
     #[track_caller]
     pub fn lock(&self, r: &Builder) -> Flow {
         r.add(Op::Mutex(MutexOp::Lock { mutex: self.0 }))
     }
 
-    /// Unlocks it.
+    /// Unlocks the mutex.
     #[track_caller]
     pub fn unlock(&self, r: &Builder) -> Flow {
         r.add(Op::Mutex(MutexOp::Unlock { mutex: self.0 }))

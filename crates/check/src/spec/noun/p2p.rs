@@ -44,7 +44,7 @@ impl Comm {
     }
 }
 
-/// A peer.
+/// Returns a peer as a position, and an error if it is negative.
 fn position(peer: i32) -> starlark::Result<u32> {
     u32::try_from(peer).map_err(|_| {
         wrong(format!("`peer` is {peer}"), "the peer is a position in the communicator, from 0 on")

@@ -122,7 +122,7 @@ pub struct BlockRequest<'a> {
 }
 
 impl BlockRequest<'_> {
-    /// On this stream.
+    /// Returns the request, made for use on this stream.
     #[must_use]
     pub fn on(self, stream: &Stream) -> Self {
         Self { stream: Some(*stream), ..self }

@@ -237,7 +237,7 @@ impl CollectiveKind {
         }
     }
 
-    /// The verb.
+    /// Returns what specs call it.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.facts().name

@@ -17,7 +17,7 @@ use crate::walk::walk;
 /// Where a graph stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Stage {
-    /// Its streams record.
+    /// Streams record into it.
     Recording,
     /// Something ended the recording, and its streams refuse work until the capture is ended.
     Invalid,

@@ -75,7 +75,7 @@ pub(crate) struct Memories {
 walk!(struct Memories { rows: hashed moved, live: hashed fixed, made: derived fixed });
 
 impl Memory {
-    /// Which.
+    /// Returns how the memory was allocated.
     pub(crate) fn kind(&self) -> MemoryKind {
         self.kind
     }

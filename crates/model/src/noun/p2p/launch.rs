@@ -62,7 +62,7 @@ impl Half {
 /// What became of the transfers of a group on one communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Planned {
-    /// They progress together.
+    /// All transfers of the launch progress together.
     Whole,
     /// Some begin once others are over, and this is a part of them.
     Part,

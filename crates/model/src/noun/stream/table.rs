@@ -41,7 +41,7 @@ impl Stream {
         self.head().map(|head| &head.work)
     }
 
-    /// Whether nothing waits.
+    /// Returns whether no work is queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -97,7 +97,7 @@ impl RankState {
         &StreamQueues::of(self).rows
     }
 
-    /// A stream.
+    /// Returns the stream at a position.
     pub(crate) fn stream(&self, at: usize) -> &Stream {
         &StreamQueues::of(self).rows[at].1
     }

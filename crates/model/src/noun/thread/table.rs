@@ -22,7 +22,7 @@ pub enum Status {
     Waiting(Rendezvous),
     /// Inside a call that never returns: nobody specifies what the call does after this rule was broken.
     Stuck,
-    /// Returned.
+    /// The thread returned.
     Done,
     /// The process ended here.
     Exited(Token),
@@ -132,7 +132,7 @@ impl RankState {
         &Threads::of(self).rows
     }
 
-    /// A host thread.
+    /// Returns a host thread by its number.
     pub(crate) fn thread(&self, thread: u32) -> &ThreadState {
         &Threads::of(self).rows[thread as usize]
     }

@@ -95,7 +95,7 @@ impl Window {
         self.nth
     }
 
-    /// What was registered.
+    /// Returns the memory that was registered.
     pub(crate) fn buffer(&self) -> &Buffer {
         &self.buffer
     }
