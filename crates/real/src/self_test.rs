@@ -51,7 +51,7 @@ pub fn self_test(libraries: &Libraries, ordinal: i32, mut step: impl FnMut(&str)
     device.end()?;
     step("everything given back");
     alone::run_alone(libraries, ordinal, CommHistory::Fresh)?;
-    step("a program of one rank, with forced luck");
+    step("a program of one rank, with forced values");
     alone::run_alone(libraries, ordinal, CommHistory::Warm)?;
     step("the same with a communicator that is warmed up and kept");
     Ok(())

@@ -16,7 +16,7 @@ pub(super) struct DiffArguments {
     /// Spec files (*.star), or folders of them.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
-    /// Runs of each check; answers that luck gives are forced in turn.
+    /// Runs of each check; nondeterministic values are forced, one set a run.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     runs: u32,
     /// Append what was observed to observations.jsonl in this folder.

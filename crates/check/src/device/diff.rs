@@ -331,7 +331,7 @@ impl DiffRow {
 pub fn behaviour_text(ranks: &[rankcheck_real::case::RankReport], judgement: &Judgement) -> String {
     let ends = observation::ends(ranks);
     match (&judgement.class, &judgement.agreement) {
-        (Some(class), Agreement::AgreesOtherwise) => format!("{class} (luck not as told)"),
+        (Some(class), Agreement::AgreesOtherwise) => format!("{class} (another value than forced)"),
         (Some(class), _) => class.to_string(),
         (None, Agreement::Undefined) => format!("{ends} (unspecified)"),
         (None, _) => ends,

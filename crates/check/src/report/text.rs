@@ -263,7 +263,7 @@ fn data(out: &mut String, outcome: &Outcome) {
 }
 
 /// The rank-local decision: a value in which the ranks differ, else another value, else an order, else the first
-/// operation in which they part.
+/// operation in which they diverge.
 fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
     let values: Vec<(&Decision, &str)> = shown.run.decisions.iter().flat_map(values).collect();
     let mut by_loc: BTreeMap<(String, usize), Vec<(Rank, &str)>> = BTreeMap::new();
