@@ -84,7 +84,7 @@ fn a_bad_spec_is_exit_code_2_whatever_else_is_right() {
     // A file that others load states nothing, wherever it lies.
     write(&folder, "shared.star", "def helper(r):\n    r.barrier()\n");
     let ran = run(&folder, &["check", "."]);
-    wants(&ran, 2, &["bad.star:1", "a rank leaves early", "1 passed, 0 failed", "1 spec is bad"]);
+    wants(&ran, 2, &["bad.star:1", "a rank leaves early", "1 passed, 0 failed", "1 spec has errors"]);
     let ran = run(&folder, &["check", ".", "--format", "json"]);
     let report: Value = serde_json::from_str(&ran.out).expect("it is JSON");
     assert_eq!(report["checks"].as_array().map(Vec::len), Some(1));
@@ -93,6 +93,33 @@ fn a_bad_spec_is_exit_code_2_whatever_else_is_right() {
     assert!(errors[0]["at"].as_str().is_some_and(|at| at.contains("bad.star:1")), "{errors:?}");
     // Whoever names the file wants to know that it states nothing.
     wants(&run(&folder, &["check", "shared.star"]), 2, &["shared.star states no check"]);
+}
+
+/// What the README shows is what the command prints: the text of each block stands in the output as it is.
+#[test]
+fn the_readme_shows_what_the_command_prints() {
+    let readme = fs::read_to_string(enter().join("README.md")).expect("there is a README");
+    let mut shown = 0;
+    for block in readme.split("```console\n").skip(1) {
+        let block = block.split("```").next().unwrap_or_default();
+        let (command, text) = block.split_once('\n').expect("a command and what it prints");
+        let command = command.split("  #").next().unwrap_or(command).trim();
+        let Some(arguments) = command.strip_prefix("$ rankcheck ") else { continue };
+        let output = Command::new("bash")
+            .args(["-c", &format!("\"$CHECK\" {arguments}")])
+            .current_dir(enter())
+            .env("CHECK", crate::built::command())
+            .env("NO_COLOR", "1")
+            .output()
+            .expect("bash starts");
+        let printed = String::from_utf8(output.stdout).expect("the command writes UTF-8");
+        assert!(
+            printed.contains(text.trim_end()),
+            "{command} prints\n{printed}\nand the README shows\n{text}"
+        );
+        shown += 1;
+    }
+    assert!(shown > 1, "the README shows {shown} reports");
 }
 
 #[test]

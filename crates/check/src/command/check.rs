@@ -266,8 +266,8 @@ impl Count {
         let text = report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures);
         match self.bad {
             0 => text,
-            1 => format!("{text}; 1 spec is bad, and not judged"),
-            bad => format!("{text}; {bad} specs are bad, and not judged"),
+            1 => format!("{text}; 1 spec has errors and was not checked"),
+            bad => format!("{text}; {bad} specs have errors and were not checked"),
         }
     }
 

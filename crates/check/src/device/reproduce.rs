@@ -105,7 +105,9 @@ pub fn reproduce(
                 let ends = judgement.class.map_or_else(|| ends(&report.ranks), |class| class.to_string());
                 return Ok(Reproduced::Confirmed { attempt, ends });
             }
-            Agreement::AgreesOtherwise => format!("another value than the forced one came: {}", ends(&report.ranks)),
+            Agreement::AgreesOtherwise => {
+                format!("another value than the forced one came: {}", ends(&report.ranks))
+            }
             Agreement::Disagrees(difference) => difference.to_string(),
             Agreement::NotComparable(why) => why,
             Agreement::Undefined => ends(&report.ranks),

@@ -55,12 +55,12 @@ pub enum BoundHit {
 impl std::fmt::Display for BoundHit {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::States(states) => write!(f, "the bound of {states} states was hit (--max-states)"),
+            Self::States(states) => write!(f, "stopped at {states} states (--max-states)"),
             Self::Choices(choices) => {
-                write!(f, "the bound of {choices} choices in a run was hit (--max-choices)")
+                write!(f, "stopped at {choices} choices in a run (--max-choices)")
             }
-            Self::Time(time) => write!(f, "the bound of {} s was hit (--max-seconds)", time.as_secs_f64()),
-            Self::Steps(steps) => write!(f, "the bound of {steps} operations in a run was hit (--max-steps)"),
+            Self::Time(time) => write!(f, "stopped after {} s (--max-seconds)", time.as_secs_f64()),
+            Self::Steps(steps) => write!(f, "stopped at {steps} operations in a run (--max-steps)"),
         }
     }
 }

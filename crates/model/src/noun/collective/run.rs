@@ -205,7 +205,7 @@ impl Machine {
             self.find(state, Rule::Win8, About::Comm(comm), &ops, past, || {
                 let why = match (launch.send_window, launch.recv_window) {
                     (Some(_), Some(_)) => format!(
-                        "no symmetric kernel does a {} of {} ({})",
+                        "no symmetric kernel does {} of {} ({})",
                         launch.call.kind.name(),
                         launch.call.dtype.name(),
                         launch.call.op.name()
@@ -218,7 +218,7 @@ impl Machine {
                 };
                 format!(
                     "rank {} declares {} symmetric ({}), but {why}: like rank {} ({}) it falls back to the \
-                     ordinary kernel",
+                     regular kernel",
                     rank.0,
                     self.call_name(launch),
                     self.at(&ops[0]),
