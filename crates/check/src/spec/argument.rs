@@ -37,6 +37,14 @@ pub(crate) fn natural(argument: &str, value: Value<'_>) -> starlark::Result<u64>
     }
 }
 
+/// A position in a communicator: a root or a peer.
+pub(crate) fn position(argument: &str, position: i32) -> starlark::Result<u32> {
+    u32::try_from(position).map_err(|_| {
+        let help = format!("the {argument} is a position in the communicator, from 0 on");
+        wrong(format!("`{argument}` is {position}"), help)
+    })
+}
+
 /// One of the words that an argument knows.
 pub(crate) fn word<T: Copy>(argument: &str, given: &str, known: &[(&str, T)]) -> starlark::Result<T> {
     let found = known.iter().find(|(name, _)| *name == given);

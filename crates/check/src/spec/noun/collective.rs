@@ -12,7 +12,7 @@ use starlark::values::Value;
 
 use crate::spec::argument::{self, given, natural};
 use crate::spec::builder::{Builder, Flow};
-use crate::spec::error::{Wrong, wrong};
+use crate::spec::error::Wrong;
 use crate::spec::evaluation::builder;
 use crate::spec::noun::comm::Comm;
 use crate::spec::noun::memory::Buffer;
@@ -263,12 +263,16 @@ pub(crate) struct LaunchOptions<'v, 's> {
     pub(crate) stream: Option<Value<'v>>,
 }
 
-impl LaunchOptions<'_, '_> {
-    /// Returns the payload that these buffers make.
-    pub(crate) fn payload(&self, send: Buffer, recv: Option<Buffer>) -> starlark::Result<Payload> {
-        let plain = Payload::of(send);
+impl<'v> LaunchOptions<'v, '_> {
+    /// Returns the payload that these buffers make; `name` is what the first is called.
+    pub(crate) fn payload(
+        &self,
+        (name, first): (&str, Value<'v>),
+        recv: Option<Value<'v>>,
+    ) -> starlark::Result<Payload> {
+        let plain = Payload::of(argument::memory(name, first)?);
         Ok(Payload {
-            recv,
+            recv: recv.map(|recv| argument::memory("recv", recv)).transpose()?,
             count: given(self.count).map(|count| natural("count", count)).transpose()?,
             dtype: self.dtype.map_or(Ok(plain.dtype), argument::dtype)?,
             op: self.op.map(argument::reduce_op).transpose()?,
@@ -277,17 +281,6 @@ impl LaunchOptions<'_, '_> {
             ..plain
         })
     }
-}
-
-/// Returns a root as a position, and an error if it is negative.
-fn position(root: i32) -> starlark::Result<u32> {
-    u32::try_from(root).map_err(|_| {
-        wrong(format!("`root` is {root}"), "the root is a position in the communicator, from 0 on")
-    })
-}
-
-fn output(recv: Option<Value<'_>>) -> starlark::Result<Option<Buffer>> {
-    given(recv).map(|recv| argument::memory("recv", recv)).transpose()
 }
 
 #[starlark_module]
@@ -304,7 +297,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op, symmetric, stream };
-        let payload = options.payload(argument::memory("x", x)?, output(recv)?)?;
+        let payload = options.payload(("x", x), given(recv))?;
         Ok(argument::comm(this)?.all_reduce(builder(eval)?, payload)?)
     }
 
@@ -319,8 +312,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric, stream };
-        let send = argument::memory("send", send)?;
-        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
+        let payload = options.payload(("send", send), Some(recv))?;
         Ok(argument::comm(this)?.all_gather(builder(eval)?, payload)?)
     }
 
@@ -336,8 +328,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op, symmetric, stream };
-        let send = argument::memory("send", send)?;
-        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
+        let payload = options.payload(("send", send), Some(recv))?;
         Ok(argument::comm(this)?.reduce_scatter(builder(eval)?, payload)?)
     }
 
@@ -354,8 +345,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op, symmetric, stream };
-        let payload = options.payload(argument::memory("x", x)?, output(recv)?)?;
-        Ok(argument::comm(this)?.reduce(builder(eval)?, payload, position(root)?)?)
+        let payload = options.payload(("x", x), given(recv))?;
+        Ok(argument::comm(this)?.reduce(builder(eval)?, payload, argument::position("root", root)?)?)
     }
 
     fn broadcast<'v>(
@@ -370,8 +361,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric, stream };
-        let payload = options.payload(argument::memory("x", x)?, output(recv)?)?;
-        Ok(argument::comm(this)?.broadcast(builder(eval)?, payload, position(root)?)?)
+        let payload = options.payload(("x", x), given(recv))?;
+        Ok(argument::comm(this)?.broadcast(builder(eval)?, payload, argument::position("root", root)?)?)
     }
 
     fn all_to_all<'v>(
@@ -384,8 +375,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
-        let send = argument::memory("send", send)?;
-        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
+        let payload = options.payload(("send", send), Some(recv))?;
         Ok(argument::comm(this)?.all_to_all(builder(eval)?, payload)?)
     }
 
@@ -400,9 +390,8 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
-        let send = argument::memory("send", send)?;
-        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
-        Ok(argument::comm(this)?.gather(builder(eval)?, payload, position(root)?)?)
+        let payload = options.payload(("send", send), Some(recv))?;
+        Ok(argument::comm(this)?.gather(builder(eval)?, payload, argument::position("root", root)?)?)
     }
 
     fn scatter<'v>(
@@ -416,8 +405,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
-        let send = argument::memory("send", send)?;
-        let payload = options.payload(send, Some(argument::memory("recv", recv)?))?;
-        Ok(argument::comm(this)?.scatter(builder(eval)?, payload, position(root)?)?)
+        let payload = options.payload(("send", send), Some(recv))?;
+        Ok(argument::comm(this)?.scatter(builder(eval)?, payload, argument::position("root", root)?)?)
     }
 }

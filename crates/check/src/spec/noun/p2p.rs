@@ -12,7 +12,6 @@ use starlark::values::Value;
 
 use crate::spec::argument;
 use crate::spec::builder::{Builder, Flow};
-use crate::spec::error::wrong;
 use crate::spec::evaluation::builder;
 use crate::spec::noun::collective::{LaunchId, LaunchOptions, Payload};
 use crate::spec::noun::comm::Comm;
@@ -44,13 +43,6 @@ impl Comm {
     }
 }
 
-/// Returns a peer as a position, and an error if it is negative.
-fn position(peer: i32) -> starlark::Result<u32> {
-    u32::try_from(peer).map_err(|_| {
-        wrong(format!("`peer` is {peer}"), "the peer is a position in the communicator, from 0 on")
-    })
-}
-
 #[starlark_module]
 pub(crate) fn transfer_methods(methods: &mut MethodsBuilder) {
     fn send<'v>(
@@ -63,8 +55,8 @@ pub(crate) fn transfer_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
-        let payload = options.payload(argument::memory("x", x)?, None)?;
-        Ok(argument::comm(this)?.send(builder(eval)?, payload, position(peer)?)?)
+        let payload = options.payload(("x", x), None)?;
+        Ok(argument::comm(this)?.send(builder(eval)?, payload, argument::position("peer", peer)?)?)
     }
 
     fn recv<'v>(
@@ -77,7 +69,7 @@ pub(crate) fn transfer_methods(methods: &mut MethodsBuilder) {
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
-        let payload = options.payload(argument::memory("x", x)?, None)?;
-        Ok(argument::comm(this)?.recv(builder(eval)?, payload, position(peer)?)?)
+        let payload = options.payload(("x", x), None)?;
+        Ok(argument::comm(this)?.recv(builder(eval)?, payload, argument::position("peer", peer)?)?)
     }
 }
