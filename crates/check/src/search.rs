@@ -156,9 +156,12 @@ impl Explained {
         &self.runs[self.reported]
     }
 
-    /// The runs that a bound has cut, on all platforms.
-    pub fn cut(&self) -> impl Iterator<Item = &Explored> {
-        self.runs.iter().chain(&self.elsewhere).filter(|run| matches!(run.verdict, Verdict::Unknown(_)))
+    /// The runs that a bound has cut, on all platforms, each with the bound.
+    pub fn cut(&self) -> impl Iterator<Item = (&Explored, &BoundHit)> {
+        self.runs.iter().chain(&self.elsewhere).filter_map(|run| match &run.verdict {
+            Verdict::Unknown(bound) => Some((run, bound)),
+            Verdict::Holds | Verdict::Fails { .. } => None,
+        })
     }
 
     /// Whether any run was cut by a bound.

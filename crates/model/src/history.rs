@@ -126,8 +126,8 @@ impl Machine {
     pub fn history(&self, state: &State) -> History {
         let notes = locked(&self.notes);
         let order = order(&notes, |lane| match lane {
-            Lane::Thread(rank, thread) => state.rank(rank).thread(thread.0).clock().clone(),
-            Lane::Stream(rank, stream) => state.rank(rank).stream(stream as usize).clock().clone(),
+            Lane::Thread(rank, thread) => state.rank(rank).thread(thread.0).clock(),
+            Lane::Stream(rank, stream) => state.rank(rank).stream(stream as usize).clock(),
         });
         let moments = notes.steps.iter().map(|noted| noted.moment).collect();
         History { moments, meetings: notes.meetings.clone(), order }
@@ -135,20 +135,17 @@ impl Machine {
 }
 
 /// What each step is ordered after at once: what it brought its lane to know, less what that itself knew.
-fn order(notes: &Notes, last: impl Fn(Lane) -> Clock) -> Vec<(usize, usize)> {
+fn order<'a>(notes: &'a Notes, last: impl Fn(Lane) -> &'a Clock) -> Vec<(usize, usize)> {
     let steps = &notes.steps;
     let mut of_actor: FxHashMap<Actor, Vec<usize>> = FxHashMap::default();
     for (at, noted) in steps.iter().enumerate() {
         of_actor.entry(noted.actor).or_default().push(at);
     }
-    // What a lane knew after each step is what it knew before its next.
-    let mut after: Vec<Option<Clock>> = vec![None; steps.len()];
+    // What a lane knew after each step is what it knew before its next, or what it knows at the end.
+    let mut after: Vec<&Clock> = steps.iter().map(|noted| last(noted.moment.lane)).collect();
     for own in of_actor.values() {
         for pair in own.windows(2) {
-            after[pair[0]] = Some(steps[pair[1]].before.clone());
-        }
-        if let Some(end) = own.last() {
-            after[*end] = Some(last(steps[*end].moment.lane));
+            after[pair[0]] = &steps[pair[1]].before;
         }
     }
     let mut met: FxHashMap<usize, Vec<usize>> = FxHashMap::default();
@@ -159,7 +156,7 @@ fn order(notes: &Notes, last: impl Fn(Lane) -> Clock) -> Vec<(usize, usize)> {
     }
     let mut order = Vec::new();
     for (at, noted) in steps.iter().enumerate() {
-        let Some(known) = &after[at] else { continue };
+        let known = after[at];
         let partners = met.get(&at).map_or(&[][..], Vec::as_slice);
         let learned: Vec<usize> = of_actor
             .iter()
@@ -173,9 +170,7 @@ fn order(notes: &Notes, last: impl Fn(Lane) -> Clock) -> Vec<(usize, usize)> {
             .collect();
         let follows = |step: usize| {
             let (actor, epoch) = (steps[step].actor, steps[step].epoch);
-            let through = learned.iter().any(|other| {
-                *other != step && after[*other].as_ref().is_some_and(|known| known.after(actor, epoch))
-            });
+            let through = learned.iter().any(|other| *other != step && after[*other].after(actor, epoch));
             through || partners.iter().any(|partner| steps[*partner].before.after(actor, epoch))
         };
         order.extend(learned.iter().copied().filter(|step| !follows(*step)).map(|step| (step, at)));

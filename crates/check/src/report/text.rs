@@ -7,7 +7,8 @@ use rankcheck_model::machine::{InFlight, Kind, bytes};
 use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
 
 use crate::search::{
-    Asked, Assumed, Counterexample, Decided, Decision, Explained, Explored, Located, Operation, Verdict,
+    Asked, Assumed, BoundHit, Counterexample, Decided, Decision, Explained, Explored, Located, Operation,
+    Verdict,
 };
 use crate::spec::Assumption;
 
@@ -53,18 +54,12 @@ fn unfinished(out: &mut String, explained: &Explained) {
         let holding = explained.runs.iter().filter(|run| run.verdict == Verdict::Holds);
         settings(out, "holds", holding.map(Explored::setting));
     }
-    let others = explained.cut().filter(|other| !std::ptr::eq(*other, run));
-    settings(
-        out,
-        "unknown",
-        others.map(|other| match &other.verdict {
-            Verdict::Unknown(bound) if other.platform == run.platform => {
-                format!("{} ({bound})", other.setting())
-            }
-            Verdict::Unknown(bound) => format!("{} with NCCL {} ({bound})", other.setting(), other.platform),
-            Verdict::Holds | Verdict::Fails { .. } => other.setting(),
-        }),
-    );
+    let others = explained.cut().filter(|(other, _)| !std::ptr::eq(*other, run));
+    let bound = |(other, bound): (&Explored, &BoundHit)| match other.platform == run.platform {
+        true => format!("{} ({bound})", other.setting()),
+        false => format!("{} with NCCL {} ({bound})", other.setting(), other.platform),
+    };
+    settings(out, "unknown", others.map(bound));
 }
 
 /// One line for each of a few settings, and how many more there are.
