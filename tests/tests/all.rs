@@ -14,8 +14,9 @@ mod explained;
 mod folded;
 mod laws;
 mod litmus;
-mod named;
 mod observed;
+mod reasons;
+
 mod record;
 mod recorded;
 mod recorder;

@@ -1,6 +1,6 @@
 //! Every spec of the repository does what it states, and reads as its golden report.
 //!
-//! Not here: whether a report says what matters (`named.rs`), and that every rule has its specs (`tidy.rs`).
+//! Not here: whether a report says what matters (`reasons.rs`), and that every rule has its specs (`tidy.rs`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

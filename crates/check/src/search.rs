@@ -8,11 +8,13 @@
 //! and [`explain`] finds out which operations of it matter.
 //! Not here: what an operation means (`rankcheck-model`), and the layout of reports.
 
+mod changed;
 pub mod explain;
 pub mod explore;
 pub mod naive;
 pub mod replay;
 mod same;
+pub mod trial;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +24,7 @@ use rankcheck_model::{Costs, Outcome, Platform, Rule};
 
 use crate::spec::{Assumption, Param};
 
-pub use explain::Counterexample;
+pub use explain::{Cause, Counterexample};
 pub use explore::{BoundHit, Bounds, Exploration, Witness, explore, explore_alone};
 pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
 pub use verdict::{Verdict, search};

@@ -37,6 +37,8 @@ impl Naming for NamesOf<'_> {
 pub struct Description<'a> {
     text: String,
     naming: &'a dyn Naming,
+    /// Every slot that it came by.
+    slots: Vec<Slot>,
 }
 
 /// What can be described.
@@ -47,9 +49,16 @@ pub trait Describe {
 
 /// The description of a value.
 pub fn description(of: &dyn Describe, naming: &dyn Naming) -> String {
-    let mut to = Description { text: String::new(), naming };
+    let mut to = Description { text: String::new(), naming, slots: Vec::new() };
     of.describe(&mut to);
     to.text
+}
+
+/// The results of earlier operations that a value uses: what it describes as slots.
+pub fn uses(of: &dyn Describe, naming: &dyn Naming) -> Vec<Slot> {
+    let mut to = Description { text: String::new(), naming, slots: Vec::new() };
+    of.describe(&mut to);
+    to.slots
 }
 
 impl Description<'_> {
@@ -152,6 +161,7 @@ impl<T: Describe> Describe for Arc<T> {
 impl Describe for Slot {
     fn describe(&self, to: &mut Description<'_>) {
         let Self { start, index } = self;
+        to.slots.push(*self);
         to.call("Slot", &[("entry", start), ("index", index)]);
     }
 }

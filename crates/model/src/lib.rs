@@ -21,6 +21,7 @@ pub mod clock;
 pub(crate) mod cx;
 pub mod describe;
 pub(crate) mod display;
+pub mod edit;
 pub mod history;
 pub mod host;
 pub(crate) mod judge;
@@ -36,7 +37,7 @@ pub(crate) mod state;
 pub mod term;
 pub(crate) mod walk;
 
-pub use judge::finding::{About, Finding, OpRef, Rule};
+pub use judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 pub use machine::{
     CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,
     Interruption, Machine, Mode, Nondet, Object, ObjectKind, Outcome, RankOutcome, State, actors_per_rank,

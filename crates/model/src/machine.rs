@@ -27,11 +27,12 @@ pub use crate::order::poll::{FaultOf, Faults, Nondet, Placing};
 pub use crate::state::{Path, RankState, State};
 
 use crate::clock::{Actor, Clock};
+use crate::edit::Edits;
 use crate::history::Notes;
-use crate::judge::finding::{About, Finding, OpRef, Rule};
+use crate::judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 use crate::platform::Platform;
 use crate::program::{Answer, Block, Loc, Source, SourceError};
-use crate::rank::{LocId, Rank, Thread, ThreadStart, Token};
+use crate::rank::{Rank, Thread, ThreadStart, Token};
 use crate::term::Terms;
 
 /// Whether operations on uncontended objects run at once.
@@ -72,17 +73,6 @@ pub enum InFlight {
     OfPlatform,
 }
 
-/// Which expectations of the author are judged. They are statements: no device does anything for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expectations {
-    /// Every expectation is judged.
-    Judged,
-    /// All but those written here.
-    LeftOutAt(LocId),
-    /// No expectation is judged.
-    LeftOut,
-}
-
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -111,10 +101,8 @@ pub struct Config {
     pub planned_together: Option<u32>,
     /// Launches on record before those are looked for that nothing can clash with any more: few only for testing.
     pub launches_kept: usize,
-    /// Operations left out: rank, thread, index.
-    pub left_out: BTreeSet<(Rank, Thread, u32)>,
-    /// Which expectations of the author are judged.
-    pub expectations: Expectations,
+    /// What is changed of the program, in runs that are tried.
+    pub edits: Edits,
     /// Host threads and streams that a rank may have: a number that [`actors_per_rank`] gives.
     pub actors_per_rank: u32,
     /// Operations after which a run without choices is given up.
@@ -138,8 +126,7 @@ impl Config {
             declared_commuting: BTreeSet::new(),
             planned_together: None,
             launches_kept: 64,
-            left_out: BTreeSet::new(),
-            expectations: Expectations::Judged,
+            edits: Edits::default(),
             actors_per_rank: 2,
             steps_at_most: 1_000_000_000,
         }
@@ -432,7 +419,8 @@ impl Machine {
         past: u64,
         sentence: impl FnOnce() -> String,
     ) {
-        if state.findings.contains_key(&(rule, about)) {
+        let key = FindingKey::new(rule, about, ops);
+        if state.findings.contains_key(&key) {
             return;
         }
         let sentence = match self.config.explain {
@@ -440,7 +428,7 @@ impl Machine {
             Explain::No => String::new(),
         };
         let finding = Finding { rule, about, ops: ops.to_vec(), past, sentence };
-        Arc::make_mut(&mut state.findings).insert((rule, about), Arc::new(finding));
+        Arc::make_mut(&mut state.findings).insert(key, Arc::new(finding));
     }
 
     /// Nobody specifies what follows `op`.

@@ -4,7 +4,7 @@
 //! accesses are functions of the positions of the threads and stay out of the hash.
 //! Not here: how states follow one another.
 
-use crate::judge::finding::{About, Finding, OpRef, Rule};
+use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
@@ -129,7 +129,7 @@ pub struct State {
     shared: Arc<Shared>,
     shared_hash: u64,
     shared_stale: bool,
-    pub(crate) findings: Arc<BTreeMap<(Rule, About), Arc<Finding>>>,
+    pub(crate) findings: Arc<BTreeMap<FindingKey, Arc<Finding>>>,
     /// Nobody specifies what follows this operation.
     pub(crate) undefined: Option<OpRef>,
     pub(crate) faults_used: u32,
@@ -209,7 +209,7 @@ impl State {
 
     /// The findings so far.
     #[must_use]
-    pub fn findings(&self) -> &BTreeMap<(Rule, About), Arc<Finding>> {
+    pub fn findings(&self) -> &BTreeMap<FindingKey, Arc<Finding>> {
         &self.findings
     }
 
@@ -302,12 +302,11 @@ impl State {
         *original = numbers.into();
         *shared_stale = true;
         shared.renumber(by);
-        let moved =
-            std::mem::take(Arc::make_mut(findings)).into_iter().map(|((rule, mut about), mut finding)| {
-                about.renumber(by);
-                finding.renumber(by);
-                ((rule, about), finding)
-            });
+        let moved = std::mem::take(Arc::make_mut(findings)).into_iter().map(|(mut key, mut finding)| {
+            key.renumber(by);
+            finding.renumber(by);
+            (key, finding)
+        });
         *findings = Arc::new(moved.collect());
         undefined.renumber(by);
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::clock::{Actor, Clock};
-use crate::judge::finding::{About, Finding, OpRef};
+use crate::judge::finding::{About, Finding, FindingKey, OpRef};
 use crate::machine::locked;
 use crate::rank::{Rank, Thread};
 use crate::term::{Content, Term, Terms};
@@ -186,6 +186,21 @@ impl Renumber for OpRef {
 
     fn stays(&self, by: &mut Renumbering<'_>) -> bool {
         self.rank.stays(by)
+    }
+}
+
+impl Renumber for FindingKey {
+    fn renumber(&mut self, by: &mut Renumbering<'_>) {
+        let Self { rule: _, about, by: rank } = self;
+        about.renumber(by);
+        if let Some(rank) = rank {
+            rank.renumber(by);
+        }
+    }
+
+    fn stays(&self, by: &mut Renumbering<'_>) -> bool {
+        let Self { rule: _, about, by: rank } = self;
+        about.stays(by) && rank.is_none_or(|rank| rank.stays(by))
     }
 }
 

@@ -1,13 +1,13 @@
 //! The text report of one check: a headline, and at most twelve lines below it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use rankcheck_model::machine::{InFlight, Kind, bytes};
 use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
 
 use crate::search::{
-    Asked, Assumed, BoundHit, Counterexample, Decided, Decision, Explained, Explored, Located, Operation,
+    Asked, Assumed, BoundHit, Cause, Counterexample, Decided, Explained, Explored, Located, Operation,
     Verdict,
 };
 use crate::spec::Assumption;
@@ -159,7 +159,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         let _ = write!(out, "\n  rank {:<4} {}", rank.0, lane(shown, operations));
     }
     data(out, &shown.run.outcome);
-    because(out, shown, &lanes);
+    because(out, shown);
     let _ = write!(out, "\n  rule      {primary}: {}", primary.title());
     let also: Vec<&str> = run.broken.keys().filter(|rule| **rule != primary).map(|rule| rule.id()).collect();
     if !also.is_empty() {
@@ -193,15 +193,19 @@ fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
     wanted.into_iter().take(4).map(of).collect()
 }
 
-/// The finding's sentence; it ends in operations without which the verdict is another, where it does not name them.
+/// The finding's sentence. Where it names one operation alone, it ends in another one without which the run does not
+/// show the finding, if there is one.
 fn sentence(shown: &Counterexample) -> String {
     let mut text = shown.broken.sentence.clone();
-    for essential in &shown.essential {
-        let at = essential.loc.to_string();
-        let rank = format!("rank {}", essential.op.rank.0);
-        if !text.contains(&at) || !text.contains(&rank) {
-            let _ = write!(text, "; it also takes {} on {rank} ({at})", words(shown, essential));
-        }
+    let unnamed = |at: &&Located| !text.contains(&at.loc.to_string());
+    let named = shown.essential.iter().filter(|at| !unnamed(at)).count();
+    let elsewhere = |at: &&Located| shown.broken.ops.first().is_none_or(|op| op.op.rank != at.op.rank);
+    let others = || shown.essential.iter().filter(unnamed);
+    if named < 2
+        && let Some(at) = others().find(elsewhere).or_else(|| others().next())
+    {
+        let tail = format!("; it also takes {} on rank {} ({})", words(shown, at), at.op.rank.0, at.loc);
+        text.push_str(&tail);
     }
     text.push('.');
     text
@@ -257,72 +261,50 @@ fn data(out: &mut String, outcome: &Outcome) {
     }
 }
 
-/// The rank-local decision: a value in which the ranks differ, else another value, else an order, else the first
-/// operation in which they diverge.
-fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
-    let values: Vec<(&Decision, &str)> = shown.run.decisions.iter().flat_map(values).collect();
-    let mut by_loc: BTreeMap<(String, usize), Vec<(Rank, &str)>> = BTreeMap::new();
-    for (nth, (decision, text)) in values.iter().enumerate() {
-        let (rank, loc) = (decision.at.op.rank, decision.at.loc.to_string());
-        let same =
-            |(other, _): &&(&Decision, &str)| other.at.op.rank == rank && other.at.loc.to_string() == loc;
-        let occurrence = values[..nth].iter().filter(same).count();
-        by_loc.entry((loc, occurrence)).or_default().push((rank, text));
-    }
-    let apart = by_loc.iter().find(|(_, values)| values.iter().any(|(_, text)| *text != values[0].1));
-    if let Some(((at, _), values)) = apart {
-        let first = &values[0];
-        let other = values.iter().find(|(_, text)| *text != first.1).unwrap_or(first);
-        let _ = write!(
-            out,
-            "\n  because   on rank {} {}, on rank {} {} ({at})",
-            first.0.0, first.1, other.0.0, other.1
-        );
-        return;
-    }
-    let adverse = values.iter().rev().find(|(_, text)| !text.ends_with("succeeds"));
-    let ordered = shown.run.decisions.iter().filter_map(order);
-    if let Some((decision, text)) = adverse.copied().or(ordered.into_iter().next()) {
-        let Located { op, loc } = &decision.at;
-        let _ = write!(out, "\n  because   on rank {}: {text} ({loc})", op.rank.0);
-        return;
-    }
-    if let Some((a, b)) = parting(shown, lanes) {
-        let _ = write!(
-            out,
-            "\n  because   rank {} does {} ({}) where rank {} does {} ({})",
-            a.at.op.rank.0, a.text, a.at.loc, b.at.op.rank.0, b.text, b.at.loc
-        );
-    }
-}
-
-/// Each value that a decision gives, in words.
-fn values(decision: &Decision) -> Vec<(&Decision, &str)> {
-    match &decision.decided {
-        Decided::Values { words, .. } => words.iter().map(|words| (decision, words.as_str())).collect(),
-        Decided::Order(_) => Vec::new(),
-    }
-}
-
-/// What goes first by a decision, in words.
-fn order(decision: &Decision) -> Option<(&Decision, &str)> {
-    match &decision.decided {
-        Decided::Values { .. } => None,
-        Decided::Order(words) => Some((decision, words)),
-    }
-}
-
-/// The first operations in which two ranks of the finding part, among those that ranks do alike. What they do in
-/// roles is no decision: one sends and another receives, one sets a key and another gets it.
-fn parting<'a>(shown: &'a Counterexample, lanes: &Lanes<'_>) -> Option<(&'a Operation, &'a Operation)> {
-    let alike = |rank: Rank| {
-        let of = move |o: &&Operation| o.at.op.rank == rank && o.at.op.thread.0 == 0 && o.kind == Kind::Alike;
-        shown.run.operations.iter().filter(of)
+/// What decided the finding: a decision or a difference that makes it go away where it falls otherwise.
+fn because(out: &mut String, shown: &Counterexample) {
+    let Some(cause) = &shown.cause else { return };
+    let decisions = &shown.run.decisions;
+    let value = |decision: usize, nth: usize| match &decisions[decision].decided {
+        Decided::Values { words, .. } => words.get(nth).map_or("", String::as_str),
+        Decided::Order(words) => words,
     };
-    let ranks: Vec<Rank> = lanes.iter().map(|(rank, _)| *rank).collect();
-    let (a, b) = (*ranks.first()?, *ranks.get(1)?);
-    let parts = |(x, y): &(&Operation, &Operation)| x.text != y.text || x.at.op.loc != y.at.op.loc;
-    alike(a).zip(alike(b)).find(parts)
+    let text = match cause {
+        Cause::Value { decision, nth, peer: Some((other, of_other)), .. } => {
+            let at = &decisions[*decision].at;
+            let own = (at.op.rank, value(*decision, *nth));
+            let (first, second) = in_order(own, (decisions[*other].at.op.rank, value(*other, *of_other)));
+            format!("on rank {} {}, on rank {} {} ({})", first.0.0, first.1, second.0.0, second.1, at.loc)
+        }
+        Cause::Value { decision, nth, peer: None, .. } => {
+            let at = &decisions[*decision].at;
+            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, *nth), at.loc)
+        }
+        Cause::Order { decision, .. } => {
+            let at = &decisions[*decision].at;
+            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, 0), at.loc)
+        }
+        Cause::Extra { at, peer } => {
+            format!(
+                "rank {} does {} ({}), and rank {} does not",
+                at.op.rank.0,
+                words(shown, at),
+                at.loc,
+                peer.0
+            )
+        }
+        Cause::Difference { at, peer } => {
+            let does = |at: &Located| (at.op.rank, format!("{} ({})", words(shown, at), at.loc));
+            let (first, second) = in_order(does(at), does(peer));
+            format!("rank {} does {} where rank {} does {}", first.0.0, first.1, second.0.0, second.1)
+        }
+    };
+    let _ = write!(out, "\n  because   {text}");
+}
+
+/// What two ranks do, the smaller rank first.
+fn in_order<T: Ord>(one: (Rank, T), other: (Rank, T)) -> ((Rank, T), (Rank, T)) {
+    if other.0 < one.0 { (other, one) } else { (one, other) }
 }
 
 fn passes(explained: &Explained) -> Option<String> {

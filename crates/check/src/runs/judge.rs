@@ -241,6 +241,9 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
     let mut findings: Vec<Finding> =
         state.findings().values().map(|finding| Finding::clone(finding)).collect();
     findings.sort_by_key(|finding| (finding.past, finding.rule));
+    // Of ranks that make one mistake, the first is told.
+    let mut told = BTreeSet::new();
+    findings.retain(|finding| told.insert((finding.rule, finding.about)));
     for finding in &mut findings {
         complete(finding, &recording.program);
     }

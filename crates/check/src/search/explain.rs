@@ -1,17 +1,19 @@
-//! The counterexample: a run that breaks a rule, and the operations of it that matter.
+//! The counterexample: a run that breaks a rule, the operations of it that matter, and what decided it.
 //!
-//! An operation matters if leaving it out changes the verdict; that is tried, not guessed.
-//! Not here: how a run is told ([`mod@super::replay`]), and layout.
+//! An operation matters if the run without it does not show the finding; a cause is a decision or a difference between
+//! ranks that makes the finding go away where it falls otherwise. Both are tried, not guessed.
+//! Not here: how a run is told ([`mod@super::replay`]), how a trial is made ([`super::trial`]), and layout.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use rankcheck_model::machine::{Expectations, Kind};
-use rankcheck_model::{Class, Config, Data, OpRef, Outcome, RankOutcome, Rule, Source, SourceError};
+use rankcheck_model::edit::Position;
+use rankcheck_model::machine::Kind;
+use rankcheck_model::{Choice, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
 
-use super::explore::{Distinct, Exploration};
-use super::replay::{BrokenRule, Decided, Located, ReplayError, Replayed, replay};
-use super::verdict::{Explorer, Verdict};
+use super::explore::Exploration;
+use super::replay::{BrokenRule, Decided, Decision, Located, ReplayError, Replayed, replay};
+use super::trial::{Effect, Trials};
 use super::{Detail, Operation};
 
 /// A run that breaks a rule.
@@ -19,11 +21,52 @@ use super::{Detail, Operation};
 pub struct Counterexample {
     /// The rule, and how it is broken.
     pub broken: BrokenRule,
-    /// Two operations without either of which the verdict is another, the blocked or failing one first. None where
-    /// they were not asked for.
+    /// The operations without which the same run does not break the rule on the same object, those of the finding
+    /// first. What only made something that one of them uses is left out. Empty where they were not asked for.
     pub essential: Vec<Located>,
+    /// What decided it. None where nothing does alone, or where it was not asked for.
+    pub cause: Option<Cause>,
+    /// How many operations and causes were not tried, because that would have taken too long.
+    pub untried: usize,
     /// The run that breaks the rule, step by step.
     pub run: Replayed,
+}
+
+/// A decision or a difference that makes a finding go away where it falls otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Cause {
+    /// A value that nobody determines.
+    Value {
+        /// Which of the decisions of the run.
+        decision: usize,
+        /// Which of the values that it decides.
+        nth: usize,
+        /// The value that makes the finding go away, in words.
+        instead: String,
+        /// A decision of another rank at the same location that fell otherwise, and which of its values.
+        peer: Option<(usize, usize)>,
+    },
+    /// What goes first.
+    Order {
+        /// Which of the decisions of the run.
+        decision: usize,
+        /// What goes first where the finding goes away, in words.
+        instead: String,
+    },
+    /// A rank does something that its peer does not do.
+    Extra {
+        /// The operation without which the finding goes away.
+        at: Located,
+        /// The rank that does not do it.
+        peer: Rank,
+    },
+    /// A rank does something else than its peer.
+    Difference {
+        /// The operation.
+        at: Located,
+        /// The operation of the peer, in whose place the finding goes away.
+        peer: Located,
+    },
 }
 
 /// Tells how a rule is broken, by the witness of an exploration. None if its witness does not break it.
@@ -35,152 +78,284 @@ pub fn counterexample(
     exploration: &Exploration,
     rule: Rule,
     detail: Detail,
-    explorer: &mut Explorer<'_>,
 ) -> Result<Option<Counterexample>, ReplayError> {
     let Some(witness) = exploration.broken.get(&rule) else { return Ok(None) };
     let run = replay(source, &exploration.config, &witness.choices)?;
-    let Some(broken) = run.broken.iter().find(|broken| broken.rule == rule).cloned() else {
+    // The one with the smallest past is the first to be told.
+    let of_rule = run.broken.iter().filter(|broken| broken.rule == rule);
+    let Some(broken) = of_rule.min_by_key(|broken| broken.past).cloned() else {
         return Ok(None);
     };
-    let essential = match detail {
-        Detail::Verdict | Detail::Run => Vec::new(),
-        Detail::Reason => essential(source, &exploration.config, &run, &broken, explorer)?,
-    };
-    Ok(Some(Counterexample { broken, essential, run }))
-}
-
-/// What a program does, as far as leaving an operation out may change it: the verdict, and how runs end.
-///
-/// Expectations are left out, because no device does them, unless one of them is what is broken. Ranks are told apart,
-/// because a rank that leaves something out is.
-pub struct Baseline {
-    source: Arc<dyn Source>,
-    config: Config,
-    behaviour: Behaviour,
-}
-
-/// What can be told from outside of an exploration.
-#[derive(Debug, PartialEq, Eq)]
-struct Behaviour {
-    verdict: Verdict,
-    ends: BTreeSet<RunEnd>,
-}
-
-/// An end of a run, without what buffers hold.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RunEnd {
-    findings: BTreeSet<(Rule, Arc<str>)>,
-    ranks: Vec<RankOutcome>,
-    class: Class,
-    undefined: bool,
-}
-
-impl Behaviour {
-    fn of(exploration: &Exploration) -> Self {
-        let end = |outcome: &Outcome| RunEnd {
-            findings: outcome.findings.clone(),
-            ranks: outcome.ranks.clone(),
-            class: outcome.class,
-            undefined: outcome.data == Data::Undefined,
-        };
-        Self { verdict: Verdict::of(exploration), ends: exploration.outcomes.keys().map(end).collect() }
-    }
-
-    fn breaks(&self, rule: Rule) -> bool {
-        self.ends.iter().any(|end| end.findings.iter().any(|(broken, _)| *broken == rule))
-    }
-}
-
-impl Baseline {
-    /// What a program that breaks a rule is compared with.
-    ///
-    /// # Errors
-    /// If the program cannot be evaluated.
-    pub fn of(
-        source: &Arc<dyn Source>,
-        config: &Config,
-        rule: Rule,
-        explorer: &mut Explorer<'_>,
-    ) -> Result<Self, SourceError> {
-        let source: Arc<dyn Source> = Arc::new(Distinct(Arc::clone(source)));
-        let bare = Config { expectations: Expectations::LeftOut, ..config.clone() };
-        let behaviour = Behaviour::of(&explorer.explore(&source, bare.clone())?);
-        if behaviour.breaks(rule) {
-            return Ok(Self { source, config: bare, behaviour });
+    let mut shown = Counterexample { broken, essential: Vec::new(), cause: None, untried: 0, run };
+    if detail >= Detail::Reason {
+        let limit = TRIED_AT_LEAST.max(2 * exploration.steps);
+        let about = shown.broken.about.clone();
+        let of = (rule, about.as_str(), shown.broken.by);
+        if let Some(trials) = Trials::new(source, &exploration.config, &witness.choices, of, limit)? {
+            let mut explaining = Explaining { trials, shown: &mut shown };
+            explaining.find_essential()?;
+            explaining.find_cause()?;
         }
-        let behaviour = Behaviour::of(&explorer.explore(&source, config.clone())?);
-        Ok(Self { source, config: config.clone(), behaviour })
     }
-
-    /// Whether leaving an operation out changes what can be seen. An expectation is left out wherever its line
-    /// states it.
-    ///
-    /// # Errors
-    /// If the program cannot be evaluated.
-    pub fn needs(&self, op: &OpRef, kind: Kind, explorer: &mut Explorer<'_>) -> Result<bool, SourceError> {
-        let mut config = self.config.clone();
-        if kind == Kind::Expectation {
-            config.expectations = Expectations::LeftOutAt(op.loc);
-        } else {
-            config.left_out.insert((op.rank, op.thread, op.index));
-        }
-        Ok(Behaviour::of(&explorer.explore(&self.source, config)?) != self.behaviour)
-    }
+    Ok(Some(shown))
 }
 
-/// The operation of a run that can be named, if it is one.
-fn nameable<'a>(run: &'a Replayed, at: &Located) -> Option<&'a Operation> {
-    // Locks that the pool takes for its hooks are nobody's operation.
-    let known = |o: &&Operation| o.at.is(at) && !o.asks && !o.text.contains("allocator's lock");
-    run.operations.iter().find(known)
+/// Operations that trials may execute together, if the exploration took fewer.
+const TRIED_AT_LEAST: u64 = 2_000_000;
+
+/// A counterexample whose reasons are being looked for.
+struct Explaining<'a> {
+    trials: Trials<'a>,
+    shown: &'a mut Counterexample,
 }
 
-/// Whether an operation is looked for, given what was found.
-type Preference<'a> = &'a dyn Fn(&Located, &[Located]) -> bool;
+/// Whether an operation of a run can be named. Locks that the pool takes for its hooks are nobody's operation.
+fn nameable(operation: &Operation) -> bool {
+    !operation.asks && !operation.text.contains("allocator's lock")
+}
 
-fn essential(
-    source: &Arc<dyn Source>,
-    config: &Config,
-    run: &Replayed,
-    broken: &BrokenRule,
-    explorer: &mut Explorer<'_>,
-) -> Result<Vec<Located>, SourceError> {
-    /// How many operations are left out on trial at most.
-    const TRIED_AT_MOST: usize = 24;
-    let baseline = Baseline::of(source, config, broken.rule, explorer)?;
-    let mut found: Vec<Located> = Vec::new();
-    let mut tried: BTreeSet<OpRef> = BTreeSet::new();
-    let mut consider = |at: &Located, found: &mut Vec<Located>| -> Result<(), SourceError> {
-        if let Some(operation) = nameable(run, at)
-            && tried.len() < TRIED_AT_MOST
-            && tried.insert(at.op)
-            && baseline.needs(&at.op, operation.kind, explorer)?
-        {
-            found.push(at.clone());
+impl Explaining<'_> {
+    /// Leaves out one operation after the other: those that break the rule first, then the others, the last first.
+    fn find_essential(&mut self) -> Result<(), SourceError> {
+        let run = &self.shown.run;
+        let named = self.shown.broken.ops.iter().filter_map(|at| run.operation(at));
+        let order: Vec<&Operation> =
+            named.chain(run.operations.iter().rev()).filter(|operation| nameable(operation)).collect();
+        let mut known: std::collections::BTreeMap<Position, Effect> = std::collections::BTreeMap::new();
+        let mut found: Vec<(Position, Located)> = Vec::new();
+        for operation in order {
+            let at = &operation.at;
+            let Some(position) = self.trials.position(&at.op) else { continue };
+            if found.iter().any(|(_, other)| other.is(at)) {
+                continue;
+            }
+            let twin = Position { rank: self.trials.twin_of(position.rank), ..position };
+            let trial = match known.get(&twin) {
+                Some(trial) => *trial,
+                None => {
+                    let trial = self.trials.without(twin)?;
+                    known.insert(twin, trial);
+                    trial
+                }
+            };
+            match trial {
+                Effect::Gone => found.push((position, at.clone())),
+                Effect::Stays => {}
+                Effect::Unknown => self.shown.untried += 1,
+            }
         }
+        let makers: BTreeSet<Position> =
+            found.iter().flat_map(|(position, _)| self.trials.makers(*position)).collect();
+        let essential = found.into_iter().filter(|(position, _)| !makers.contains(position));
+        self.shown.essential = essential.map(|(_, at)| at).collect();
         Ok(())
-    };
-    for at in &broken.ops {
-        if found.len() < 2 {
-            consider(at, &mut found)?;
-        }
     }
-    // Where a value was open, then what came last before it.
-    let open = run.decisions.iter().filter(|decision| matches!(decision.decided, Decided::Values { .. }));
-    let latest = run.operations.iter().rev().map(|operation| &operation.at);
-    let others: Vec<&Located> = open.map(|decision| &decision.at).chain(latest).collect();
-    let kept = |at: &Located| nameable(run, at).is_some_and(|o| o.kind != Kind::Bookkeeping);
-    let elsewhere =
-        |at: &Located, found: &[Located]| found.first().is_none_or(|first| first.op.rank != at.op.rank);
-    // Preferably on another rank, and nothing that only the program remembers.
-    let preferences: [Preference<'_>; 3] =
-        [&|at, found| kept(at) && elsewhere(at, found), &|at, _| kept(at), &|_, _| true];
-    for wanted in preferences {
-        for at in &others {
-            if found.len() < 2 && wanted(at, &found) {
-                consider(at, &mut found)?;
+
+    /// Lets one decision after the other fall otherwise: values in which ranks differ first, then other values, then
+    /// orders; then differences between what ranks do.
+    fn find_cause(&mut self) -> Result<(), SourceError> {
+        let values = self.values();
+        for (decision, nth, peer) in values {
+            if let Some(instead) = self.other_value(decision, nth)? {
+                self.shown.cause = Some(Cause::Value { decision, nth, instead, peer });
+                return Ok(());
+            }
+        }
+        for decision in (0..self.shown.run.decisions.len()).rev() {
+            if let Some(instead) = self.other_order(decision)? {
+                self.shown.cause = Some(Cause::Order { decision, instead });
+                return Ok(());
+            }
+        }
+        self.shown.cause = self.difference()?;
+        Ok(())
+    }
+
+    /// Every value that was decided: those first in which another rank differs, then what is not the usual case, and
+    /// of each kind the latest first.
+    fn values(&self) -> Vec<(usize, usize, Option<(usize, usize)>)> {
+        let decisions = &self.shown.run.decisions;
+        let words = |decision: &Decision| match &decision.decided {
+            Decided::Values { words, .. } => words.clone(),
+            Decided::Order(_) => Vec::new(),
+        };
+        // The how-manieth time that this rank decides there.
+        let occurrence = |nth: usize| {
+            let of = &decisions[nth].at;
+            let same = |other: &&Decision| other.at.op.rank == of.op.rank && other.at.loc == of.loc;
+            decisions[..nth].iter().filter(same).count()
+        };
+        let mut all = Vec::new();
+        for (nth, decision) in decisions.iter().enumerate() {
+            for (value, text) in words(decision).iter().enumerate() {
+                let differs = |other: &usize| {
+                    let peer = &decisions[*other];
+                    peer.at.op.rank != decision.at.op.rank
+                        && peer.at.loc == decision.at.loc
+                        && words(peer).get(value).is_some_and(|other| other != text)
+                        && occurrence(*other) == occurrence(nth)
+                };
+                let peer = (0..decisions.len()).find(differs).map(|peer| (peer, value));
+                let usual = text.ends_with("succeeds");
+                all.push(((peer.is_none(), usual, std::cmp::Reverse(nth), value), (nth, value, peer)));
+            }
+        }
+        all.sort();
+        all.into_iter().map(|(_, of)| of).collect()
+    }
+
+    /// Another value of a decision with which the finding goes away, in words.
+    fn other_value(&mut self, decision: usize, nth: usize) -> Result<Option<String>, SourceError> {
+        let Decided::Values { values, .. } = &self.shown.run.decisions[decision].decided else {
+            return Ok(None);
+        };
+        let values = values.clone();
+        let Some(choice) = self.trials.choice_of(decision) else { return Ok(None) };
+        for other in self.trials.alternatives(choice)? {
+            let Choice::Value(_, _, others) = &other else { continue };
+            // One value differs, and what depends on it may.
+            if others.get(..nth) != values.get(..nth) || others.get(nth) == values.get(nth) {
+                continue;
+            }
+            match self.trials.instead(choice, &other)? {
+                Effect::Gone => return self.words(choice, &other, nth),
+                Effect::Stays => {}
+                Effect::Unknown => self.shown.untried += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// What else goes first where the finding goes away, in words.
+    fn other_order(&mut self, decision: usize) -> Result<Option<String>, SourceError> {
+        if matches!(self.shown.run.decisions[decision].decided, Decided::Values { .. }) {
+            return Ok(None);
+        }
+        let Some(choice) = self.trials.choice_of(decision) else { return Ok(None) };
+        for other in self.trials.alternatives(choice)? {
+            match self.trials.instead(choice, &other)? {
+                Effect::Gone => return self.words(choice, &other, 0),
+                Effect::Stays => {}
+                Effect::Unknown => self.shown.untried += 1,
+            }
+        }
+        Ok(None)
+    }
+
+    /// What another choice decides, in words.
+    fn words(&mut self, choice: usize, other: &Choice, nth: usize) -> Result<Option<String>, SourceError> {
+        Ok(self.trials.told(choice, other)?.and_then(|decided| match decided {
+            Decided::Values { words, .. } => words.get(nth).cloned(),
+            Decided::Order(words) => Some(words),
+        }))
+    }
+
+    /// An operation that another rank does not do, or does otherwise in its place, where the finding goes away if
+    /// this one does the same.
+    fn difference(&mut self) -> Result<Option<Cause>, SourceError> {
+        for (rank, peer) in self.pairs() {
+            let (own, others) = (self.alike(rank), self.alike(peer));
+            let (mut at, mut there) = (0, 0);
+            let mut common = None;
+            while at < own.len() || there < others.len() {
+                let (a, b) = (own.get(at), others.get(there));
+                let same = |a: Option<&Alike>, b: Option<&Alike>| a.map(|a| &a.op) == b.map(|b| &b.op);
+                if same(a, b) {
+                    (at, there) = (at + 1, there + 1);
+                    continue;
+                }
+                let common = *common.get_or_insert(a.or(b).map_or(0, |first| first.slots));
+                // What the other does too, and only later, is no more than done in another order.
+                let more = |of: Option<&Alike>, own: &[Alike], others: &[Alike]| {
+                    let count = |all: &[Alike]| all.iter().filter(|op| same(Some(op), of)).count();
+                    count(own) > count(others)
+                };
+                let (extra, moved) = if same(own.get(at + 1), b) && more(a, &own, &others) {
+                    (self.extra(a, peer)?, (at + 1, there))
+                } else if same(a, others.get(there + 1)) && more(b, &others, &own) {
+                    (self.extra(b, rank)?, (at, there + 1))
+                } else {
+                    (None, (at + 1, there + 1))
+                };
+                (at, there) = moved;
+                let exchanged = || {
+                    let (a, b) = (a?, b?);
+                    self.exchange(a, b, common).or_else(|| self.exchange(b, a, common))
+                };
+                let cause = extra.or_else(exchanged);
+                if cause.is_some() {
+                    return Ok(cause);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// An operation that the peer does not do.
+    fn extra(&mut self, of: Option<&Alike>, peer: Rank) -> Result<Option<Cause>, SourceError> {
+        let Some(of) = of else { return Ok(None) };
+        Ok(match self.trials.without(of.position)? {
+            Effect::Gone => Some(Cause::Extra { at: of.at.clone(), peer }),
+            Effect::Stays => None,
+            Effect::Unknown => {
+                self.shown.untried += 1;
+                None
+            }
+        })
+    }
+
+    /// An operation in whose place the peer does another. Slots before `common` are the same to both.
+    fn exchange(&mut self, of: &Alike, peer: &Alike, common: u32) -> Option<Cause> {
+        let known = of.slots == peer.slots || peer.uses.iter().all(|slot| slot.index < common);
+        if !known || peer.op.slots() > of.op.slots() {
+            return None;
+        }
+        match self.trials.exchanged(of.position, &peer.op) {
+            Effect::Gone => Some(Cause::Difference { at: of.at.clone(), peer: peer.at.clone() }),
+            Effect::Stays => None,
+            Effect::Unknown => {
+                self.shown.untried += 1;
+                None
             }
         }
     }
-    Ok(found)
+
+    /// Ranks whose operations are compared: those of the finding with one another, else with a rank beside them.
+    fn pairs(&self) -> Vec<(Rank, Rank)> {
+        let mut ranks: BTreeSet<Rank> = self.shown.broken.ops.iter().map(|at| at.op.rank).collect();
+        ranks.extend(self.shown.essential.iter().map(|at| at.op.rank));
+        if ranks.len() < 2 {
+            ranks.extend([Rank(0), Rank(1)]);
+        }
+        let mut ranks: Vec<Rank> = ranks.into_iter().collect();
+        ranks.truncate(4);
+        let pairs = ranks.iter().enumerate();
+        pairs.flat_map(|(nth, a)| ranks[nth + 1..].iter().map(|b| (*a, *b))).collect()
+    }
+
+    /// The operations of a rank's first thread that ranks usually do alike. What they do in roles is no difference:
+    /// one sends and another receives, one sets a key and another gets it.
+    fn alike(&self, rank: Rank) -> Vec<Alike> {
+        let of = |o: &&Operation| {
+            o.at.op.rank == rank && o.at.op.thread.0 == 0 && o.kind == Kind::Alike && nameable(o)
+        };
+        let operations = self.shown.run.operations.iter().filter(of);
+        let known = operations.filter_map(|operation| {
+            let position = Position { rank, start: ThreadStart(0), index: operation.at.op.index };
+            let performed = self.trials.performed().iter().find(|performed| performed.at == position)?;
+            let (uses, slots) = (performed.uses.clone(), performed.produces.start);
+            Some(Alike { at: operation.at.clone(), position, op: performed.op.clone()?, uses, slots })
+        });
+        known.collect()
+    }
+}
+
+/// An operation that ranks usually do alike.
+struct Alike {
+    at: Located,
+    position: Position,
+    op: Op,
+    uses: Vec<Slot>,
+    /// How many slots its thread made before it.
+    slots: u32,
 }

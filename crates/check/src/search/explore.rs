@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::Costs;
 use rankcheck_model::{
-    Answer, Block, Choice, Config, Interruption, Loc, LocId, Machine, Mode, Outcome, Rank, Rule, Source,
-    SourceError, State, Symmetry, ThreadStart, Token,
+    Answer, Block, Choice, Config, FindingKey, Interruption, Loc, LocId, Machine, Mode, Outcome, Rank, Rule,
+    Source, SourceError, State, Symmetry, ThreadStart, Token,
 };
 use stateright::{Checker, Model, Property};
 
@@ -220,7 +220,7 @@ impl CompleteRuns {
             most.steady |= costs.steady;
         }
         collected.outcomes.entry(outcome).or_insert_with(|| Witness { choices: state.choices(), past: 0 });
-        for ((rule, _), finding) in state.findings() {
+        for (FindingKey { rule, .. }, finding) in state.findings() {
             let better = collected.broken.get(rule).is_none_or(|best| {
                 let choices = state.choices().len();
                 (choices, finding.past) < (best.choices.len(), best.past)
@@ -305,7 +305,7 @@ impl Reduced {
     /// What stands for a state in which only choices are left.
     fn settled(&self, mut state: State, choices: u32) -> Settled {
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
-            && self.machine.config.left_out.is_empty();
+            && self.machine.config.edits.is_empty();
         if symmetric && choices > 0 {
             self.renumbered.store(true, Ordering::Relaxed);
             self.machine.canonicalize(&mut state);

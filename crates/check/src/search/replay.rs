@@ -123,6 +123,8 @@ pub struct BrokenRule {
     pub rule: Rule,
     /// On what, in words.
     pub about: String,
+    /// The rank whose operations alone break it; none where several ranks do it together.
+    pub by: Option<Rank>,
     /// The operations that break it together, the blocked or failing one first.
     pub ops: Vec<Located>,
     /// How many operations are in its causal past.
@@ -290,11 +292,13 @@ fn operations(machine: &Machine) -> Vec<Operation> {
 }
 
 fn broken(machine: &Machine, state: &State) -> Vec<BrokenRule> {
-    let findings = state.findings().values();
-    findings
-        .map(|finding| BrokenRule {
+    state
+        .findings()
+        .iter()
+        .map(|(key, finding)| BrokenRule {
             rule: finding.rule,
             about: machine.about(finding.about),
+            by: key.by,
             ops: finding.ops.iter().map(|op| Located::new(machine, *op)).collect(),
             past: finding.past,
             sentence: finding.sentence.clone(),
@@ -304,7 +308,7 @@ fn broken(machine: &Machine, state: &State) -> Vec<BrokenRule> {
 
 /// What is decided by a choice that is possible in this state; nothing for steps that only the unreduced semantics
 /// knows.
-fn decision(
+pub(crate) fn decision(
     machine: &Machine,
     state: &State,
     choice: &Choice,

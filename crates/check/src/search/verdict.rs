@@ -274,7 +274,7 @@ impl Search<'_> {
         let detail = if stated { options.stated } else { options.unstated };
         let Some(Failing { source, primary, exploration }) = &self.failing else { return Ok(()) };
         if detail > Detail::Verdict && explained.asked == Asked::Rules {
-            let told = counterexample(source, exploration, *primary, detail, &mut self.explorer);
+            let told = counterexample(source, exploration, *primary, detail);
             explained.counterexample = told.map_err(|error| match error {
                 ReplayError::Source(error) => self.spec.diagnose(&error),
                 ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.loc),

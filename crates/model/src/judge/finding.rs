@@ -127,7 +127,7 @@ pub struct OpRef {
     pub loc: LocId,
 }
 
-/// The object that a finding is about. Together with the rule it identifies the finding.
+/// The object that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum About {
     /// A communicator.
@@ -146,6 +146,27 @@ pub enum About {
     Rank(Rank),
     /// The host processes.
     Hosts,
+}
+
+/// What tells findings of a run apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FindingKey {
+    /// The rule that is broken.
+    pub rule: Rule,
+    /// The object that it is broken on.
+    pub about: About,
+    /// The rank whose operations alone break it: each rank that makes the same mistake has a finding of its own. None
+    /// where operations of several ranks break it together.
+    pub by: Option<Rank>,
+}
+
+impl FindingKey {
+    /// What tells the finding of these operations apart.
+    #[must_use]
+    pub fn new(rule: Rule, about: About, ops: &[OpRef]) -> Self {
+        let by = ops.first().map(|op| op.rank).filter(|rank| ops.iter().all(|op| op.rank == *rank));
+        Self { rule, about, by }
+    }
 }
 
 /// A rule broken in a run.

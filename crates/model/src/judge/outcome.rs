@@ -154,7 +154,7 @@ impl Machine {
         self.judge_connections(state);
         if state.undefined.is_some() {
             // Which contents a reader met is chance.
-            Arc::make_mut(&mut state.findings).retain(|(rule, _), _| *rule != Rule::Mem5);
+            Arc::make_mut(&mut state.findings).retain(|key, _| key.rule != Rule::Mem5);
         }
         self.fill_behind_hangs(state);
         for rank in (0..self.config.ranks).map(Rank) {
@@ -221,11 +221,10 @@ impl Machine {
         if corrupt {
             class = class.max(Class::SilentCorruption);
         }
-        if state.findings.keys().any(|(rule, _)| matches!(rule, Rule::Win8 | Rule::Overlap1)) {
+        if state.findings.keys().any(|key| matches!(key.rule, Rule::Win8 | Rule::Overlap1)) {
             class = class.max(Class::Slow);
         }
-        let findings =
-            state.findings.keys().map(|(rule, about)| (*rule, self.about(*about).into())).collect();
+        let findings = state.findings.keys().map(|key| (key.rule, self.about(key.about).into())).collect();
         Outcome { findings, ranks, errors, data, corrupt, class }
     }
 

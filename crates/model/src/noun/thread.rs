@@ -278,8 +278,11 @@ impl Machine {
 impl Cx<'_> {
     /// The operation is done: its results go into slots and the thread moves on.
     pub(crate) fn done(&mut self, slots: &[Value]) {
+        let given = self.here().given_slots();
         let t = self.this_mut();
         t.slots.add(slots);
+        let missing = given.unwrap_or(0).saturating_sub(u32::try_from(slots.len()).expect("few slots"));
+        t.slots.add(&vec![Value::Null; missing as usize]);
         t.next += 1;
         t.index += 1;
         t.chosen.clear();
@@ -291,8 +294,17 @@ impl Cx<'_> {
     pub(crate) fn answer(&mut self, answer: Answer, slots: &[Value]) {
         let (m, rank) = (self.m, self.rank);
         let original = self.state.original[rank.at()];
+        let given = self.here().given_answer();
+        let answer = given.unwrap_or(answer);
         let t = self.this_mut();
-        t.slots.add(slots);
+        match (given, t.next_in(&Arc::clone(&t.block))) {
+            (Some(given), Next::Ask(question, _)) => {
+                let mut slots = slots.to_vec();
+                slots.resize(question.slots(given) as usize, Value::Null);
+                t.slots.add(&slots);
+            }
+            _ => t.slots.add(slots),
+        }
         Arc::make_mut(&mut t.answers).push(answer);
         t.index += 1;
         t.chosen.clear();

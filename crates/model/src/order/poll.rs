@@ -11,12 +11,12 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use crate::host::value::Value;
-use crate::machine::{Expectations, Kind, Machine, Mode};
+use crate::machine::{Machine, Mode};
 use crate::noun::pool::Plan;
 use crate::noun::thread::Next;
 use crate::order::dependence::{Access, Object};
 use crate::program::{Operand, Question};
-use crate::rank::{LocId, Rank, Thread, Token};
+use crate::rank::{Rank, Thread, Token};
 use crate::state::State;
 
 /// Which calls may fail, and how often in one run.
@@ -189,26 +189,6 @@ impl<'a> Here<'a> {
             Next::Ask(question, _) => self.poll_ask(question, given),
             Next::Op(op) => self.poll_op(op.op.verb(), given),
         }
-    }
-
-    /// Whether the thread's next operation is left out of the program.
-    pub(crate) fn left_out(self) -> bool {
-        let Here { m, state, rank, thread } = self;
-        let t = self.this();
-        let listed = !m.config.left_out.is_empty()
-            && m.config.left_out.contains(&(state.original[rank.at()], Thread(thread), t.index()));
-        let stated = |without: Option<LocId>| match t.upcoming() {
-            Next::Op(op) => {
-                op.op.verb().kind() == Kind::Expectation && without.is_none_or(|loc| loc == op.loc)
-            }
-            Next::Ask(..) | Next::Return | Next::Unknown => false,
-        };
-        listed
-            || match m.config.expectations {
-                Expectations::Judged => false,
-                Expectations::LeftOutAt(loc) => stated(Some(loc)),
-                Expectations::LeftOut => stated(None),
-            }
     }
 
     /// Every sequence of values with which the next operation runs or waits. An operation takes all its values

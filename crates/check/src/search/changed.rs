@@ -1,0 +1,101 @@
+//! Programs that are another program with something changed: ranks told apart, one operation exchanged, a line moved.
+//!
+//! Not here: what is changed, and why.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rankcheck_model::{
+    Answer, Block, Freed, Loc, LocId, Rank, Source, SourceError, Symmetry, ThreadStart, Token,
+};
+use rustc_hash::FxHashMap;
+
+/// The block that is being changed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Of {
+    /// World rank that runs it.
+    pub(crate) rank: Rank,
+    /// What its thread runs.
+    pub(crate) start: ThreadStart,
+    /// How many operations and questions of the unchanged thread come before it.
+    pub(crate) first: u32,
+}
+
+/// What a block becomes; none if it stays.
+type Change = dyn Fn(&Block, Of) -> Option<Block> + Send + Sync;
+
+/// A program with its ranks told apart: a device's ranks have numbers, and so has what they write.
+pub(crate) fn distinct(source: &Arc<dyn Source>) -> Arc<dyn Source> {
+    changed(source, |_, _| None)
+}
+
+/// A program with some of its blocks changed. Its ranks are told apart.
+pub(crate) fn changed(
+    source: &Arc<dyn Source>,
+    change: impl Fn(&Block, Of) -> Option<Block> + Send + Sync + 'static,
+) -> Arc<dyn Source> {
+    Arc::new(Changed { inner: Arc::clone(source), change: Box::new(change), known: Mutex::default() })
+}
+
+type Known = FxHashMap<(Rank, ThreadStart, Vec<Answer>), Arc<Block>>;
+
+struct Changed {
+    inner: Arc<dyn Source>,
+    change: Box<Change>,
+    known: Mutex<Known>,
+}
+
+impl Changed {
+    fn make(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        let block = self.inner.block(rank, start, answers)?;
+        let mut first = 0;
+        for known in 0..answers.len() {
+            let before = self.inner.block(rank, start, &answers[..known])?;
+            first += u32::try_from(before.ops.len()).expect("fewer than 2^32 operations") + 1;
+        }
+        Ok((self.change)(&block, Of { rank, start, first }).map_or(block, Arc::new))
+    }
+}
+
+impl Source for Changed {
+    fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        let at = (rank, start, answers.to_vec());
+        if let Some(block) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&at) {
+            return Ok(Arc::clone(block));
+        }
+        let block = self.make(rank, start, answers)?;
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(at, Arc::clone(&block));
+        Ok(block)
+    }
+
+    fn token(&self, token: Token) -> Arc<str> {
+        self.inner.token(token)
+    }
+
+    fn loc(&self, loc: LocId) -> Loc {
+        self.inner.loc(loc)
+    }
+
+    fn default_stream(&self) -> Token {
+        self.inner.default_stream()
+    }
+
+    fn symmetry(&self) -> Symmetry {
+        Symmetry::Distinct
+    }
+
+    fn skipped(&self, of: LocId, before: LocId) -> u32 {
+        self.inner.skipped(of, before)
+    }
+
+    fn hides_order(&self) -> bool {
+        self.inner.hides_order()
+    }
+
+    fn freed(&self, open: LocId) -> Freed {
+        self.inner.freed(open)
+    }
+
+    fn declares_overlap(&self) -> bool {
+        self.inner.declares_overlap()
+    }
+}

@@ -1,0 +1,713 @@
+//! Trials: the run that is shown, once more with something changed, to see whether its finding is still there.
+//!
+//! An operation is left out, a decision falls otherwise, an operation is exchanged for another. The rest of the run
+//! stays what it was: the values and orders that were chosen are chosen again, by the operation that they belong to.
+//! What the change newly leaves open is explored, and the finding is gone only if no completion shows it.
+//! Not here: what is tried, and what is said about it ([`super::explain`]).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+use rankcheck_model::describe::{NamesOf, uses};
+use rankcheck_model::edit::{Edits, Position};
+use rankcheck_model::{
+    About, Answer, Choice, Config, Explain, FindingKey, Interruption, LocId, Machine, Mode, Nondet, Op,
+    OpRef, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
+};
+use rustc_hash::FxHashMap;
+
+use super::changed::changed;
+use super::replay::{Decided, decision};
+
+/// What a change does to the finding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Effect {
+    /// Some completion of the changed run breaks the same rule on the same object.
+    Stays,
+    /// No completion does.
+    Gone,
+    /// The trials together took more operations than they may, or this one has too many completions.
+    Unknown,
+}
+
+/// An operation that the shown run came by, done or blocked.
+#[derive(Debug, Clone)]
+pub struct Performed {
+    /// Which.
+    pub at: Position,
+    /// What is done; none for a question.
+    pub op: Option<Op>,
+    /// Slots that it uses.
+    pub uses: Vec<Slot>,
+    /// Slots of its thread that it produces.
+    pub produces: Range<u32>,
+}
+
+/// What a choice of the run was about, and what was chosen. It says the same of a run in which less happens.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Chosen {
+    at: Position,
+    loc: LocId,
+    on_stream: bool,
+    /// The values; none for an order.
+    values: Option<Vec<u32>>,
+}
+
+/// A moment of the run, and which of the recorded choices were taken by then.
+#[derive(Clone)]
+struct Moment {
+    state: State,
+    taken: Vec<bool>,
+}
+
+/// The shown run as far as it is known what is contended, ready to be tried.
+struct Base {
+    machine: Machine,
+    /// What was chosen, in the order of the run. Orders that only a wider set of contended objects leaves open come
+    /// after those of the run that is shown.
+    chosen: Vec<Chosen>,
+    by_choice: FxHashMap<Chosen, Vec<usize>>,
+    /// Moments before choices, in the order of the run, at most [`MOMENTS`]; the last one is its end.
+    moments: Vec<Moment>,
+}
+
+/// Moments that are kept at most.
+const MOMENTS: usize = 256;
+/// Completions of one changed run that are looked at.
+const COMPLETIONS: usize = 64;
+/// How often a run is begun again at most, each time with more known to be contended.
+const ATTEMPTS: usize = 8;
+
+/// Why a run has to be begun again, or cannot be made.
+enum Again {
+    With(Config),
+    Source(SourceError),
+    GiveUp,
+}
+
+impl Base {
+    /// Makes the run of these choices, and takes the first of what is open beside them.
+    fn new(source: &Arc<dyn Source>, config: Config, chosen: Vec<Chosen>) -> Result<Self, Again> {
+        let mut by_choice: FxHashMap<Chosen, Vec<usize>> = FxHashMap::default();
+        for (nth, chosen) in chosen.iter().enumerate() {
+            by_choice.entry(chosen.clone()).or_default().push(nth);
+        }
+        let machine = Machine::new(Arc::clone(source), config);
+        let mut base = Self { machine, chosen, by_choice, moments: Vec::new() };
+        base.follow()?;
+        Ok(base)
+    }
+
+    fn follow(&mut self) -> Result<(), Again> {
+        let mut state = self.machine.init();
+        self.machine.advance(&mut state);
+        let mut moment = Moment { state, taken: vec![false; self.chosen.len()] };
+        let (mut stride, mut passed) = (1_usize, 0_usize);
+        self.moments.push(moment.clone());
+        loop {
+            let choices = self.machine.choices(&moment.state);
+            if choices.is_empty() {
+                break;
+            }
+            passed += 1;
+            if passed.is_multiple_of(stride) {
+                self.moments.push(moment.clone());
+            }
+            if self.moments.len() > MOMENTS {
+                let mut nth = 0_usize;
+                self.moments.retain(|_| {
+                    nth += 1;
+                    nth % 2 == 1
+                });
+                stride *= 2;
+            }
+            let recorded = self.recorded(&moment, &choices);
+            let (choice, nth) = recorded.unwrap_or_else(|| (choices[0].clone(), self.chosen.len()));
+            if nth == self.chosen.len()
+                && let Some(chosen) = subject(&self.machine, &moment.state, &choice)
+            {
+                self.by_choice.entry(chosen.clone()).or_default().push(nth);
+                self.chosen.push(chosen);
+            }
+            self.take(&mut moment, &choice, Some(nth));
+            self.interrupted()?;
+        }
+        self.machine.contend_blocked(&moment.state);
+        self.interrupted()?;
+        self.moments.push(moment);
+        Ok(())
+    }
+
+    /// The choice that comes first in the recorded run, of those that are possible now.
+    fn recorded(&self, moment: &Moment, choices: &[Choice]) -> Option<(Choice, usize)> {
+        let known = choices.iter().filter_map(|choice| {
+            let of = self.by_choice.get(&subject(&self.machine, &moment.state, choice)?)?;
+            let nth = of.iter().copied().find(|nth| !moment.is_taken(*nth))?;
+            Some((choice, nth))
+        });
+        let (choice, nth) = known.min_by_key(|(_, nth)| *nth)?;
+        Some((choice.clone(), nth))
+    }
+
+    fn take(&self, moment: &mut Moment, choice: &Choice, nth: Option<usize>) {
+        if let Some(nth) = nth {
+            moment.taken.resize(moment.taken.len().max(nth + 1), false);
+            moment.taken[nth] = true;
+        }
+        self.machine.take(&mut moment.state, choice);
+        self.machine.advance(&mut moment.state);
+    }
+
+    /// Whether a call fails, or a rank dies, with this choice.
+    fn fails(&self, state: &State, choice: &Choice) -> bool {
+        let Choice::Value(rank, thread, values) = choice else { return false };
+        let nondet = self.machine.nondet_of(state, *rank, *thread, values);
+        nondet.iter().any(|(of, value)| matches!(of, Nondet::Fault(_)) && *value == 1)
+    }
+
+    fn interrupted(&self) -> Result<(), Again> {
+        let config = || Config { edits: Edits::default(), ..self.machine.config.clone() };
+        match self.machine.interruption() {
+            None => Ok(()),
+            Some(Interruption::Source(error)) => Err(Again::Source(error)),
+            Some(Interruption::Steps(_)) => Err(Again::GiveUp),
+            Some(Interruption::Actors(actors)) => {
+                Err(Again::With(Config { actors_per_rank: actors, ..config() }))
+            }
+            Some(Interruption::Contended(objects)) => {
+                let mut wider = config();
+                wider.contended.extend(objects);
+                Err(Again::With(wider))
+            }
+        }
+    }
+
+    /// The moment before a choice of the run, and what else could be chosen there.
+    fn before(&self, nth: usize) -> Result<Option<(Moment, Vec<Choice>)>, Again> {
+        let until = self.moments.partition_point(|moment| !moment.is_taken(nth));
+        let Some(mut moment) = until.checked_sub(1).map(|last| self.moments[last].clone()) else {
+            return Ok(None);
+        };
+        loop {
+            let choices = self.machine.choices(&moment.state);
+            let Some((choice, next)) = self.recorded(&moment, &choices) else { return Ok(None) };
+            if next == nth {
+                let others = choices.into_iter().filter(|other| *other != choice).collect();
+                return Ok(Some((moment, others)));
+            }
+            self.take(&mut moment, &choice, Some(next));
+            self.interrupted()?;
+        }
+    }
+
+    /// The last moment at which a thread has not begun an operation; none if it did before the first choice.
+    fn before_operation(&self, at: Position) -> Option<Moment> {
+        let begun = |moment: &Moment| {
+            let thread = moment.state.rank(at.rank).threads().iter().find(|t| t.start() == at.start);
+            thread.is_some_and(|t| t.index() > at.index || (t.index() == at.index && !t.is_ready()))
+        };
+        let until = self.moments.partition_point(|moment| !begun(moment));
+        until.checked_sub(1).map(|last| self.moments[last].clone())
+    }
+
+    /// The state in which every rank has gone as far as it can without a choice.
+    fn start(&self) -> Result<Moment, Again> {
+        let mut state = self.machine.init();
+        self.machine.advance(&mut state);
+        self.interrupted()?;
+        Ok(Moment { state, taken: vec![false; self.chosen.len()] })
+    }
+}
+
+impl Moment {
+    fn is_taken(&self, nth: usize) -> bool {
+        self.taken.get(nth).copied().unwrap_or(false)
+    }
+}
+
+/// The shown run, ready to be tried.
+pub struct Trials<'a> {
+    source: &'a Arc<dyn Source>,
+    rule: Rule,
+    about: String,
+    by: Option<Rank>,
+    performed: Vec<Performed>,
+    answers: Arc<BTreeMap<Position, Answer>>,
+    /// Which choices the decisions of the told run are.
+    told: Vec<usize>,
+    /// The run as it is shown, then with more known to be contended, as changed runs found out. A trial begins with the
+    /// first, so that it does not matter what was tried before.
+    bases: Vec<Base>,
+    /// Operations that were executed in trials, and how many may be.
+    spent: u64,
+    limit: u64,
+    /// For each rank the smallest one that did the same.
+    twin_of: Vec<Rank>,
+}
+
+impl<'a> Trials<'a> {
+    /// Prepares trials of the run that takes these choices, for its finding. None if the run does not show it.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn new(
+        source: &'a Arc<dyn Source>,
+        config: &Config,
+        choices: &[Choice],
+        (rule, about, by): (Rule, &str, Option<Rank>),
+        limit: u64,
+    ) -> Result<Option<Self>, SourceError> {
+        let config = Config { explain: Explain::No, edits: Edits::default(), ..config.clone() };
+        let machine = Machine::new(Arc::clone(source), config.clone());
+        let mut state = machine.init();
+        let naive = config.mode == Mode::Naive;
+        let settle = |state: &mut State| {
+            if !naive {
+                machine.advance(state);
+            }
+        };
+        settle(&mut state);
+        let mut chosen = Vec::new();
+        for choice in choices {
+            chosen.extend(subject(&machine, &state, choice));
+            machine.take(&mut state, choice);
+            settle(&mut state);
+        }
+        if let Some(Interruption::Source(error)) = machine.interruption() {
+            return Err(error);
+        }
+        let (performed, answers) = performed(source, &config, &state)?;
+        // Without reduction every step is a choice, and only values are told.
+        let told = |nth: &usize| !naive || chosen[*nth].values.is_some();
+        let told = (0..chosen.len()).filter(told).collect();
+        let mut trials = Self {
+            source,
+            rule,
+            about: about.to_owned(),
+            by,
+            performed,
+            answers: Arc::new(answers),
+            told,
+            bases: Vec::new(),
+            spent: 0,
+            limit,
+            twin_of: Vec::new(),
+        };
+        let mut config = Config { mode: Mode::Reduced, ..config };
+        for _ in 0..ATTEMPTS {
+            match Base::new(source, config, chosen.clone()) {
+                Ok(base) => {
+                    let end = base.moments.last().map(|moment| moment.state.clone());
+                    trials.bases.push(base);
+                    if !end.is_some_and(|end| trials.shows(0, &end)) {
+                        return Ok(None);
+                    }
+                    trials.twin_of = trials.twins();
+                    return Ok(Some(trials));
+                }
+                Err(Again::With(wider)) => config = wider,
+                Err(Again::Source(error)) => return Err(error),
+                Err(Again::GiveUp) => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// The operations and questions of the run, thread by thread.
+    #[must_use]
+    pub fn performed(&self) -> &[Performed] {
+        &self.performed
+    }
+
+    /// The position of an operation of the shown run.
+    #[must_use]
+    pub fn position(&self, op: &OpRef) -> Option<Position> {
+        let end = &self.bases.first()?.moments.last()?.state;
+        let start = end.rank(op.rank).threads().get(op.thread.at())?.start();
+        Some(Position { rank: op.rank, start, index: op.index })
+    }
+
+    /// The smallest rank that did the same as this one in everything, so that a trial of one is a trial of the other.
+    pub(crate) fn twin_of(&self, rank: Rank) -> Rank {
+        self.twin_of.get(rank.at()).copied().unwrap_or(rank)
+    }
+
+    /// Whether a complete run breaks the rule on the object.
+    fn shows(&self, base: usize, state: &State) -> bool {
+        let machine = &self.bases[base].machine;
+        machine.contend_blocked(state);
+        if machine.interrupted() || machine.infeasible(state) {
+            return false;
+        }
+        let mut state = state.clone();
+        machine.finish(&mut state);
+        self.found(machine, &state).is_some()
+    }
+
+    /// The object of the finding, if it is among those of a state.
+    fn found(&self, machine: &Machine, state: &State) -> Option<About> {
+        let is = |key: &&FindingKey| (key.rule, key.by) == (self.rule, self.by);
+        let mut same = state.findings().keys().filter(is).map(|key| key.about);
+        same.find(|about| machine.about(*about) == self.about)
+    }
+
+    /// For each rank the smallest one that did the same, where ranks are interchangeable and only values were chosen.
+    fn twins(&self) -> Vec<Rank> {
+        let Base { machine, chosen, moments, .. } = &self.bases[0];
+        let ranks = (0..machine.config.ranks).map(Rank);
+        let ordered = chosen.iter().any(|chosen| chosen.values.is_none());
+        if self.source.symmetry() != Symmetry::Interchangeable || ordered {
+            return ranks.collect();
+        }
+        // A rank that the finding belongs to is like no other.
+        let mut end = moments.last().expect("the run was followed").state.clone();
+        machine.finish(&mut end);
+        let mut special = self.found(machine, &end).map(ranks_of).unwrap_or_default();
+        special.extend(self.by);
+        type Did<'a> = (Vec<(ThreadStart, Option<&'a Op>)>, Vec<(ThreadStart, u32, &'a [u32])>, Option<Rank>);
+        let mut known: FxHashMap<Did<'_>, Rank> = FxHashMap::default();
+        let twin = |rank| {
+            let did = self.performed.iter().filter(|performed| performed.at.rank == rank);
+            let of = chosen.iter().filter(|chosen| chosen.at.rank == rank);
+            let did = (
+                did.map(|performed| (performed.at.start, performed.op.as_ref())).collect(),
+                of.filter_map(|c| Some((c.at.start, c.at.index, c.values.as_deref()?))).collect(),
+                special.contains(&rank).then_some(rank),
+            );
+            *known.entry(did).or_insert(rank)
+        };
+        ranks.map(twin).collect()
+    }
+
+    /// What completions of a run from this moment show.
+    fn complete(&mut self, base: usize, moment: Moment) -> Result<Effect, Again> {
+        let before = self.bases[base].machine.steps_total();
+        let mut open = vec![moment];
+        let mut completions = 0;
+        let effect = loop {
+            let Some(mut moment) = open.pop() else { break Effect::Gone };
+            let of = &self.bases[base];
+            if self.spent + (of.machine.steps_total() - before) > self.limit || completions > COMPLETIONS {
+                break Effect::Unknown;
+            }
+            let choices = of.machine.choices(&moment.state);
+            if choices.is_empty() {
+                completions += 1;
+                if self.shows(base, &moment.state) {
+                    break Effect::Stays;
+                }
+                of.interrupted()?;
+                continue;
+            }
+            if let Some((choice, nth)) = of.recorded(&moment, &choices) {
+                of.take(&mut moment, &choice, Some(nth));
+                open.push(moment);
+            } else {
+                // What did not fail in the shown run does not fail now.
+                for choice in choices.iter().filter(|choice| !of.fails(&moment.state, choice)).rev() {
+                    let mut other = moment.clone();
+                    of.take(&mut other, choice, None);
+                    open.push(other);
+                }
+            }
+            of.interrupted()?;
+        };
+        self.spent += self.bases[base].machine.steps_total() - before;
+        Ok(effect)
+    }
+
+    /// Makes a trial, again with more known to be contended where it finds something.
+    fn attempt(
+        &mut self,
+        trial: impl Fn(&mut Self, usize) -> Result<Effect, Again>,
+    ) -> Result<Effect, SourceError> {
+        let mut base = 0;
+        for _ in 0..ATTEMPTS {
+            if self.spent > self.limit {
+                return Ok(Effect::Unknown);
+            }
+            let result = trial(self, base);
+            self.bases[base].machine.config.edits = Edits::default();
+            if result.is_err() {
+                self.renew(base)?;
+            }
+            match result {
+                Ok(effect) => return Ok(effect),
+                Err(Again::Source(error)) => return Err(error),
+                Err(Again::GiveUp) => return Ok(Effect::Unknown),
+                Err(Again::With(config)) => match self.base_of(config)? {
+                    Some(wider) => base = wider,
+                    None => return Ok(Effect::Unknown),
+                },
+            }
+        }
+        Ok(Effect::Unknown)
+    }
+
+    /// A machine that was interrupted does not go on.
+    fn renew(&mut self, base: usize) -> Result<(), SourceError> {
+        let Base { machine, chosen, .. } = &self.bases[base];
+        let (config, chosen) = (machine.config.clone(), chosen.clone());
+        match Base::new(self.source, config, chosen) {
+            Ok(renewed) => self.bases[base] = renewed,
+            Err(Again::Source(error)) => return Err(error),
+            Err(Again::With(_) | Again::GiveUp) => unreachable!("the same run was made before"),
+        }
+        Ok(())
+    }
+
+    /// The shown run with so much known to be contended. None if it cannot be made, or does not show the finding.
+    fn base_of(&mut self, mut config: Config) -> Result<Option<usize>, SourceError> {
+        for _ in 0..ATTEMPTS {
+            let is = |base: &Base| {
+                let known = &base.machine.config;
+                (&known.contended, known.actors_per_rank) == (&config.contended, config.actors_per_rank)
+            };
+            if let Some(known) = self.bases.iter().position(is) {
+                return Ok(Some(known));
+            }
+            match Base::new(self.source, config, self.bases[0].chosen.clone()) {
+                Ok(base) => {
+                    let end = base.moments.last().map(|moment| moment.state.clone());
+                    self.bases.push(base);
+                    let at = self.bases.len() - 1;
+                    if end.is_some_and(|end| self.shows(at, &end)) {
+                        return Ok(Some(at));
+                    }
+                    self.bases.pop();
+                    return Ok(None);
+                }
+                Err(Again::With(wider)) => config = wider,
+                Err(Again::Source(error)) => return Err(error),
+                Err(Again::GiveUp) => return Ok(None),
+            }
+        }
+        Ok(None)
+    }
+
+    /// What the run shows without an operation and without whatever uses its result.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn without(&mut self, at: Position) -> Result<Effect, SourceError> {
+        let left_out = self.with_users(at);
+        self.attempt(|trials, base| {
+            let moment = trials.bases[base].before_operation(at);
+            trials.bases[base].machine.config.edits = Edits {
+                left_out: left_out.clone(),
+                answers: Arc::clone(&trials.answers),
+                ..Edits::default()
+            };
+            let moment = moment.map_or_else(|| trials.bases[base].start(), Ok)?;
+            trials.complete(base, moment)
+        })
+    }
+
+    /// An operation, and all that use what it makes.
+    fn with_users(&self, at: Position) -> BTreeSet<Position> {
+        let mut left_out = BTreeSet::from([at]);
+        let mut slots: BTreeSet<Slot> = BTreeSet::new();
+        // A thread's operations stand in their order, and slots of a thread are used by those that it starts.
+        loop {
+            let known = left_out.len();
+            for performed in &self.performed {
+                let uses =
+                    performed.at.rank == at.rank && performed.uses.iter().any(|slot| slots.contains(slot));
+                if performed.op.is_some() && uses {
+                    left_out.insert(performed.at);
+                }
+                if uses || left_out.contains(&performed.at) {
+                    let start = performed.at.start;
+                    slots.extend(performed.produces.clone().map(|index| Slot { start, index }));
+                }
+            }
+            if left_out.len() == known {
+                return left_out;
+            }
+        }
+    }
+
+    /// The operations that made what this one uses, and what those used, on and on.
+    #[must_use]
+    pub fn makers(&self, at: Position) -> BTreeSet<Position> {
+        let mut makers = BTreeSet::new();
+        let mut wanted = vec![at];
+        while let Some(at) = wanted.pop() {
+            let Some(user) = self.performed.iter().find(|performed| performed.at == at) else { continue };
+            for slot in &user.uses {
+                let made = self.performed.iter().find(|performed| {
+                    performed.at.rank == at.rank
+                        && performed.at.start == slot.start
+                        && performed.produces.contains(&slot.index)
+                });
+                if let Some(made) = made
+                    && makers.insert(made.at)
+                {
+                    wanted.push(made.at);
+                }
+            }
+        }
+        makers
+    }
+
+    /// What else could have been chosen than the n-th choice of the run: other values of the same thread, or another
+    /// order.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn alternatives(&mut self, nth: usize) -> Result<Vec<Choice>, SourceError> {
+        match self.bases[0].before(nth) {
+            Ok(before) => Ok(before.map(|(_, others)| others).unwrap_or_default()),
+            Err(Again::Source(error)) => Err(error),
+            Err(Again::GiveUp | Again::With(_)) => Ok(Vec::new()),
+        }
+    }
+
+    /// What the run shows where another choice was taken in place of the n-th.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub fn instead(&mut self, nth: usize, other: &Choice) -> Result<Effect, SourceError> {
+        self.attempt(|trials, base| {
+            let of = &trials.bases[base];
+            let Some((mut moment, others)) = of.before(nth)? else { return Ok(Effect::Unknown) };
+            if !others.contains(other) {
+                return Ok(Effect::Unknown);
+            }
+            // An order that comes later is a choice that is still to be taken.
+            let later = subject(&of.machine, &moment.state, other)
+                .filter(|chosen| chosen.values.is_none())
+                .and_then(|chosen| of.by_choice.get(&chosen))
+                .and_then(|of| of.iter().copied().find(|nth| !moment.is_taken(*nth)));
+            let taken = if of.chosen[nth].values.is_some() { Some(nth) } else { later };
+            of.take(&mut moment, other, taken);
+            of.interrupted()?;
+            trials.complete(base, moment)
+        })
+    }
+
+    /// What the run shows where an operation is another one. What uses the result of the first is left out.
+    pub fn exchanged(&mut self, at: Position, op: &Op) -> Effect {
+        let op = op.clone();
+        let mut left_out = self.with_users(at);
+        left_out.remove(&at);
+        let slots = self.performed.iter().find(|performed| performed.at == at);
+        let slots = slots.map(|performed| (at, performed.produces.end - performed.produces.start));
+        let edits =
+            Edits { left_out, slots: slots.into_iter().collect(), answers: Arc::clone(&self.answers) };
+        let source = changed(self.source, move |block, of| {
+            let nth = at.index.checked_sub(of.first)?;
+            let there = (of.rank, of.start) == (at.rank, at.start) && (nth as usize) < block.ops.len();
+            there.then(|| {
+                let mut block = block.clone();
+                block.ops[nth as usize].op = op.clone();
+                block
+            })
+        });
+        let Base { machine, chosen, by_choice, .. } = &self.bases[0];
+        let (chosen, by_choice) = (chosen.clone(), by_choice.clone());
+        let mut config = Config { edits: edits.clone(), ..machine.config.clone() };
+        for _ in 0..ATTEMPTS {
+            let machine = Machine::new(Arc::clone(&source), config);
+            let (chosen, by_choice) = (chosen.clone(), by_choice.clone());
+            self.bases.push(Base { machine, chosen, by_choice, moments: Vec::new() });
+            let at = self.bases.len() - 1;
+            let result = self.bases[at].start().and_then(|moment| self.complete(at, moment));
+            self.bases.pop();
+            match result {
+                Ok(effect) => return effect,
+                Err(Again::With(wider)) => config = Config { edits: edits.clone(), ..wider },
+                // An operation where it was not written may be no program at all.
+                Err(Again::Source(_) | Again::GiveUp) => return Effect::Unknown,
+            }
+        }
+        Effect::Unknown
+    }
+
+    /// The choice that a decision of the told run tells.
+    #[must_use]
+    pub fn choice_of(&self, decision: usize) -> Option<usize> {
+        self.told.get(decision).copied()
+    }
+
+    /// What another choice in place of the n-th decides, in words.
+    ///
+    /// # Errors
+    /// If the program cannot be evaluated.
+    pub(crate) fn told(&mut self, nth: usize, other: &Choice) -> Result<Option<Decided>, SourceError> {
+        match self.bases[0].before(nth) {
+            Ok(Some((moment, _))) => {
+                let told = decision(&self.bases[0].machine, &moment.state, other, nth);
+                Ok(told.ok().flatten().map(|decision| decision.decided))
+            }
+            Ok(None) | Err(Again::GiveUp | Again::With(_)) => Ok(None),
+            Err(Again::Source(error)) => Err(error),
+        }
+    }
+}
+
+/// What a choice is about, for choices of the reduced semantics and values of the other.
+fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<Chosen> {
+    let (op, on_stream, values) = match choice {
+        Choice::Value(rank, thread, values) => {
+            (machine.next_op(state, *rank, *thread), false, Some(values.clone()))
+        }
+        Choice::Thread(rank, thread) => (machine.next_op(state, *rank, *thread), false, None),
+        Choice::Stream(rank, stream) => (machine.head(state, *rank, *stream)?.0, true, None),
+        Choice::Transfer(_) | Choice::Meet(_) => return None,
+    };
+    let start = state.rank(op.rank).threads().get(op.thread.at())?.start();
+    Some(Chosen { at: Position { rank: op.rank, start, index: op.index }, loc: op.loc, on_stream, values })
+}
+
+/// What every thread of a run came by, and the answers that it was given.
+fn performed(
+    source: &Arc<dyn Source>,
+    config: &Config,
+    state: &State,
+) -> Result<(Vec<Performed>, BTreeMap<Position, Answer>), SourceError> {
+    let (mut all, mut given) = (Vec::new(), BTreeMap::new());
+    let names = NamesOf(&**source);
+    for rank in (0..config.ranks).map(Rank) {
+        for thread in state.rank(rank).threads() {
+            let (start, answers) = (thread.start(), thread.answers());
+            let (mut index, mut slots) = (0, 0);
+            // The operation that it is blocked in counts.
+            let end = thread.index() + u32::from(thread.running());
+            for known in 0..=answers.len() {
+                let block = source.block(rank, start, &answers[..known])?;
+                for Statement { op, .. } in &block.ops {
+                    if index == end {
+                        break;
+                    }
+                    let made = slots + op.slots();
+                    let at = Position { rank, start, index };
+                    let uses = uses(op, &names);
+                    all.push(Performed { at, op: Some(op.clone()), uses, produces: slots..made });
+                    (index, slots) = (index + 1, made);
+                }
+                if let Terminator::Ask(question, _) = &block.terminator
+                    && let Some(answer) = answers.get(known)
+                {
+                    let made = slots + question.slots(*answer);
+                    let at = Position { rank, start, index };
+                    given.insert(at, *answer);
+                    let uses = uses(question, &names);
+                    all.push(Performed { at, op: None, uses, produces: slots..made });
+                    (index, slots) = (index + 1, made);
+                }
+            }
+        }
+    }
+    Ok((all, given))
+}
+
+/// The ranks that an object belongs to, if it is of some alone.
+fn ranks_of(about: About) -> Vec<Rank> {
+    match about {
+        About::Pair(_, from, to) => vec![from, to],
+        About::Memory(rank, _) | About::Of(rank, _) | About::Rank(rank) => vec![rank],
+        About::Comm(_) | About::Window(..) | About::Named(_) | About::Hosts => Vec::new(),
+    }
+}
