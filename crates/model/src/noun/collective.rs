@@ -148,7 +148,7 @@ impl Verb for Collective {
 pub enum Declared {
     /// Nothing: any path will do.
     Nothing,
-    /// `symmetric = True`.
+    /// A symmetric kernel, by `symmetric = True`: WIN-8 is broken where the ordinary path is taken.
     Symmetric,
 }
 

@@ -178,7 +178,7 @@ pub(crate) fn touch_of(act: FlagAct) -> Access {
     if act.writes().is_some() { Access::Write } else { Access::Read }
 }
 
-/// The flags.
+/// What was written to each flag. All ranks share the table, and a flag that is not in it is 0.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flags {
     cells: BTreeMap<Token, Cell<i64>>,
