@@ -48,7 +48,7 @@ pub enum Mode {
 pub enum Explain {
     /// Only rule, object and operations: for exploration.
     No,
-    /// Sentences: for runs that are too long to be told.
+    /// Sentences: for runs that are too long to be explained.
     Sentences,
     /// Sentences, and every operation in words: for replays.
     Yes,

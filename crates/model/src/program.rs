@@ -89,7 +89,7 @@ pub enum Operand {
         of: Arc<Operand>,
         /// Bytes from its start.
         offset_bytes: u64,
-        /// Length in bytes of the slice, which must lie within what it is cut from.
+        /// Length in bytes of the slice.
         len_bytes: u64,
     },
     /// The segment in which a buffer lies.

@@ -173,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// A block that was handed out behind something that never ends holds nothing yet. It is told as what its
+    /// A block that was handed out behind something that never ends holds nothing yet. It is reported as what its
     /// owner means it to hold, because nothing observes whether the launch or the allocation came first.
     fn fill_behind_hangs(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {

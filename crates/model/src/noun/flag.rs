@@ -234,7 +234,7 @@ impl Machine {
         }
     }
 
-    /// Whether the head of a stream works on a contended flag, so that its place in the order is a choice.
+    /// Whether the head of a stream works on a contended flag, so that its schedule is a choice.
     pub(crate) fn head_is_turn(&self, state: &State, rank: Rank, stream: usize) -> bool {
         !self.config.contended.is_empty()
             && self.config.mode == crate::machine::Mode::Reduced

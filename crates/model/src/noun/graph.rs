@@ -184,7 +184,7 @@ impl Machine {
                 Self::undefine(state, op.op);
             }
             Work::Transfers(launch) => {
-                // It has no place in the launch order yet, so nothing of it can be over.
+                // It has no sequence number in the launch order yet, so nothing of it can be over.
                 let call = self.transfer_name(launch.comm, &launch.transfers[0]);
                 self.cx(state, rank, thread).fail(call, UNHANDLED);
                 Self::undefine(state, op.op);

@@ -736,7 +736,7 @@ impl Cx<'_> {
     /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
     fn launch_part(&mut self, (mut launch, op): (Transfers, OpRef)) {
         let (m, rank) = (self.m, self.rank);
-        // What is only recorded has no place in the order of launches.
+        // What is only recorded has no sequence number in the launch order.
         if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
             (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
         }
