@@ -65,7 +65,7 @@ pub enum Detail {
 /// A check, and all that its explorations showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// The spec file.
+    /// The spec file, as its path was given.
     pub file: String,
     /// Digest of the file and of what it loads.
     pub digest: String,
@@ -109,9 +109,9 @@ pub enum Asked {
 pub struct Explored {
     /// How many ranks the program ran on.
     pub ranks: u32,
-    /// Parameters.
+    /// Names and values of the check's parameters in this exploration.
     pub params: Vec<(String, Param)>,
-    /// Platform.
+    /// The NCCL version whose facts were taken.
     pub platform: Platform,
     /// What the exploration shows about the program.
     pub verdict: Verdict,

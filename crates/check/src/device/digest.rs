@@ -23,7 +23,7 @@ pub struct ProgramName {
     pub spec: String,
     /// The name of the check.
     pub check: String,
-    /// Rank count.
+    /// How many ranks run the program.
     pub ranks: u32,
     /// Parameters, as they print.
     pub params: Vec<(String, String)>,

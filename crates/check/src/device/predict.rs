@@ -26,13 +26,13 @@ const STATES: u64 = 200_000;
 /// A program, and where it is run.
 #[derive(Debug, Clone, Copy)]
 pub struct PredictionQuery<'a> {
-    /// The spec.
+    /// The spec that the program comes from.
     pub spec: &'a Spec,
     /// One of its checks.
     pub check: &'a Check,
-    /// Rank count.
+    /// How many ranks run the program.
     pub ranks: u32,
-    /// Parameters.
+    /// Names and values of the check's parameters.
     pub params: &'a [(String, Param)],
     /// What is known of the NCCL version.
     pub platform: Platform,
@@ -86,7 +86,7 @@ pub enum Defined {
 
 /// What the model predicts for a program.
 pub struct Predictions {
-    /// Rank count.
+    /// How many ranks run the program.
     pub ranks: u32,
     /// Parameters, as they print.
     pub params: Vec<(String, String)>,

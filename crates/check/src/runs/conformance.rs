@@ -10,7 +10,7 @@ use crate::spec::{self, Spec};
 
 /// What a recorded run is, compared with one check of a spec.
 pub struct Conformance {
-    /// The check.
+    /// The name of the check that the run is compared with.
     pub check: String,
     /// Where the run leaves it; nothing if it does not. None if the check is not for as many ranks.
     pub leaves: Option<Option<Leaving>>,

@@ -35,7 +35,7 @@ const SILENCE_NS: u64 = 10_000_000_000;
 pub struct RunProgram {
     /// The texts of tokens.
     pub names: SourceNames,
-    /// Indexed by rank.
+    /// What each rank runs, indexed by rank in the world.
     pub ranks: Vec<RankRun>,
     default: Token,
 }
@@ -124,15 +124,15 @@ pub enum RunVerdict {
 
 /// A recording that was judged.
 pub struct Judged {
-    /// What was read.
+    /// What was read of the recording, and the program made of it.
     pub recording: Recording,
-    /// The verdict.
+    /// Whether the run broke a rule, hangs, or is not known well enough.
     pub verdict: RunVerdict,
     /// Rules that are broken, the one with the smallest causal past first.
     pub findings: Vec<Finding>,
     /// What was not over at the end.
     pub standing: Vec<Standing>,
-    /// Where ranks diverge.
+    /// Where two ranks first diverge on a communicator, set-up events and collectives apart.
     pub divergences: Vec<Divergence>,
     /// Nobody specifies what follows a finding.
     pub undefined: bool,

@@ -71,7 +71,7 @@ enum Birth {
     },
     /// `ncclCommSplit`; whoever gave no color is no member, and has no entry.
     Split { parent: LocalComm, nth: u32, color: i64, key: i64 },
-    /// `ncclCommShrink`.
+    /// `ncclCommShrink`; the excluded are ranks of the parent.
     Shrink { parent: LocalComm, nth: u32, excluded: Box<[u32]> },
 }
 
@@ -236,7 +236,7 @@ pub struct RankProcess {
     pub file: usize,
     /// Its rank in the world.
     pub rank: Rank,
-    /// Indexed by [`LocalComm`].
+    /// The communicator that each [`LocalComm`] of the process is, indexed by it.
     comms: Vec<RunCommId>,
     /// By address: since which call which communicator lives there, and until which.
     spans: FxHashMap<u64, Vec<CommSpan>>,
@@ -286,7 +286,7 @@ pub struct World {
     pub ranks: u32,
     /// By rank; those that were not recorded are left out.
     pub members: Vec<RankProcess>,
-    /// Indexed by [`RunCommId`].
+    /// The communicators of the run, indexed by [`RunCommId`].
     pub comms: Vec<RunComm>,
     /// Files of processes that communicate with nobody beside one of the same rank that does: a loader of
     /// data, a compiler.

@@ -16,7 +16,7 @@ use crate::runs::regions::MemoryAt;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
 
-/// `cudaStreamNonBlocking`.
+/// `cudaStreamNonBlocking`: the flag of a stream that does not wait for the legacy default stream.
 const NON_BLOCKING: u64 = 1;
 /// The legacy default stream by its handles.
 const LEGACY: [u64; 2] = [0, 1];
