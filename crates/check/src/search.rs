@@ -36,21 +36,21 @@ pub struct Options {
     pub naive: bool,
     /// Where the search gives up.
     pub bounds: Bounds,
-    /// How much is told of a failure that the check states.
+    /// How much is explained of a failure that the check states.
     pub stated: Detail,
-    /// How much is told of a failure of a check that is not as it states, or not known to be.
+    /// How much is explained of a failure of a check that is not as it states, or not known to be.
     pub unstated: Detail,
 }
 
 impl Options {
-    /// The default bounds, and so much told of every failure.
+    /// Returns the default bounds, and so much explained of every failure.
     #[must_use]
     pub fn telling(detail: Detail) -> Self {
         Self { stated: detail, unstated: detail, ..Self::default() }
     }
 }
 
-/// How much is told of a run that breaks a rule. Each takes more time than the one before.
+/// How much is explained of a run that breaks a rule. Each takes more time than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Detail {
     /// Only that there is one.

@@ -82,7 +82,7 @@ pub struct TraceStep {
 }
 
 impl Trace {
-    /// The trace of a check that fails; none if its run was not told, and for checks that run no program.
+    /// The trace of a check that fails; none if its run was not explained, and for checks that run no program.
     #[must_use]
     pub fn of(explained: &Explained) -> Option<Self> {
         let shown = explained.counterexample.as_ref().filter(|_| explained.asked == Asked::Rules)?;

@@ -309,12 +309,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// If the connection to the others is gone.
     fn rest(&self) -> Result<(), Error>;
-    /// Waits until all turns before this one are over.
+    /// Waits until all operations that are scheduled before this one are over.
     ///
     /// # Errors
     /// If the connection to the others is gone.
     fn turn(&self, at: At) -> Result<(), Error>;
-    /// This turn is over.
+    /// Says that this operation is over, so that the next of the schedule may begin.
     ///
     /// # Errors
     /// If the connection to the others is gone.

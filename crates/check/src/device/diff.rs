@@ -243,7 +243,7 @@ pub fn run(
     Ok(summary)
 }
 
-/// Makes the runs of one program: each forced one in turn.
+/// Makes the runs of one program: all forced ones, one after the other.
 fn observe(
     runner: &mut dyn Runner,
     predictions: &Predictions,

@@ -83,7 +83,7 @@ impl ProgramName {
     }
 }
 
-/// One thread of a run: what it was told, and everything it would do on these answers.
+/// One thread of a run: the answers that it got, and everything it would do on these answers.
 struct ThreadOps {
     heading: String,
     ops: Vec<Op>,

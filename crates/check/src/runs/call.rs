@@ -84,7 +84,7 @@ pub(super) enum CallKind {
     Nothing,
     /// It is counted as not judged.
     Unjudged,
-    /// A store is asked or told something.
+    /// A store is read or written.
     Store,
     /// What a process says of itself: its rank, its versions.
     Process,

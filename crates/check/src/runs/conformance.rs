@@ -46,8 +46,8 @@ pub fn conform(path: &Path, folder: &Path, only: Option<&str>) -> Result<Vec<Con
     Ok(all)
 }
 
-/// A run that fits the program for some parameters conforms; otherwise it is told where it leaves the program in
-/// which it came furthest.
+/// A run that fits the program for some parameters conforms; otherwise the result says where it leaves the program
+/// in which it came furthest.
 fn compared(spec: &Spec, check: &spec::Check, recording: &Recording) -> Result<Conformance, String> {
     let ranks = recording.world.ranks;
     let name = check.name.clone();

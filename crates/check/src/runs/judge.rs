@@ -1,8 +1,8 @@
 //! Runs what was recorded in the machine: which rules it broke, where it stands, and what that rests on.
 //!
 //! A recorded run leaves nothing open, so nothing is explored: where a value is open, it is the one that was recorded.
-//! A finding about a run that ended in order is latent: that run was lucky. A rank whose recording was cut may
-//! have done anything afterwards, so whoever waits for it alone waits for nobody in vain.
+//! A finding about a run that ended in order is latent: that run happened to get through. A rank whose recording was
+//! cut may have done anything afterwards, so whoever waits for it alone waits for nobody in vain.
 //! Not here: how calls become operations ([`super::lower`]), and how a verdict is printed ([`super::report`]).
 
 use std::collections::BTreeSet;

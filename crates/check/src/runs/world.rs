@@ -111,7 +111,7 @@ impl CommListener {
     /// A call, when it was, and what it returned (`None` if nothing worth a word).
     ///
     /// `number` counts the calls and notes of the process from 0, in the order in which they were entered.
-    /// Calls are told in the order in which they returned.
+    /// Calls are passed in the order in which they returned.
     pub fn returned(&mut self, number: u64, at: Span, call: &Shape, result: Option<&Shape>) {
         self.ipc.call(number, at, call, result);
         self.call(number, call, result);
@@ -232,7 +232,7 @@ impl RunComm {
 pub struct RankProcess {
     /// The file that it wrote.
     pub path: PathBuf,
-    /// Its place in the list that [`World::join`] was given.
+    /// Its index in the list that [`World::join`] was given.
     pub file: usize,
     /// Its rank in the world.
     pub rank: Rank,

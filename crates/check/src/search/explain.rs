@@ -1,7 +1,7 @@
 //! The counterexample: a run that breaks a rule, and the operations of it that matter.
 //!
 //! An operation matters if leaving it out changes the verdict; that is tried, not guessed.
-//! Not here: how a run is told ([`mod@super::replay`]), and layout.
+//! Not here: how a run is put into words ([`mod@super::replay`]), and layout.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub struct Baseline {
     behaviour: Behaviour,
 }
 
-/// What can be told from outside of an exploration.
+/// What an exploration shows from outside.
 #[derive(Debug, PartialEq, Eq)]
 struct Behaviour {
     verdict: Verdict,

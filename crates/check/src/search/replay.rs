@@ -1,6 +1,6 @@
-//! One run of a program, told: what was decided in it, what its ranks did, which rules it breaks, how it ends.
+//! One run of a program, in words: what was decided in it, what its ranks did, which rules it breaks, how it ends.
 //!
-//! A run is a list of choices, and this is the one place that takes them one after another in words.
+//! A run is a list of choices; only this module takes them one after another in words.
 //! Not here: which of its operations matter ([`super::explain`]), and choices that are kept in a file
 //! ([`crate::trace`]).
 
@@ -131,7 +131,7 @@ pub struct BrokenRule {
     pub sentence: String,
 }
 
-/// A run, replayed and told: what was decided, what was done, what is broken, and how it ends.
+/// A run, replayed and put into words: what was decided, what was done, what is broken, and how it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// The choices that were taken, in their order.

@@ -81,7 +81,7 @@ impl RunningCase<'_> {
     }
 }
 
-/// Whether the operation still has its turn.
+/// Whether a scheduled operation still keeps the next one waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ForcedTurn {
     Held,
@@ -198,7 +198,7 @@ impl ProgramThread<'_, '_> {
         Ok(())
     }
 
-    /// The operation goes on by itself, or waits for other ranks: the next turn may begin.
+    /// The operation goes on by itself, or waits for other ranks: the next of the schedule may begin.
     pub(crate) fn end_turn(&mut self) -> Result<(), Halt> {
         if self.turn == ForcedTurn::Held {
             self.turn = ForcedTurn::No;

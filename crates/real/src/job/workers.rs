@@ -224,7 +224,7 @@ impl WorkerSet {
         self.posts.iter().map(|post| Some(&self.workers[&post.at_work?].device)).collect()
     }
 
-    /// Sends a message to a worker. If the connection is broken its end is heard like everybody's.
+    /// Sends a message to a worker. If the connection is broken its end is noticed like everybody's.
     pub(super) fn send(&mut self, number: u64, message: &ToWorker) {
         let writer = self.workers.get_mut(&number).and_then(|worker| worker.writer.as_mut());
         if let Some(Err(error)) = writer.map(|writer| writer.send(message)) {
@@ -240,7 +240,7 @@ impl WorkerSet {
             self.vacate(*number);
             self.kill(*number);
         }
-        // Whatever is wrong with starting is wrong at the next case as well, and is told there.
+        // Whatever is wrong with starting is wrong at the next case as well, and is reported there.
         if let Err(error) = self.replenish() {
             tracing::warn!(%error, "no worker can be started");
         }
@@ -333,7 +333,7 @@ impl WorkerSet {
         }
     }
 
-    /// A worker is gone once its process has ended and all that it said was heard.
+    /// A worker is gone once its process has ended and all that it said was read.
     fn gone(&mut self, number: u64) -> Option<WorkerEvent> {
         let worker = &self.workers[&number];
         if worker.writer.is_some() || worker.exited.is_none() {

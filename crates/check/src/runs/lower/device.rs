@@ -104,7 +104,7 @@ impl DeviceHandles {
 }
 
 impl Lowering<'_> {
-    /// Something is launched on a stream: what it has to wait for without being told.
+    /// Something is launched on a stream: what it has to wait for although no call says so.
     pub(super) fn ordered(&mut self, stream: Token, origin: Origin) -> Implicit {
         let device = &mut self.device;
         device.used.insert(stream);
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         Vec::new()
     }
 
-    /// The host waits, or asked and was told that it is done.
+    /// The host waits, or asked and found that it is done.
     pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let what = match what {
             Awaitable::Stream => Operand::Stream(self.device.stream(number(call, "stream"), self.names)),
