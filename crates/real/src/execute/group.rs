@@ -20,7 +20,7 @@ use crate::case::NondetValue;
 use crate::group;
 use crate::window::PendingWindow;
 
-/// `ncclInvalidArgument`.
+/// `ncclInvalidArgument`: what NCCL would return for a call that cannot even be made.
 pub(crate) const INVALID_ARGUMENT: i32 = 4;
 
 /// An open group of a thread.

@@ -88,7 +88,7 @@ enum ForcedTurn {
     No,
 }
 
-/// A host thread.
+/// A host thread of the program, which runs on a thread of this process.
 pub(crate) struct ProgramThread<'s, 'e> {
     pub(crate) run: &'e RunningCase<'e>,
     scope: &'s Scope<'s, 'e>,

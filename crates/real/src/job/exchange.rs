@@ -21,7 +21,7 @@ pub(super) struct Asker {
     pub(super) rank: Rank,
     /// The host thread, if it is inside a call.
     pub(super) thread: Option<u32>,
-    /// Of the request.
+    /// The number of the request, which the reply carries.
     pub(super) id: u64,
 }
 

@@ -31,7 +31,7 @@ pub(super) enum PeerEvent {
     AgentGone { rank: Rank },
 }
 
-/// The listening port.
+/// The port on which workers and agents connect, and the thread that accepts them.
 #[derive(Debug)]
 pub(super) struct Listener {
     address: SocketAddr,

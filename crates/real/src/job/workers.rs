@@ -32,7 +32,7 @@ pub(super) enum WorkerEvent {
     Changed,
 }
 
-/// One process.
+/// One worker process: which rank it runs, how it is reached, and whether it still runs.
 #[derive(Debug)]
 struct Worker {
     rank: Rank,
@@ -46,9 +46,9 @@ struct Worker {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stands {
-    /// Not connected yet.
+    /// It was started, and has not connected yet.
     Starting,
-    /// Connected.
+    /// It is connected, and is at work or stands by.
     Ready,
     /// Killed; its end is awaited.
     Dismissed,
@@ -61,7 +61,7 @@ struct Post {
     spares: VecDeque<u64>,
 }
 
-/// All workers.
+/// The workers of all ranks, those that stand by included, and what starts and hears them.
 #[derive(Debug)]
 pub(super) struct WorkerSet {
     spares: u32,
