@@ -56,7 +56,7 @@ impl CallContent {
         Self(mixed(self.0, site.into(), 0))
     }
 
-    /// Among [`Recent::MANY`].
+    /// Returns the slot of this content among the [`Recent::MANY`] that are remembered.
     #[inline]
     fn slot(self) -> usize {
         // Bits from the middle depend on most of the content.
