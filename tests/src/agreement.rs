@@ -30,14 +30,14 @@ pub enum Compared {
     Agree(Box<Both>),
     /// The oracle hit a bound, so there is nothing to compare with.
     TooLarge,
-    /// They do not.
+    /// They show different things, or one of them panicked.
     Differ(Difference),
 }
 
 /// A difference between the two semantics.
 #[derive(Debug)]
 pub struct Difference {
-    /// What differs.
+    /// What of the two explorations differs.
     pub in_what: InWhat,
     /// The same in words.
     pub text: String,

@@ -93,7 +93,7 @@ pub fn recipes() -> impl Strategy<Value = Recipe> {
 }
 
 impl Recipe {
-    /// The program.
+    /// Returns the program that the fragments make, with what may fail in it.
     #[must_use]
     pub fn trial(&self) -> Trial {
         let Built { script, config, .. } = built(self.ranks, &self.fragments);

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use rankcheck_recording::layout::encode_header;
 use rankcheck_recording::{EventWriter, ExtentStream, Field, Header, Signature};
 
-/// `ncclFloat32`.
+/// `ncclFloat32`, as the argument `dtype` is recorded.
 pub const F32: u64 = 7;
-/// `NCCL_WIN_COLL_SYMMETRIC`.
+/// `NCCL_WIN_COLL_SYMMETRIC`, as the argument `flags` is recorded.
 pub const SYMMETRIC: u64 = 1;
 
 /// The processes of a run.
 pub struct Run {
-    /// By rank.
+    /// One process for each rank, indexed by rank.
     pub ranks: Vec<Process>,
 }
 
@@ -104,7 +104,7 @@ impl Run {
 
 /// A directory of recordings; it goes when this goes.
 pub struct Saved {
-    /// The directory.
+    /// The directory that holds a file of each process.
     pub folder: PathBuf,
 }
 
@@ -141,7 +141,7 @@ impl Process {
         self.time
     }
 
-    /// A fresh pointer.
+    /// Returns a pointer that the process did not have yet.
     pub fn handle(&mut self) -> u64 {
         self.handles += 0x100;
         self.handles
@@ -202,7 +202,7 @@ impl Process {
         comm
     }
 
-    /// Enters `ncclCommInitRank`.
+    /// Enters `ncclCommInitRank`, with an id of sixteen such bytes.
     pub fn enter_init(&mut self, id: u8, rank: u32, ranks: u32) {
         let signature = signature!("ncclCommInitRank", "id", "rank", "ranks", "blocking");
         let fields = [
@@ -219,7 +219,7 @@ impl Process {
         self.leave_with(signature!("ncclCommInitRank", "comm"), comm);
     }
 
-    /// `ncclCommInitRank`.
+    /// Records `ncclCommInitRank`, and returns the new communicator.
     pub fn init(&mut self, id: u8, rank: u32, ranks: u32) -> u64 {
         let comm = self.handle();
         self.enter_init(id, rank, ranks);
@@ -227,7 +227,7 @@ impl Process {
         comm
     }
 
-    /// `ncclCommSplit`.
+    /// Records `ncclCommSplit`, and returns the child: null for a color below 0.
     pub fn split(&mut self, comm: u64, color: i64, key: i64) -> u64 {
         let signature = signature!("ncclCommSplit", "comm", "color", "key", "share");
         let fields = [Field::Address(comm), Field::Signed(color), Field::Signed(key), Field::Number(0)];
@@ -237,7 +237,7 @@ impl Process {
         child
     }
 
-    /// `ncclCommDestroy`.
+    /// Records `ncclCommDestroy`, as one call that succeeds.
     pub fn destroy(&mut self, comm: u64) {
         self.call(signature!("ncclCommDestroy", "comm"), &[Field::Address(comm)]);
     }
@@ -249,14 +249,14 @@ impl Process {
         address
     }
 
-    /// `ncclMemAlloc`.
+    /// Records `ncclMemAlloc`, and returns an address that no allocation had before.
     pub fn alloc(&mut self, bytes: u64) -> u64 {
         self.handles = self.handles.next_multiple_of(2 << 20) + bytes.next_multiple_of(2 << 20);
         let address = self.handles - bytes.next_multiple_of(2 << 20);
         self.alloc_at(bytes, address)
     }
 
-    /// `ncclMemFree`.
+    /// Records `ncclMemFree`, as one call that succeeds.
     pub fn free(&mut self, address: u64) {
         self.call(signature!("ncclMemFree", "address"), &[Field::Address(address)]);
     }
@@ -275,13 +275,13 @@ impl Process {
         address
     }
 
-    /// `cudaMalloc`.
+    /// Records `cudaMalloc`, and returns an address that no allocation had before.
     pub fn malloc(&mut self, bytes: u64) -> u64 {
         let address = self.room(bytes);
         self.malloc_at(bytes, address)
     }
 
-    /// `cudaFree`.
+    /// Records `cudaFree`, as one call that succeeds.
     pub fn cuda_free(&mut self, address: u64) {
         self.call(signature!("cudaFree", "address"), &[Field::Address(address)]);
     }
@@ -307,7 +307,7 @@ impl Process {
         self.open_at(digest, address)
     }
 
-    /// `cudaIpcCloseMemHandle`.
+    /// Records `cudaIpcCloseMemHandle` of the address that an open returned.
     pub fn close(&mut self, address: u64) {
         self.call(signature!("cudaIpcCloseMemHandle", "address"), &[Field::Address(address)]);
     }
@@ -325,7 +325,7 @@ impl Process {
         self.call(signature, &fields);
     }
 
-    /// Enters `ncclCommWindowRegister`.
+    /// Enters `ncclCommWindowRegister` of symmetric memory; it does not return yet.
     pub fn enter_register(&mut self, comm: u64, address: u64, bytes: u64) {
         let signature = signature!("ncclCommWindowRegister", "comm", "address", "bytes", "flags");
         let fields =
@@ -333,7 +333,7 @@ impl Process {
         self.enter(signature, &fields);
     }
 
-    /// `ncclCommWindowRegister`, symmetric.
+    /// Records `ncclCommWindowRegister` of symmetric memory, and returns the window.
     pub fn register(&mut self, comm: u64, address: u64, bytes: u64) -> u64 {
         self.enter_register(comm, address, bytes);
         let window = self.handle();
@@ -358,7 +358,7 @@ impl Process {
         windows
     }
 
-    /// `ncclCommWindowDeregister`.
+    /// Records `ncclCommWindowDeregister`, as one call that succeeds.
     pub fn deregister(&mut self, comm: u64, window: u64) {
         let fields = [Field::Address(comm), Field::Address(window)];
         self.call(signature!("ncclCommWindowDeregister", "comm", "window"), &fields);
@@ -385,7 +385,7 @@ impl Process {
         self.leave();
     }
 
-    /// `ncclAllGather` of f32.
+    /// Records `ncclAllGather` of `count` f32 from each rank.
     pub fn all_gather(&mut self, comm: u64, (send, recv): (u64, u64), count: u64, stream: u64) {
         let signature = signature!("ncclAllGather", "send", "recv", "count", "dtype", "comm", "stream");
         let fields = [
@@ -434,13 +434,13 @@ impl Process {
         self.call(signature, &fields);
     }
 
-    /// `ncclSend` of f32.
+    /// Records `ncclSend` of f32, to a peer on a communicator and a stream.
     pub fn send(&mut self, address: u64, count: u64, to: (u32, u64, u64)) {
         let signature = signature!("ncclSend", "address", "count", "dtype", "peer", "comm", "stream");
         self.transfer(signature, address, count, to);
     }
 
-    /// `ncclRecv` of f32.
+    /// Records `ncclRecv` of f32, from a peer on a communicator and a stream.
     pub fn recv(&mut self, address: u64, count: u64, from: (u32, u64, u64)) {
         let signature = signature!("ncclRecv", "address", "count", "dtype", "peer", "comm", "stream");
         self.transfer(signature, address, count, from);
@@ -453,7 +453,7 @@ impl Process {
         self.call(signature!("ncclGroupEnd"), &[]);
     }
 
-    /// `cudaStreamCreateWithFlags`, non-blocking.
+    /// Records `cudaStreamCreateWithFlags`, and returns the non-blocking stream.
     pub fn stream(&mut self) -> u64 {
         let stream = self.handle();
         self.enter(signature!("cudaStreamCreateWithFlags", "flags"), &[Field::Number(1)]);
@@ -461,12 +461,12 @@ impl Process {
         stream
     }
 
-    /// Enters `cudaStreamSynchronize`.
+    /// Enters `cudaStreamSynchronize`; it does not return yet.
     pub fn enter_synchronize(&mut self, stream: u64) {
         self.enter(signature!("cudaStreamSynchronize", "stream"), &[Field::Address(stream)]);
     }
 
-    /// `cudaStreamSynchronize`.
+    /// Records `cudaStreamSynchronize`, which returns at once.
     pub fn synchronize(&mut self, stream: u64) {
         self.enter_synchronize(stream);
         self.leave();
@@ -478,18 +478,18 @@ impl Process {
         self.enter(signature!("torch.distributed.Store.get", "key", "place"), &fields);
     }
 
-    /// `Store.set` of Python.
+    /// Records `Store.set` of Python, without a location.
     pub fn store_set(&mut self, key: &str) {
         self.call(signature!("torch.distributed.Store.set", "key"), &[Field::Text(key)]);
     }
 
-    /// `cudaEventRecord`.
+    /// Records `cudaEventRecord`, of an event that need not have been made.
     pub fn record(&mut self, event: u64, stream: u64) {
         let fields = [Field::Varying(event), Field::Address(stream)];
         self.call(signature!("cudaEventRecord", "event", "stream"), &fields);
     }
 
-    /// `cudaStreamWaitEvent`.
+    /// Records `cudaStreamWaitEvent` of what was recorded last.
     pub fn wait(&mut self, stream: u64, event: u64) {
         let fields = [Field::Address(stream), Field::Varying(event)];
         self.call(signature!("cudaStreamWaitEvent", "stream", "event"), &fields);
@@ -519,13 +519,13 @@ impl Process {
         executable
     }
 
-    /// `cudaGraphLaunch`.
+    /// Records `cudaGraphLaunch` of what an instantiation returned.
     pub fn replay(&mut self, executable: u64, stream: u64) {
         let fields = [Field::Address(executable), Field::Address(stream)];
         self.call(signature!("cudaGraphLaunch", "executable", "stream"), &fields);
     }
 
-    /// `cudaGraphExecDestroy`.
+    /// Records `cudaGraphExecDestroy`, as one call that succeeds.
     pub fn destroy_graph(&mut self, executable: u64) {
         self.call(signature!("cudaGraphExecDestroy", "executable"), &[Field::Address(executable)]);
     }

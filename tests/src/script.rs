@@ -29,7 +29,7 @@ pub enum Item {
 /// A program: for each rank the threads' items. Thread 0 starts by itself, thread n runs what is number n of its rank.
 #[derive(Debug, Default)]
 pub struct Script {
-    /// `ranks[rank][thread]`.
+    /// The items in their order, as `ranks[rank][thread]`.
     pub ranks: Vec<Vec<Vec<Item>>>,
     names: Mutex<Vec<String>>,
     /// Whether ranks may be renumbered.
@@ -66,7 +66,7 @@ impl Script {
         Operand::Slot(Slot { start: ThreadStart(thread), index })
     }
 
-    /// Adds a question.
+    /// Adds a question, and what is done where its answer is yes.
     pub fn ask(&mut self, rank: u32, thread: u32, question: Question, then: Vec<Op>) {
         self.ranks[rank as usize][thread as usize].push(Item::If(question, then));
     }

@@ -20,13 +20,13 @@ use rankcheck_recording::{ExtentStream, Header};
 pub struct Training {
     /// Ranks that share each layer.
     pub tensor: u32,
-    /// Stages.
+    /// Pipeline stages, each with layers of its own.
     pub pipeline: u32,
     /// Copies of the whole model.
     pub data: u32,
-    /// Of a stage.
+    /// Layers that each stage has.
     pub layers: u32,
-    /// Of an iteration.
+    /// Microbatches that go through all stages in one iteration.
     pub microbatches: u32,
     /// How often all that is done.
     pub iterations: u64,
@@ -43,7 +43,7 @@ pub struct Training {
 /// How large messages are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sizes {
-    /// Always the same.
+    /// They are the same in every iteration.
     Fixed,
     /// Out of so many, in an order that never repeats.
     Drawn(u64),
@@ -52,11 +52,11 @@ pub enum Sizes {
 /// What one rank once does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Divergence {
-    /// Who.
+    /// The world rank that diverges.
     pub rank: u32,
-    /// When.
+    /// The iteration in which it diverges, from 0.
     pub iteration: u64,
-    /// What.
+    /// What it does there that the others do not.
     pub change: Change,
 }
 
@@ -150,7 +150,7 @@ const COMMUNICATE: u64 = 0x12;
 const MIB: u64 = 1 << 20;
 
 impl Training {
-    /// How many.
+    /// How many ranks train: one for each part of a stage of a copy.
     #[must_use]
     pub fn ranks(&self) -> u32 {
         self.tensor * self.pipeline * self.data
@@ -238,12 +238,12 @@ struct Process<'a> {
     iteration: u64,
 }
 
-/// Addresses of communicators.
+/// Addresses of communicators, the same in every process.
 const WORLD: u64 = 0xc000;
 const TENSOR: u64 = 0xc100;
 const PIPELINE: u64 = 0xc200;
 const DATA: u64 = 0xc300;
-/// Registered, and reduced.
+/// Memory that is registered as a window and reduced.
 const GRADIENTS: u64 = 0x7f00_0000_0000;
 const ACTIVATIONS: u64 = 0x7e00_0000_0000;
 

@@ -45,7 +45,7 @@ struct Law {
     name: &'static str,
     trial: fn(&Recipe) -> Trial,
     seed: u8,
-    /// Programs to compare.
+    /// How many programs to compare, beside those that are too large.
     wanted: usize,
     /// At most so many in a hundred of them are left out beside, because the oracle hits a bound.
     too_large_percent: usize,

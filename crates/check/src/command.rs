@@ -119,7 +119,7 @@ fn load_each(paths: &[PathBuf]) -> Result<(Vec<Spec>, Vec<SpecError>), u8> {
 /// Returns the specs under paths.
 ///
 /// # Errors
-/// The exit code if one is bad, after each that is has been told.
+/// The exit code if one is bad, after every bad one has been reported.
 fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
     let (specs, bad) = load_each(paths)?;
     let mut code = None;

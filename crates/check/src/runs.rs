@@ -34,7 +34,7 @@ pub enum RunError {
     /// The directory cannot be listed.
     #[error("{path}: {source}")]
     Directory {
-        /// The directory.
+        /// The directory that was given.
         path: PathBuf,
         /// What the operating system says.
         source: std::io::Error,
@@ -44,7 +44,7 @@ pub enum RunError {
         "{path} holds no recording: no file in it begins with `rankrec`; record a run with `rankcheck record`"
     )]
     Empty {
-        /// The directory.
+        /// The directory that was given.
         path: PathBuf,
     },
     /// One of the files.
@@ -81,7 +81,7 @@ pub enum RunError {
          start them with RANK set, as torchrun does"
     )]
     NoRank {
-        /// The file.
+        /// The file of the process whose rank is not known.
         path: PathBuf,
         /// How many processes were recorded.
         files: usize,
@@ -92,7 +92,7 @@ pub enum RunError {
          recorded runs are read with one rank a process"
     )]
     TwoRanks {
-        /// The file.
+        /// The file of the process.
         path: PathBuf,
         /// The number of the call.
         call: u64,

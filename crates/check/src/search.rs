@@ -38,21 +38,21 @@ pub struct Options {
     pub naive: bool,
     /// Where the search gives up.
     pub bounds: Bounds,
-    /// How much is told of a failure that the check states.
+    /// How much is explained of a failure that the check states.
     pub stated: Detail,
-    /// How much is told of a failure of a check that is not as it states, or not known to be.
+    /// How much is explained of a failure of a check that is not as it states, or not known to be.
     pub unstated: Detail,
 }
 
 impl Options {
-    /// The default bounds, and so much told of every failure.
+    /// Returns the default bounds, and so much explained of every failure.
     #[must_use]
     pub fn telling(detail: Detail) -> Self {
         Self { stated: detail, unstated: detail, ..Self::default() }
     }
 }
 
-/// How much is told of a run that breaks a rule. Each takes more time than the one before.
+/// How much is explained of a run that breaks a rule. Each takes more time than the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum Detail {
     /// Only that there is one.
@@ -67,7 +67,7 @@ pub enum Detail {
 /// A check, and all that its explorations showed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Explained {
-    /// The spec file.
+    /// The spec file, as its path was given.
     pub file: String,
     /// Digest of the file and of what it loads.
     pub digest: String,
@@ -111,9 +111,9 @@ pub enum Asked {
 pub struct Explored {
     /// How many ranks the program ran on.
     pub ranks: u32,
-    /// Parameters.
+    /// Names and values of the check's parameters in this exploration.
     pub params: Vec<(String, Param)>,
-    /// Platform.
+    /// The NCCL version whose facts were taken.
     pub platform: Platform,
     /// What the exploration shows about the program.
     pub verdict: Verdict,

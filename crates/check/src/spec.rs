@@ -243,7 +243,7 @@ pub enum Expect {
     },
     /// Some execution breaks this rule.
     Fails {
-        /// The rule.
+        /// The id of the rule that is broken, such as `WIN-2`.
         rule: String,
         /// Rules that other executions may break as well.
         also: Vec<String>,
@@ -283,15 +283,15 @@ pub enum Assumption {
 /// The value of a parameter of a check.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Param {
-    /// `None`.
+    /// The value `None`, which is a value of its own and not a missing one.
     None,
-    /// A truth value.
+    /// A truth value, `True` or `False` in a spec.
     Bool(bool),
-    /// A number.
+    /// A whole number, which `holds_from` can bound.
     Int(i64),
-    /// A text.
+    /// A text, passed to the program as it is.
     Str(String),
-    /// Several values.
+    /// Several values, passed to the program as one list.
     List(Vec<Param>),
 }
 

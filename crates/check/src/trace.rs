@@ -25,9 +25,9 @@ pub const SCHEMA_VERSION: u32 = 1;
 /// A run of a check.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Trace {
-    /// [`SCHEMA_VERSION`].
+    /// The [`SCHEMA_VERSION`] of the command that wrote the trace.
     pub schema_version: u32,
-    /// The spec file.
+    /// The spec file, as its path was given.
     pub file: String,
     /// Digest of the spec's text and of what it loads.
     pub digest: String,
@@ -37,7 +37,7 @@ pub struct Trace {
     pub ranks: u32,
     /// Parameters, as they print.
     pub params: Vec<(String, String)>,
-    /// Platform.
+    /// The NCCL version whose facts were taken.
     pub platform: String,
     /// Rule that the run breaks.
     pub rule: String,
@@ -50,7 +50,7 @@ pub struct Trace {
 /// A choice of the run, in words that survive edits of the spec.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Chosen {
-    /// Rank.
+    /// World rank of the host thread or the stream.
     pub rank: u32,
     /// Host thread; of the head of a stream, the one that launched the operation.
     pub thread: u32,
@@ -70,9 +70,9 @@ pub struct Chosen {
 /// An operation of the run. A replay does not read it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceStep {
-    /// Rank.
+    /// World rank that ran the operation.
     pub rank: u32,
-    /// Host thread.
+    /// Host thread that called it, by its number on the rank.
     pub thread: u32,
     /// The operation, in words.
     pub op: String,
@@ -82,7 +82,7 @@ pub struct TraceStep {
 }
 
 impl Trace {
-    /// The trace of a check that fails; none if its run was not told, and for checks that run no program.
+    /// The trace of a check that fails; none if its run was not explained, and for checks that run no program.
     #[must_use]
     pub fn of(explained: &Explained) -> Option<Self> {
         let shown = explained.counterexample.as_ref().filter(|_| explained.asked == Asked::Rules)?;
@@ -135,7 +135,7 @@ pub enum TraceError {
     /// A file cannot be read.
     #[error("{path}: {cause}")]
     File {
-        /// The file.
+        /// The path that could not be read.
         path: String,
         /// Why it could not be read.
         cause: io::Error,
@@ -143,7 +143,7 @@ pub enum TraceError {
     /// A file cannot be written.
     #[error("cannot write {path}: {cause}")]
     Write {
-        /// The file.
+        /// The path that could not be written.
         path: String,
         /// Why it could not be written.
         cause: io::Error,
@@ -152,7 +152,7 @@ pub enum TraceError {
     #[error("{path} is no trace file: {cause}")]
     #[diagnostic(help("write one with `rankcheck check SPEC --trace-out DIR`"))]
     NoTrace {
-        /// The file.
+        /// The path that was to be read as a trace.
         path: String,
         /// Why it is no trace.
         cause: serde_json::Error,
@@ -161,7 +161,7 @@ pub enum TraceError {
     #[error("{path} has schema version {found}, this command reads {SCHEMA_VERSION}")]
     #[diagnostic(help("record the trace again with this version"))]
     Schema {
-        /// The file.
+        /// The path of the trace.
         path: String,
         /// The schema version that the file has.
         found: u32,
@@ -235,7 +235,7 @@ pub struct Loaded {
     pub spec: Spec,
     /// The values of the parameters.
     pub params: Vec<(String, Param)>,
-    /// The platform.
+    /// The NCCL version that the trace names.
     pub platform: Platform,
     source: Arc<dyn Source>,
     /// With the objects that the exploration found contended.

@@ -28,7 +28,7 @@ pub(crate) struct Cx<'a> {
     pub(crate) state: &'a mut State,
     pub(crate) rank: Rank,
     pub(crate) thread: u32,
-    /// The operation.
+    /// The operation that runs, as findings and accesses name it.
     pub(crate) op: OpRef,
     #[cfg(debug_assertions)]
     footprint: Vec<(Object, Access)>,
@@ -64,7 +64,7 @@ impl<'a> Here<'a> {
         self.state.rank(self.rank)
     }
 
-    /// Returns the thread.
+    /// Returns the state of the thread, which is one of its rank's.
     pub(crate) fn this(self) -> &'a ThreadState {
         self.me().thread(self.thread)
     }
@@ -116,7 +116,7 @@ impl Cx<'_> {
         self.state.rank_mut(self.rank)
     }
 
-    /// Returns the thread.
+    /// Returns the state of the thread, which is one of its rank's.
     pub(crate) fn this(&self) -> &ThreadState {
         self.me().thread(self.thread)
     }

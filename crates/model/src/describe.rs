@@ -81,7 +81,7 @@ impl Description<'_> {
         }
     }
 
-    /// Adds a value that is told by its kind and its parts.
+    /// Adds a value that is described by its kind and its parts.
     pub(crate) fn parts(&mut self, name: &str, parts: &[&dyn Describe]) {
         self.word(name);
         self.word("(");

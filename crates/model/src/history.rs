@@ -59,7 +59,7 @@ struct Noted {
     before: Clock,
 }
 
-/// Steps and meetings as they are noted.
+/// Steps and rendezvous as they are noted.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     steps: Vec<Noted>,

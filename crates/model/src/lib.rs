@@ -5,9 +5,8 @@
 //! [`Platform`]. NCCL matches by order only; the machine does the same and then judges, so it also says
 //! what happens after a rule is broken. Findings accumulate; a run ends when nothing can go on.
 //!
-//! What is left open is left open in one place: a [`Choice`] is a nondeterministic
-//! *value*, or the *schedule* of operations that do not commute. Whoever drives the machine takes choices until
-//! there are none; without any, one run decides.
+//! Whatever is left open is a [`Choice`]: a nondeterministic *value*, or the *schedule* of operations that do
+//! not commute. Whoever drives the machine takes choices until there are none; without any, one run decides.
 //!
 //! Reading order: [`program`], [`rank`], [`machine`], [`clock`], [`term`], [`number`], `judge`, [`platform`].
 //!

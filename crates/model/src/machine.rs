@@ -49,7 +49,7 @@ pub enum Mode {
 pub enum Explain {
     /// Only rule, object and operations: for exploration.
     No,
-    /// Sentences: for runs that are too long to be told.
+    /// Sentences: for runs that are too long to be explained.
     Sentences,
     /// Sentences, and every operation in words: for replays.
     Yes,
@@ -136,7 +136,7 @@ impl Config {
 /// A communicator's identity and members.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CommInfo {
-    /// Its name.
+    /// The name that the program gave it; [`CommInfo::nth`] tells communicators of one name apart.
     pub name: Token,
     /// The n-th of this name, or the set-up event of the parent that made it.
     pub nth: u32,
@@ -207,7 +207,7 @@ pub struct Machine {
 /// An operation or question of a run, in words; kept only with [`Explain::Yes`].
 #[derive(Debug, Clone)]
 pub struct Logged {
-    /// Which.
+    /// The rank and thread that ran it, its position there, and where it was written.
     pub op: OpRef,
     /// In the spec's names.
     pub text: String,

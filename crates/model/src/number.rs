@@ -21,7 +21,7 @@ pub const STRIPE_BYTES: u64 = 2048;
 pub struct Run {
     /// One number for each share, in communicator order; one alone where all shares are equal.
     pub shares: Vec<f64>,
-    /// Length.
+    /// How many bytes the run covers.
     pub len_bytes: u64,
 }
 

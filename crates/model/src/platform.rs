@@ -20,14 +20,14 @@ use crate::program::{Dtype, ReduceOp};
 /// An NCCL version whose semantics are modelled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Platform {
-    /// NCCL 2.27.7.
+    /// NCCL 2.27.7, whose facts were read in its source and not measured.
     #[serde(rename = "2.27.7")]
     V2_27_7,
     /// NCCL 2.28.9, the version that was measured.
     #[default]
     #[serde(rename = "2.28.9")]
     V2_28_9,
-    /// NCCL 2.30.7.
+    /// NCCL 2.30.7, whose facts were read in its source and not measured.
     #[serde(rename = "2.30.7")]
     V2_30_7,
 }
@@ -54,9 +54,9 @@ impl fmt::Display for Platform {
 /// What a registration of null or of no bytes does on the rank that makes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NullRegistration {
-    /// Success, nothing registered.
+    /// It succeeds and registers nothing.
     NoOp,
-    /// `ncclInvalidArgument`.
+    /// It returns `ncclInvalidArgument` and registers nothing.
     InvalidArgument,
 }
 
@@ -65,7 +65,7 @@ pub enum NullRegistration {
 pub enum UnequalSizes {
     /// Every rank gets an error and no window (measured on 2.28.9: CUDA 801 or 1 out of the call).
     Error,
-    /// Every rank succeeds.
+    /// Every rank succeeds and gets a window.
     Success,
 }
 
@@ -99,7 +99,7 @@ pub enum KernelPath {
 }
 
 impl Platform {
-    /// Every platform.
+    /// Every modelled version, oldest first.
     pub const ALL: [Self; 3] = [Self::V2_27_7, Self::V2_28_9, Self::V2_30_7];
 
     /// The version, as in specs and reports.

@@ -79,7 +79,7 @@ pub enum Operand {
     Int(i64),
     /// A token, for example a value put into a store.
     Token(Token),
-    /// A truth value.
+    /// A truth value known when the program was written or answered.
     Bool(bool),
     /// The result of an earlier operation.
     Slot(Slot),
@@ -89,7 +89,7 @@ pub enum Operand {
         of: Arc<Operand>,
         /// Bytes from its start.
         offset_bytes: u64,
-        /// Length in bytes.
+        /// Length in bytes of the slice.
         len_bytes: u64,
     },
     /// The segment in which a buffer lies.
@@ -130,7 +130,7 @@ pub enum Dtype {
 }
 
 impl Dtype {
-    /// Every element type.
+    /// Every element type that a program can name.
     pub const ALL: [Self; 9] =
         [Self::F16, Self::Bf16, Self::F32, Self::F64, Self::I8, Self::U8, Self::I32, Self::I64, Self::Fp8];
 
@@ -162,7 +162,7 @@ impl Dtype {
     }
 }
 
-/// Reduction operators.
+/// How a collective combines the elements of the members (`ncclRedOp_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[expect(missing_docs, reason = "the names say it")]
@@ -175,7 +175,7 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// Every operator.
+    /// Every operator that a program can name.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::Avg];
 
     /// The name in specs and reports.
@@ -292,7 +292,7 @@ impl Question {
 /// What ends a block.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Terminator {
-    /// The function returned.
+    /// The function of the thread returned, so the thread is over.
     Return,
     /// Control flow asks, and the answer decides which block is next.
     Ask(Question, LocId),

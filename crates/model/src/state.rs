@@ -191,7 +191,7 @@ impl State {
         &self.shared
     }
 
-    /// Returns a rank.
+    /// Returns what belongs to one rank alone: its threads, and its table of each noun.
     #[must_use]
     pub fn rank(&self, rank: Rank) -> &RankState {
         &self.ranks[rank.at()]

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 
 use crate::rank::{Rank, Token};
 
-/// An interned term.
+/// An interned term: its number in [`Terms`]. Terms of one structure have one number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Term(u32);
 
@@ -55,7 +55,7 @@ fn number(of: impl Hash) -> u32 {
 /// The contents of a range.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Content {
-    /// One term everywhere.
+    /// One term in the whole range.
     Whole(Term),
     /// One term for each share, in communicator order; shares are interleaved stripes.
     Shares(Arc<[Term]>),

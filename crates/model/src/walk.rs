@@ -101,7 +101,7 @@ pub(crate) use walk;
 
 /// New numbers of ranks, and what follows for actors and terms.
 pub(crate) struct Renumbering<'a> {
-    /// `ranks[old] = new`.
+    /// The new number of each rank, indexed by the old one.
     ranks: &'a [Rank],
     /// `actors[old] = new`, which follows from the ranks.
     actors: Vec<u32>,
@@ -139,7 +139,7 @@ impl<'a> Renumbering<'a> {
     }
 }
 
-/// What names ranks.
+/// What names ranks, and so changes where ranks get other numbers.
 pub(crate) trait Renumber {
     /// Ranks get other numbers.
     fn renumber(&mut self, by: &mut Renumbering<'_>);

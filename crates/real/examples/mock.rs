@@ -43,7 +43,7 @@ enum MockStep {
     Hang,
     /// Neither comes back nor says where it is.
     Mute,
-    /// A call fails.
+    /// A call fails with code 4, and the thread goes on.
     Fail,
     Exit(i32),
     Panic,
@@ -212,7 +212,7 @@ impl Mock {
     }
 }
 
-/// Cannot be inspected.
+/// Never says where the rank stands, as if its process were blocked.
 struct Nobody;
 
 impl Inspect for Nobody {

@@ -44,9 +44,9 @@ pub enum CommHistory {
 /// Where an operation of a case stands. The same numbers as in the model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct At {
-    /// Rank.
+    /// World rank that runs the operation.
     pub rank: Rank,
-    /// Host thread.
+    /// Host thread that runs it, by its number on the rank.
     pub thread: u32,
     /// Operations and questions of the thread before it.
     pub index: u32,
@@ -155,7 +155,7 @@ pub enum Ended {
     Finishes,
     /// Threads that were inside a call when the deadline passed, by thread and index.
     HostHang {
-        /// Thread, index, call.
+        /// The thread, the position of the call in it, and the call in words.
         inside: Vec<(u32, u32, String)>,
     },
     /// Threads returned, or wait for the device; these operations are at the heads of streams that did not drain.
@@ -165,12 +165,12 @@ pub enum Ended {
     },
     /// The program ended its process, with this message; `killed` where death was forced.
     Dead {
-        /// The message.
+        /// What the program said when it ended its process.
         message: String,
     },
     /// CUDA refuses all further work of the process, with this `CUresult`.
     Broken {
-        /// `CUresult`.
+        /// The `CUresult` that every further call returns.
         code: u32,
     },
     /// The process was gone although nobody asked for it.
@@ -256,7 +256,7 @@ pub struct Report {
 pub trait Host: Send + Sync {
     /// A thread is about to make a call, described in words.
     fn enter(&self, thread: u32, index: u32, call: &str);
-    /// The call returned.
+    /// The thread has come back from the call that it entered last.
     fn leave(&self, thread: u32, index: u32);
 
     /// Meets the other members for the n-th init of a name; every member gets the same communicator.
@@ -309,12 +309,12 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// If the connection to the others is gone.
     fn rest(&self) -> Result<(), Error>;
-    /// Waits until all turns before this one are over.
+    /// Waits until all operations that are scheduled before this one are over.
     ///
     /// # Errors
     /// If the connection to the others is gone.
     fn turn(&self, at: At) -> Result<(), Error>;
-    /// This turn is over.
+    /// Says that this operation is over, so that the next of the schedule may begin.
     ///
     /// # Errors
     /// If the connection to the others is gone.
@@ -334,7 +334,7 @@ pub trait Inspect: Send + Sync {
 pub enum Vote {
     /// True; a barrier votes so.
     Yes,
-    /// False.
+    /// False: one such vote makes the agreement false.
     No,
 }
 

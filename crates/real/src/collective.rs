@@ -20,16 +20,16 @@ use crate::stream::CudaStream;
 pub struct Elements {
     /// Number of elements of one rank's part. Not compared with the lengths of the buffers.
     pub count: u64,
-    /// ComputeType type.
+    /// Type of one element; with `count` it gives the length of a part.
     pub dtype: Dtype,
 }
 
 /// Input and output, which may be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Buffers {
-    /// Input.
+    /// What the member gives; of some kinds it counts on the root alone.
     pub send: DeviceRange,
-    /// Output.
+    /// Where the result goes; of some kinds it counts on the root alone.
     pub recv: DeviceRange,
 }
 

@@ -28,13 +28,13 @@ pub struct NcclComm {
 /// Which child of a split a member joins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Color {
-    /// None: `NCCL_SPLIT_NOCOLOR`.
+    /// No child at all: `NCCL_SPLIT_NOCOLOR`.
     Nothing,
     /// The child of all members that say the same number. NCCL refuses negative ones.
     Of(i32),
 }
 
-/// `NCCL_SPLIT_NOCOLOR` of `nccl.h`.
+/// The color of a member that joins no child: `NCCL_SPLIT_NOCOLOR` of `nccl.h`.
 const NO_COLOR: c_int = -1;
 
 impl NcclComm {

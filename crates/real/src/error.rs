@@ -21,7 +21,7 @@ pub enum Error {
     Cuda {
         /// Name of the call that failed.
         call: &'static str,
-        /// `CUresult`.
+        /// The `CUresult` that it returned.
         code: u32,
     },
     /// A call of NCCL failed.
@@ -29,7 +29,7 @@ pub enum Error {
     Nccl {
         /// Name of the call that failed.
         call: &'static str,
-        /// `ncclResult_t`.
+        /// The `ncclResult_t` that it returned.
         code: u32,
     },
     /// The call cannot be made between the start and the end of a group: its result would be written later.
@@ -119,13 +119,13 @@ pub enum Error {
         what: &'static str,
         /// What should have come.
         expected: String,
-        /// What came.
+        /// What the device computed instead.
         found: String,
     },
     /// What came from elsewhere cannot be used, for example an id of the wrong length.
     #[error("{what}")]
     Malformed {
-        /// What is wrong.
+        /// The whole message: what came, and what is wrong with it.
         what: String,
     },
 }

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::ffi::cuda::{self, Completion, Device, Timing};
 use crate::stream::CudaStream;
 
-/// An event.
+/// An event of the driver, with or without times.
 #[derive(Debug)]
 pub struct CudaEvent {
     pub(crate) owner: cuda::RawEvent,

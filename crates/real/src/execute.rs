@@ -2,7 +2,7 @@
 //! an answer, and values are those that the case forces.
 //!
 //! Host threads of the program are threads here. What they share lies behind one lock, which is not held
-//! across a call that may wait for another rank or for the device. CudaMemory holds
+//! across a call that may wait for another rank or for the device. Memory holds
 //! [`initial_number`](rankcheck_model::term::initial_number) when it is handed out, and
 //! [`POISON_BYTE`] before.
 //!

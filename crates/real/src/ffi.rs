@@ -39,9 +39,9 @@ pub struct FoundLibrary {
 /// What a machine has: for each library what was found, or what is missing.
 #[derive(Debug)]
 pub struct Probe {
-    /// `libcuda`, by `cuDriverGetVersion`.
+    /// `libcuda`, whose version comes from `cuDriverGetVersion`.
     pub cuda: Result<FoundLibrary, Error>,
-    /// `libnccl`, by `ncclGetVersion`.
+    /// `libnccl`, whose version comes from `ncclGetVersion`.
     pub nccl: Result<FoundLibrary, Error>,
 }
 
@@ -58,7 +58,7 @@ impl Probe {
 /// Evidence that libcuda and libnccl are there with the calls that this crate makes.
 #[derive(Debug, Clone)]
 pub struct Libraries {
-    /// The driver.
+    /// The CUDA driver that was loaded.
     pub cuda: FoundLibrary,
     /// NCCL. cudarc takes the first name that opens, so this is the library that later calls use.
     pub nccl: FoundLibrary,

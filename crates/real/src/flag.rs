@@ -30,7 +30,7 @@ pub struct WordPosition {
 /// What a try to work on a flag came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tried {
-    /// It is done.
+    /// The act took effect: the word was written, or had the awaited value.
     Done,
     /// The word has another value.
     NotYet,

@@ -1,6 +1,6 @@
-//! CudaMemory of other processes: a handle names an allocation of `cuMemAlloc`, a mapping opens it.
+//! Device memory of other processes: a handle names an allocation of `cuMemAlloc`, a mapping opens it.
 //!
-//! CudaMemory of `ncclMemAlloc` has no handle of this kind. Not here: how a handle gets to another process, and
+//! Memory of `ncclMemAlloc` has no handle of this kind. Not here: how a handle gets to another process, and
 //! whether its owner has freed the memory; an open mapping keeps the pages.
 
 use crate::Error;
@@ -22,7 +22,7 @@ impl IpcHandleBytes {
     }
 }
 
-/// CudaMemory of another process, mapped into this one.
+/// Device memory of another process, mapped into this one.
 #[derive(Debug)]
 pub struct PeerMapping {
     owner: ipc::RawMapping,

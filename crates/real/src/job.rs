@@ -43,13 +43,13 @@ use workers::{WorkerEvent, WorkerSet};
 /// What a job is made of.
 #[derive(Debug, Clone)]
 pub struct JobConfig {
-    /// WorkerSet, one a rank. A case may use fewer.
+    /// How many ranks there are, each with a worker. A case may use fewer.
     pub ranks: u32,
     /// How one is started.
     pub worker: WorkerCommand,
     /// The processes among which this one is rank 0; nothing if it starts all workers itself.
     pub cluster: Option<Cluster>,
-    /// WorkerSet of each rank that stand by, to take over at once when one had to be killed.
+    /// How many workers of each rank stand by, to take over at once when one had to be killed.
     pub spares: u32,
     /// How long things may take.
     pub limits: Limits,
@@ -60,7 +60,7 @@ pub struct JobConfig {
 /// `NCCL_NVLS_ENABLE` is set.
 #[derive(Debug, Clone)]
 pub struct WorkerCommand {
-    /// The program.
+    /// The program that is started, found as a shell finds it.
     pub program: PathBuf,
     /// Arguments before those of the worker, for example a subcommand.
     pub arguments: Vec<OsString>,
@@ -98,7 +98,7 @@ impl Default for Limits {
     }
 }
 
-/// WorkerSet, ready for cases.
+/// The workers of all ranks, ready for cases.
 #[derive(Debug)]
 pub struct Job {
     /// Nothing once it was ended.
@@ -106,7 +106,7 @@ pub struct Job {
     tickets: Tickets,
     limits: Limits,
     ranks: u32,
-    /// Cases so far.
+    /// The number of the case that was begun last, from 1; messages carry it.
     nth: u64,
 }
 

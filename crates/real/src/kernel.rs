@@ -185,13 +185,13 @@ fn text() -> CString {
 /// The types that fills and kernels compute in. Other element types are computed as `f32`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComputeType {
-    /// 32-bit floating point.
+    /// 32-bit floating point, in which element types without a type here are computed too.
     F32,
-    /// 64-bit floating point.
+    /// 64-bit floating point, for [`Dtype::F64`] alone.
     F64,
-    /// 32-bit integer.
+    /// 32-bit integer, for [`Dtype::I32`] alone.
     I32,
-    /// 64-bit integer.
+    /// 64-bit integer, for [`Dtype::I64`] alone.
     I64,
 }
 
@@ -245,7 +245,7 @@ impl ComputeType {
     }
 }
 
-/// The loaded functions.
+/// The device code, compiled and loaded, and its functions.
 #[derive(Debug)]
 pub struct DeviceCode {
     module: Module,

@@ -36,7 +36,7 @@ pub struct Cluster {
 
 /// Overrides the host of rank 0.
 const HOST: &str = "RANKCHECK_HOST";
-/// Overrides the port.
+/// Overrides the port on which rank 0 listens.
 const PORT: &str = "RANKCHECK_PORT";
 /// A secret of the user's own, for networks with strangers.
 const SECRET: &str = "RANKCHECK_SECRET";

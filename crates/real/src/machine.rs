@@ -18,10 +18,10 @@ pub struct MachineFacts {
     pub reaches: Vec<Vec<bool>>,
 }
 
-/// A device.
+/// What the driver says of one device.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceFacts {
-    /// The vendor's name.
+    /// The name that the vendor gives the device.
     pub name: String,
     /// Size of its memory.
     pub memory_bytes: u64,

@@ -6,7 +6,7 @@ use crate::Error;
 use crate::ffi::DeviceRange;
 use crate::ffi::cuda::{self, Device};
 
-/// CudaMemory of `cuMemAlloc`.
+/// Device memory of `cuMemAlloc`, which IPC can share.
 #[derive(Debug)]
 pub struct CudaMemory {
     allocation: cuda::RawMemory,

@@ -13,7 +13,7 @@ use crate::segment::NcclSegment;
 
 /// Bytes from one slot to the next. A longer segment takes several.
 const SLOT_BYTES: u64 = 2 << 30;
-/// Number of slots.
+/// How many slots are reserved, of [`SLOT_BYTES`] each.
 const SLOTS: u64 = 128;
 
 /// The reserved addresses of a process on one device.
@@ -43,7 +43,7 @@ impl AddressSlots {
         Ok(Self { reservation, granularity_bytes, peers })
     }
 
-    /// TakenSlots that nobody has taken yet.
+    /// Returns an empty record of the slots that are taken.
     #[must_use]
     pub fn slots(&self) -> TakenSlots {
         TakenSlots { taken: BTreeSet::new() }

@@ -48,7 +48,7 @@ pub(crate) struct Hello {
     pub(crate) role: Role,
 }
 
-/// Who connects.
+/// Who connects to the coordinator, which the first message says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Role {
@@ -94,7 +94,7 @@ pub(crate) enum FromWorker {
     Loaded { nth: u64, wrong: Option<String> },
     /// A thread is about to make a call.
     Enter { thread: u32, index: u32, call: String },
-    /// The call returned.
+    /// The thread has come back from the call that it entered last.
     Leave { thread: u32, index: u32 },
     /// Wants an answer; several may be open at a time. `thread` is the host thread that asks, if it is inside
     /// a call.
@@ -105,7 +105,7 @@ pub(crate) enum FromWorker {
     Inspected { nth: u64, report: Option<Box<RankReport>> },
 }
 
-/// What [`crate::case::Host`] asks.
+/// What [`crate::case::Host`] asks the coordinator, which answers with a [`Reply`].
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Request {
@@ -139,9 +139,9 @@ pub(crate) enum Reply {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ToAgent {
-    /// Start a worker.
+    /// Start a worker of the agent's rank, under this number.
     Spawn { number: u64 },
-    /// Kill it.
+    /// Kill the worker of this number.
     Kill { number: u64 },
     /// Nothing more to do.
     End,
@@ -165,7 +165,7 @@ fn broken(what: &str, cause: &dyn std::fmt::Display) -> Error {
 pub(crate) struct MessageWriter(TcpStream);
 
 impl MessageWriter {
-    /// Sends one message.
+    /// Sends one message, as a line of JSON.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> Result<(), Error> {
         let mut line = serde_json::to_vec(message).map_err(|error| broken("a message", &error))?;
         line.push(b'\n');

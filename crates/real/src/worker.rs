@@ -32,7 +32,7 @@ const CONNECT: Duration = Duration::ZERO;
 pub struct WorkerConfig {
     /// Host and port of the coordinator.
     pub coordinator: String,
-    /// Its rank.
+    /// The world rank that it runs.
     pub rank: Rank,
     /// Which of the processes that this rank has had.
     pub number: u64,

@@ -133,9 +133,9 @@ pub(crate) fn on_thread<R>(run: impl FnOnce(&LogThread) -> R) -> R {
 pub(crate) enum CallResult<'a> {
     /// Nothing that is not known from the arguments.
     Plain,
-    /// What it made.
+    /// What it made, as values by the keys of the signature.
     Values(&'static Signature, &'a [Field<'a>]),
-    /// The vendor's code.
+    /// The vendor's code, because it failed.
     Failed(i64),
 }
 

@@ -43,19 +43,19 @@ pub const TOOK_BYTES: usize = 4;
 /// that the shape leaves open, if it does.
 pub const ENTER: u64 = 8;
 
-/// Tags of values.
+/// The first byte of a value, which says how the bytes behind it are read.
 pub mod tag {
-    /// No value.
+    /// No value; no byte follows.
     pub const NONE: u8 = 0;
-    /// A varint.
+    /// An unsigned number, as a varint.
     pub const NUMBER: u8 = 1;
-    /// A zigzag varint.
+    /// A number that may be negative, as a zigzag varint.
     pub const SIGNED: u8 = 2;
     /// A varint, an address.
     pub const ADDRESS: u8 = 3;
-    /// Length and UTF-8.
+    /// A text: its length in bytes as a varint, then UTF-8.
     pub const TEXT: u8 = 4;
-    /// Length and bytes.
+    /// Bytes: their number as a varint, then they themselves.
     pub const BYTES: u8 = 5;
     /// An address that each event of the shape tells: nothing here.
     pub const VARYING: u8 = 6;
@@ -68,11 +68,11 @@ pub struct Header {
     pub rank: Option<u32>,
     /// How many ranks the launcher started.
     pub ranks: Option<u32>,
-    /// The process.
+    /// The process's id, as the operating system numbers it.
     pub pid: u32,
-    /// The machine's name.
+    /// The machine's name; `unknown` if it has none.
     pub host: String,
-    /// What was run.
+    /// The command line of the process, a word each.
     pub command: Vec<String>,
     /// The run that it belongs to: the same in all files of a recording.
     pub run: String,

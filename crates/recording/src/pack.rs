@@ -14,13 +14,13 @@ use crate::read::{CallEvent, ProcessFile, ReadError};
 /// What a file holds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Packed {
-    /// Calls, without notes.
+    /// How many calls it holds; notes are not counted.
     pub calls: u64,
     /// Events that found no room on the disk.
     pub lost: u64,
     /// Threads that had not ended when the process did.
     pub cut: u64,
-    /// Its length now.
+    /// Its length in bytes once it is packed.
     pub bytes: u64,
 }
 

@@ -30,7 +30,7 @@ pub enum ReadError {
     Io {
         /// Path of the recording.
         path: PathBuf,
-        /// What it says.
+        /// What the operating system says.
         source: io::Error,
     },
     /// Something else than a recording.
@@ -68,7 +68,7 @@ pub struct Shape {
     pub name: Arc<str>,
     /// Names of the arguments; one for each value.
     pub keys: Arc<[Box<str>]>,
-    /// The arguments.
+    /// One value for each key, in the same order.
     pub values: Box<[Argument]>,
     /// Whether it was noted, and has no return.
     pub instant: bool,
@@ -138,7 +138,7 @@ pub struct Cut {
 
 /// The file of one process.
 pub struct ProcessFile {
-    /// Where it is.
+    /// The path under which it was opened.
     pub path: PathBuf,
     /// What it says of itself.
     pub header: Header,

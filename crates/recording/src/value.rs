@@ -29,7 +29,7 @@ pub enum Field<'a> {
     /// An address that is another one at nearly every call: read as [`Argument::Address`]. A call has one at most, and
     /// not what it returns.
     Varying(u64),
-    /// Names and places in source.
+    /// Names and source locations.
     Text(&'a str),
     /// Bytes that identify something across processes: a unique id, the digest of a handle.
     Bytes(&'a [u8]),
@@ -57,7 +57,7 @@ pub enum Argument {
     Signed(i64),
     /// Pointers and opaque handles; only their identity within the process has a meaning.
     Address(u64),
-    /// Names and places in source.
+    /// Names and source locations.
     Text(Box<str>),
     /// Bytes that identify something across processes.
     Bytes(Box<[u8]>),

@@ -35,7 +35,7 @@ const RESERVE: usize = 32;
 pub struct CallContent(u64);
 
 impl CallContent {
-    /// Of a signature, which is told by its address, and a value for each of its keys.
+    /// Of a signature, which its address identifies, and a value for each of its keys.
     #[must_use]
     #[inline(always)]
     pub fn of(signature: &Signature, fields: &[Field<'_>]) -> Self {
@@ -56,7 +56,7 @@ impl CallContent {
         Self(mixed(self.0, site.into(), 0))
     }
 
-    /// Among [`Recent::MANY`].
+    /// Returns the slot of this content among the [`Recent::MANY`] that are remembered.
     #[inline]
     fn slot(self) -> usize {
         // Bits from the middle depend on most of the content.
@@ -110,7 +110,7 @@ pub enum Returns {
     AtOnce,
 }
 
-/// A shape that was told lately.
+/// A shape that was written lately.
 #[derive(Debug, Clone, Copy)]
 struct Recent {
     content: CallContent,
@@ -164,7 +164,7 @@ pub struct EventWriter<S: Space> {
 
 impl<S: Space> EventWriter<S> {
     /// A writer for a thread that has written nothing. Times are nanoseconds of a clock that nobody sets, and are
-    /// told since `began`.
+    /// written since `began`.
     pub fn new(space: S, thread: u32, began: u64) -> Self {
         Self {
             space,
@@ -209,7 +209,7 @@ impl<S: Space> EventWriter<S> {
         }
     }
 
-    /// A call was entered. Its return is most probably the next event, and is then told within this one.
+    /// A call was entered. Its return is most probably the next event, and is then written within this one.
     pub fn call(&mut self, time: u64, signature: &Signature, fields: &[Field<'_>]) {
         self.call_known(time, CallContent::of(signature, fields), signature, fields, Returns::Later);
     }
@@ -386,7 +386,7 @@ impl<S: Space> EventWriter<S> {
         self.lost = 0;
     }
 
-    /// An event that is told with the nanoseconds since the one before.
+    /// An event that is written with the nanoseconds since the one before.
     fn timed(&mut self, time: u64, tell: impl FnOnce(&mut Short<'_>, u64)) {
         if self.room(Short::BYTES, time) {
             self.timed_here(time, tell);

@@ -16,7 +16,7 @@ drawn! {
 }
 
 drawn! {
-    /// Who enters.
+    /// Which ranks enter a barrier.
     pub(super) enum Entrants {
         2 => All,
         1 => AllButOne,

@@ -25,11 +25,11 @@ enum Common {
     Comm,
     /// Its children share its channels.
     SharedChannels,
-    /// A second one.
+    /// A second communicator of all ranks.
     OtherComm,
     /// A buffer of a rank.
     A(u32),
-    /// Another.
+    /// Another buffer of a rank.
     B(u32),
     /// A buffer of each rank that all have open.
     Mapped,

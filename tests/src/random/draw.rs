@@ -77,7 +77,7 @@ drawn! {
 }
 
 drawn! {
-    /// A stream.
+    /// The stream that something is launched on.
     pub(super) enum On {
         1 => Default,
         1 => Side,

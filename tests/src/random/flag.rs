@@ -18,7 +18,7 @@ drawn! {
 }
 
 drawn! {
-    /// A flag.
+    /// The flag that an act is on.
     pub(super) enum FlagName {
         1 => F,
         1 => G,
@@ -36,7 +36,7 @@ drawn! {
 }
 
 drawn! {
-    /// Who acts.
+    /// Whether the host acts on a flag, or a stream does.
     pub(super) enum HostOrStream {
         1 => Host,
         3 => Stream { stream: On },

@@ -28,7 +28,7 @@ drawn! {
 }
 
 drawn! {
-    /// What may fail.
+    /// The kind of call that may fail, once in a run.
     pub(super) enum MayFail {
         1 => Alloc,
         1 => Register,

@@ -20,7 +20,7 @@ drawn! {
 }
 
 drawn! {
-    /// A key.
+    /// The key that an act is on.
     pub(super) enum StoreKey {
         1 => K,
         1 => L,

@@ -38,7 +38,7 @@ drawn! {
 }
 
 drawn! {
-    /// How often.
+    /// How often a call is made that ends something.
     pub(super) enum Times {
         1 => Once,
         1 => Twice,
@@ -64,7 +64,7 @@ drawn! {
 }
 
 drawn! {
-    /// Who registers.
+    /// Which ranks register, all or the one that was drawn.
     pub(super) enum Registrants {
         2 => All,
         1 => OneAlone,

@@ -16,7 +16,7 @@ use super::listing::Listing;
 /// A program and how it is run.
 #[derive(Debug)]
 pub struct Trial {
-    /// The program.
+    /// The program that all ranks run.
     pub script: Arc<Script>,
     /// How it is run.
     pub config: Config,
@@ -27,7 +27,7 @@ pub struct Trial {
 pub struct Kept {
     /// Why; lines that begin with `#`.
     pub why: String,
-    /// What is kept.
+    /// The program and its configuration.
     pub trial: Trial,
 }
 

@@ -7,22 +7,22 @@ use std::fmt;
 
 use rankcheck_model::describe::{Describe, Naming, description};
 
-/// A described value.
+/// A described value, by the shape of its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Words {
-    /// `Null`, `17`, `true`.
+    /// A single word, such as `Null`, `17` or `true`.
     Word(String),
-    /// `"tp"`.
+    /// A quoted name, such as `"tp"`.
     Name(String),
     /// `$tp`, or `$given.1` for the second of several slots.
     Label(String, u32),
-    /// `thread Some(1)`.
+    /// A description behind the word `thread`, such as `thread Some(1)`.
     Thread(Box<Words>),
-    /// `Rank(0)`.
+    /// A name with values in parentheses, such as `Rank(0)`.
     Parts(String, Vec<Words>),
     /// `StoreGet { key: "k" }`.
     Call(String, Vec<(String, Words)>),
-    /// `[Rank(0), Rank(1)]`.
+    /// Values in brackets, such as `[Rank(0), Rank(1)]`.
     List(Vec<Words>),
 }
 

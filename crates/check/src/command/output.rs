@@ -18,7 +18,7 @@ pub(super) const BAD: u8 = 2;
 /// Why not everything could be printed, if so.
 static LOST: Mutex<Option<std::io::Error>> = Mutex::new(None);
 
-/// Prints a line.
+/// Prints a line on standard output. Once one could not be printed, later ones are dropped.
 pub(super) fn line(text: impl Display) {
     lines(format_args!("{text}\n"));
 }

@@ -117,7 +117,7 @@ enum RecordError {
     },
 }
 
-/// What was recorded.
+/// What a recording run of a command left behind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RecordingSummary {
     /// The folder of the recording.
@@ -306,7 +306,7 @@ fn runs(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !ended(stat))
 }
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970; 0 if the clock stands before it.
 fn now() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)

@@ -118,7 +118,7 @@ pub struct Settings {
     pub machine: Testbed,
     /// The facts to predict with.
     pub platform: Platform,
-    /// The command line.
+    /// The command line, which goes into each observation.
     pub command: String,
     /// How long no rank of a case may make progress.
     pub deadline: Duration,
@@ -131,7 +131,7 @@ pub struct DiffRow {
     pub title: String,
     /// The predicted classes, in words.
     pub predicted: String,
-    /// What was observed.
+    /// The behaviours that its runs showed.
     pub observation: Observation,
     /// For each behaviour that was seen, whether it agrees.
     pub judgements: Vec<Judgement>,
@@ -140,7 +140,7 @@ pub struct DiffRow {
 /// What was learned so far.
 #[derive(Debug)]
 pub enum DiffEvent<'a> {
-    /// A program begins.
+    /// A program begins; this is its title.
     Begins(&'a str),
     /// A program is over.
     Over(&'a DiffRow),
@@ -161,7 +161,7 @@ pub struct Summary {
     pub not_comparable: usize,
     /// The titles of programs that were not run, each with the reason.
     pub not_run: Vec<(String, String)>,
-    /// What was observed.
+    /// One observation for each program that was run.
     pub observations: Vec<Observation>,
 }
 
@@ -243,7 +243,7 @@ pub fn run(
     Ok(summary)
 }
 
-/// Makes the runs of one program: each forced one in turn.
+/// Makes the runs of one program: all forced ones, one after the other.
 fn observe(
     runner: &mut dyn Runner,
     predictions: &Predictions,

@@ -23,7 +23,7 @@ pub struct ProgramName {
     pub spec: String,
     /// The name of the check.
     pub check: String,
-    /// Rank count.
+    /// How many ranks run the program.
     pub ranks: u32,
     /// Parameters, as they print.
     pub params: Vec<(String, String)>,
@@ -83,7 +83,7 @@ impl ProgramName {
     }
 }
 
-/// One thread of a run: what it was told, and everything it would do on these answers.
+/// One thread of a run: the answers that it got, and everything it would do on these answers.
 struct ThreadOps {
     heading: String,
     ops: Vec<Op>,

@@ -37,7 +37,7 @@ pub const DISAGREEMENTS: &str = "docs/disagreements.md";
 /// What a device did with one program.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Observation {
-    /// [`SCHEMA_VERSION`].
+    /// The [`SCHEMA_VERSION`] of the command that wrote the observation.
     pub schema_version: u32,
     /// Digest of the recorded program.
     pub digest: String,
@@ -53,7 +53,7 @@ pub struct Observation {
     pub machine: Testbed,
     /// Day of the run, in UTC.
     pub date: String,
-    /// The command line.
+    /// The command line that ran the program, without folders of the machine.
     pub command: String,
     /// What was seen, most frequent first.
     pub seen: Vec<ObservedBehaviour>,
@@ -76,13 +76,13 @@ pub struct Testbed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Multicast {
-    /// `NCCL_NVLS_ENABLE=0`.
+    /// It was switched off by `NCCL_NVLS_ENABLE=0`.
     Off,
     /// It was not switched off.
     Allowed,
 }
 
-/// One distinct behaviour.
+/// One distinct behaviour: equal reports of all ranks for equal forced values.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ObservedBehaviour {
     /// In how many runs.
@@ -101,23 +101,23 @@ pub enum ObservationError {
     File {
         /// The file or folder.
         path: String,
-        /// What went wrong.
+        /// What the operating system says.
         cause: std::io::Error,
     },
     /// A document is none.
     #[error("{path}:{line} is no observation: {cause}")]
     Document {
-        /// The file.
+        /// The file that holds the document.
         path: String,
         /// The line, from 1.
         line: usize,
-        /// What went wrong.
+        /// Why the line cannot be read as an observation.
         cause: serde_json::Error,
     },
     /// A document of another schema.
     #[error("{path}:{line} has schema version {found}, this command reads {SCHEMA_VERSION}")]
     Schema {
-        /// The file.
+        /// The file that holds the document.
         path: String,
         /// The line, from 1.
         line: usize,
@@ -148,7 +148,7 @@ impl Observation {
         }
     }
 
-    /// Counts a report.
+    /// Counts a report of one run: as one more of a behaviour seen before, or as a new one.
     pub fn add(&mut self, forced: &Forced, report: &Report) {
         let ranks: Vec<RankReport> = report.ranks.iter().map(lasting).collect();
         match self.seen.iter_mut().find(|seen| seen.forced == *forced && seen.ranks == ranks) {
@@ -408,7 +408,7 @@ impl Validity {
 pub struct KeptObservation {
     /// The file that it stands in.
     pub path: PathBuf,
-    /// What was observed.
+    /// The observation, as the file holds it.
     pub observation: Observation,
     /// What it says about the model.
     pub validity: Validity,

@@ -26,13 +26,13 @@ const STATES: u64 = 200_000;
 /// A program, and where it is run.
 #[derive(Debug, Clone, Copy)]
 pub struct PredictionQuery<'a> {
-    /// The spec.
+    /// The spec that the program comes from.
     pub spec: &'a Spec,
     /// One of its checks.
     pub check: &'a Check,
-    /// Rank count.
+    /// How many ranks run the program.
     pub ranks: u32,
-    /// Parameters.
+    /// Names and values of the check's parameters.
     pub params: &'a [(String, Param)],
     /// What is known of the NCCL version.
     pub platform: Platform,
@@ -86,7 +86,7 @@ pub enum Defined {
 
 /// What the model predicts for a program.
 pub struct Predictions {
-    /// Rank count.
+    /// How many ranks run the program.
     pub ranks: u32,
     /// Parameters, as they print.
     pub params: Vec<(String, String)>,
@@ -229,7 +229,7 @@ fn follow(machine: &Machine, choices: &[Choice]) -> (State, Forced) {
         }
         machine.advance(&mut state);
     }
-    // Who waits for a turn that never comes in this run must not come first on the device.
+    // An operation that is never scheduled in this run must not come first on the device.
     for (rank, r) in (0..machine.config.ranks).map(|rank| (Rank(rank), state.rank(Rank(rank)))) {
         for (thread, t) in (0..).map(Thread).zip(r.threads()) {
             let ready = t.is_ready();
@@ -247,10 +247,10 @@ fn standing(machine: &Machine, state: &State, choice: &Choice) -> Option<(u32, b
     Some((machine.next_op(state, *rank, *thread).index, t.is_ready()))
 }
 
-/// The operation whose turn a choice is, if orders were open.
+/// The operation that a choice schedules, if orders were open.
 pub(super) fn turn_of(machine: &Machine, state: &State, choice: &Choice) -> Option<At> {
     let (Choice::Value(rank, thread, _) | Choice::Thread(rank, thread)) = choice else { return None };
-    // A turn of a thread that waits for others is the return of its call, which nobody can delay.
+    // What a thread that waits for others does next is the return of its call, which nobody can delay.
     let call = Machine::waits_in(state, *rank, *thread).is_none();
     (call && machine.is_turn(state, *rank, *thread)).then(|| at(machine, state, *rank, *thread))
 }

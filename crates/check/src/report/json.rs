@@ -13,10 +13,10 @@ use crate::spec::{Assumption, Param, SpecError};
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
 
-/// The whole report.
+/// The whole report of `--format json`; `docs/json-report.md` describes its fields.
 #[derive(Debug, Serialize)]
 pub struct JsonReport {
-    /// [`SCHEMA_VERSION`].
+    /// The [`SCHEMA_VERSION`] of the command that wrote the report.
     pub schema_version: u32,
     /// Version of the command.
     pub rankcheck: &'static str,
@@ -62,7 +62,7 @@ pub struct CheckEntry {
     milliseconds: u64,
 }
 
-/// A parameter's value.
+/// A parameter's value, which becomes the JSON value of the same kind.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum ParamValue {

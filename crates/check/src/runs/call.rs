@@ -24,23 +24,23 @@ pub(super) enum CallKind {
     Destroy,
     /// A window is registered by all members.
     Register,
-    /// A window ends.
+    /// A window ends on the process that calls.
     Deregister,
     /// A buffer is registered, which is the process's own affair.
     RegisterBuffer,
     /// The registration of a buffer ends.
     DeregisterBuffer,
-    /// A group begins.
+    /// A group of NCCL calls begins, or goes one level deeper.
     GroupStart,
-    /// A group ends.
+    /// A group of NCCL calls ends, or goes one level back.
     GroupEnd,
     /// One half of a point-to-point transfer.
     Transfer(Direction),
     /// A collective of the model. The root is an argument of the call; here it is any.
     Collective(CollectiveKind),
-    /// Memory is allocated.
+    /// Memory is allocated by this allocator.
     Allocate(Allocator),
-    /// Memory is freed.
+    /// Memory goes back to this allocator.
     Free(Allocator),
     /// Memory appears at an address that was reserved.
     Map,
@@ -84,7 +84,7 @@ pub(super) enum CallKind {
     Nothing,
     /// It is counted as not judged.
     Unjudged,
-    /// A store is asked or told something.
+    /// A store is read or written.
     Store,
     /// What a process says of itself: its rank, its versions.
     Process,
@@ -98,10 +98,10 @@ pub(super) enum CallKind {
     Note,
 }
 
-/// Who allocates memory.
+/// Who allocates memory, and whether at once or in the order of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allocator {
-    /// NCCL, by `ncclMemAlloc`.
+    /// NCCL, by `ncclMemAlloc`, at once.
     Nccl,
     /// The CUDA runtime, at once.
     Cuda,
@@ -112,9 +112,9 @@ pub(super) enum Allocator {
 /// What the host can wait for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Awaitable {
-    /// A stream.
+    /// One stream, with all that is on it.
     Stream,
-    /// An event.
+    /// One event, as it was last recorded.
     Event,
     /// All streams of a device.
     Device,
@@ -148,11 +148,11 @@ pub(super) enum FoldClass {
     Notes(Thing, &'static str),
     /// It ends something: its own argument of this name.
     Ends(Thing, &'static str),
-    /// A group begins.
+    /// It begins a group, inside which no iteration is cut.
     GroupStart,
-    /// A group ends.
+    /// It ends the group that was begun last.
     GroupEnd,
-    /// A capture begins.
+    /// It begins a capture: what follows is recorded and does not run.
     BeginCapture,
     /// A capture gives its `graph`.
     EndCapture,

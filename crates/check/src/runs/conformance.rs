@@ -10,7 +10,7 @@ use crate::spec::{self, Spec};
 
 /// What a recorded run is, compared with one check of a spec.
 pub struct Conformance {
-    /// The check.
+    /// The name of the check that the run is compared with.
     pub check: String,
     /// Where the run leaves it; nothing if it does not. None if the check is not for as many ranks.
     pub leaves: Option<Option<Leaving>>,
@@ -46,8 +46,8 @@ pub fn conform(path: &Path, folder: &Path, only: Option<&str>) -> Result<Vec<Con
     Ok(all)
 }
 
-/// A run that fits the program for some parameters conforms; otherwise it is told where it leaves the program in
-/// which it came furthest.
+/// A run that fits the program for some parameters conforms; otherwise the result says where it leaves the program
+/// in which it came furthest.
 fn compared(spec: &Spec, check: &spec::Check, recording: &Recording) -> Result<Conformance, String> {
     let ranks = recording.world.ranks;
     let name = check.name.clone();

@@ -22,9 +22,9 @@ use super::world::RunCommId;
 pub enum Act {
     /// A collective; the reduction where it reduces.
     Collect(CollectiveKind, u64, Dtype, Option<ReduceOp>),
-    /// A registration.
+    /// A registration of a window, with its flags.
     Register(WindowFlags),
-    /// A split.
+    /// A split, whatever color the member gives.
     Split,
 }
 
@@ -48,9 +48,9 @@ impl fmt::Display for Act {
 /// What is counted by itself on a communicator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Counted {
-    /// Registrations and splits.
+    /// Set-up events: registrations and splits, in one order.
     SetUp,
-    /// Collectives.
+    /// Collectives, in one order for themselves.
     Collective,
 }
 
@@ -66,7 +66,7 @@ impl Act {
 /// Two ranks that diverge.
 #[derive(Debug, Clone)]
 pub struct Divergence {
-    /// The communicator.
+    /// The communicator on which they diverge.
     pub comm: RunCommId,
     /// What they do differently.
     pub counted: Counted,

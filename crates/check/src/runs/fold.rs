@@ -127,12 +127,12 @@ fn content(sequence: &Sequence, range: Range<usize>) -> (u64, u64) {
 struct Round<'a> {
     world: &'a World,
     sequences: &'a [Sequence],
-    /// Indexed by member.
+    /// The loops that were found in each sequence, indexed by member.
     loops: Vec<Vec<Loop>>,
     member_of: FxHashMap<Rank, usize>,
     /// Loops with which no fold could be made.
     failed: FxHashSet<(usize, usize)>,
-    /// Indexed by member.
+    /// What is taken out of each sequence, indexed by member.
     removals: Vec<Vec<Removal>>,
     folds: Vec<Fold>,
 }

@@ -134,7 +134,7 @@ struct ProgramWalk {
 /// Where a recorded run leaves the tree of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Leaving {
-    /// The rank.
+    /// The rank whose recording leaves the tree.
     pub rank: Rank,
     /// Its n-th operation on communicators, from 0.
     pub nth: usize,

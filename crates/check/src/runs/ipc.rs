@@ -25,7 +25,7 @@ const MARGIN_NS: u64 = 5_000_000;
 pub struct Span {
     /// When it was entered.
     pub entered: u64,
-    /// When it returned.
+    /// When it returned, in nanoseconds.
     pub returned: u64,
 }
 
@@ -75,7 +75,7 @@ pub(super) struct IpcListener {
     exports: Vec<HandleExport>,
     opens: Vec<HandleOpen>,
     mappings: Vec<OpenMapping>,
-    /// Keyed by address.
+    /// The open mapping at each address, as an index among `mappings`.
     mapped: FxHashMap<u64, usize>,
     /// When it was last seen to live.
     lived: u64,

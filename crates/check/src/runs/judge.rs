@@ -1,8 +1,8 @@
 //! Runs what was recorded in the machine: which rules it broke, where it stands, and what that rests on.
 //!
 //! A recorded run leaves nothing open, so nothing is explored: where a value is open, it is the one that was recorded.
-//! A finding about a run that ended in order is latent: that run was lucky. A rank whose recording was cut may
-//! have done anything afterwards, so whoever waits for it alone waits for nobody in vain.
+//! A finding about a run that ended in order is latent: that run happened to get through. A rank whose recording was
+//! cut may have done anything afterwards, so whoever waits for it alone waits for nobody in vain.
 //! Not here: how calls become operations ([`super::lower`]), and how a verdict is printed ([`super::report`]).
 
 use std::collections::BTreeSet;
@@ -35,7 +35,7 @@ const SILENCE_NS: u64 = 10_000_000_000;
 pub struct RunProgram {
     /// The texts of tokens.
     pub names: SourceNames,
-    /// Indexed by rank.
+    /// What each rank runs, indexed by rank in the world.
     pub ranks: Vec<RankRun>,
     default: Token,
 }
@@ -124,15 +124,15 @@ pub enum RunVerdict {
 
 /// A recording that was judged.
 pub struct Judged {
-    /// What was read.
+    /// What was read of the recording, and the program made of it.
     pub recording: Recording,
-    /// The verdict.
+    /// Whether the run broke a rule, hangs, or is not known well enough.
     pub verdict: RunVerdict,
     /// Rules that are broken, the one with the smallest causal past first.
     pub findings: Vec<Finding>,
     /// What was not over at the end.
     pub standing: Vec<Standing>,
-    /// Where ranks diverge.
+    /// Where two ranks first diverge on a communicator, set-up events and collectives apart.
     pub divergences: Vec<Divergence>,
     /// Nobody specifies what follows a finding.
     pub undefined: bool,

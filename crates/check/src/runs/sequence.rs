@@ -59,11 +59,11 @@ pub enum Symbol {
         /// The call with its arguments.
         call: ShapeId,
     },
-    /// Something was noted.
+    /// Something was noted at once, such as a frame of Python around calls.
     Note {
         /// The number of the host thread in its process.
         thread: u32,
-        /// What was noted.
+        /// The note and what it says, as the shape of a call.
         call: ShapeId,
     },
     /// Something was noted later than it happened, and stands where it happened. No number counts it.

@@ -71,7 +71,7 @@ enum Birth {
     },
     /// `ncclCommSplit`; whoever gave no color is no member, and has no entry.
     Split { parent: LocalComm, nth: u32, color: i64, key: i64 },
-    /// `ncclCommShrink`.
+    /// `ncclCommShrink`; the excluded are ranks of the parent.
     Shrink { parent: LocalComm, nth: u32, excluded: Box<[u32]> },
 }
 
@@ -111,7 +111,7 @@ impl CommListener {
     /// A call, when it was, and what it returned (`None` if nothing worth a word).
     ///
     /// `number` counts the calls and notes of the process from 0, in the order in which they were entered.
-    /// Calls are told in the order in which they returned.
+    /// Calls are passed in the order in which they returned.
     pub fn returned(&mut self, number: u64, at: Span, call: &Shape, result: Option<&Shape>) {
         self.ipc.call(number, at, call, result);
         self.call(number, call, result);
@@ -232,11 +232,11 @@ impl RunComm {
 pub struct RankProcess {
     /// The file that it wrote.
     pub path: PathBuf,
-    /// Its place in the list that [`World::join`] was given.
+    /// Its index in the list that [`World::join`] was given.
     pub file: usize,
     /// Its rank in the world.
     pub rank: Rank,
-    /// Indexed by [`LocalComm`].
+    /// The communicator that each [`LocalComm`] of the process is, indexed by it.
     comms: Vec<RunCommId>,
     /// By address: since which call which communicator lives there, and until which.
     spans: FxHashMap<u64, Vec<CommSpan>>,
@@ -286,7 +286,7 @@ pub struct World {
     pub ranks: u32,
     /// By rank; those that were not recorded are left out.
     pub members: Vec<RankProcess>,
-    /// Indexed by [`RunCommId`].
+    /// The communicators of the run, indexed by [`RunCommId`].
     pub comms: Vec<RunComm>,
     /// Files of processes that communicate with nobody beside one of the same rank that does: a loader of
     /// data, a compiler.

@@ -27,7 +27,7 @@ pub struct Bounds {
     pub states: u64,
     /// Choices in one run.
     pub choices: u32,
-    /// Wall time.
+    /// Wall time of the exploration; none for no bound.
     pub time: Option<Duration>,
     /// Operations of one run between two choices.
     pub steps: u64,

@@ -1,6 +1,6 @@
-//! One run of a program, told: what was decided in it, what its ranks did, which rules it breaks, how it ends.
+//! One run of a program, in words: what was decided in it, what its ranks did, which rules it breaks, how it ends.
 //!
-//! A run is a list of choices, and this is the one place that takes them one after another in words.
+//! A run is a list of choices; only this module takes them one after another in words.
 //! Not here: which of its operations matter ([`super::explain`]), and choices that are kept in a file
 //! ([`crate::trace`]).
 
@@ -48,7 +48,7 @@ pub struct Decision {
     pub op: String,
     /// The stream whose head goes first; none for a choice of a host thread.
     pub stream: Option<String>,
-    /// What is decided.
+    /// Which values were taken, or that this one goes first.
     pub decided: Decided,
 }
 
@@ -119,7 +119,7 @@ pub struct Blocked {
 /// A rule that a run breaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenRule {
-    /// The rule.
+    /// The rule that the operations break.
     pub rule: Rule,
     /// On what, in words.
     pub about: String,
@@ -133,7 +133,7 @@ pub struct BrokenRule {
     pub sentence: String,
 }
 
-/// A run, replayed and told: what was decided, what was done, what is broken, and how it ends.
+/// A run, replayed and put into words: what was decided, what was done, what is broken, and how it ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replayed {
     /// The choices that were taken, in their order.
@@ -149,7 +149,7 @@ pub struct Replayed {
     /// Steps that met, in a rendezvous, a collective or a transfer: each a set of positions in `steps`.
     pub meetings: Vec<Vec<usize>>,
     /// Which step is ordered after which, the earlier one first, as positions in `steps`. What follows from the order
-    /// within a lane, from a meeting or from other pairs is not listed.
+    /// within a lane, from a rendezvous or from other pairs is not listed.
     pub order: Vec<(usize, usize)>,
     /// What is blocked at the end.
     pub blocked: Vec<Blocked>,
@@ -193,9 +193,9 @@ pub enum ReplayError {
     /// A choice is not among those possible now.
     #[error("choice {nth} of the trace no longer fits: {recorded}; possible here: {possible}")]
     Misfit {
-        /// Position, from 1.
+        /// Position of the choice among those of the trace, from 1.
         nth: usize,
-        /// What was recorded.
+        /// The choice that the trace has, in words.
         recorded: String,
         /// What could be done instead.
         possible: String,

@@ -112,7 +112,7 @@ impl std::fmt::Debug for Builder {
 }
 
 impl Builder {
-    /// Starts an evaluation.
+    /// Starts an evaluation of one thread, whose questions get these answers in order.
     pub(crate) fn new(setting: Arc<Setting>, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Self {
         let progress = Unfinished {
             ops: Vec::new(),

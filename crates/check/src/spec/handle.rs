@@ -52,7 +52,7 @@ pub(crate) enum Handle {
     Event(Token),
     Mutex(Token),
     Store,
-    /// What `r.ipc` is.
+    /// What `r.ipc` is: the verbs of IPC, without an object of their own.
     Ipc,
     Flag(Token),
     Graph(Token),

@@ -107,7 +107,7 @@ pub(crate) fn slot_methods(methods: &mut MethodsBuilder) {
     thread::thread_methods(methods);
 }
 
-/// Values without methods.
+/// Adds no method, for the types of values that have none.
 pub(crate) fn nothing(_methods: &mut MethodsBuilder) {}
 
 #[starlark_module]

@@ -26,7 +26,7 @@ use crate::spec::{Assumption, Param, SpecError};
 pub(crate) enum ProgramBody {
     /// A function of a spec.
     Starlark(OwnedFrozenValue),
-    /// A closure.
+    /// A closure of a Rust program.
     Rust {
         body: Body,
         /// Whether it may declare an overlap; of a spec, its text says.

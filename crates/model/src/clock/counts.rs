@@ -135,7 +135,7 @@ impl CountNode {
         Self { hash, sum, part: Part::Branch(span, children) }
     }
 
-    /// Changes a child.
+    /// Changes a child, and keeps the hash and the sum of the branch right.
     fn change(&mut self, at: usize, change: impl FnOnce(&mut Arc<Self>)) {
         let Part::Branch(_, children) = &mut self.part else { unreachable!("a leaf has no children") };
         let child = &mut children[at];

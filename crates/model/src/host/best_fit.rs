@@ -22,10 +22,10 @@ const BLOCK_BYTES: u64 = 512;
 const SMALL_BYTES: u64 = 1 << 20;
 /// Requests below this come from segments of [`LARGE_SEGMENT_BYTES`] (`kMinLargeAlloc`).
 const MIN_LARGE_BYTES: u64 = 10 << 20;
-/// `kLargeBuffer`.
+/// Length of the segment for requests between [`SMALL_BYTES`] and [`MIN_LARGE_BYTES`] (`kLargeBuffer`).
 const LARGE_SEGMENT_BYTES: u64 = 20 << 20;
 
-/// A request, rounded.
+/// A request, rounded as the allocator rounds it before it looks for a free block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rounded {
     /// Length of its block.

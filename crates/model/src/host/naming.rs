@@ -12,7 +12,7 @@ pub trait Names<O: Objects> {
     fn token(&self, token: Token) -> Arc<str>;
     /// The text of a name that a value carries.
     fn name(&self, name: &O::Name) -> Arc<str>;
-    /// A communicator.
+    /// The name of a communicator, as reports print it.
     fn comm(&self, comm: CommId) -> Arc<str>;
     /// Memory, as its owner calls it.
     fn memory(&self, memory: &O::Memory) -> String;

@@ -91,7 +91,7 @@ pub struct Buffer<O: Objects = Modelled> {
     pub address: O::Address,
     /// Start, from the start of the memory.
     pub offset_bytes: u64,
-    /// Length in bytes.
+    /// Length in bytes, from `offset_bytes` on.
     pub len_bytes: u64,
     /// Length of the whole memory.
     pub memory_len_bytes: u64,
@@ -145,13 +145,13 @@ pub enum Address<O: Objects = Modelled> {
 pub enum Value<O: Objects = Modelled> {
     /// Nothing: a failed call, Python's `None`.
     Null,
-    /// A truth value.
+    /// A truth value, for example what an agreement decided.
     Bool(bool),
-    /// A number.
+    /// A number on the host, for example a value of the store.
     Int(i64),
-    /// A name.
+    /// A name: an opaque value that the host stores and compares.
     Token(O::Name),
-    /// A communicator.
+    /// A communicator: what an init or a split produced.
     Comm(CommId),
     /// A buffer or a segment.
     Buffer(Arc<Buffer<O>>),
@@ -163,7 +163,7 @@ pub enum Value<O: Objects = Modelled> {
     Thread(u32),
     /// The segments that a trim released.
     Trimmed(Arc<[Arc<Buffer<O>>]>),
-    /// An address.
+    /// An address: an opaque value that programs compare and use as a key.
     Address(Address<O>),
     /// Several values as one.
     Tuple(Arc<[Value<O>]>),
@@ -171,7 +171,7 @@ pub enum Value<O: Objects = Modelled> {
     Stream(Token),
     /// An event of the rank.
     Event(Token),
-    /// The rank's device.
+    /// The rank's device, as what a host thread synchronizes with.
     Device,
     /// An object of another rank that came through the store.
     Foreign(O::Foreign),

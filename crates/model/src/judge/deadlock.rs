@@ -21,7 +21,7 @@ use crate::program::Statement;
 use crate::rank::{Rank, Token};
 use crate::state::State;
 
-/// A blocked actor.
+/// A blocked actor: a host thread by its number, or a stream by its position among those of its rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Who {
     Thread(Rank, u32),
@@ -76,7 +76,7 @@ pub enum Awaited {
 /// An operation that is not over when nothing can run any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Standing {
-    /// The operation.
+    /// The operation that is not over, by rank, thread and position.
     pub op: OpRef,
     /// Where it waits, as in "rank 1 waits in the set-up of tp".
     pub text: String,

@@ -39,7 +39,7 @@ pub struct Ending {
 /// A host thread that never comes out of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StuckThread {
-    /// The thread.
+    /// The host thread, by its number on its rank.
     pub thread: Thread,
     /// Operations and questions before the call.
     pub index: u32,
@@ -52,7 +52,7 @@ pub struct StuckThread {
 /// Whom a stuck thread waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Waits {
-    /// Its own streams.
+    /// Work on its own streams, which do not drain.
     Device,
     /// Other threads, ranks, or nobody.
     Host,
@@ -78,7 +78,7 @@ pub struct HeldBuffer {
     pub slot: u32,
     /// Its name in the spec.
     pub name: Arc<str>,
-    /// Length in bytes.
+    /// Length in bytes of the buffer, which may be less than its memory's.
     pub len_bytes: u64,
     /// What it holds; none where the numbers are not known.
     pub numbers: Option<Vec<Run>>,

@@ -20,7 +20,7 @@ macro_rules! rules {
         pub enum Rule { $($variant,)* }
 
         impl Rule {
-            /// Every rule.
+            /// Every rule, in the order of the variants.
             pub const ALL: &'static [Self] = &[$(Self::$variant,)*];
 
             /// The id, as in `specs/rules`.
@@ -130,7 +130,7 @@ pub struct OpRef {
 /// The object that a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum About {
-    /// A communicator.
+    /// A communicator that was made.
     Comm(CommId),
     /// The n-th window of a communicator.
     Window(CommId, u32),
@@ -142,9 +142,9 @@ pub enum About {
     Named(Token),
     /// A named noun of one rank.
     Of(Rank, Token),
-    /// A rank itself.
+    /// A rank itself, where the rule is about no single object of it.
     Rank(Rank),
-    /// The host processes.
+    /// The host barriers and agreements of the job, as one object.
     Hosts,
 }
 

@@ -21,7 +21,7 @@ pub struct CallError {
 /// What a program costs; counted for each rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Costs {
-    /// Communicators made.
+    /// Communicators made, whether by an init or by a split.
     pub communicators: u32,
     /// Window registrations before `r.steady()`.
     pub registrations_warm_up: u32,
@@ -31,7 +31,7 @@ pub struct Costs {
     pub barriers: u32,
     /// Store calls after it.
     pub store_calls: u32,
-    /// Collectives after it.
+    /// Collectives launched after it.
     pub collectives: u32,
     /// Bytes of segments held now.
     pub reserved_bytes: u64,

@@ -44,7 +44,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Every class.
+    /// Every class, from the best to the worst.
     pub const ALL: [Self; 8] = [
         Self::Finishes,
         Self::Slow,
@@ -109,11 +109,11 @@ pub enum RankOutcome {
 pub enum Data {
     /// Rank, buffer, contents; those that were written.
     Known(Vec<(Rank, Arc<str>, Arc<str>)>),
-    /// Nobody specifies it.
+    /// Contents are undefined, because some finding leaves open what follows.
     Undefined,
 }
 
-/// A complete run.
+/// All that is kept of a complete run: what it breaks, how its ranks end and what they leave in memory.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Outcome {
     /// The rules broken, and on what, in words.
@@ -173,7 +173,7 @@ impl Machine {
         }
     }
 
-    /// A block that was handed out behind something that never ends holds nothing yet. It is told as what its
+    /// A block that was handed out behind something that never ends holds nothing yet. It is reported as what its
     /// owner means it to hold, because nothing observes whether the launch or the allocation came first.
     fn fill_behind_hangs(&self, state: &mut State) {
         for rank in (0..self.config.ranks).map(Rank) {

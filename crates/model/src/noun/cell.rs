@@ -74,12 +74,12 @@ impl<V> Default for Cell<V> {
 }
 
 impl<V: Word> Cell<V> {
-    /// One more write.
+    /// Adds a write. Earlier ones stay: what a reader is ordered after depends on them.
     pub(crate) fn write(&mut self, write: WordWrite<V>) {
         self.writes.push(write);
     }
 
-    /// The last write.
+    /// Returns the last write; none if the word was never written.
     pub(crate) fn last(&self) -> Option<&WordWrite<V>> {
         self.writes.last()
     }

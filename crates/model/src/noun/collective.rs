@@ -148,7 +148,7 @@ impl Verb for Collective {
 pub enum Declared {
     /// Nothing: any path will do.
     Nothing,
-    /// `symmetric = True`.
+    /// A symmetric kernel, by `symmetric = True`: WIN-8 is broken where the ordinary path is taken.
     Symmetric,
 }
 
@@ -409,7 +409,7 @@ impl Cx<'_> {
         self.issue_launch((launch, stream), None);
     }
 
-    /// Gives a launch its place among those of the rank and of the communicator, unless it is only recorded.
+    /// Numbers a launch among those of the rank and of the communicator, unless it is only recorded.
     pub(crate) fn issue_launch(&mut self, (mut launch, stream): (Launch, Token), replay: Option<OpRef>) {
         let (m, rank) = (self.m, self.rank);
         let op = launch.op;

@@ -54,7 +54,7 @@ impl Describe for Resources {
     }
 }
 
-/// Operations on communicators.
+/// Operations that make and end communicators.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CommOp {
     /// `ncclCommInitRank`: blocks until every member calls it. Produces the communicator.
@@ -81,7 +81,7 @@ pub enum CommOp {
         /// The communicator: what an init or a split produced.
         comm: Operand,
     },
-    /// `ncclCommDestroy`.
+    /// `ncclCommDestroy`: ends this rank's use of the communicator.
     Destroy {
         /// The communicator: what an init or a split produced.
         comm: Operand,
@@ -274,7 +274,7 @@ enum Life {
 /// What one rank knows of a communicator.
 #[derive(Debug, Clone)]
 pub(crate) struct CommState {
-    /// Number of members.
+    /// How many members the communicator has.
     size: usize,
     /// The communicator whose channels it uses: itself, unless a split shares the parent's.
     family: CommId,

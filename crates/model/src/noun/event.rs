@@ -17,7 +17,7 @@ use crate::state::{RankState, Table};
 use crate::walk::{Rows, walk};
 use std::collections::BTreeMap;
 
-/// `cudaEventRecord`.
+/// `cudaEventRecord`: the event completes with the work that is on the stream so far.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct EventOp {
     /// Name of the event, among those of this rank.

@@ -178,7 +178,7 @@ pub(crate) fn touch_of(act: FlagAct) -> Access {
     if act.writes().is_some() { Access::Write } else { Access::Read }
 }
 
-/// The flags.
+/// What was written to each flag. All ranks share the table, and a flag that is not in it is 0.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Flags {
     cells: BTreeMap<Token, Cell<i64>>,
@@ -234,7 +234,7 @@ impl Machine {
         }
     }
 
-    /// Whether the head of a stream works on a contended flag, so that its place in the order is a choice.
+    /// Whether the head of a stream works on a contended flag, so that its schedule is a choice.
     pub(crate) fn head_is_turn(&self, state: &State, rank: Rank, stream: usize) -> bool {
         !self.config.contended.is_empty()
             && self.config.mode == crate::machine::Mode::Reduced

@@ -80,7 +80,7 @@ pub enum GraphOp {
         /// Stream it is launched on.
         stream: Token,
     },
-    /// `cudaGraphExecDestroy` and `cudaGraphDestroy`.
+    /// `cudaGraphExecDestroy` and `cudaGraphDestroy`, after which nothing can replay it.
     Destroy {
         /// Name of the graph, among those of this rank.
         graph: Token,
@@ -132,15 +132,15 @@ impl Verb for GraphOp {
     }
 }
 
-/// `ncclUnhandledCudaError`.
+/// `ncclUnhandledCudaError`, which NCCL returns where CUDA refuses a call because of a capture.
 pub(crate) const UNHANDLED: i32 = 1;
 /// `cudaErrorInvalidValue`: there is no such graph.
 const INVALID_VALUE: i32 = 1;
 /// `cudaErrorStreamCaptureUnsupported`: operation not permitted when stream is capturing.
 pub(crate) const UNSUPPORTED: i32 = 900;
-/// `cudaErrorStreamCaptureInvalidated`.
+/// `cudaErrorStreamCaptureInvalidated`: an earlier error invalidated the capture.
 const INVALIDATED: i32 = 901;
-/// `cudaErrorStreamCaptureUnjoined`.
+/// `cudaErrorStreamCaptureUnjoined`: the capture ends with a fork that its first stream does not wait for.
 const UNJOINED: i32 = 904;
 /// `cudaErrorStreamCaptureIsolation`: a stream that records waits for what is not recorded.
 const ISOLATION: i32 = 905;
@@ -184,7 +184,7 @@ impl Machine {
                 Self::undefine(state, op.op);
             }
             Work::Transfers(launch) => {
-                // It has no place in the launch order yet, so nothing of it can be over.
+                // It has no sequence number in the launch order yet, so nothing of it can be over.
                 let call = self.transfer_name(launch.comm, &launch.transfers[0]);
                 self.cx(state, rank, thread).fail(call, UNHANDLED);
                 Self::undefine(state, op.op);

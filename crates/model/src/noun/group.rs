@@ -32,9 +32,9 @@ use crate::walk::walk;
 /// Operations on groups of NCCL calls.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum GroupOp {
-    /// `ncclGroupStart`.
+    /// `ncclGroupStart`: opens a group of the host thread, or goes one level deeper.
     Start,
-    /// `ncclGroupEnd`.
+    /// `ncclGroupEnd`: at the outermost level, carries out what the thread has called since the start.
     End,
 }
 

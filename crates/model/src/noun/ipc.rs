@@ -38,9 +38,9 @@ pub enum IpcOp {
         /// What [`IpcOp::Export`] produced on another rank.
         handle: Operand,
     },
-    /// `cudaIpcCloseMemHandle`.
+    /// `cudaIpcCloseMemHandle`: unmaps what an open mapped.
     Close {
-        /// What [`IpcOp::Open`] produced.
+        /// The mapping: what [`IpcOp::Open`] produced on this rank.
         mapping: Operand,
     },
 }

@@ -138,7 +138,7 @@ impl RankState {
         order.expect("a family has an order since its first communicator")
     }
 
-    /// The next launch of a communicator: its place in the order, and its position among all launches.
+    /// Numbers the next launch of a communicator: in the launch order of its family, and among all of the rank.
     pub(crate) fn next_launch(&mut self, comm: CommId) -> (u32, u32) {
         let order = self.launch_order_mut(comm);
         order.launched += 1;
@@ -168,7 +168,7 @@ impl State {
 }
 
 impl Work {
-    /// Communicator, place in the order, and position among all launches of the rank, of what communicates.
+    /// Communicator, sequence in the launch order, and number among all launches of the rank.
     fn launched(&self) -> Option<(CommId, u32, u32)> {
         match self {
             Self::Collective(launch) => Some((launch.comm, launch.sequence, launch.issue)),
@@ -183,7 +183,7 @@ impl Work {
         }
     }
 
-    /// Communicator of what communicates, and place in the order.
+    /// Communicator of what communicates, and sequence in the launch order.
     pub(crate) fn sequence(&self) -> Option<(CommId, u32)> {
         self.launched().map(|(comm, sequence, _)| (comm, sequence))
     }

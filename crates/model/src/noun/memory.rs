@@ -52,7 +52,7 @@ impl Describe for MemoryKind {
     }
 }
 
-/// Operations on memory.
+/// Operations on device memory. What a pool hands out is asked for by operations of the pool.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum MemoryOp {
     /// `cudaMemcpyAsync` between device memory of this rank and mappings of peers.
@@ -72,7 +72,7 @@ pub enum MemoryOp {
         kernel: Token,
         /// The rank that ran it.
         by: Rank,
-        /// The stream.
+        /// Stream whose position decides when the contents are looked at.
         stream: Token,
     },
     /// Gives a block back to its pool, or ordinary memory back to the driver.
@@ -91,7 +91,7 @@ pub enum MemoryOp {
     Alloc {
         /// Its name in reports.
         name: Token,
-        /// Size in bytes.
+        /// Size in bytes, as the program asks for it.
         len_bytes: u64,
         /// Who allocates it: only what NCCL allocates can be registered.
         memory: MemoryKind,

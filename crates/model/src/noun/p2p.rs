@@ -40,9 +40,9 @@ use crate::walk::Rows;
 /// Which way the data of a transfer go, seen from the rank that calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Direction {
-    /// `ncclSend`.
+    /// `ncclSend`: data go from this rank to the peer.
     Send,
-    /// `ncclRecv`.
+    /// `ncclRecv`: data come from the peer to this rank.
     Recv,
 }
 
@@ -77,7 +77,7 @@ pub struct Transfer {
     pub peer: u32,
     /// What is sent, or where it goes.
     pub buffer: Operand,
-    /// Elements. Not exchanged.
+    /// Number of elements. It is not exchanged, so NCCL cannot compare it with the peer's.
     pub count: u64,
     /// Element type. Not exchanged.
     pub dtype: Dtype,
@@ -147,7 +147,7 @@ impl Verb for Transfer {
 /// A transfer that was called: on which communicator, in which stream.
 pub(crate) type Called = (CommId, Token, Arc<Half>);
 
-/// `ncclInvalidUsage`.
+/// `ncclInvalidUsage`: a rank sends to itself without the receive in the same group, or the other way round.
 const INVALID_USAGE: i32 = 5;
 
 /// How NCCL plans the pairs of a group on one communicator.
@@ -736,7 +736,7 @@ impl Cx<'_> {
     /// Enqueues a launch in all its streams, as the work of this operation: that which stands for all of its group.
     fn launch_part(&mut self, (mut launch, op): (Transfers, OpRef)) {
         let (m, rank) = (self.m, self.rank);
-        // What is only recorded has no place in the order of launches.
+        // What is only recorded has no sequence number in the launch order.
         if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
             (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
         }

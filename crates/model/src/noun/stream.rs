@@ -29,7 +29,7 @@ use crate::rank::{Rank, Token};
 use crate::state::State;
 use crate::term::{Content, TermNode};
 
-/// Operations on streams.
+/// Operations on streams: kernels of the user, waits of a stream, and waits of the host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum StreamOp {
     /// A kernel of the user that reads and writes buffers.
@@ -43,7 +43,7 @@ pub enum StreamOp {
         /// Stream it is launched on.
         stream: Token,
     },
-    /// `cudaStreamWaitEvent`.
+    /// `cudaStreamWaitEvent`: orders later work of a stream after an event.
     Wait {
         /// The stream that waits; the host does not.
         stream: Token,

@@ -45,7 +45,7 @@ pub enum ThreadOp {
     },
     /// Wait for the end of a host thread.
     Join {
-        /// What [`ThreadOp::Spawn`] produced.
+        /// The thread: what [`ThreadOp::Spawn`] produced on this rank.
         thread: Operand,
     },
     /// The host thread ends here: an exception that nobody caught, or `r.exit()`. A rank counts as dead then;

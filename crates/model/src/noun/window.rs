@@ -41,9 +41,9 @@ use crate::state::{RankState, State};
 /// Flags of a window registration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum WindowFlags {
-    /// `NCCL_WIN_DEFAULT`.
+    /// `NCCL_WIN_DEFAULT`: no symmetric kernel uses the window.
     Default,
-    /// `NCCL_WIN_COLL_SYMMETRIC`.
+    /// `NCCL_WIN_COLL_SYMMETRIC`: symmetric kernels may use the window; members promise equal offsets.
     CollSymmetric,
 }
 
@@ -56,7 +56,7 @@ impl Describe for WindowFlags {
     }
 }
 
-/// Operations on windows.
+/// Operations that register windows with a communicator and take them away.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum WindowOp {
     /// `ncclCommWindowRegister`. Produces the window (null if it failed).
@@ -68,11 +68,11 @@ pub enum WindowOp {
         /// Flags of this rank's registration, which should equal those of the other members.
         flags: WindowFlags,
     },
-    /// `ncclCommWindowDeregister`.
+    /// `ncclCommWindowDeregister`: takes a window out of this rank's lookup table.
     Deregister {
         /// The communicator whose members register together: what an init or a split produced.
         comm: Operand,
-        /// What [`WindowOp::Register`] produced.
+        /// The window: what [`WindowOp::Register`] produced on this rank.
         window: Operand,
     },
 }
@@ -194,7 +194,7 @@ const ALIGNMENT_BYTES: u64 = 4096;
 
 /// `ncclUnhandledCudaError`: the driver gives no handle of memory that is not made for sharing.
 const UNSHAREABLE: i32 = 1;
-/// `ncclInvalidArgument`.
+/// `ncclInvalidArgument`: NCCL refuses the arguments of a call.
 pub(crate) const INVALID_ARGUMENT: i32 = 4;
 
 const NULL: &str = "null";

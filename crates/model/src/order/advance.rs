@@ -245,7 +245,7 @@ impl Machine {
         self.meet(state, rendezvous);
         for (rank, thread) in invited.iter().zip(here) {
             work.push_rank(state, *rank);
-            // A registration whose place a leftover took goes on to the next rendezvous.
+            // A registration that a leftover stood in for goes on to the next rendezvous.
             let thread = thread.expect("a rendezvous is complete");
             if let Status::Waiting(next) = &state.rank(*rank).thread(thread).status() {
                 let next = next.clone();
@@ -396,13 +396,13 @@ impl Machine {
         choices
     }
 
-    /// Whether the thread's next operation is on a contended object, so that its place in the order is a choice.
+    /// Whether the thread's next operation is on a contended object, so that its schedule is a choice.
     #[must_use]
     pub fn is_turn(&self, state: &State, rank: Rank, thread: Thread) -> bool {
         self.here(state, rank, thread.0).contended()
     }
 
-    /// Whether the head of a stream can run, and its place in the order is a choice.
+    /// Whether the head of a stream can run, and its schedule is a choice.
     fn turn_of_stream(&self, state: &State, rank: Rank, stream: usize) -> bool {
         !state.rank(rank).stream(stream).is_hung()
             && self.head_is_turn(state, rank, stream)

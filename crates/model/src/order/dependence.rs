@@ -60,7 +60,7 @@ impl ObjectKind {
 /// every rank or on none, so that ranks stay interchangeable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Object {
-    /// Its kind.
+    /// What kind of object it is; ids of two kinds have nothing to do with each other.
     pub kind: ObjectKind,
     /// Which: a token, or a communicator's number.
     pub id: u32,

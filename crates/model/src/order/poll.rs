@@ -28,7 +28,7 @@ pub struct Faults {
     pub at_most: u32,
 }
 
-/// What may fail.
+/// A kind of fault that a check may inject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FaultOf {
     /// Allocations run out of memory.

@@ -10,7 +10,7 @@ use rankcheck_model::{EventOp, Token};
 use super::device::locked;
 use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
-use super::nondet::ChoiceKind;
+use super::nondet::NondetKind;
 use super::tables::EventRecord;
 use super::thread::{Halt, ProgramThread, refused_by_capture};
 use crate::case::NondetValue;
@@ -99,7 +99,7 @@ impl ProgramThread<'_, '_> {
                 Some(_) | None => return Ok(true),
             }
         };
-        let wanted = self.wanted(ChoiceKind::Poll);
+        let wanted = self.wanted(NondetKind::Poll);
         if !locked(&self.run.nondet).not_yet() && wanted != Some(NondetValue::Poll { done: false }) {
             self.run.shared.open_gate();
         }

@@ -12,7 +12,7 @@ use rankcheck_model::host::value::{Buffer, CommId};
 
 use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
-use super::nondet::{ChoiceKind, number};
+use super::nondet::{NondetKind, number};
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
 use crate::Error;
@@ -20,7 +20,7 @@ use crate::case::NondetValue;
 use crate::group;
 use crate::window::PendingWindow;
 
-/// `ncclInvalidArgument`.
+/// `ncclInvalidArgument`: what NCCL would return for a call that cannot even be made.
 pub(crate) const INVALID_ARGUMENT: i32 = 4;
 
 /// An open group of a thread.
@@ -138,7 +138,7 @@ impl ProgramThread<'_, '_> {
         if known == 0 {
             return 0;
         }
-        let wanted = self.wanted(ChoiceKind::CommOrder);
+        let wanted = self.wanted(NondetKind::CommOrder);
         let at = wanted.as_ref().map_or(known, |value| (number(value) as usize).min(known));
         let position = u32::try_from(at).expect("few communicators");
         self.took(wanted, NondetValue::CommOrder { position });

@@ -31,7 +31,7 @@ pub(crate) enum ThreadPosition {
     Running,
     /// Inside a call: its index, its words.
     Inside(u32, String, WaitsFor),
-    /// The thread returned.
+    /// The thread's function returned, so it makes no further call.
     Done,
     /// Ended the process as far as the program goes, with this message.
     Exited(String),

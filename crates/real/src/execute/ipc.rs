@@ -15,7 +15,7 @@ use super::value::{Base, ExportedHandle, OnDevice, Provenance, own_memory};
 use crate::Error;
 use crate::ipc::{IpcHandleBytes, PeerMapping};
 
-/// `cudaErrorInvalidValue`.
+/// `cudaErrorInvalidValue`, for handles and memory that IPC does not take.
 pub(crate) const INVALID_VALUE: i32 = 1;
 
 impl Execute for IpcOp {

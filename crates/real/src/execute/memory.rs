@@ -13,7 +13,7 @@ use super::POISON_BYTE;
 use super::device::locked;
 use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
-use super::nondet::{ChoiceKind, number};
+use super::nondet::{NondetKind, number};
 use super::tables::{MemoryRow, Physical, Tables};
 use super::thread::{Halt, ProgramThread, refused_by_capture};
 use super::value::{Base, OnDevice, Provenance, own_memory, range};
@@ -101,7 +101,7 @@ impl ProgramThread<'_, '_> {
             .collect();
         // One possibility is no choice, and no value is spent on it.
         let left_open = !back.is_empty() && comeback == Comeback::Open;
-        let wanted = if left_open { self.wanted(ChoiceKind::AddressReuse) } else { None };
+        let wanted = if left_open { self.wanted(NondetKind::AddressReuse) } else { None };
         let physical = self.map(tables, made, (len_bytes, kind), &back, wanted.as_ref().map(number))?;
         let address = match &physical {
             Physical::Segment(segment) => segment.range().address(),

@@ -10,7 +10,7 @@ use crate::case::{At, Forced, NondetValue, SegmentName};
 
 /// Which value an operation asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ChoiceKind {
+pub(crate) enum NondetKind {
     Choose,
     Fault,
     Death,
@@ -24,7 +24,7 @@ pub(crate) enum ChoiceKind {
     Havoc,
 }
 
-impl ChoiceKind {
+impl NondetKind {
     fn of(value: &NondetValue) -> Self {
         match value {
             NondetValue::Choose { .. } => Self::Choose,
@@ -75,7 +75,7 @@ impl ForcedValues {
             own.map(|(at, values)| (*at, values.iter().cloned().collect())).collect();
         let addresses = forced.addresses.get(rank.at()).cloned().unwrap_or_default();
         let about_addresses = |value: &NondetValue| {
-            matches!(ChoiceKind::of(value), ChoiceKind::AddressOrder | ChoiceKind::AddressReuse)
+            matches!(NondetKind::of(value), NondetKind::AddressOrder | NondetKind::AddressReuse)
         };
         let forces_addresses = !addresses.is_empty() || by_op.values().flatten().any(about_addresses);
         let turns = forced.turns.iter().filter(|at| at.rank == rank).copied().collect();
@@ -84,9 +84,9 @@ impl ForcedValues {
 
     /// The next value of the operation, if it is of this kind. Another one stays for whoever asks for it: the
     /// run has left the path that was to be forced.
-    pub(crate) fn take(&mut self, at: At, kind: ChoiceKind) -> Option<NondetValue> {
+    pub(crate) fn take(&mut self, at: At, kind: NondetKind) -> Option<NondetValue> {
         let values = self.by_op.get_mut(&at)?;
-        values.pop_front_if(|value| ChoiceKind::of(value) == kind)
+        values.pop_front_if(|value| NondetKind::of(value) == kind)
     }
 
     /// Whether an event is still to be seen incomplete somewhere.
@@ -111,11 +111,11 @@ mod tests {
         };
         let mut nondet = ForcedValues::new(&forced, Rank(1));
         assert!(nondet.forces_addresses && nondet.not_yet() && nondet.turns.is_empty());
-        assert_eq!(nondet.take(at, ChoiceKind::AddressReuse), None);
-        assert_eq!(nondet.take(at, ChoiceKind::Poll), Some(NondetValue::Poll { done: false }));
+        assert_eq!(nondet.take(at, NondetKind::AddressReuse), None);
+        assert_eq!(nondet.take(at, NondetKind::Poll), Some(NondetValue::Poll { done: false }));
         assert!(!nondet.not_yet());
-        assert_eq!(nondet.take(at, ChoiceKind::AddressReuse), Some(NondetValue::AddressReuse { which: 1 }));
-        assert_eq!(nondet.take(at, ChoiceKind::AddressReuse), None);
-        assert_eq!(nondet.take(other, ChoiceKind::Poll), None);
+        assert_eq!(nondet.take(at, NondetKind::AddressReuse), Some(NondetValue::AddressReuse { which: 1 }));
+        assert_eq!(nondet.take(at, NondetKind::AddressReuse), None);
+        assert_eq!(nondet.take(other, NondetKind::Poll), None);
     }
 }

@@ -4,7 +4,7 @@
 
 use rankcheck_model::host::value::{Address, Value};
 
-use super::nondet::{ChoiceKind, number};
+use super::nondet::{NondetKind, number};
 use super::thread::ProgramThread;
 use super::value::OnDevice;
 use crate::case::NondetValue;
@@ -40,10 +40,10 @@ fn addresses(key: &Value<OnDevice>) -> Option<Vec<u64>> {
 fn position(
     order: &[Value<OnDevice>],
     value: &Value<OnDevice>,
-    kind: ChoiceKind,
+    kind: NondetKind,
     wanted: Option<u32>,
 ) -> usize {
-    if kind == ChoiceKind::AddressOrder
+    if kind == NondetKind::AddressOrder
         && let Some(own) = addresses(value)
     {
         let higher = |placed: &Value<OnDevice>| addresses(placed).is_some_and(|other| other > own);
@@ -58,14 +58,14 @@ impl ProgramThread<'_, '_> {
         &self,
         order: &[Value<OnDevice>],
         value: &Value<OnDevice>,
-        kind: ChoiceKind,
+        kind: NondetKind,
     ) -> usize {
         // One possibility is no choice, and no value is spent on it.
         let wanted = if order.is_empty() { None } else { self.wanted(kind) };
         let at = position(order, value, kind, wanted.as_ref().map(number));
         if !order.is_empty() {
             let position = u32::try_from(at).expect("few values");
-            let value = if kind == ChoiceKind::AddressOrder {
+            let value = if kind == NondetKind::AddressOrder {
                 NondetValue::AddressOrder { position }
             } else {
                 NondetValue::HashOrder { position }
@@ -86,9 +86,9 @@ mod tests {
         let address = |nth, address| block(nth, address, (0, 8)).start();
         let order = vec![address(0, 100), address(1, 300)];
         let between = address(2, 200);
-        assert_eq!(position(&order, &between, ChoiceKind::AddressOrder, Some(0)), 1);
-        assert_eq!(position(&order, &Value::Int(7), ChoiceKind::AddressOrder, Some(0)), 0);
-        assert_eq!(position(&order, &between, ChoiceKind::HashOrder, Some(0)), 0);
-        assert_eq!(position(&order, &between, ChoiceKind::HashOrder, None), 2);
+        assert_eq!(position(&order, &between, NondetKind::AddressOrder, Some(0)), 1);
+        assert_eq!(position(&order, &Value::Int(7), NondetKind::AddressOrder, Some(0)), 0);
+        assert_eq!(position(&order, &between, NondetKind::HashOrder, Some(0)), 0);
+        assert_eq!(position(&order, &between, NondetKind::HashOrder, None), 2);
     }
 }

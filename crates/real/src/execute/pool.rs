@@ -13,7 +13,7 @@ use rankcheck_model::{PoolOp, Release, Token};
 use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
 use super::memory::{Comeback, OUT_OF_MEMORY};
-use super::nondet::{ChoiceKind, number};
+use super::nondet::{NondetKind, number};
 use super::tables::{PoolRow, Tables};
 use super::thread::{Halt, ProgramThread};
 use super::value::{OnDevice, own_memory};
@@ -123,7 +123,7 @@ impl ProgramThread<'_, '_> {
         let request = row.classes.round(len_bytes).ok_or(Error::Size { len_bytes })?;
         let mut order = Cow::Borrowed(&tables.address_order[..]);
         let Ok(fit) = best_fit(&row.segments, request, stream, row.tie, &mut order, |order, value| {
-            Ok::<_, Infallible>(self.position(order, value, ChoiceKind::AddressOrder))
+            Ok::<_, Infallible>(self.position(order, value, NondetKind::AddressOrder))
         });
         tables.address_order = order.into_owned();
         let grew = fit.is_none();
@@ -198,7 +198,7 @@ impl ProgramThread<'_, '_> {
     fn havoc(&mut self, text: &str, pool: Token, max: u32, sizes: &[u64]) -> Result<(), Halt> {
         drop(self.wait_inside(text, self.admitted(pool))?);
         for _ in 0..max {
-            let wanted = self.wanted(ChoiceKind::Havoc);
+            let wanted = self.wanted(NondetKind::Havoc);
             let which = wanted.as_ref().map_or(0, number).min(u32::try_from(sizes.len()).expect("few sizes"));
             if !sizes.is_empty() {
                 self.took(wanted, NondetValue::Havoc { which });

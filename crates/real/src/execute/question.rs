@@ -9,7 +9,7 @@ use rankcheck_model::host::order::walk;
 use rankcheck_model::host::value::Value;
 use rankcheck_model::{Answer, MapOrder, Question, Token};
 
-use super::nondet::{ChoiceKind, number};
+use super::nondet::{NondetKind, number};
 use super::thread::{Halt, ProgramThread};
 use super::value::OnDevice;
 use crate::case::NondetValue;
@@ -21,7 +21,7 @@ impl ProgramThread<'_, '_> {
     pub(super) fn ask(&mut self, question: &Question) -> Result<Answered, Halt> {
         let answer = match question {
             Question::Choose { options, .. } => {
-                let wanted = self.wanted(ChoiceKind::Choose);
+                let wanted = self.wanted(NondetKind::Choose);
                 let last = u32::try_from(options.len()).expect("few options").saturating_sub(1);
                 let option = wanted.as_ref().map_or(0, number).min(last);
                 self.took(wanted, NondetValue::Choose { option });
@@ -57,7 +57,7 @@ impl ProgramThread<'_, '_> {
     fn items(&self, map: Token, order: MapOrder) -> Answered {
         let mut tables = self.run.tables();
         let entries = tables.containers.entries(map).to_vec();
-        let kind = if order == MapOrder::Hash { ChoiceKind::HashOrder } else { ChoiceKind::AddressOrder };
+        let kind = if order == MapOrder::Hash { NondetKind::HashOrder } else { NondetKind::AddressOrder };
         let known = if order == MapOrder::Hash { &mut tables.hash_order } else { &mut tables.address_order };
         let mut placed = Cow::Borrowed(&known[..]);
         let Ok(entries) = walk(entries, order, &mut placed, |placed, value| {

@@ -25,7 +25,7 @@ use crate::segment::NcclSegment;
 use crate::stream::CudaStream;
 use crate::window::NcclWindow;
 
-/// A host thread.
+/// A host thread of the program: what it runs, what its operations produced, and whether it has ended.
 #[derive(Debug)]
 pub(crate) struct ThreadRow {
     pub(crate) start: ThreadStart,
@@ -33,7 +33,7 @@ pub(crate) struct ThreadRow {
     pub(crate) ended: bool,
 }
 
-/// A pool.
+/// A pool of the rank: its segments, how it hands out blocks, and which thread holds its lock.
 #[derive(Debug)]
 pub(crate) struct PoolRow {
     pub(crate) classes: SizeClasses,
@@ -126,7 +126,7 @@ pub(crate) enum Exports {
     Memory,
 }
 
-/// A registration.
+/// A registration of a window, kept after its end because windows are numbered by position.
 #[derive(Debug)]
 pub(crate) struct WindowRow {
     pub(crate) window: NcclWindow,

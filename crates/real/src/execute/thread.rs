@@ -14,7 +14,7 @@ use super::dispatch::{Execute, Produced};
 use super::group::OpenGroup;
 use super::inspect::{ThreadPosition, WaitsFor};
 use super::naming;
-use super::nondet::{ChoiceKind, ForcedValues};
+use super::nondet::{ForcedValues, NondetKind};
 use super::tables::{Tables, ThreadRow};
 use super::value::OnDevice;
 use crate::Error;
@@ -81,14 +81,14 @@ impl RunningCase<'_> {
     }
 }
 
-/// Whether the operation still has its turn.
+/// Whether a scheduled operation still keeps the next one waiting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ForcedTurn {
     Held,
     No,
 }
 
-/// A host thread.
+/// A host thread of the program, which runs on a thread of this process.
 pub(crate) struct ProgramThread<'s, 'e> {
     pub(crate) run: &'e RunningCase<'e>,
     scope: &'s Scope<'s, 'e>,
@@ -187,7 +187,7 @@ impl ProgramThread<'_, '_> {
             self.inside("waiting for its turn", WaitsFor::Hosts, |thread| thread.run.host.turn(at))?;
             self.turn = ForcedTurn::Held;
         }
-        if let Some(value) = self.wanted(ChoiceKind::Death) {
+        if let Some(value) = self.wanted(NondetKind::Death) {
             let dies = value == NondetValue::Death { dies: true };
             self.took(Some(value.clone()), value);
             if dies {
@@ -198,7 +198,7 @@ impl ProgramThread<'_, '_> {
         Ok(())
     }
 
-    /// The operation goes on by itself, or waits for other ranks: the next turn may begin.
+    /// The operation goes on by itself, or waits for other ranks: the next of the schedule may begin.
     pub(crate) fn end_turn(&mut self) -> Result<(), Halt> {
         if self.turn == ForcedTurn::Held {
             self.turn = ForcedTurn::No;
@@ -228,7 +228,7 @@ impl ProgramThread<'_, '_> {
     }
 
     /// The forced value of this operation, if it is of this kind.
-    pub(crate) fn wanted(&self, kind: ChoiceKind) -> Option<NondetValue> {
+    pub(crate) fn wanted(&self, kind: NondetKind) -> Option<NondetValue> {
         locked(&self.run.nondet).take(self.at(), kind)
     }
 
@@ -238,7 +238,7 @@ impl ProgramThread<'_, '_> {
 
     /// Whether the call is made to fail without being made.
     pub(crate) fn fails(&self) -> bool {
-        let Some(value) = self.wanted(ChoiceKind::Fault) else { return false };
+        let Some(value) = self.wanted(NondetKind::Fault) else { return false };
         let fails = value == NondetValue::Fault { fails: true };
         self.took(Some(value.clone()), value);
         fails

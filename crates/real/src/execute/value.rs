@@ -29,7 +29,7 @@ impl Objects for OnDevice {
 /// Whose memory it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Provenance {
-    /// Of this rank.
+    /// Memory that this rank allocated.
     Own(MemoryId),
     /// Of another rank, mapped here.
     Mapped(MappingId),

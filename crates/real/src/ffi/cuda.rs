@@ -205,7 +205,7 @@ impl Drop for Device {
 /// Whether the work before a point is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
-    /// Everything is complete.
+    /// All work before the point is complete.
     Complete,
     /// Something is still queued or running.
     Pending,
@@ -218,7 +218,7 @@ fn progress(call: &'static str, result: sys::CUresult) -> Result<Completion, Err
     check(call, result).map(|()| Completion::Complete)
 }
 
-/// A stream.
+/// A stream of the driver. Dropping it does not destroy it and logs a leak.
 #[derive(Debug)]
 pub struct RawStream {
     pub(super) raw: sys::CUstream,
@@ -313,13 +313,13 @@ impl Drop for RawStream {
 /// Whether an event takes the time when it completes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Timing {
-    /// It does not.
+    /// It takes no time (`CU_EVENT_DISABLE_TIMING`).
     Off,
-    /// It does.
+    /// It takes the time when it completes, which differences can be made of.
     On,
 }
 
-/// An event without timing.
+/// An event of the driver, with or without times. Dropping it does not destroy it and logs a leak.
 #[derive(Debug)]
 pub struct RawEvent {
     raw: sys::CUevent,
@@ -391,7 +391,7 @@ unsafe impl Send for Pinned {}
 unsafe impl Sync for Pinned {}
 
 impl Pinned {
-    /// `cuMemHostAlloc`.
+    /// `cuMemHostAlloc`, portable and mapped into the device, and filled with zeros.
     pub(crate) fn alloc(_device: &Device, len: usize) -> Result<Self, Error> {
         let mut host = ptr::null_mut();
         // CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP
@@ -458,7 +458,7 @@ impl Drop for Pinned {
     }
 }
 
-/// Memory of `cuMemAlloc`.
+/// Device memory of `cuMemAlloc`. Dropping it does not free it and logs a leak.
 #[derive(Debug)]
 pub struct RawMemory {
     range: DeviceRange,

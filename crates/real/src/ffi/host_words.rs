@@ -71,7 +71,7 @@ impl SharedPage {
         unsafe { AtomicU32::from_ptr(self.host.as_ptr().cast::<u32>().add(nth)) }
     }
 
-    /// `munmap`.
+    /// `munmap`, once: the owner is consumed.
     pub(crate) fn end(self) -> Result<(), Error> {
         let this = ManuallyDrop::new(self);
         // SAFETY: the mapping comes from `open`; the owner is consumed, so this happens once.
@@ -90,7 +90,7 @@ impl Drop for SharedPage {
     }
 }
 
-/// SharedPage words that the driver knows: streams reach them at an address of the device.
+/// Shared words that the driver knows: streams reach them at an address of the device.
 #[derive(Debug)]
 pub(crate) struct Registered {
     host: NonNull<u8>,

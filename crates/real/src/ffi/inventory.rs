@@ -10,13 +10,13 @@ use super::FoundLibrary;
 use super::cuda::check;
 use crate::Error;
 
-/// `cuInit`.
+/// `cuInit`, which every other call of the driver needs.
 pub(crate) fn init(_driver: &FoundLibrary) -> Result<(), Error> {
     // SAFETY: no preconditions; 0 is the only flag there is.
     check("cuInit", unsafe { sys::cuInit(0) })
 }
 
-/// `cuDeviceGetCount`.
+/// `cuDeviceGetCount`: how many devices the process sees.
 pub(crate) fn count() -> Result<i32, Error> {
     let mut count = 0;
     // SAFETY: `count` is valid for a write.
@@ -24,7 +24,7 @@ pub(crate) fn count() -> Result<i32, Error> {
     Ok(count)
 }
 
-/// `cuDeviceGetAttribute`.
+/// `cuDeviceGetAttribute`, of the device with this ordinal.
 pub(crate) fn attribute(device: c_int, attribute: sys::CUdevice_attribute) -> Result<i32, Error> {
     let mut value = 0;
     // SAFETY: `value` is valid for a write; an unknown device is answered with an error.
@@ -47,7 +47,7 @@ pub(crate) fn compute_capability(device: c_int) -> Result<(i32, i32), Error> {
     Ok((major, minor))
 }
 
-/// `cuDeviceCanAccessPeer`.
+/// `cuDeviceCanAccessPeer`: whether `device` can map memory of `peer`.
 pub(crate) fn reaches(device: c_int, peer: c_int) -> Result<bool, Error> {
     let mut reaches = 0;
     // SAFETY: `reaches` is valid for a write.
@@ -56,7 +56,7 @@ pub(crate) fn reaches(device: c_int, peer: c_int) -> Result<bool, Error> {
     Ok(reaches != 0)
 }
 
-/// `cuDeviceTotalMem`.
+/// `cuDeviceTotalMem`: the size of the device's memory.
 pub(crate) fn total_bytes(device: c_int) -> Result<u64, Error> {
     let mut total = 0;
     // SAFETY: `total` is valid for a write.
@@ -72,7 +72,7 @@ pub(crate) fn uuid(device: c_int) -> Result<String, Error> {
     Ok(uuid.bytes.iter().map(|byte| format!("{:02x}", *byte as u8)).collect())
 }
 
-/// `cuDeviceGetName`.
+/// `cuDeviceGetName`, for example `NVIDIA H200`.
 pub(crate) fn name(device: c_int) -> Result<String, Error> {
     text("cuDeviceGetName", |text, len| {
         // SAFETY: `text` is valid for writes of `len` bytes.
@@ -80,7 +80,7 @@ pub(crate) fn name(device: c_int) -> Result<String, Error> {
     })
 }
 
-/// `cuDeviceGetPCIBusId`.
+/// `cuDeviceGetPCIBusId`, as domain, bus, device and function.
 pub(crate) fn bus_id(device: c_int) -> Result<String, Error> {
     text("cuDeviceGetPCIBusId", |text, len| {
         // SAFETY: `text` is valid for writes of `len` bytes.

@@ -43,7 +43,7 @@ impl RawMapping {
         self.address
     }
 
-    /// `cuIpcCloseMemHandle`.
+    /// `cuIpcCloseMemHandle`, once: the owner is consumed.
     pub(crate) fn end(self) -> Result<(), Error> {
         let this = ManuallyDrop::new(self);
         // SAFETY: the address comes from `cuIpcOpenMemHandle`; the owner is consumed, so each open is closed

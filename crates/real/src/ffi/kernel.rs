@@ -14,7 +14,7 @@ use crate::Error;
 /// Room for what the compiler has to say.
 const LOG_BYTES: usize = 4096;
 
-/// Loaded device code.
+/// Loaded device code, of which [`Function`]s are part.
 #[derive(Debug)]
 pub(crate) struct Module {
     raw: sys::CUmodule,

@@ -189,7 +189,7 @@ impl std::fmt::Debug for NcclUniqueId {
     }
 }
 
-/// Memory of `ncclMemAlloc`.
+/// Device memory of `ncclMemAlloc`. Dropping it does not free it and logs a leak.
 #[derive(Debug)]
 pub struct RawNcclMemory {
     range: DeviceRange,
@@ -221,7 +221,7 @@ impl Drop for RawNcclMemory {
     }
 }
 
-/// A blocking communicator.
+/// A blocking communicator: no call on it returns `ncclInProgress`.
 #[derive(Debug)]
 pub struct RawComm {
     raw: NonNull<sys::ncclComm>,
@@ -389,7 +389,7 @@ impl RawComm {
         }
     }
 
-    /// `ncclSend`.
+    /// `ncclSend` to `call.peer`, a position in the communicator.
     pub(crate) fn send(&self, call: &TransferCall, stream: &RawStream) -> Result<(), Error> {
         let TransferCall { buffer, count, dtype, peer } = *call;
         let (buffer, count, peer) = (pointer(&buffer), length(count), position(peer));
@@ -399,7 +399,7 @@ impl RawComm {
         check("ncclSend", result)
     }
 
-    /// `ncclRecv`.
+    /// `ncclRecv` from `call.peer`, a position in the communicator.
     pub(crate) fn receive(&self, call: &TransferCall, stream: &RawStream) -> Result<(), Error> {
         let TransferCall { buffer, count, dtype, peer } = *call;
         let (buffer, count, peer) = (pointer(&buffer), length(count), position(peer));

@@ -57,7 +57,7 @@ pub(crate) fn granularity(device: &Device) -> Result<u64, Error> {
     Ok(granularity as u64)
 }
 
-/// Addresses without memory.
+/// A range of reserved addresses, into which memory is mapped piece by piece.
 #[derive(Debug)]
 pub(crate) struct Reservation {
     base: u64,
@@ -103,7 +103,7 @@ impl Drop for Reservation {
 pub(crate) struct Placed {
     handle: sys::CUmemGenericAllocationHandle,
     address: u64,
-    /// As asked for.
+    /// The length that was asked for.
     len_bytes: u64,
     /// A multiple of the granularity.
     mapped_bytes: u64,

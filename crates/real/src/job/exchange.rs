@@ -1,7 +1,7 @@
-//! What the ranks of a case ask of each other outside CUDA and NCCL: meetings, store, flags, turns.
+//! What the ranks of a case ask of each other outside CUDA and NCCL: rendezvous, store, flags, schedule.
 //!
 //! A table without time or connections: a request goes in, and the answers that it makes possible come out.
-//! Which communicator a meeting gets is decided here as well.
+//! Which communicator a rendezvous gets is decided here as well.
 //! Not here: how requests travel ([`crate::wire`]), and when waiting has been long enough ([`super::watch`]).
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ pub(super) struct Asker {
     pub(super) rank: Rank,
     /// The host thread, if it is inside a call.
     pub(super) thread: Option<u32>,
-    /// Of the request.
+    /// The number of the request, which the reply carries.
     pub(super) id: u64,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// The rank will not come to its turns any more: nobody waits for them.
+    /// The rank will not come to its scheduled operations any more: nobody waits for them.
     pub(super) fn leaves(&mut self, rank: Rank) -> Vec<(Asker, Reply)> {
         for (at, turn) in &mut self.turns {
             if at.rank == rank {
@@ -269,7 +269,7 @@ impl<'a> Exchange<'a> {
         here.into_iter().map(|(asker, _)| (asker, answer.clone())).collect()
     }
 
-    /// The communicator of a meeting: in a warm case the one that the same members kept longest among those
+    /// The communicator of a rendezvous: in a warm case the one that the same members kept longest among those
     /// that this case has not used, else a new one.
     fn ticket(&mut self, members: Vec<Rank>, children: Resources) -> CommTicket {
         let key = (members.clone(), children);
@@ -312,7 +312,7 @@ impl<'a> Exchange<'a> {
             }
             Request::Turn { at } => {
                 let before = self.turns.iter().take_while(|row| **row != (*at, TurnStage::ToCome));
-                // An operation that has no turn (any more) waits for nobody.
+                // An operation that is not (or no longer) scheduled waits for nobody.
                 let none = !self.turns.contains(&(*at, TurnStage::ToCome));
                 let over = before.into_iter().all(|(_, turn)| *turn == TurnStage::Over);
                 (none || over).then_some(Reply::Done)

@@ -1,6 +1,6 @@
 //! Where workers and agents come in: the port of the coordinator.
 //!
-//! Everybody who connects is heard in a thread of his own; what he says becomes a [`PeerEvent`].
+//! Every connection is read by a thread of its own; what arrives becomes a [`PeerEvent`].
 //! Not here: what the coordinator does about events.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -31,7 +31,7 @@ pub(super) enum PeerEvent {
     AgentGone { rank: Rank },
 }
 
-/// The listening port.
+/// The port on which workers and agents connect, and the thread that accepts them.
 #[derive(Debug)]
 pub(super) struct Listener {
     address: SocketAddr,

@@ -19,7 +19,7 @@ use super::WorkerCommand;
 use crate::wire::TOKEN;
 use crate::worker::WorkerConfig;
 
-/// Lines of a worker's output that are told when it is gone.
+/// Lines of a worker's output that are reported when it is gone.
 const LAST_LINES: usize = 6;
 
 /// Starts and ends processes, from a thread of its own: the kernel ends a worker when the *thread* that

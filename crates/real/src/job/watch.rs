@@ -23,7 +23,7 @@ pub(super) struct Watch<'a> {
     making: Vec<Making>,
 }
 
-/// One rank.
+/// What is known of one rank while a case runs.
 #[derive(Debug, Default)]
 struct RankProgress {
     /// By thread: index and call.

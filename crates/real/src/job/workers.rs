@@ -32,7 +32,7 @@ pub(super) enum WorkerEvent {
     Changed,
 }
 
-/// One process.
+/// One worker process: which rank it runs, how it is reached, and whether it still runs.
 #[derive(Debug)]
 struct Worker {
     rank: Rank,
@@ -46,9 +46,9 @@ struct Worker {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stands {
-    /// Not connected yet.
+    /// It was started, and has not connected yet.
     Starting,
-    /// Connected.
+    /// It is connected, and is at work or stands by.
     Ready,
     /// Killed; its end is awaited.
     Dismissed,
@@ -61,7 +61,7 @@ struct Post {
     spares: VecDeque<u64>,
 }
 
-/// All workers.
+/// The workers of all ranks, those that stand by included, and what starts and hears them.
 #[derive(Debug)]
 pub(super) struct WorkerSet {
     spares: u32,
@@ -224,7 +224,7 @@ impl WorkerSet {
         self.posts.iter().map(|post| Some(&self.workers[&post.at_work?].device)).collect()
     }
 
-    /// Sends a message to a worker. If the connection is broken its end is heard like everybody's.
+    /// Sends a message to a worker. If the connection is broken its end is noticed like everybody's.
     pub(super) fn send(&mut self, number: u64, message: &ToWorker) {
         let writer = self.workers.get_mut(&number).and_then(|worker| worker.writer.as_mut());
         if let Some(Err(error)) = writer.map(|writer| writer.send(message)) {
@@ -240,7 +240,7 @@ impl WorkerSet {
             self.vacate(*number);
             self.kill(*number);
         }
-        // Whatever is wrong with starting is wrong at the next case as well, and is told there.
+        // Whatever is wrong with starting is wrong at the next case as well, and is reported there.
         if let Err(error) = self.replenish() {
             tracing::warn!(%error, "no worker can be started");
         }
@@ -333,7 +333,7 @@ impl WorkerSet {
         }
     }
 
-    /// A worker is gone once its process has ended and all that it said was heard.
+    /// A worker is gone once its process has ended and all that it said was read.
     fn gone(&mut self, number: u64) -> Option<WorkerEvent> {
         let worker = &self.workers[&number];
         if worker.writer.is_some() || worker.exited.is_none() {

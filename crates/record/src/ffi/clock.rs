@@ -41,7 +41,7 @@ fn kernel() -> u64 {
     clock(libc::CLOCK_MONOTONIC)
 }
 
-/// Nanoseconds since 1970.
+/// Returns nanoseconds since 1970, by a clock that can be set.
 pub(crate) fn since_1970() -> u64 {
     clock(libc::CLOCK_REALTIME)
 }
@@ -62,7 +62,7 @@ mod counter {
     /// How often a line is looked at that another thread is writing, or that a signal found half written.
     const ATTEMPTS: usize = 100;
 
-    /// Time by ticks.
+    /// A line that gives the time at each tick, renewed after [`SPAN`] ticks.
     #[derive(Clone, Copy)]
     struct ClockLine {
         /// Ticks where it begins.
@@ -94,7 +94,7 @@ mod counter {
     pub(crate) struct RunningClock {
         /// Odd while the line is written.
         sequence: AtomicUsize,
-        /// The [`ClockLine`].
+        /// The current [`ClockLine`], one atomic for each field.
         from: AtomicU64,
         time: AtomicU64,
         rate: AtomicU64,

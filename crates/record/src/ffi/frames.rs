@@ -22,7 +22,7 @@ const NONE: usize = usize::MAX;
 /// Where things lie in objects of CPython: offsets in bytes, but for what says otherwise.
 #[repr(C, align(64))]
 pub(crate) struct Layout {
-    /// `PyGILState_GetThisThreadState`.
+    /// `PyGILState_GetThisThreadState`: null on a thread that Python does not know.
     state: unsafe extern "C" fn() -> *const c_void,
     /// In a thread's state: the innermost frame, or what has it at `through`.
     state_frame: usize,

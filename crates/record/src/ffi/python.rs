@@ -15,9 +15,9 @@ type PyObject = *mut c_void;
 
 /// What the functions need of the interpreter.
 struct Interpreter {
-    /// `PyLong_AsVoidPtr`.
+    /// `PyLong_AsVoidPtr`, of an integer that is an address.
     pointer: unsafe extern "C" fn(PyObject) -> *const c_void,
-    /// `Py_IncRef`.
+    /// `Py_IncRef`, of the `None` that a function returns.
     keep: unsafe extern "C" fn(PyObject),
     /// The address of `None`, which is never given back.
     none: usize,
@@ -25,7 +25,7 @@ struct Interpreter {
 
 static INTERPRETER: OnceLock<Interpreter> = OnceLock::new();
 
-/// The vendor's `PyMethodDef`.
+/// The vendor's `PyMethodDef`, field by field: its layout is part of Python's binary interface.
 #[repr(C)]
 pub(crate) struct Method {
     name: *const c_char,

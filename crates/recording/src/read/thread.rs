@@ -33,7 +33,7 @@ pub(super) struct ThreadReader {
     /// When the call returned that the event before entered, if it says so.
     pub(super) returns: Option<u64>,
     pub(super) next: Option<CallEvent>,
-    /// Of `next`.
+    /// When the event in `next` happened, in nanoseconds since the process began.
     pub(super) next_time: u64,
 }
 

@@ -173,7 +173,7 @@ struct CountWalk<'a> {
     world: &'a World,
     member: &'a RankProcess,
     sequence: &'a Sequence,
-    /// Indexed by symbol.
+    /// What each symbol does to the counts, indexed by symbol.
     effects: Vec<Effect>,
     /// Indexed by symbol: what it counts, and in which age that was found.
     resolved: Vec<(u32, Resolved)>,

@@ -15,7 +15,7 @@ use crate::runs::sequence::SymbolId;
 /// A repeated part of a sequence: every symbol but those of the last period stands again a period later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Repeat {
-    /// The first symbol.
+    /// The position of the first symbol in the sequence.
     pub(super) from: usize,
     /// The first symbol behind it.
     pub(super) to: usize,

@@ -16,7 +16,7 @@ use crate::runs::regions::MemoryAt;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
 
-/// `cudaStreamNonBlocking`.
+/// `cudaStreamNonBlocking`: the flag of a stream that does not wait for the legacy default stream.
 const NON_BLOCKING: u64 = 1;
 /// The legacy default stream by its handles.
 const LEGACY: [u64; 2] = [0, 1];
@@ -104,7 +104,7 @@ impl DeviceHandles {
 }
 
 impl Lowering<'_> {
-    /// Something is launched on a stream: what it has to wait for without being told.
+    /// Something is launched on a stream: what it has to wait for although no call says so.
     pub(super) fn ordered(&mut self, stream: Token, origin: Origin) -> Implicit {
         let device = &mut self.device;
         device.used.insert(stream);
@@ -155,7 +155,7 @@ impl Lowering<'_> {
         Vec::new()
     }
 
-    /// The host waits, or asked and was told that it is done.
+    /// The host waits, or asked and found that it is done.
     pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let what = match what {
             Awaitable::Stream => Operand::Stream(self.device.stream(number(call, "stream"), self.names)),

@@ -100,7 +100,7 @@ struct Reading {
     plain: Vec<Option<(u32, SymbolId)>>,
     dictionary: Vec<Symbol>,
     numbers: FxHashMap<Symbol, SymbolId>,
-    /// Indexed by shape.
+    /// The class of each shape that came so far, indexed by shape.
     classes: Vec<CallClass>,
     /// Few; the numbers come from the file, so they are no indices.
     threads: Vec<(u32, OfThread)>,

@@ -18,7 +18,7 @@ use crate::spec::evaluation::builder;
 use crate::spec::noun::memory::Address;
 use crate::spec::rank::RankValue;
 
-/// A communicator.
+/// A communicator as a program holds it: what an init or a split produced.
 #[derive(Debug, Clone)]
 pub struct Comm(pub(crate) Operand);
 
@@ -99,7 +99,7 @@ impl Comm {
         r.add(Op::Comm(CommOp::Finalize { comm: self.0.clone() }))
     }
 
-    /// `ncclCommDestroy`.
+    /// `ncclCommDestroy`: ends this rank's use of the communicator.
     #[track_caller]
     pub fn destroy(&self, r: &Builder) -> Flow {
         r.add(Op::Comm(CommOp::Destroy { comm: self.0.clone() }))

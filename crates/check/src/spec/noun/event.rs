@@ -28,13 +28,13 @@ impl Builder {
 }
 
 impl Event {
-    /// `cudaEventRecord`.
+    /// `cudaEventRecord`, on the default stream if none is given.
     #[track_caller]
     pub fn record(&self, r: &Builder, stream: Option<&Stream>) -> Flow {
         r.add(Op::Event(EventOp { stream: r.stream_or_default(stream), event: self.0 }))
     }
 
-    /// `cudaEventSynchronize`.
+    /// `cudaEventSynchronize`: the host waits for the event's last record.
     #[track_caller]
     pub fn synchronize(&self, r: &Builder) -> Flow {
         r.add(Op::Stream(StreamOp::Synchronize { what: Operand::Event(self.0) }))

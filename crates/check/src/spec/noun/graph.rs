@@ -59,7 +59,7 @@ impl Builder {
 }
 
 impl Graph {
-    /// `cudaStreamBeginCapture`.
+    /// `cudaStreamBeginCapture`, on the default stream and in global mode unless the capture says otherwise.
     #[track_caller]
     pub fn begin(&self, r: &Builder, capture: Capture) -> Flow {
         let stream = r.stream_or_default(capture.stream.as_ref());
@@ -73,14 +73,14 @@ impl Graph {
         r.add_result(Op::Graph(GraphOp::End { graph: self.0 })).map(Fetched)
     }
 
-    /// `cudaGraphLaunch`.
+    /// `cudaGraphLaunch`, on the default stream if none is given.
     #[track_caller]
     pub fn replay(&self, r: &Builder, stream: Option<&Stream>) -> Flow {
         let stream = r.stream_or_default(stream);
         r.add(Op::Graph(GraphOp::Replay { graph: self.0, stream }))
     }
 
-    /// `cudaGraphExecDestroy`.
+    /// `cudaGraphExecDestroy`, after which nothing can replay it.
     #[track_caller]
     pub fn destroy(&self, r: &Builder) -> Flow {
         r.add(Op::Graph(GraphOp::Destroy { graph: self.0 }))

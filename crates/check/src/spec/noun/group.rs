@@ -29,13 +29,13 @@ impl Builder {
         Ok(value)
     }
 
-    /// `ncclGroupStart`.
+    /// `ncclGroupStart`, for groups that no closure encloses; [`Builder::group_end`] ends it.
     #[track_caller]
     pub fn group_start(&self) -> Flow {
         self.add(Op::Group(GroupOp::Start))
     }
 
-    /// `ncclGroupEnd`.
+    /// `ncclGroupEnd` of the innermost group that the thread has open.
     #[track_caller]
     pub fn group_end(&self) -> Flow {
         self.add(Op::Group(GroupOp::End))

@@ -35,7 +35,7 @@ impl Builder {
         Ok(Buffer { of, len_bytes: None })
     }
 
-    /// `cudaIpcCloseMemHandle`.
+    /// `cudaIpcCloseMemHandle`, of what [`Builder::ipc_open`] returned.
     #[track_caller]
     pub fn ipc_close(&self, mapping: impl Into<Buffer>) -> Flow {
         self.add(Op::Ipc(IpcOp::Close { mapping: mapping.into().of }))

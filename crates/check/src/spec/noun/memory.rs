@@ -50,13 +50,13 @@ impl From<&Segment> for Buffer {
 }
 
 impl Builder {
-    /// `cudaMalloc`.
+    /// `cudaMalloc`: memory that cannot be registered as a window.
     #[track_caller]
     pub fn malloc(&self, name: &str, len_bytes: u64) -> Flow<Buffer> {
         self.allocate(name, len_bytes, MemoryKind::Cuda)
     }
 
-    /// `ncclMemAlloc`.
+    /// `ncclMemAlloc`: memory that can be registered as a window.
     #[track_caller]
     pub fn mem_alloc(&self, name: &str, len_bytes: u64) -> Flow<Buffer> {
         self.allocate(name, len_bytes, MemoryKind::Nccl)

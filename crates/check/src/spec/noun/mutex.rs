@@ -33,7 +33,7 @@ impl Mutex {
         r.add(Op::Mutex(MutexOp::Lock { mutex: self.0 }))
     }
 
-    /// Unlocks the mutex.
+    /// Unlocks the mutex. Unlocking one that the thread does not hold breaks a rule.
     #[track_caller]
     pub fn unlock(&self, r: &Builder) -> Flow {
         r.add(Op::Mutex(MutexOp::Unlock { mutex: self.0 }))

@@ -31,7 +31,7 @@ use crate::spec::rank::RankValue;
 /// What is called with a segment, under the lock of its pool.
 type Hook = Arc<dyn Fn(&Builder, &Segment) -> Flow + Send + Sync>;
 
-/// A caching allocator.
+/// A caching allocator, with the hooks that it calls when it makes and gives up segments.
 #[derive(Clone)]
 pub struct Pool {
     pub(crate) name: Token,

@@ -42,7 +42,7 @@ impl Builder {
         self.add(Op::Stream(StreamOp::Kernel { name: self.token(name), reads, writes, stream }))
     }
 
-    /// `cudaDeviceSynchronize`.
+    /// `cudaDeviceSynchronize`: the host waits for all streams of the rank.
     #[track_caller]
     pub fn synchronize(&self) -> Flow {
         self.add(Op::Stream(StreamOp::Synchronize { what: Operand::Device }))
@@ -50,13 +50,13 @@ impl Builder {
 }
 
 impl Stream {
-    /// `cudaStreamWaitEvent`.
+    /// `cudaStreamWaitEvent`: later work of the stream waits for the event's last record.
     #[track_caller]
     pub fn wait(&self, r: &Builder, event: &Event) -> Flow {
         r.add(Op::Stream(StreamOp::Wait { stream: self.0, event: event.0 }))
     }
 
-    /// `cudaStreamSynchronize`.
+    /// `cudaStreamSynchronize`: the host waits for all that is on the stream.
     #[track_caller]
     pub fn synchronize(&self, r: &Builder) -> Flow {
         r.add(Op::Stream(StreamOp::Synchronize { what: Operand::Stream(self.0) }))

@@ -43,7 +43,7 @@ impl<T: Holdable + ?Sized> Holdable for &T {
     }
 }
 
-/// What Starlark passed.
+/// What Starlark passed is an operand already.
 impl Holdable for Operand {
     fn operand(&self, _r: &Builder) -> Operand {
         self.clone()

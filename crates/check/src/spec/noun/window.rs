@@ -34,7 +34,7 @@ impl Comm {
         r.add_result(Op::Window(WindowOp::Register { comm, memory, flags })).map(Window)
     }
 
-    /// `ncclCommWindowDeregister`.
+    /// `ncclCommWindowDeregister`, of a window that this communicator registered.
     #[track_caller]
     pub fn deregister(&self, r: &Builder, window: &Window) -> Flow {
         r.add(Op::Window(WindowOp::Deregister { comm: self.0.clone(), window: window.0.clone() }))

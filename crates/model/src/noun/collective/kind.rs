@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use crate::describe::{Describe, Description};
 use crate::noun::p2p::Direction;
 
-/// Kinds of collective.
+/// The collectives of NCCL, told apart by what they move where.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CollectiveKind {
     /// Every rank gets the reduction of all.
@@ -382,10 +382,10 @@ impl Describe for CollectiveKind {
 /// Which buffers of a collective count on a rank. What the others are does not matter: they may be null.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counting {
-    /// Input and output.
+    /// Input and output: the member gives and gets.
     Both,
-    /// The input.
+    /// The input alone: the member gives and gets nothing.
     Send,
-    /// The output.
+    /// The output alone: the member gets and gives nothing.
     Recv,
 }

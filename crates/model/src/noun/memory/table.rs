@@ -35,7 +35,7 @@ walk!(struct Accessed {
     op: hashed moved,
 });
 
-/// Physical memory.
+/// Physical memory of a rank: what lies in it, and who accessed it.
 #[derive(Debug, Clone)]
 pub(crate) struct Memory {
     pub(super) kind: MemoryKind,

@@ -13,7 +13,7 @@ use crate::walk::{Rows, walk};
 /// The way from one rank of a communicator to another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Link {
-    /// The communicator.
+    /// The communicator that connects the two; their link on another one is another link.
     pub comm: CommId,
     /// World rank of the sender.
     pub from: Rank,

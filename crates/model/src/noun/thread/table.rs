@@ -22,7 +22,7 @@ pub enum Status {
     Waiting(Rendezvous),
     /// Inside a call that never returns: nobody specifies what the call does after this rule was broken.
     Stuck,
-    /// The thread returned.
+    /// The thread's function returned; a join of it goes on.
     Done,
     /// The process ended here.
     Exited(Token),
@@ -71,7 +71,7 @@ impl Slots {
     }
 }
 
-/// A host thread.
+/// A host thread: where it stands in its program, and what its operations produced.
 #[derive(Debug, Clone)]
 pub struct ThreadState {
     pub(super) start: ThreadStart,
