@@ -16,6 +16,7 @@ mod laws;
 mod litmus;
 mod observed;
 mod reasons;
+mod repairs;
 
 mod record;
 mod recorded;

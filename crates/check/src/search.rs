@@ -12,6 +12,7 @@ mod changed;
 pub mod explain;
 pub mod explore;
 pub mod naive;
+pub mod repair;
 pub mod replay;
 mod same;
 pub mod trial;
@@ -60,8 +61,10 @@ pub enum Detail {
     Verdict,
     /// What is done in it: the run is replayed once.
     Run,
-    /// Also which operations matter: the program is explored without one after the other.
+    /// Also which operations matter, and what decided it: the run is tried without one after the other.
     Reason,
+    /// Also what would repair it: programs close to this one are explored.
+    Repair,
 }
 
 /// A check, and all that its explorations showed.

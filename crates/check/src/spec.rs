@@ -128,6 +128,12 @@ impl Check {
         }
     }
 
+    /// Whether both run the same program, maybe with other parameters.
+    #[must_use]
+    pub fn has_program_of(&self, other: &Self) -> bool {
+        self.programs.iter().zip(&other.programs).all(|(one, other)| one.is(other))
+    }
+
     /// The closures may declare overlap.
     pub(crate) fn declare_overlap(&mut self) {
         for program in &mut self.programs {

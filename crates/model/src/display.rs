@@ -79,6 +79,18 @@ impl Machine {
         }
     }
 
+    /// The operations that a thread is known to do after the one at which it stands, in words.
+    #[must_use]
+    pub fn ahead(&self, state: &State, rank: Rank, thread: Thread) -> Vec<(OpRef, Op, String)> {
+        let t = state.rank(rank).thread(thread.0);
+        let after = t.ahead().iter().zip(t.index()..).skip(1);
+        let known = after.map(|(statement, index)| {
+            let op = OpRef { rank, thread, index, loc: statement.loc };
+            (op, statement.op.clone(), self.op_name(state, rank, &statement.op))
+        });
+        known.collect()
+    }
+
     /// The operation at the head of a stream, and the same in words.
     #[must_use]
     pub fn head(&self, state: &State, rank: Rank, stream: u32) -> Option<(OpRef, String)> {

@@ -311,6 +311,22 @@ impl State {
         undefined.renumber(by);
     }
 
+    /// The number that a rank had before ranks were renumbered.
+    #[must_use]
+    pub fn original(&self, rank: Rank) -> Rank {
+        self.original[rank.at()]
+    }
+
+    /// The number that a rank has now, by the one that it had before ranks were renumbered.
+    ///
+    /// # Panics
+    /// If there is no such rank.
+    #[must_use]
+    pub fn now(&self, original: Rank) -> Rank {
+        let at = self.original.iter().position(|rank| *rank == original).expect("a rank of the world");
+        Rank(u32::try_from(at).expect("few ranks"))
+    }
+
     /// The choices that led here, oldest first, with the ranks' original numbers.
     #[must_use]
     pub fn choices(&self) -> Vec<crate::machine::Choice> {

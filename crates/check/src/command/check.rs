@@ -53,9 +53,23 @@ pub(super) struct CheckArguments {
     /// Write a trace file for each failing check into this folder.
     #[arg(long, value_name = "DIR")]
     trace_out: Option<PathBuf>,
+    /// Look for changes with which a failing program holds.
+    #[arg(long, value_enum, value_name = "WHEN", default_value = "unexpected")]
+    repairs: LookForRepairs,
     /// Print unexpected and inconclusive checks only.
     #[arg(long, short)]
     quiet: bool,
+}
+
+/// For which failures repairs are looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+enum LookForRepairs {
+    /// For none.
+    Never,
+    /// For those that the check does not state.
+    Unexpected,
+    /// For all.
+    Always,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -161,6 +175,9 @@ impl CheckArguments {
         // A report wants to know why, a trace file what is done.
         let kept = if self.trace_out.is_some() { Detail::Run } else { Detail::Verdict };
         let reported = if self.format == Format::Text { Detail::Reason } else { kept };
+        let repairs = |when| if self.repairs >= when { Detail::Repair } else { reported };
+        let unstated = if self.format == Format::Text { repairs(LookForRepairs::Unexpected) } else { kept };
+        let stated = repairs(LookForRepairs::Always);
         Ok(Options {
             platform: self.platform,
             naive: self.naive,
@@ -170,8 +187,8 @@ impl CheckArguments {
                 time,
                 steps: self.max_steps,
             },
-            stated: if self.quiet { kept } else { reported },
-            unstated: reported,
+            stated: if self.quiet { kept } else { stated },
+            unstated,
         })
     }
 

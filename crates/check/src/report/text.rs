@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use rankcheck_model::machine::{InFlight, Kind, bytes};
 use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
 
+use crate::search::repair::Repairs;
 use crate::search::{
     Asked, Assumed, BoundHit, Cause, Counterexample, Decided, Explained, Explored, Located, Operation,
     Verdict,
@@ -165,6 +166,9 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     if !also.is_empty() {
         let _ = write!(out, "\n  also      {}", also.join(", "));
     }
+    if let Some(repairs) = &shown.repairs {
+        repaired(out, repairs);
+    }
     if let Some(passes) = passes(explained) {
         let _ = write!(out, "\n  passes    {passes}");
     }
@@ -300,6 +304,31 @@ fn because(out: &mut String, shown: &Counterexample) {
         }
     };
     let _ = write!(out, "\n  because   {text}");
+}
+
+/// Changes with which the program holds, each explored.
+fn repaired(out: &mut String, repairs: &Repairs) {
+    for (nth, repair) in repairs.found.iter().enumerate() {
+        let counts = |of: &[u32]| of.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+        let label = if nth == 0 { "repairs" } else { "" };
+        let _ = write!(
+            out,
+            "\n  {label:<9} {}: holds at {} ranks",
+            repair.change.words(),
+            counts(&repair.holds_at)
+        );
+        if !repair.unknown_at.is_empty() {
+            let _ = write!(out, ", not known at {}", counts(&repair.unknown_at));
+        }
+    }
+    if let Some(time) = repairs.gave_up_after {
+        let (tried, seconds) = (repairs.tried, time.as_secs_f64());
+        let label = if repairs.found.is_empty() { "repairs" } else { "" };
+        let _ = write!(
+            out,
+            "\n  {label:<9} the search ended after {seconds:.1} s and {tried} changes (--repairs)"
+        );
+    }
 }
 
 /// What two ranks do, the smaller rank first.

@@ -33,7 +33,17 @@ pub(crate) fn changed(
     source: &Arc<dyn Source>,
     change: impl Fn(&Block, Of) -> Option<Block> + Send + Sync + 'static,
 ) -> Arc<dyn Source> {
-    Arc::new(Changed { inner: Arc::clone(source), change: Box::new(change), known: Mutex::default() })
+    let (inner, change) = (Arc::clone(source), Box::new(change));
+    Arc::new(Changed { inner, change, alike: false, known: Mutex::default() })
+}
+
+/// A program that is changed in the same way on every rank, so that ranks stay interchangeable where they are.
+pub(crate) fn alike(
+    source: &Arc<dyn Source>,
+    change: impl Fn(&Block) -> Option<Block> + Send + Sync + 'static,
+) -> Arc<dyn Source> {
+    let change = Box::new(move |block: &Block, _| change(block));
+    Arc::new(Changed { inner: Arc::clone(source), change, alike: true, known: Mutex::default() })
 }
 
 type Known = FxHashMap<(Rank, ThreadStart, Vec<Answer>), Arc<Block>>;
@@ -41,6 +51,8 @@ type Known = FxHashMap<(Rank, ThreadStart, Vec<Answer>), Arc<Block>>;
 struct Changed {
     inner: Arc<dyn Source>,
     change: Box<Change>,
+    /// Whether every rank is changed in the same way.
+    alike: bool,
     known: Mutex<Known>,
 }
 
@@ -80,7 +92,7 @@ impl Source for Changed {
     }
 
     fn symmetry(&self) -> Symmetry {
-        Symmetry::Distinct
+        if self.alike { self.inner.symmetry() } else { Symmetry::Distinct }
     }
 
     fn skipped(&self, of: LocId, before: LocId) -> u32 {

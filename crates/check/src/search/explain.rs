@@ -12,6 +12,7 @@ use rankcheck_model::machine::Kind;
 use rankcheck_model::{Choice, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
 
 use super::explore::Exploration;
+use super::repair::Repairs;
 use super::replay::{BrokenRule, Decided, Decision, Located, ReplayError, Replayed, replay};
 use super::trial::{Effect, Trials};
 use super::{Detail, Operation};
@@ -26,6 +27,8 @@ pub struct Counterexample {
     pub essential: Vec<Located>,
     /// What decided it. None where nothing does alone, or where it was not asked for.
     pub cause: Option<Cause>,
+    /// What would repair the program. None where it was not asked for.
+    pub repairs: Option<Repairs>,
     /// How many operations and causes were not tried, because that would have taken too long.
     pub untried: usize,
     /// The run that breaks the rule, step by step.
@@ -86,7 +89,8 @@ pub fn counterexample(
     let Some(broken) = of_rule.min_by_key(|broken| broken.past).cloned() else {
         return Ok(None);
     };
-    let mut shown = Counterexample { broken, essential: Vec::new(), cause: None, untried: 0, run };
+    let mut shown =
+        Counterexample { broken, essential: Vec::new(), cause: None, repairs: None, untried: 0, run };
     if detail >= Detail::Reason {
         let limit = TRIED_AT_LEAST.max(2 * exploration.steps);
         let about = shown.broken.about.clone();
@@ -110,7 +114,7 @@ struct Explaining<'a> {
 }
 
 /// Whether an operation of a run can be named. Locks that the pool takes for its hooks are nobody's operation.
-fn nameable(operation: &Operation) -> bool {
+pub(crate) fn nameable(operation: &Operation) -> bool {
     !operation.asks && !operation.text.contains("allocator's lock")
 }
 

@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::Costs;
 use rankcheck_model::{
-    Answer, Block, Choice, Config, FindingKey, Interruption, Loc, LocId, Machine, Mode, Outcome, Rank, Rule,
-    Source, SourceError, State, Symmetry, ThreadStart, Token,
+    Answer, Block, Choice, Config, FindingKey, Interruption, Loc, LocId, Machine, Mode, Nondet, Outcome,
+    Rank, Rule, Source, SourceError, State, Symmetry, ThreadStart, Token,
 };
 use stateright::{Checker, Model, Property};
 
@@ -279,17 +279,40 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
 struct Settled {
     state: State,
     choices: u32,
+    agreed: Arc<Agreed>,
+}
+
+/// What ranks decided where all are to decide alike: the values of each place and occurrence, and how often each rank
+/// decided there.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
+struct Agreed {
+    values: BTreeMap<(usize, u32), Vec<u32>>,
+    /// By place and original number of the rank.
+    counts: BTreeMap<(usize, Rank), u32>,
+}
+
+impl Settled {
+    /// What ranks agreed on, with the ranks' numbers of this state.
+    fn agreed(&self) -> (&BTreeMap<(usize, u32), Vec<u32>>, BTreeMap<(usize, Rank), u32>) {
+        let Agreed { values, counts } = &*self.agreed;
+        let now = counts.iter().map(|((place, rank), count)| ((*place, self.state.now(*rank)), *count));
+        (values, now.collect())
+    }
 }
 
 impl Hash for Settled {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         hasher.write_u64(self.state.fingerprint());
+        if !self.agreed.counts.is_empty() {
+            self.agreed().hash(hasher);
+        }
     }
 }
 
 impl PartialEq for Settled {
     fn eq(&self, other: &Self) -> bool {
         self.state.fingerprint() == other.state.fingerprint()
+            && (Arc::ptr_eq(&self.agreed, &other.agreed) || self.agreed() == other.agreed())
     }
 }
 
@@ -299,11 +322,47 @@ struct Reduced {
     collector: Arc<CompleteRuns>,
     /// Whether ranks were renumbered: then they must have been interchangeable to the end.
     renumbered: Arc<AtomicBool>,
+    /// Places at which all ranks decide alike.
+    alike_at: Arc<[Loc]>,
 }
 
 impl Reduced {
+    /// The place and the occurrence of a value that ranks agree on, and the rank's original number.
+    fn agreement(&self, settled: &Settled, choice: &Choice) -> Option<(usize, u32, Rank)> {
+        let Choice::Value(rank, thread, values) = choice else { return None };
+        if self.alike_at.is_empty() {
+            return None;
+        }
+        // Nobody decides that a call fails.
+        let nondet = self.machine.nondet_of(&settled.state, *rank, *thread, values);
+        if nondet.iter().any(|(of, _)| matches!(of, Nondet::Fault(_))) {
+            return None;
+        }
+        let at = self.machine.loc(&self.machine.next_op(&settled.state, *rank, *thread));
+        let place = self.alike_at.iter().position(|known| *known == at)?;
+        let rank = settled.state.original(*rank);
+        let nth = settled.agreed.counts.get(&(place, rank)).copied().unwrap_or(0);
+        Some((place, nth, rank))
+    }
+
+    /// Leaves out values that differ from what another rank decided in the same place.
+    fn agree(&self, settled: &Settled, choices: &mut Vec<Choice>) {
+        let fits = |choice: &Choice| {
+            let (Choice::Value(_, _, values), Some((place, nth, _))) =
+                (choice, self.agreement(settled, choice))
+            else {
+                return true;
+            };
+            settled.agreed.values.get(&(place, nth)).is_none_or(|agreed| agreed == values)
+        };
+        // What cannot be decided alike, because other values are possible here, is open.
+        if choices.iter().any(fits) {
+            choices.retain(|choice| fits(choice));
+        }
+    }
+
     /// What stands for a state in which only choices are left.
-    fn settled(&self, mut state: State, choices: u32) -> Settled {
+    fn settled(&self, mut state: State, choices: u32, agreed: Arc<Agreed>) -> Settled {
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.edits.is_empty();
         if symmetric && choices > 0 {
@@ -311,7 +370,7 @@ impl Reduced {
             self.machine.canonicalize(&mut state);
         }
         state.seal();
-        Settled { state, choices }
+        Settled { state, choices, agreed }
     }
 }
 
@@ -322,7 +381,7 @@ impl Model for Reduced {
     fn init_states(&self) -> Vec<Settled> {
         let mut state = self.machine.init();
         self.machine.advance(&mut state);
-        vec![self.settled(state, 0)]
+        vec![self.settled(state, 0, Arc::default())]
     }
 
     fn actions(&self, settled: &Settled, actions: &mut Vec<Choice>) {
@@ -333,17 +392,28 @@ impl Model for Reduced {
         if actions.is_empty() {
             self.collector.complete(&self.machine, &settled.state);
         }
+        if !self.alike_at.is_empty() {
+            self.agree(settled, actions);
+        }
     }
 
     fn next_state(&self, settled: &Settled, choice: Choice) -> Option<Settled> {
         if self.machine.interrupted() {
             return None;
         }
+        let mut agreed = Arc::clone(&settled.agreed);
+        if let (Choice::Value(_, _, values), Some((place, nth, rank))) =
+            (&choice, self.agreement(settled, &choice))
+        {
+            let agreed = Arc::make_mut(&mut agreed);
+            agreed.values.entry((place, nth)).or_insert_with(|| values.clone());
+            agreed.counts.insert((place, rank), nth + 1);
+        }
         let mut state = settled.state.clone();
         self.machine.remember(&mut state, &choice);
         self.machine.take(&mut state, &choice);
         self.machine.advance_from(&settled.state, &mut state);
-        Some(self.settled(state, settled.choices + 1))
+        Some(self.settled(state, settled.choices + 1, agreed))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
@@ -371,13 +441,18 @@ pub fn explore(
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     if threads > 1 && bounds.states > ALONE_STATES {
-        let first =
-            alone(source, config.clone(), &Bounds { states: ALONE_STATES, ..bounds.clone() }, started)?;
+        let first = alone(
+            source,
+            config.clone(),
+            &Bounds { states: ALONE_STATES, ..bounds.clone() },
+            started,
+            Arc::default(),
+        )?;
         if first.bound != Some(BoundHit::States(ALONE_STATES)) {
             return Ok(first);
         }
         if first.broken.is_empty() {
-            let pass = Pass::new(source, first.config, bounds, started, threads);
+            let pass = Pass::new(source, first.config, bounds, started, threads, Arc::default());
             let done = pass.machine.interruption().is_none() && !pass.misnumbered(source);
             let exploration = pass.collector.exploration(&pass.machine);
             if done && exploration.bound.is_none() && exploration.broken.is_empty() {
@@ -385,7 +460,7 @@ pub fn explore(
             }
         }
     }
-    alone(source, config, bounds, started)
+    alone(source, config, bounds, started, Arc::default())
 }
 
 /// Explores with one thread, so that the witness of every outcome is always the same too.
@@ -397,7 +472,21 @@ pub fn explore_alone(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    alone(source, config, bounds, Instant::now())
+    alone(source, config, bounds, Instant::now(), Arc::default())
+}
+
+/// Explores a program whose ranks decide alike in these places: each takes the value that the first of them took, at
+/// every occurrence.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub(crate) fn explore_agreeing(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+    alike_at: Vec<Loc>,
+) -> Result<Exploration, SourceError> {
+    alone(source, config, bounds, Instant::now(), alike_at.into())
 }
 
 /// A search from the beginning to the end, or to what interrupts it.
@@ -414,6 +503,7 @@ impl Pass {
         bounds: &Bounds,
         started: Instant,
         threads: usize,
+        alike_at: Arc<[Loc]>,
     ) -> Self {
         let pass = Self {
             machine: Arc::new(Machine::new(Arc::clone(source), config)),
@@ -424,6 +514,7 @@ impl Pass {
             machine: Arc::clone(&pass.machine),
             collector: Arc::clone(&pass.collector),
             renumbered: Arc::clone(&pass.renumbered),
+            alike_at,
         };
         drop(reduced.checker().threads(threads).spawn_bfs().join());
         pass
@@ -441,10 +532,11 @@ fn alone(
     config: Config,
     bounds: &Bounds,
     started: Instant,
+    alike_at: Arc<[Loc]>,
 ) -> Result<Exploration, SourceError> {
     let mut config = Config { mode: Mode::Reduced, steps_at_most: bounds.steps, ..config };
     loop {
-        let pass = Pass::new(source, config.clone(), bounds, started, 1);
+        let pass = Pass::new(source, config.clone(), bounds, started, 1, Arc::clone(&alike_at));
         let exploration = || pass.collector.exploration(&pass.machine);
         match pass.machine.interruption() {
             None if pass.misnumbered(source) => {}

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rankcheck_model::history::{self, History};
 use rankcheck_model::machine::{Awaited, Kind, Standing};
 use rankcheck_model::{
-    Choice, Config, Explain, Interruption, Loc, Machine, Mode, OpRef, Outcome, Rank, Rule, Source,
+    Choice, Config, Explain, Interruption, Loc, Machine, Mode, Op, OpRef, Outcome, Rank, Rule, Source,
     SourceError, State, Thread,
 };
 
@@ -153,6 +153,19 @@ pub struct Replayed {
     pub order: Vec<(usize, usize)>,
     /// What is blocked at the end.
     pub blocked: Vec<Blocked>,
+    /// What host threads that are blocked would do next, as far as that is known, in words.
+    pub ahead: Vec<Ahead>,
+}
+
+/// An operation that a blocked thread does not reach.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ahead {
+    /// The operation, and where it is written.
+    pub at: Located,
+    /// What is done.
+    pub op: Op,
+    /// In the spec's names.
+    pub text: String,
 }
 
 impl Replayed {
@@ -237,6 +250,7 @@ pub fn replay(
         return Err(error.into());
     }
     let blocked = blocked(&machine, &state);
+    let ahead = ahead(&machine, &state);
     let History { moments, meetings, order } = machine.history(&state);
     let steps = moments.into_iter().map(|moment| Step {
         at: Located::new(&machine, moment.op),
@@ -247,7 +261,7 @@ pub fn replay(
     machine.finish(&mut state);
     let outcome = machine.outcome(&state);
     let (operations, broken) = (operations(&machine), broken(&machine, &state));
-    Ok(Replayed { decisions, operations, broken, outcome, steps, meetings, order, blocked })
+    Ok(Replayed { decisions, operations, broken, outcome, steps, meetings, order, blocked, ahead })
 }
 
 fn lane(machine: &Machine, state: &State, lane: history::Lane) -> Lane {
@@ -257,6 +271,18 @@ fn lane(machine: &Machine, state: &State, lane: history::Lane) -> Lane {
             Lane::Stream(rank, machine.stream_name(state, rank, stream).to_string())
         }
     }
+}
+
+fn ahead(machine: &Machine, state: &State) -> Vec<Ahead> {
+    let mut all = Vec::new();
+    for rank in (0..machine.config.ranks).map(Rank) {
+        let threads = (0..).map(Thread).zip(state.rank(rank).threads());
+        for (thread, _) in threads.filter(|(_, thread)| thread.running()) {
+            let ahead = machine.ahead(state, rank, thread).into_iter();
+            all.extend(ahead.map(|(op, what, text)| Ahead { at: Located::new(machine, op), op: what, text }));
+        }
+    }
+    all
 }
 
 fn blocked(machine: &Machine, state: &State) -> Vec<Blocked> {

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::platform::UnknownPlatform;
@@ -13,6 +13,7 @@ use rankcheck_model::{Class, Config, Faults, InFlight, Outcome, Platform, Rule, 
 
 use super::explain::counterexample;
 use super::explore::{BoundHit, Exploration, Witness, explore};
+use super::repair::{Broken, repairs};
 use super::replay::ReplayError;
 use super::same::different_operations;
 use super::{Asked, Assumed, Detail, Explained, Explored, Options, naive};
@@ -279,6 +280,24 @@ impl Search<'_> {
                 ReplayError::Source(error) => self.spec.diagnose(&error),
                 ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.loc),
             })?;
+        }
+        if detail >= Detail::Repair
+            && let Some(shown) = &mut explained.counterexample
+        {
+            /// The search for repairs takes so long, or ten times as long as the verdict.
+            const AT_LEAST: Duration = Duration::from_secs(2);
+            let run = &explained.runs[explained.reported];
+            let verdict = u64::try_from(run.milliseconds).unwrap_or(u64::MAX);
+            let broken = Broken {
+                check: self.check,
+                params: &run.params,
+                ranks: run.ranks,
+                platform: run.platform,
+                source,
+                exploration,
+                shown,
+            };
+            shown.repairs = Some(repairs(&broken, AT_LEAST.max(Duration::from_millis(verdict) * 10)));
         }
         Ok(())
     }

@@ -34,6 +34,17 @@ pub(crate) enum ProgramBody {
     },
 }
 
+impl ProgramBody {
+    /// Whether both are one function.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Starlark(one), Self::Starlark(other)) => one.value().ptr_eq(other.value()),
+            (Self::Rust { body: one, .. }, Self::Rust { body: other, .. }) => Arc::ptr_eq(one, other),
+            (Self::Starlark(_), Self::Rust { .. }) | (Self::Rust { .. }, Self::Starlark(_)) => false,
+        }
+    }
+}
+
 impl std::fmt::Debug for ProgramBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -1,0 +1,617 @@
+//! Repairs: programs close to the one that fails, and that hold.
+//!
+//! A repair is a change of the text at one place, made on all ranks: a synchronize, a barrier, two calls in the other
+//! order or in one group, one decision that all ranks take alike. Each is explored before it is shown, at the
+//! ranks of the finding first and then at others. Nothing is taken away, so the program still does what it did.
+//! Not here: how programs are changed ([`super::changed`]).
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rankcheck_model::edit::Position;
+use rankcheck_model::machine::Kind;
+use rankcheck_model::{
+    BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Slot,
+    Source, Statement, StreamOp, ThreadStart,
+};
+
+use super::changed::{alike, changed};
+use super::explore::{Bounds, Exploration, explore_agreeing};
+use super::replay::Ahead;
+use super::trial::{Performed, Trials};
+use super::verdict::config;
+use super::{Cause, Counterexample, Decided, Located, Operation};
+use crate::spec::{Check, Param};
+
+/// A change with which the program holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Repair {
+    /// What is changed.
+    pub change: Change,
+    /// Rank counts at which the changed program was explored and holds.
+    pub holds_at: Vec<u32>,
+    /// Rank counts at which a bound was hit first.
+    pub unknown_at: Vec<u32>,
+    /// Rank counts for which the program was not written: it cannot be evaluated for them.
+    pub not_written_for: Vec<u32>,
+}
+
+impl Repair {
+    fn of(change: Change) -> Self {
+        Self { change, holds_at: Vec::new(), unknown_at: Vec::new(), not_written_for: Vec::new() }
+    }
+}
+
+/// What the search for repairs came to.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Repairs {
+    /// Those that were found, the nearest first.
+    pub found: Vec<Repair>,
+    /// How many changes were explored.
+    pub tried: usize,
+    /// The time after which the search was given up, if it was.
+    pub gave_up_after: Option<Duration>,
+}
+
+/// A change of a program, the same on every rank.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// All ranks decide alike.
+    SameDecision {
+        /// What is decided in each place, and where.
+        of: Vec<(String, Loc)>,
+    },
+    /// Something is waited for beside a call.
+    Wait {
+        /// What is waited for.
+        what: Wait,
+        /// Whether before or after the call.
+        side: Side,
+        /// The call, in words.
+        call: String,
+        /// Where it is written.
+        at: Loc,
+    },
+    /// Memory is kept that the program frees, or a mapping that it closes.
+    Keep {
+        /// The call that is left out, in words.
+        call: String,
+        /// Where it is written.
+        at: Loc,
+    },
+    /// Two calls change places.
+    Swap {
+        /// The first of the program that fails, and where it is written.
+        first: (String, Loc),
+        /// The second.
+        second: (String, Loc),
+        /// The ranks on which they do.
+        on: Scope,
+    },
+    /// Two calls are made in one group, with what lies between them.
+    Group {
+        /// The first, and where it is written.
+        first: (String, Loc),
+        /// The last.
+        last: (String, Loc),
+        /// The ranks on which they are.
+        on: Scope,
+    },
+}
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wait {
+    /// The work of the device: `cudaDeviceSynchronize`.
+    Device,
+    /// All ranks: a barrier of host processes.
+    Ranks,
+    /// The work of the devices of all ranks.
+    Devices,
+}
+
+/// The ranks on which something is changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// All of them.
+    All,
+    /// Those with an odd number.
+    Odd,
+    /// One of them.
+    One(Rank),
+}
+
+impl Scope {
+    fn has(self, rank: Rank) -> bool {
+        match self {
+            Self::All => true,
+            Self::Odd => rank.0 % 2 == 1,
+            Self::One(one) => rank == one,
+        }
+    }
+}
+
+/// On which side of a call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Before it.
+    Before,
+    /// After it.
+    After,
+}
+
+/// Where repairs are looked for.
+pub(crate) struct Broken<'a> {
+    pub(crate) check: &'a Check,
+    pub(crate) params: &'a [(String, Param)],
+    pub(crate) ranks: u32,
+    pub(crate) platform: Platform,
+    pub(crate) source: &'a Arc<dyn Source>,
+    pub(crate) exploration: &'a Exploration,
+    pub(crate) shown: &'a Counterexample,
+}
+
+/// Repairs that are shown at most.
+const SHOWN: usize = 2;
+/// Rank counts at which a repair has to hold, beside those of the check.
+const RANKS: [u32; 3] = [2, 4, 8];
+
+/// Looks for repairs until two are found, or for so long.
+pub(crate) fn repairs(broken: &Broken<'_>, at_most: Duration) -> Repairs {
+    let started = Instant::now();
+    let mut repairs = Repairs::default();
+    // Declarations about launches name operations by their numbers, which an inserted one would change.
+    if broken.source.declares_overlap() {
+        return repairs;
+    }
+    for change in candidates(broken) {
+        let left = at_most.saturating_sub(started.elapsed());
+        if left.is_zero() {
+            repairs.gave_up_after = Some(at_most);
+            break;
+        }
+        repairs.tried += 1;
+        if let Some(repair) = verified(broken, change, left) {
+            repairs.found.push(repair);
+            if repairs.found.len() == SHOWN {
+                break;
+            }
+        }
+    }
+    repairs
+}
+
+/// The repair that a change is, if it is one.
+fn verified(broken: &Broken<'_>, change: Change, left: Duration) -> Option<Repair> {
+    let states = 10_000 + 10 * broken.exploration.states;
+    let bounds = Bounds { states, time: Some(left), ..Bounds::default() };
+    let explored = |source: &Arc<dyn Source>, ranks: u32| {
+        let config = config(broken.check, ranks, broken.platform, &broken.check.assume);
+        let config = Config { contended: broken.exploration.config.contended.clone(), ..config };
+        let (changed, agreed) = change.applied(source, ranks);
+        explore_agreeing(&changed, config, &bounds, agreed).ok()
+    };
+    let first = explored(broken.source, broken.ranks)?;
+    let does_as_much = |other: &Exploration| {
+        let (now, before) = (&other.costs, &broken.exploration.costs);
+        now.collectives >= before.collectives
+            && now.registrations + now.registrations_warm_up
+                >= before.registrations + before.registrations_warm_up
+    };
+    if first.bound.is_some() || !first.broken.is_empty() || !does_as_much(&first) {
+        return None;
+    }
+    let mut repair = Repair::of(change.clone());
+    let others: BTreeSet<u32> = RANKS.into_iter().chain(broken.check.ranks.iter().copied()).collect();
+    for ranks in others {
+        if ranks == broken.ranks {
+            repair.holds_at.push(ranks);
+            continue;
+        }
+        // Some programs are written for a number of ranks.
+        let source = broken.check.source(ranks, broken.params, &broken.check.assume).ok();
+        let source = source.map(|source| Arc::new(source) as Arc<dyn Source>);
+        let Some(exploration) = source.and_then(|source| explored(&source, ranks)) else {
+            repair.not_written_for.push(ranks);
+            continue;
+        };
+        match (&exploration.bound, exploration.broken.is_empty()) {
+            (Some(_), _) => repair.unknown_at.push(ranks),
+            (None, true) => repair.holds_at.push(ranks),
+            (None, false) => return None,
+        }
+    }
+    Some(repair)
+}
+
+/// Changes that may be repairs, the nearest to the cause first.
+fn candidates(broken: &Broken<'_>) -> Vec<Change> {
+    let shown = broken.shown;
+    let mut all: Vec<Change> = Vec::new();
+    let mut add = |change: Change| {
+        if !all.contains(&change) {
+            all.push(change);
+        }
+    };
+    let decisions = decisions(shown);
+    for decision in &decisions {
+        add(Change::SameDecision { of: vec![decision.clone()] });
+    }
+    let calls = calls(shown);
+    for what in [Wait::Device, Wait::Ranks, Wait::Devices] {
+        for side in [Side::Before, Side::After] {
+            for operation in &calls {
+                let (call, at) = (operation.text.clone(), operation.at.loc.clone());
+                add(Change::Wait { what, side, call, at });
+            }
+        }
+    }
+    let all_calls = all_calls(broken);
+    for call in all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op)) {
+        let (call, at) = call.named.clone();
+        add(Change::Keep { call, at });
+    }
+    let all_calls: Vec<Rc<Call>> = all_calls.into_iter().filter(|call| meets_others(&call.op)).collect();
+    for (first, second, swaps) in neighbours(&all_calls) {
+        for on in [Scope::All, Scope::Odd, Scope::One(first.rank)] {
+            let (one, other) = (first.named.clone(), second.named.clone());
+            if swaps {
+                add(Change::Swap { first: one.clone(), second: other.clone(), on });
+            }
+            if grouped(&first.op) && grouped(&second.op) {
+                add(Change::Group { first: one, last: other, on });
+            }
+        }
+    }
+    if decisions.len() > 1 {
+        add(Change::SameDecision { of: decisions });
+    }
+    all
+}
+
+/// Each place where the ranks of the run decide something that a program could agree on: the cause first.
+fn decisions(shown: &Counterexample) -> Vec<(String, Loc)> {
+    let mut places: Vec<(String, Loc)> = Vec::new();
+    let cause = match &shown.cause {
+        Some(Cause::Value { decision, .. }) => Some(*decision),
+        Some(Cause::Order { .. } | Cause::Extra { .. } | Cause::Difference { .. }) | None => None,
+    };
+    let order = cause.into_iter().chain((0..shown.run.decisions.len()).rev());
+    for decision in order.map(|nth| &shown.run.decisions[nth]) {
+        let known = places.iter().any(|(_, at)| *at == decision.at.loc);
+        if !known && matches!(decision.decided, Decided::Values { .. }) {
+            places.push((decision.op.clone(), decision.at.loc.clone()));
+        }
+    }
+    places
+}
+
+/// The operations of the finding and those that are marked, one for each place.
+fn calls(shown: &Counterexample) -> Vec<&Operation> {
+    const TRIED: usize = 12;
+    let mut calls: Vec<&Operation> = Vec::new();
+    for at in shown.broken.ops.iter().chain(&shown.essential) {
+        let Some(operation) = shown.run.operation(at) else { continue };
+        let known = calls.iter().any(|call| call.at.loc == operation.at.loc);
+        if !known
+            && super::explain::nameable(operation)
+            && operation.kind != Kind::Bookkeeping
+            && calls.len() < TRIED
+        {
+            calls.push(operation);
+        }
+    }
+    calls
+}
+
+/// A call of a thread: done, blocked, or known to come.
+struct Call {
+    rank: Rank,
+    start: ThreadStart,
+    index: u32,
+    /// The call in words, and where it is written.
+    named: (String, Loc),
+    /// How near to the finding it is: 0 for the operation that breaks the rule; none if it is not marked.
+    near: Option<usize>,
+    op: Op,
+    /// Whether its result is used, as far as anybody knows.
+    used: bool,
+}
+
+/// Calls that a thread makes near one another, of which the finding has one or one is marked, nearest first, and whether
+/// they can change places.
+fn neighbours(calls: &[Rc<Call>]) -> Vec<(Rc<Call>, Rc<Call>, bool)> {
+    /// Operations that may lie between them.
+    const BETWEEN: u32 = 8;
+    let mut pairs: Vec<(usize, u32, Rc<Call>, Rc<Call>, bool)> = Vec::new();
+    for first in calls {
+        for second in calls {
+            let follows =
+                (first.rank, first.start) == (second.rank, second.start) && first.index < second.index;
+            let near = [first.near, second.near].into_iter().flatten().min();
+            let Some(near) = near.filter(|_| follows && second.index - first.index <= BETWEEN) else {
+                continue;
+            };
+            // Nobody reads a result under the number of the other.
+            let group = |call: &Call| matches!(call.op, Op::Group(_));
+            let swaps = first.op.slots() == second.op.slots()
+                && !(first.used || second.used || group(first) || group(second));
+            pairs.push((near, second.index - first.index, Rc::clone(first), Rc::clone(second), swaps));
+        }
+    }
+    pairs.sort_by_key(|(near, between, ..)| (*near, *between));
+    pairs.into_iter().map(|(.., first, second, swaps)| (first, second, swaps)).collect()
+}
+
+fn all_calls(broken: &Broken<'_>) -> Vec<Rc<Call>> {
+    let shown = broken.shown;
+    let of = (shown.broken.rule, shown.broken.about.as_str(), shown.broken.by);
+    let choices = &broken.exploration.broken[&shown.broken.rule].choices;
+    let trials = Trials::new(broken.source, &broken.exploration.config, choices, of, u64::MAX);
+    let Ok(Some(trials)) = trials else { return Vec::new() };
+    let near = |at: &Located| shown.broken.ops.iter().chain(&shown.essential).position(|other| other.is(at));
+    let used = |performed: &Performed| {
+        performed.produces.clone().any(|index| {
+            let slot = Slot { start: performed.at.start, index };
+            let uses = |other: &Performed| other.at.rank == performed.at.rank && other.uses.contains(&slot);
+            trials.performed().iter().any(uses)
+        })
+    };
+    let done = shown.run.operations.iter().filter_map(|operation| {
+        let at = trials.position(&operation.at.op)?;
+        let performed = trials.performed().iter().find(|performed| performed.at == at)?;
+        let op = performed.op.clone()?;
+        let named = (operation.text.clone(), operation.at.loc.clone());
+        let (near, used) = (near(&operation.at), used(performed));
+        Some(Call { rank: at.rank, start: at.start, index: at.index, named, near, op, used })
+    });
+    let ahead = shown.run.ahead.iter().filter_map(|Ahead { at, op, text }| {
+        let Position { rank, start, index } = trials.position(&at.op)?;
+        let (op, named) = (op.clone(), (text.clone(), at.loc.clone()));
+        // Who will use the result is not known.
+        let used = op.slots() > 0;
+        Some(Call { rank, start, index, named, near: None, op, used })
+    });
+    done.chain(ahead).map(Rc::new).collect()
+}
+
+/// Whether a call gives memory or a mapping back, and nothing else.
+fn gives_back(op: &Op) -> bool {
+    let gives = match op {
+        Op::Memory(op) => matches!(op, MemoryOp::Free { .. } | MemoryOp::Release { .. }),
+        Op::Ipc(op) => matches!(op, IpcOp::Close { .. }),
+        Op::Pool(op) => matches!(op, PoolOp::Trim { .. }),
+        Op::Thread(_)
+        | Op::Comm(_)
+        | Op::Window(_)
+        | Op::Group(_)
+        | Op::Collective(_)
+        | Op::Transfer(_)
+        | Op::Overlap(_)
+        | Op::Stream(_)
+        | Op::Event(_)
+        | Op::Graph(_)
+        | Op::Exchange(_)
+        | Op::Barrier(_)
+        | Op::Mutex(_)
+        | Op::Store(_)
+        | Op::Flag(_)
+        | Op::Map(_)
+        | Op::List(_) => false,
+    };
+    gives && op.slots() == 0
+}
+
+/// Whether a call can be the first or the last of a group.
+fn grouped(op: &Op) -> bool {
+    matches!(op, Op::Collective(_) | Op::Transfer(_) | Op::Group(_) | Op::Window(_) | Op::Comm(_))
+}
+
+/// Whether a call may wait for other ranks, or they for it.
+fn meets_others(op: &Op) -> bool {
+    match op {
+        Op::Comm(_)
+        | Op::Window(_)
+        | Op::Group(_)
+        | Op::Collective(_)
+        | Op::Transfer(_)
+        | Op::Ipc(_)
+        | Op::Exchange(_)
+        | Op::Barrier(_)
+        | Op::Store(_)
+        | Op::Flag(_)
+        | Op::Stream(StreamOp::Synchronize { .. })
+        | Op::Mutex(_)
+        | Op::Thread(_)
+        | Op::Event(_) => true,
+        Op::Overlap(_)
+        | Op::Stream(_)
+        | Op::Graph(_)
+        | Op::Memory(_)
+        | Op::Pool(_)
+        | Op::Map(_)
+        | Op::List(_) => false,
+    }
+}
+
+impl Wait {
+    /// The operations that wait for it.
+    fn ops(self, ranks: u32) -> Vec<Op> {
+        let device = Op::Stream(StreamOp::Synchronize { what: Operand::Device });
+        let members: Arc<[Rank]> = (0..ranks).map(Rank).collect();
+        let barrier = Op::Barrier(BarrierOp::Enter { members });
+        match self {
+            Self::Device => vec![device],
+            Self::Ranks => vec![barrier],
+            Self::Devices => vec![device, barrier],
+        }
+    }
+}
+
+impl Change {
+    /// The changed program, and the places at which its ranks decide alike.
+    fn applied(&self, source: &Arc<dyn Source>, ranks: u32) -> (Arc<dyn Source>, Vec<Loc>) {
+        let locs = Arc::clone(source);
+        let is = move |statement: &Statement, at: &Loc| locs.loc(statement.loc) == *at;
+        match self.clone() {
+            Self::SameDecision { of } => (Arc::clone(source), of.into_iter().map(|(_, at)| at).collect()),
+            Self::Wait { what, side, call: _, at } => {
+                let inserted = what.ops(ranks);
+                let source = alike(source, move |block| {
+                    block.ops.iter().any(|statement| is(statement, &at)).then(|| {
+                        let mut ops = Vec::new();
+                        for statement in &block.ops {
+                            let there = is(statement, &at);
+                            let new =
+                                || inserted.iter().map(|op| Statement { op: op.clone(), loc: statement.loc });
+                            ops.extend(new().filter(|_| there && side == Side::Before));
+                            ops.push(statement.clone());
+                            ops.extend(new().filter(|_| there && side == Side::After));
+                        }
+                        Block { ops, terminator: block.terminator.clone() }
+                    })
+                });
+                (source, Vec::new())
+            }
+            Self::Keep { call: _, at } => {
+                let change = move |block: &Block| {
+                    let mut block = block.clone();
+                    let before = block.ops.len();
+                    block.ops.retain(|statement| !is(statement, &at));
+                    (block.ops.len() != before).then_some(block)
+                };
+                (alike(source, change), Vec::new())
+            }
+            Self::Swap { first: (_, first), second: (_, second), on } => {
+                let change = move |block: &Block| {
+                    let mut block = block.clone();
+                    let pairs =
+                        pairs(&block, |statement| is(statement, &first), |statement| is(statement, &second));
+                    for (first, second) in &pairs {
+                        block.ops.swap(*first, *second);
+                    }
+                    (!pairs.is_empty()).then_some(block)
+                };
+                (on.applied(source, change), Vec::new())
+            }
+            Self::Group { first: (_, first), last: (_, last), on } => {
+                let change = move |block: &Block| {
+                    let mut ops = block.ops.clone();
+                    let pairs =
+                        spans(block, |statement| is(statement, &first), |statement| is(statement, &last));
+                    let group = |op: GroupOp, loc| Statement { op: Op::Group(op), loc };
+                    for (first, last) in pairs.iter().rev() {
+                        let (begins, ends) = (ops[*first].loc, ops[*last].loc);
+                        ops.insert(last + 1, group(GroupOp::End, ends));
+                        ops.insert(*first, group(GroupOp::Start, begins));
+                    }
+                    (!pairs.is_empty()).then(|| Block { ops, terminator: block.terminator.clone() })
+                };
+                (on.applied(source, change), Vec::new())
+            }
+        }
+    }
+
+    /// What is changed, in words.
+    #[must_use]
+    pub fn words(&self) -> String {
+        let named = |(call, at): &(String, Loc)| format!("{call} ({at})");
+        match self {
+            Self::SameDecision { of } => {
+                let of: Vec<String> = of.iter().map(named).collect();
+                format!("the same decision on all ranks: {}", of.join(" and "))
+            }
+            Self::Wait { what, side, call, at } => {
+                let what = match what {
+                    Wait::Device => "a synchronize of the device",
+                    Wait::Ranks => "a barrier of all ranks",
+                    Wait::Devices => "a synchronize of the device and a barrier of all ranks",
+                };
+                let side = match side {
+                    Side::Before => "before",
+                    Side::After => "after",
+                };
+                format!("{what} {side} {call} ({at})")
+            }
+            Self::Keep { call, at } => format!("without {call} ({at})"),
+            Self::Swap { first, second, on } => {
+                format!("{}{} before {}", on.words(), named(second), named(first))
+            }
+            Self::Group { first, last, on } => {
+                format!("{}{} and {} in one group", on.words(), named(first), named(last))
+            }
+        }
+    }
+}
+
+impl Scope {
+    fn applied(
+        self,
+        source: &Arc<dyn Source>,
+        change: impl Fn(&Block) -> Option<Block> + Send + Sync + 'static,
+    ) -> Arc<dyn Source> {
+        match self {
+            Self::All => alike(source, change),
+            Self::Odd | Self::One(_) => {
+                changed(source, move |block, of| if self.has(of.rank) { change(block) } else { None })
+            }
+        }
+    }
+
+    fn words(self) -> String {
+        match self {
+            Self::All => String::new(),
+            Self::Odd => "on odd ranks ".to_owned(),
+            Self::One(rank) => format!("on rank {} ", rank.0),
+        }
+    }
+}
+
+/// Positions of one statement and of another that follows it, pair by pair.
+fn pairs(
+    block: &Block,
+    first: impl Fn(&Statement) -> bool,
+    second: impl Fn(&Statement) -> bool,
+) -> Vec<(usize, usize)> {
+    let mut pairs = Vec::new();
+    let mut open = None;
+    for (at, statement) in block.ops.iter().enumerate() {
+        match open {
+            Some(begun) if second(statement) => {
+                pairs.push((begun, at));
+                open = None;
+            }
+            _ if first(statement) => open = Some(at),
+            _ => {}
+        }
+    }
+    pairs
+}
+
+/// Positions of the first of some statements and of the last of others that follow them, span by span.
+fn spans(
+    block: &Block,
+    first: impl Fn(&Statement) -> bool,
+    last: impl Fn(&Statement) -> bool,
+) -> Vec<(usize, usize)> {
+    let mut spans: Vec<(usize, usize)> = Vec::new();
+    let mut open = None;
+    let mut closed = false;
+    for (at, statement) in block.ops.iter().enumerate() {
+        if last(statement)
+            && let Some(begun) = open
+        {
+            if closed {
+                spans.pop();
+            }
+            spans.push((begun, at));
+            closed = true;
+        }
+        if first(statement) && (open.is_none() || closed) {
+            (open, closed) = (Some(at), false);
+        }
+    }
+    spans
+}
