@@ -1,7 +1,7 @@
 //! Fragments about the life of communicators.
 //! Not here: what runs on them.
 
-use rankcheck_model::{CommOp, Op, Operand, Resources};
+use rankcheck_model::{Collective, CommOp, MutexOp, Op, Operand, Resources};
 
 use super::builder::{At, Builder, first};
 use super::draw::{Who, drawn};
@@ -16,6 +16,8 @@ drawn! {
         4 => Split { rank: Who, odd: OddSplit },
         /// A launch or a registration of all, and the end of the communicator in another thread.
         4 => DestroyBeside { rank: Who, what: BesideDestroy },
+        /// Two threads of a rank call on one communicator, ordered or not.
+        3 => CallsOfTwo { rank: Who, call: CallOnComm, order: Order },
         /// Two threads of a rank enter what pairs by order.
         4 => InitInTwoThreads { rank: Who },
     }
@@ -51,6 +53,28 @@ drawn! {
     pub(super) enum BesideDestroy {
         1 => Launch,
         1 => Registration,
+    }
+}
+
+drawn! {
+    /// A call of all ranks, and of one of them in its second thread.
+    pub(super) enum CallOnComm {
+        2 => AllReduce,
+        1 => Register,
+        1 => Split,
+        1 => Grouped,
+        /// One of them on a child that shares the channels.
+        1 => OnChild,
+        1 => Finalize,
+    }
+}
+
+drawn! {
+    /// What orders the calls of two threads.
+    pub(super) enum Order {
+        2 => Nothing,
+        1 => AKey,
+        1 => AMutex,
     }
 }
 
@@ -108,6 +132,34 @@ impl Fragment {
                 let (at, comm) = (b.second(rank), b.comm(rank));
                 b.destroy(at, &comm);
             }
+            Self::CallsOfTwo { rank, call, order } => {
+                let rank = b.rank(rank);
+                for r in b.ranks() {
+                    let child = (call == CallOnComm::OnChild).then(|| {
+                        let (comm, name) = (b.comm_that_shares(r), b.name("child"));
+                        b.push(first(r), Op::Comm(CommOp::Split { comm, name, color: Some(0) }))
+                    });
+                    let second = if r == rank { b.second(r) } else { first(r) };
+                    let mutex = b.name("calls");
+                    let locks = r == rank && order == Order::AMutex;
+                    for at in [first(r), second] {
+                        if locks {
+                            b.push(at, Op::Mutex(MutexOp::Lock { mutex }));
+                        }
+                        if at == second && r == rank && order == Order::AKey {
+                            b.fetch(at, "called");
+                        }
+                        let child = child.as_ref().filter(|_| at != second);
+                        call_on(b, at, call, child);
+                        if at != second && order == Order::AKey {
+                            b.store(at, "called", Operand::Int(1));
+                        }
+                        if locks {
+                            b.push(at, Op::Mutex(MutexOp::Unlock { mutex }));
+                        }
+                    }
+                }
+            }
             Self::InitInTwoThreads { rank } => {
                 let rank = b.rank(rank);
                 for r in b.ranks() {
@@ -118,6 +170,34 @@ impl Fragment {
                     b.init(second, "twin", Resources::Own);
                 }
             }
+        }
+    }
+}
+
+fn call_on(b: &mut Builder, at: At, call: CallOnComm, child: Option<&Operand>) {
+    match call {
+        CallOnComm::AllReduce | CallOnComm::OnChild => {
+            let (comm, a) = (b.comm(at.rank), b.a(at.rank));
+            let stream = b.name(if at.thread == 0 { "default" } else { "side" });
+            let call = b.reduction(child.unwrap_or(&comm), &a, 1 << 20);
+            b.launch(at, Collective { stream, ..call });
+        }
+        CallOnComm::Register => {
+            let x = b.a(at.rank);
+            b.register(at, &x);
+        }
+        CallOnComm::Split => {
+            split(b, at, "half");
+        }
+        CallOnComm::Grouped => {
+            let x = b.a(at.rank);
+            b.group_start(at);
+            b.all_reduce(at, &x);
+            b.group_end(at);
+        }
+        CallOnComm::Finalize => {
+            let comm = b.comm(at.rank);
+            b.finalize(at, &comm);
         }
     }
 }

@@ -110,7 +110,7 @@ impl Verb for Collective {
     }
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
-        here.comm_of(&self.comm, Access::Write, each);
+        here.comm_of(&self.comm, Access::Call, each);
     }
 
     fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
@@ -326,7 +326,6 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        self.access_comm(comm);
         self.access(Object::named(ObjectKind::Stream, call.stream), Access::Write);
         let written = m.launch_position(self.state, rank, comm, call.stream);
         let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };

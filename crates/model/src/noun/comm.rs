@@ -8,11 +8,11 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
-use crate::clock::Clock;
+use crate::clock::{Actor, Clock};
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
-use crate::machine::Kind;
+use crate::machine::{ConcurrentCalls, Kind};
 use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb, WindowFlags, WindowOp};
 use std::sync::Arc;
@@ -147,15 +147,15 @@ impl Verb for CommOp {
             }
             Self::Split { comm, .. } => {
                 each(addresses.0, addresses.1);
-                here.comm_of(comm, Access::Write, each);
+                here.comm_of(comm, Access::Call, each);
             }
             Self::Finalize { comm } => {
-                here.comm_of(comm, Access::Write, each);
+                here.comm_of(comm, Access::Call, each);
                 each(Object::DEVICE, Access::Write);
             }
             Self::Destroy { comm } => {
                 each(addresses.0, addresses.1);
-                here.comm_of(comm, Access::Write, each);
+                here.comm_of(comm, Access::Call, each);
                 let covered = here.m.covered(here.state, here.rank, comm, None);
                 covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Write));
             }
@@ -404,6 +404,26 @@ walk!(struct Comms {
     promised: hashed fixed,
 });
 
+/// A thread's last call on a communicator.
+#[derive(Debug, Clone)]
+struct Called {
+    comm: CommId,
+    actor: Actor,
+    epoch: u32,
+    op: OpRef,
+}
+
+walk!(struct Called { comm: hashed fixed, actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+
+/// The last calls of each thread of a rank on each communicator, kept while there are several threads: a function of
+/// positions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CommCalls {
+    rows: Vec<Called>,
+}
+
+walk!(struct CommCalls { rows: hashed moved });
+
 impl RankState {
     /// What the rank knows of a communicator that it entered.
     pub(crate) fn comm(&self, comm: CommId) -> Option<&CommState> {
@@ -507,7 +527,85 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Whether a call was found on a communicator that nothing orders with another: then one order of what follows
+    /// stands for all, because nobody specifies any of it.
+    pub(crate) fn takes_one_order(&self, state: &State) -> bool {
+        self.config.concurrent_calls == ConcurrentCalls::InOneOrder
+            && state.findings.keys().any(|(rule, _)| *rule == Rule::Comm4)
+    }
+
+    /// Calls that wait for ever were made too: judges them as those that went on.
+    pub(crate) fn judge_blocked_calls(&self, state: &mut State) {
+        for rank in (0..self.config.ranks).map(Rank) {
+            for thread in (0..).take(state.rank(rank).threads().len()) {
+                let here = self.here(state, rank, thread);
+                if !here.this().is_ready() || !matches!(here.poll(), Poll::Wait) {
+                    continue;
+                }
+                let mut comms = Vec::new();
+                here.footprint(&mut |object, how| {
+                    if how == Access::Call {
+                        comms.push(CommId(object.id));
+                    }
+                });
+                // The first is the communicator itself, a second one that of its channels.
+                let Some(comm) = comms.first() else { continue };
+                let mut clock = here.this().clock().clone();
+                clock.tick();
+                self.cx(state, rank, thread).judge_call(*comm, &clock);
+            }
+        }
+    }
+}
+
 impl Cx<'_> {
+    /// A call of the thread on a communicator. No other thread may make one at the same time, on this communicator or
+    /// on another that uses its channels.
+    pub(crate) fn call_on(&mut self, comm: CommId) {
+        let (m, rank) = (self.m, self.rank);
+        for object in m.comm_objects(self.state, rank, comm) {
+            self.access(object, Access::Call);
+        }
+        let clock = self.this().clock().clone();
+        self.judge_call(comm, &clock);
+    }
+
+    fn judge_call(&mut self, comm: CommId, clock: &Clock) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        if self.me().threads().len() < 2 {
+            return;
+        }
+        let r = self.me_mut();
+        let family = r.family(comm);
+        let rows = &CommCalls::of(r).rows;
+        let clash =
+            rows.iter().find(|row| r.family(row.comm) == family && !clock.after(row.actor, row.epoch));
+        let clash = clash.map(|row| (row.comm, row.op));
+        let (actor, epoch) = (clock.actor(), clock.epoch());
+        let rows = &mut CommCalls::of_mut(r).rows;
+        rows.retain(|row| (row.comm, row.actor) != (comm, actor));
+        rows.push(Called { comm, actor, epoch, op });
+        let Some((other, earlier)) = clash else { return };
+        let about = About::Comm(if other == comm { comm } else { family });
+        m.find(self.state, Rule::Comm4, about, &[op, earlier], clock.past(), || {
+            let on = if other == comm {
+                format!("on {}", m.comm_name(comm))
+            } else {
+                format!("on {} and {}, which share channels,", m.comm_name(other), m.comm_name(comm))
+            };
+            format!(
+                "on rank {} nothing orders the calls {on} of thread {} ({}) and of thread {} ({})",
+                rank.0,
+                earlier.thread.0,
+                m.at(&earlier),
+                op.thread.0,
+                m.at(&op),
+            )
+        });
+        Machine::undefine(self.state, op);
+    }
+
     pub(crate) fn comm_init(&mut self, name: Token, members: &Arc<[Rank]>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         if !members.contains(&rank) {
@@ -561,7 +659,7 @@ impl Cx<'_> {
             return None;
         };
         // Whether it is there at all is read, even if the call then fails.
-        self.access(Object::comm(comm), Access::Write);
+        self.call_on(comm);
         let life = self.state.rank(rank).comm(comm).map_or(Life::Destroyed, |comm_state| comm_state.life);
         if life != Life::Destroyed {
             return Some((comm, life));
@@ -578,7 +676,6 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        self.access(Object::comm(comm), Access::Write);
         let given = self.here().own_picks();
         self.promise_address(&mut NondetValues { given: &given });
         self.arrive_setup(comm);

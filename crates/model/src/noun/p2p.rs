@@ -132,7 +132,7 @@ impl Verb for Transfer {
     }
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
-        here.comm_of(&self.comm, Access::Write, each);
+        here.comm_of(&self.comm, Access::Call, each);
     }
 
     fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
@@ -607,7 +607,6 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        self.access_comm(comm);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         if self.alone_with_itself(&calls) {
             self.done(&[]);
