@@ -84,6 +84,7 @@ rules! {
     Graph4 = "GRAPH-4", "graphs are destroyed before the communicators that they captured";
     Graph5 = "GRAPH-5", "a collective is captured on every rank or on none";
     Graph6 = "GRAPH-6", "a capture begins, joins and ends its streams, and a replayed graph exists";
+    Graph7 = "GRAPH-7", "nobody waits for an event or asks about it whose last record was captured";
     Mem1 = "MEM-1", "no operation touches memory that is freed";
     Mem2 = "MEM-2", "two accesses to the same bytes, one a write, are ordered";
     Mem3 = "MEM-3", "memory is freed once";
