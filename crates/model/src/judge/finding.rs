@@ -45,6 +45,7 @@ rules! {
     Comm2 = "COMM-2", "a communicator is used by its members and while it lives";
     Comm3 = "COMM-3", "the n-th set-up event of a communicator is of one kind on every rank";
     Comm4 = "COMM-4", "one thread at a time makes calls on a communicator";
+    Comm5 = "COMM-5", "the arguments of a call on a communicator are valid";
     Win1 = "WIN-1", "every member of a communicator registers equally often";
     Win2 = "WIN-2", "the n-th registration on a communicator pairs with the peers' n-th";
     Win3 = "WIN-3", "the n-th registrations have one size on every rank";

@@ -54,6 +54,9 @@ impl Describe for Resources {
     }
 }
 
+/// `NCCL_SPLIT_NOCOLOR`.
+const NO_COLOR: i64 = -1;
+
 /// Operations on communicators.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CommOp {
@@ -72,7 +75,7 @@ pub enum CommOp {
         comm: Operand,
         /// Name of the child.
         name: Token,
-        /// Members with equal colors share a child.
+        /// Members with equal colors share a child; -1 is no color (`NCCL_SPLIT_NOCOLOR`).
         color: Option<i64>,
     },
     /// `ncclCommFinalize`: waits until what this rank launched on the communicator is over. It meets no other rank
@@ -209,7 +212,7 @@ impl Verb for CommOp {
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
         match self {
             Self::Init { name, members, .. } => cx.comm_init(*name, members),
-            Self::Split { comm, .. } => cx.comm_split(comm),
+            Self::Split { comm, color, .. } => cx.comm_split(comm, *color),
             Self::Finalize { comm } => cx.comm_finalize(comm),
             Self::Destroy { comm } => cx.comm_destroy(comm),
         }
@@ -290,6 +293,9 @@ pub(crate) struct CommState {
     launched: u32,
     links: Links,
     windows: Windows,
+    /// What each stream of the rank knew when the last launch on the communicator there was over: a function of
+    /// positions.
+    completed: Vec<Clock>,
 }
 
 walk!(struct CommState {
@@ -304,6 +310,7 @@ walk!(struct CommState {
     // Links name ranks: they are told apart then.
     links: hashed fixed,
     windows: hashed moved,
+    completed: derived moved,
 });
 
 impl CommState {
@@ -320,7 +327,14 @@ impl CommState {
             launched: 0,
             links: Links::default(),
             windows: Windows::default(),
+            completed: Vec::new(),
         }
+    }
+
+    /// A launch is over on a stream that now knows this.
+    pub(crate) fn completes(&mut self, clock: &Clock) {
+        self.completed.retain(|earlier| earlier.actor() != clock.actor());
+        self.completed.push(clock.clone());
     }
 
     /// Returns the number of members.
@@ -504,7 +518,7 @@ impl Machine {
 
     fn split_meet(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)], events: &[Setup]) {
         let color = |event: &Setup| match event {
-            Setup::Split { color, .. } => *color,
+            Setup::Split { color, .. } => color.filter(|color| *color != NO_COLOR),
             Setup::Register { .. } => None,
         };
         for ((rank, thread), event) in here.iter().zip(events) {
@@ -660,22 +674,39 @@ impl Cx<'_> {
         };
         // Whether it is there at all is read, even if the call then fails.
         self.call_on(comm);
-        let life = self.state.rank(rank).comm(comm).map_or(Life::Destroyed, |comm_state| comm_state.life);
-        if life != Life::Destroyed {
+        let life = self.state.rank(rank).comm(comm).map(|comm_state| comm_state.life);
+        if let Some(life) = life.filter(|life| *life != Life::Destroyed) {
             return Some((comm, life));
         }
         m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
-            format!("rank {} uses {} after destroying it ({})", rank.0, m.comm_name(comm), m.at(&op))
+            let why = if life.is_some() { " after destroying it" } else { ", which it never entered" };
+            format!("rank {} uses {}{why} ({})", rank.0, m.comm_name(comm), m.at(&op))
         });
+        // A use after free: NCCL reads the communicator before it can know.
+        Machine::undefine(self.state, op);
         None
     }
 
-    pub(crate) fn comm_split(&mut self, comm: &Operand) {
+    /// An argument that the documentation excludes.
+    pub(crate) fn judge_argument(&mut self, comm: CommId, call: &str, why: &str) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let past = self.here().past();
+        m.find(self.state, Rule::Comm5, About::Comm(comm), &[op], past, || {
+            format!("rank {} calls {call} with {why} ({})", rank.0, m.at(&op))
+        });
+    }
+
+    fn comm_split(&mut self, comm: &Operand, color: Option<i64>) {
         let Some(comm) = self.usable(comm) else {
             self.fail("split".to_owned(), 4);
             self.done(&[Value::Null]);
             return;
         };
+        if let Some(color) = color.filter(|color| *color < NO_COLOR) {
+            // It is compared with the colors of others as any is (`init.cc:1455-1472`).
+            let call = format!("{}.split", self.m.comm_name(comm));
+            self.judge_argument(comm, &call, &format!("color {color}, which is negative and not -1"));
+        }
         let given = self.here().own_picks();
         self.promise_address(&mut NondetValues { given: &given });
         self.arrive_setup(comm);
@@ -708,14 +739,14 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        // What the communicator ran is over. A stream with other work behind it says nothing of when.
+        // What the communicator ran is over. Of other work nothing is known, however much of it is over too.
         self.access(Object::DEVICE, Access::Write);
-        let idle = self.me().streams().iter().filter(|(_, stream)| stream.is_empty());
-        let clocks: Vec<Clock> = idle.map(|(_, stream)| stream.clock().clone()).collect();
-        for clock in clocks {
-            self.this_mut().clock_mut().join(&clock);
+        let comm_state = self.state.rank_mut(rank).comm_mut(comm);
+        comm_state.life = Life::Finalized;
+        let completed = comm_state.completed.clone();
+        for clock in &completed {
+            self.this_mut().clock_mut().join(clock);
         }
-        self.state.rank_mut(rank).comm_mut(comm).life = Life::Finalized;
         self.done(&[]);
     }
 

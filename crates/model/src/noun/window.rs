@@ -552,6 +552,7 @@ impl Cx<'_> {
         let value = Machine::value(self.state, rank, memory);
         if let Value::Buffer(buffer) = &value {
             self.access(Object::memory(buffer.memory), Access::Read);
+            self.judge_extent(memory, op);
             self.judge_freed(buffer, op);
         }
         if let Some((reason, code)) = m.unregistrable(self.state, rank, &value) {
