@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use rankcheck::search::explore::{Bounds, Exploration, explore};
 use rankcheck::search::naive;
-use rankcheck_model::{Machine, Outcome, Rank, Source};
+use rankcheck_model::machine::ConcurrentCalls;
+use rankcheck_model::{Config, Machine, Outcome, Rank, Rule, Source};
 
 use crate::script::Trial;
 
@@ -19,6 +20,8 @@ use crate::script::Trial;
 pub struct Both {
     /// What is explored when a spec is checked.
     pub reduced: Exploration,
+    /// The same, with every order of calls that break COMM-4: what shows all that the oracle shows.
+    pub exact: Exploration,
     /// All interleavings of single steps: the oracle.
     pub naive: Exploration,
 }
@@ -82,16 +85,26 @@ fn explored(trial: &Trial) -> Compared {
         return Compared::TooLarge;
     }
     let reduced = explore(&source, trial.config.clone(), &bounds()).expect("a script evaluates");
-    let both = Box::new(Both { reduced, naive });
+    let config = Config { concurrent_calls: ConcurrentCalls::InEveryOrder, ..trial.config.clone() };
+    let exact = explore(&source, config, &bounds()).expect("a script evaluates");
+    let both = Box::new(Both { reduced, exact, naive });
     let differ = |in_what, text| {
         let verdict = verdict(&both);
         Compared::Differ(Difference { in_what, text, verdict })
     };
-    if let Some(bound) = &both.reduced.bound {
+    if let Some(bound) = both.exact.bound.as_ref().or(both.reduced.bound.as_ref()) {
         return differ(InWhat::Bound, format!("{bound} by the reduced exploration, and not by the oracle"));
     }
-    let text =
-        if trial.script.interchangeable { unfolded_difference(&source, &both) } else { difference(&both) };
+    let interchangeable = trial.script.interchangeable;
+    let text = if interchangeable { unfolded_difference(&source, &both) } else { difference(&both) };
+    let shown = |exploration: &Exploration| {
+        if interchangeable {
+            unfolded(&source, exploration)
+        } else {
+            exploration.outcomes.keys().cloned().collect()
+        }
+    };
+    let text = text.or_else(|| difference_in_one_order(&shown(&both.reduced), &shown(&both.exact)));
     match text {
         None => Compared::Agree(both),
         Some(text) => differ(InWhat::Outcomes, text),
@@ -110,11 +123,11 @@ pub fn verdict(both: &Both) -> String {
     let broken: Vec<&str> = both.naive.broken.keys().map(|rule| rule.id()).collect();
     let broken = if broken.is_empty() { "nothing".to_owned() } else { broken.join(", ") };
     let size = |of: &Exploration| format!("outcomes {}, states {}", of.outcomes.len(), of.states);
-    format!("breaks: {broken}\nreduced: {}\nnaive: {}\n", size(&both.reduced), size(&both.naive))
+    format!("breaks: {broken}\nreduced: {}\nnaive: {}\n", size(&both.exact), size(&both.naive))
 }
 
 fn difference(both: &Both) -> Option<String> {
-    let (r, n) = (outcomes(&both.reduced), outcomes(&both.naive));
+    let (r, n) = (outcomes(&both.exact), outcomes(&both.naive));
     (r != n).then(|| {
         let lost: Vec<_> = n.difference(&r).collect();
         let invented: Vec<_> = r.difference(&n).collect();
@@ -123,15 +136,29 @@ fn difference(both: &Both) -> Option<String> {
             lost.len(),
             n.len(),
             invented.len(),
-            both.reduced.contended
+            both.exact.contended
+        )
+    })
+}
+
+/// What one order of calls that break COMM-4 shows, against every order: the same where they are not broken, nothing
+/// that is not so, and COMM-4 itself.
+fn difference_in_one_order(one: &BTreeSet<Outcome>, every: &BTreeSet<Outcome>) -> Option<String> {
+    let breaks = |outcome: &&Outcome| outcome.findings.iter().any(|(rule, _)| *rule == Rule::Comm4);
+    let invented: Vec<_> = one.difference(every).collect();
+    let lost: Vec<_> = every.difference(one).filter(|outcome| !breaks(outcome)).collect();
+    let found = one.iter().any(|outcome| breaks(&outcome)) == every.iter().any(|outcome| breaks(&outcome));
+    (!invented.is_empty() || !lost.is_empty() || !found).then(|| {
+        format!(
+            "in one order of concurrent calls: lost {lost:#?}\ninvented {invented:#?}\nCOMM-4 found: {found}"
         )
     })
 }
 
 fn unfolded_difference(source: &Arc<dyn Source>, both: &Both) -> Option<String> {
-    let unfolded = unfolded(source, &both.reduced);
+    let unfolded = unfolded(source, &both.exact);
     let (r, n): (BTreeSet<_>, _) = (unfolded.iter().collect(), outcomes(&both.naive));
-    let strange: Vec<_> = outcomes(&both.reduced).difference(&r).copied().collect();
+    let strange: Vec<_> = outcomes(&both.exact).difference(&r).copied().collect();
     (r != n || !strange.is_empty()).then(|| {
         let lost: Vec<_> = n.difference(&r).collect();
         let invented: Vec<_> = r.difference(&n).collect();
@@ -140,7 +167,7 @@ fn unfolded_difference(source: &Arc<dyn Source>, both: &Both) -> Option<String> 
             lost.len(),
             n.len(),
             invented.len(),
-            both.reduced.contended
+            both.exact.contended
         )
     })
 }

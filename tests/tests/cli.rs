@@ -256,6 +256,7 @@ fn the_json_report_has_the_documented_fields() {
 fn rules_are_explained_by_their_id() {
     wants(&run(enter(), &["explain", "WIN-2"]), 0, &["WIN-2 ", "Source:", "Spec:"]);
     wants(&run(enter(), &["explain", "win-2"]), 0, &["WIN-2 "]);
+    wants(&run(enter(), &["explain", "COMM-4"]), 0, &["COMM-4 ", "threadsafety", "Source:", "Spec:"]);
     for rule in rankcheck_model::Rule::ALL {
         assert!(rankcheck::rules::text_of(rule.id()).is_some(), "the command knows no text of {rule}");
     }

@@ -486,3 +486,40 @@ fn accesses_through_a_mapping_race_with_the_owners() {
         assert_eq!(broken, if ordered { vec![] } else { vec![Rule::Mem2] });
     }
 }
+
+/// Two threads of each rank register on one communicator and launch on one stream, and nothing orders them: that is
+/// found without trying how the calls interleave.
+#[test]
+fn concurrent_calls_are_found_in_few_states() {
+    let ranks = 3;
+    let mut s = Script::new(ranks as usize);
+    for r in 0..ranks {
+        let name = s.name("tp");
+        let comm =
+            s.push(r, 0, Op::Comm(CommOp::Init { name, members: all(ranks), children: Resources::Own }));
+        s.thread(r);
+        s.push(r, 0, Op::Thread(ThreadOp::Spawn { start: ThreadStart(1) }));
+        for thread in [0, 1] {
+            let (name, len_bytes) = (s.name("x"), 4 << 20);
+            let memory = MemoryKind::Nccl;
+            let x = s.push(r, thread, Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }));
+            let (comm, memory, flags) = (comm.clone(), x.clone(), WindowFlags::CollSymmetric);
+            s.push(r, thread, Op::Window(WindowOp::Register { comm: comm.clone(), memory, flags }));
+            let ar = all_reduce(&s, comm, x, 1 << 20);
+            s.push(r, thread, ar);
+        }
+    }
+    let source: Arc<dyn Source> = Arc::new(s);
+    let explored = |concurrent_calls| {
+        let config = Config { concurrent_calls, ..Config::new(ranks) };
+        explore(&source, config, &Bounds::default()).expect("a script evaluates")
+    };
+    let one = explored(machine::ConcurrentCalls::InOneOrder);
+    let every = explored(machine::ConcurrentCalls::InEveryOrder);
+    for exploration in [&one, &every] {
+        assert!(exploration.broken.contains_key(&Rule::Comm4));
+        assert!(exploration.outcomes.keys().all(|outcome| outcome.data == Data::Undefined));
+    }
+    println!("{} states in one order, {} in every order", one.states, every.states);
+    assert!(one.states * 20 < every.states, "{} states in one order, {} in every", one.states, every.states);
+}

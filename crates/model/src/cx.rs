@@ -91,10 +91,9 @@ impl Cx<'_> {
     pub(crate) fn assert_in_footprint(&self, object: Object, how: Access) {
         #[cfg(debug_assertions)]
         {
-            let declared = self
-                .footprint
-                .iter()
-                .any(|(of, most)| *of == object && (*most == Access::Write || how == Access::Read));
+            let declared = self.footprint.iter().any(|(of, most)| {
+                *of == object && (*most == Access::Write || how == Access::Read || *most == how)
+            });
             assert!(declared, "{object:?} is accessed ({how:?}) and not in the footprint of {:?}", self.op);
         }
         #[cfg(not(debug_assertions))]

@@ -207,6 +207,7 @@ impl Describe for Dtype {
             Self::I32 => "I32",
             Self::I64 => "I64",
             Self::Fp8 => "Fp8",
+            Self::Invalid => "Invalid",
         });
     }
 }
@@ -219,6 +220,7 @@ impl Describe for ReduceOp {
             Self::Min => "Min",
             Self::Max => "Max",
             Self::Avg => "Avg",
+            Self::Invalid => "Invalid",
         });
     }
 }

@@ -73,6 +73,16 @@ pub enum InFlight {
     OfPlatform,
 }
 
+/// What is explored of calls on one communicator that nothing orders. They break COMM-4, and nobody specifies what
+/// follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConcurrentCalls {
+    /// One order of the calls, and one order of what follows, stand for all.
+    InOneOrder,
+    /// Every order: only for comparing with the oracle.
+    InEveryOrder,
+}
+
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -90,6 +100,8 @@ pub struct Config {
     pub in_flight: InFlight,
     /// Whether one of many equivalent schedules is run, or each.
     pub mode: Mode,
+    /// In which orders calls are explored that break COMM-4.
+    pub concurrent_calls: ConcurrentCalls,
     /// Whether findings get sentences, which take time to make.
     pub explain: Explain,
     /// Objects known to be contended.
@@ -121,6 +133,7 @@ impl Config {
             connections: Connections::OnFirstUse,
             in_flight: InFlight::Nothing,
             mode: Mode::Reduced,
+            concurrent_calls: ConcurrentCalls::InOneOrder,
             explain: Explain::No,
             contended: BTreeSet::new(),
             declared_commuting: BTreeSet::new(),

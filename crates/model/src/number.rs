@@ -33,7 +33,7 @@ pub fn exact_up_to(element: Dtype) -> Option<f64> {
         Dtype::F32 => Some(f64::from(1_u32 << 24)),
         Dtype::I32 => Some(f64::from(i32::MAX)),
         Dtype::F64 | Dtype::I64 => Some((1_u64 << 53) as f64),
-        Dtype::F16 | Dtype::Bf16 | Dtype::I8 | Dtype::U8 | Dtype::Fp8 => None,
+        Dtype::F16 | Dtype::Bf16 | Dtype::I8 | Dtype::U8 | Dtype::Fp8 | Dtype::Invalid => None,
     }
 }
 

@@ -127,10 +127,12 @@ pub enum Dtype {
     I32,
     I64,
     Fp8,
+    /// A number that names no type, as `ncclNumTypes`: a call that is given it returns an error.
+    Invalid,
 }
 
 impl Dtype {
-    /// Every element type that a program can name.
+    /// Every element type; not the number that names none.
     pub const ALL: [Self; 9] =
         [Self::F16, Self::Bf16, Self::F32, Self::F64, Self::I8, Self::U8, Self::I32, Self::I64, Self::Fp8];
 
@@ -138,7 +140,7 @@ impl Dtype {
     #[must_use]
     pub fn len_bytes(self) -> u64 {
         match self {
-            Self::I8 | Self::U8 | Self::Fp8 => 1,
+            Self::I8 | Self::U8 | Self::Fp8 | Self::Invalid => 1,
             Self::F16 | Self::Bf16 => 2,
             Self::F32 | Self::I32 => 4,
             Self::F64 | Self::I64 => 8,
@@ -158,6 +160,7 @@ impl Dtype {
             Self::I32 => "i32",
             Self::I64 => "i64",
             Self::Fp8 => "fp8",
+            Self::Invalid => "invalid",
         }
     }
 }
@@ -172,10 +175,12 @@ pub enum ReduceOp {
     Min,
     Max,
     Avg,
+    /// A number that names no operator of the communicator, as `ncclNumOps`: a call that is given it returns an error.
+    Invalid,
 }
 
 impl ReduceOp {
-    /// Every operator that a program can name.
+    /// Every operator; not the number that names none.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Prod, Self::Min, Self::Max, Self::Avg];
 
     /// The name in specs and reports.
@@ -187,6 +192,7 @@ impl ReduceOp {
             Self::Min => "min",
             Self::Max => "max",
             Self::Avg => "avg",
+            Self::Invalid => "invalid",
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
-use crate::noun::comm::Comms;
+use crate::noun::comm::{CommCalls, Comms};
 use crate::noun::container::Kept;
 use crate::noun::event::Events;
 use crate::noun::exchange::Exchanges;
@@ -71,6 +71,7 @@ tables! {
         streams: StreamQueues = hashed moved,
         events: Events = hashed moved,
         comms: Comms = hashed moved,
+        comm_calls: CommCalls = derived moved,
         launch_orders: LaunchOrders = hashed moved,
         overlaps: Overlaps = hashed moved,
         // Whoever opens memory of another rank names it: ranks are told apart then.

@@ -93,6 +93,7 @@ fn data_type(dtype: Dtype) -> ncclDataType_t {
         Dtype::I64 => ncclDataType_t::ncclInt64,
         // Of the two 8-bit formats, the one that symmetric kernels reduce and inference uses.
         Dtype::Fp8 => ncclDataType_t::ncclFloat8e4m3,
+        Dtype::Invalid => ncclDataType_t::ncclNumTypes,
     }
 }
 
@@ -103,5 +104,6 @@ fn red_op(op: ReduceOp) -> ncclRedOp_t {
         ReduceOp::Min => ncclRedOp_t::ncclMin,
         ReduceOp::Max => ncclRedOp_t::ncclMax,
         ReduceOp::Avg => ncclRedOp_t::ncclAvg,
+        ReduceOp::Invalid => ncclRedOp_t::ncclNumOps,
     }
 }

@@ -203,7 +203,9 @@ impl ComputeType {
             Dtype::F64 => Self::F64,
             Dtype::I32 => Self::I32,
             Dtype::I64 => Self::I64,
-            Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::I8 | Dtype::U8 | Dtype::Fp8 => Self::F32,
+            Dtype::F32 | Dtype::F16 | Dtype::Bf16 | Dtype::I8 | Dtype::U8 | Dtype::Fp8 | Dtype::Invalid => {
+                Self::F32
+            }
         }
     }
 

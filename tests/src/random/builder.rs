@@ -38,7 +38,7 @@ enum Common {
 }
 
 /// A thread of a rank.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct At {
     pub(super) rank: u32,
     pub(super) thread: u32,

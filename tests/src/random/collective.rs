@@ -14,7 +14,7 @@ drawn! {
         4 => Declared,
         /// One rank alone, with an input that nothing fits.
         4 => Alone { rank: Who, input: StrangeInput },
-        4 => Mixed { rank: Who, kinds: MixedKinds },
+        6 => Mixed { rank: Who, kinds: MixedKinds },
         /// Two launches of all, of which two threads of one rank do one each.
         8 => TwoThreads { rank: Who, comms: Comms, second: On },
     }
@@ -69,6 +69,7 @@ drawn! {
     pub(super) enum StrangeInput {
         1 => Null,
         1 => TooShort,
+        1 => PastTheEnd,
     }
 }
 
@@ -123,6 +124,7 @@ impl Fragment {
                 let x = match input {
                     StrangeInput::Null => Operand::Null,
                     StrangeInput::TooShort => slice(&b.a(rank), 0, 4096),
+                    StrangeInput::PastTheEnd => slice(&b.a(rank), 4096, 4 << 20),
                 };
                 b.all_reduce(first(rank), &x);
             }

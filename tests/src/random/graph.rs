@@ -17,6 +17,8 @@ drawn! {
         6 => Alone { rank: Who, by: By, captured: Captured, replays: Replays },
         /// A collective that every rank captures.
         13 => OfAll { rank: Who, odd: OddReplay, window: GraphWindow, on: On },
+        /// An event that was recorded in a capture is used after it, or meanwhile by another thread.
+        4 => CapturedEvent { rank: Who, uses: EventUser, how: UseOfEvent, then: AfterRecord },
         /// One thread captures while another makes a call that a capture forbids, or uses the graph.
         4 => Beside { rank: Who, call: BesideCapture, result: GraphResult },
     }
@@ -84,6 +86,33 @@ drawn! {
 }
 
 drawn! {
+    /// The thread that uses an event that another recorded.
+    pub(super) enum EventUser {
+        2 => TheSame,
+        1 => TheSecond,
+    }
+}
+
+drawn! {
+    /// What is done with an event.
+    pub(super) enum UseOfEvent {
+        1 => Synchronize,
+        1 => Query,
+        1 => Wait,
+        1 => WaitInACapture,
+    }
+}
+
+drawn! {
+    /// What comes after the record.
+    pub(super) enum AfterRecord {
+        3 => End,
+        1 => EndAndReplay,
+        1 => EndAndRecord,
+    }
+}
+
+drawn! {
     /// Whether what is captured lies in a window.
     pub(super) enum GraphWindow {
         1 => None,
@@ -121,6 +150,12 @@ impl Fragment {
             Self::OfAll { rank, odd, window, on } => {
                 let rank = b.rank(rank);
                 of_all(b, rank, odd, window, on);
+            }
+            Self::CapturedEvent { rank, uses, how, then } => {
+                let rank = b.rank(rank);
+                let at = first(rank);
+                let user = if uses == EventUser::TheSame { at } else { b.second(rank) };
+                captured_event(b, at, (user, how), then);
             }
             Self::Beside { rank, call, result } => {
                 let rank = b.rank(rank);
@@ -272,6 +307,38 @@ fn of_all(b: &mut Builder, rank: u32, odd: OddReplay, window: GraphWindow, on: O
         }
         if matches!(odd, OddReplay::DestroysComm | OddReplay::DestroysGraphAndComm) && r == rank {
             b.destroy(at, &comm);
+        }
+    }
+}
+
+/// A record is captured, and the event used.
+fn captured_event(b: &mut Builder, at: At, (user, how): (At, UseOfEvent), then: AfterRecord) {
+    let (graph, event, a) = (b.fresh("g"), b.name("e"), b.a(at.rank));
+    begin(b, at, graph, None);
+    b.writes(at, "fill", &a, "default");
+    b.record(at, event, "default");
+    b.push(at, Op::Graph(GraphOp::End { graph }));
+    match then {
+        AfterRecord::End => {}
+        AfterRecord::EndAndReplay => replay(b, at, graph, On::Default),
+        AfterRecord::EndAndRecord => b.record(at, event, "default"),
+    }
+    match how {
+        UseOfEvent::Synchronize => b.synchronize(user, Operand::Event(event)),
+        UseOfEvent::Query => {
+            let label = b.name("seen");
+            b.ask(user, Question::EventQuery { event }, vec![Op::Thread(ThreadOp::Reach { label })]);
+        }
+        UseOfEvent::Wait => {
+            b.wait_event(user, event, "side");
+            b.reads(user, "scan", &a, "side");
+        }
+        UseOfEvent::WaitInACapture => {
+            let graph = b.fresh("g");
+            let (stream, mode) = (b.name("side"), CaptureMode::Relaxed);
+            b.push(user, Op::Graph(GraphOp::Begin { graph, stream, mode, pool: None }));
+            b.wait_event(user, event, "side");
+            b.push(user, Op::Graph(GraphOp::End { graph }));
         }
     }
 }

@@ -441,13 +441,13 @@ read_one_of! {
 
 impl Read for Dtype {
     fn read(words: &Words, _: &Scope<'_>) -> Result<Self, String> {
-        one_of(&Self::ALL, words)
+        one_of(&[&Self::ALL[..], &[Self::Invalid]].concat(), words)
     }
 }
 
 impl Read for ReduceOp {
     fn read(words: &Words, _: &Scope<'_>) -> Result<Self, String> {
-        one_of(&Self::ALL, words)
+        one_of(&[&Self::ALL[..], &[Self::Invalid]].concat(), words)
     }
 }
 

@@ -37,14 +37,6 @@ pub(crate) fn natural(argument: &str, value: Value<'_>) -> starlark::Result<u64>
     }
 }
 
-/// A position in a communicator: a root or a peer.
-pub(crate) fn position(argument: &str, position: i32) -> starlark::Result<u32> {
-    u32::try_from(position).map_err(|_| {
-        let help = format!("the {argument} is a position in the communicator, from 0 on");
-        wrong(format!("`{argument}` is {position}"), help)
-    })
-}
-
 /// One of the words that an argument knows.
 pub(crate) fn word<T: Copy>(argument: &str, given: &str, known: &[(&str, T)]) -> starlark::Result<T> {
     let found = known.iter().find(|(name, _)| *name == given);
@@ -54,12 +46,17 @@ pub(crate) fn word<T: Copy>(argument: &str, given: &str, known: &[(&str, T)]) ->
     })
 }
 
+/// One of the words that an argument knows, or the one for a number that names nothing: NCCL answers that with an error.
+fn known<T: Copy>(argument: &str, given: &str, known: &[(&str, T)], invalid: T) -> starlark::Result<T> {
+    if given == "invalid" { Ok(invalid) } else { word(argument, given, known) }
+}
+
 pub(crate) fn dtype(given: &str) -> starlark::Result<Dtype> {
-    word("dtype", given, &Dtype::ALL.map(|dtype| (dtype.name(), dtype)))
+    known("dtype", given, &Dtype::ALL.map(|dtype| (dtype.name(), dtype)), Dtype::Invalid)
 }
 
 pub(crate) fn reduce_op(given: &str) -> starlark::Result<ReduceOp> {
-    word("op", given, &ReduceOp::ALL.map(|op| (op.name(), op)))
+    known("op", given, &ReduceOp::ALL.map(|op| (op.name(), op)), ReduceOp::Invalid)
 }
 
 /// The number of a rank, whether or not it exists.

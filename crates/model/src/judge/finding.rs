@@ -44,6 +44,8 @@ rules! {
     Comm1 = "COMM-1", "every member enters the init and each split of a communicator";
     Comm2 = "COMM-2", "a communicator is used by its members and while it lives";
     Comm3 = "COMM-3", "the n-th set-up event of a communicator is of one kind on every rank";
+    Comm4 = "COMM-4", "one thread at a time makes calls on a communicator";
+    Comm5 = "COMM-5", "the arguments of a call on a communicator are valid";
     Win1 = "WIN-1", "every member of a communicator registers equally often";
     Win2 = "WIN-2", "the n-th registration on a communicator pairs with the peers' n-th";
     Win3 = "WIN-3", "the n-th registrations have one size on every rank";
@@ -83,6 +85,7 @@ rules! {
     Graph4 = "GRAPH-4", "graphs are destroyed before the communicators that they captured";
     Graph5 = "GRAPH-5", "a collective is captured on every rank or on none";
     Graph6 = "GRAPH-6", "a capture begins, joins and ends its streams, and a replayed graph exists";
+    Graph7 = "GRAPH-7", "nobody waits for an event or asks about it whose last record was captured";
     Mem1 = "MEM-1", "no operation touches memory that is freed";
     Mem2 = "MEM-2", "two accesses to the same bytes, one a write, are ordered";
     Mem3 = "MEM-3", "memory is freed once";

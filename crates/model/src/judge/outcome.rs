@@ -152,6 +152,7 @@ impl Machine {
     pub fn finish(&self, state: &mut State) {
         self.find_deadlocks(state);
         self.judge_connections(state);
+        self.judge_blocked_calls(state);
         if state.undefined.is_some() {
             // Which contents a reader met is chance.
             Arc::make_mut(&mut state.findings).retain(|key, _| key.rule != Rule::Mem5);

@@ -110,7 +110,7 @@ impl Verb for Collective {
     }
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
-        here.comm_of(&self.comm, Access::Write, each);
+        here.comm_of(&self.comm, Access::Call, each);
     }
 
     fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
@@ -123,6 +123,9 @@ impl Verb for Collective {
         let (Value::Comm(comm), true) = (value(&self.comm), !here.this().group().is_open()) else {
             return Poll::RUN;
         };
+        if m.invalid_argument(comm, self).is_some() {
+            return Poll::RUN;
+        }
         let (send, recv) = match m.counting(rank, comm, self.kind) {
             Counting::Both => (value(&self.send), value(&self.recv)),
             Counting::Send => (value(&self.send), value(&self.send)),
@@ -198,7 +201,28 @@ impl Launch {
     }
 }
 
+/// Why a call is invalid whose element type names none.
+pub(super) const UNKNOWN_DTYPE: &str = "an element type that NCCL does not know";
+
 impl Machine {
+    /// What NCCL answers with an error before it looks at anything else (`v2.28.9:argcheck.cc`).
+    fn invalid_argument(&self, comm: CommId, call: &Collective) -> Option<String> {
+        let members = self.members(comm).len();
+        match call.kind.root() {
+            // A recorded call that failed is not there, and a root may not be known.
+            Root::From(root) | Root::To(root) if root as usize >= members && !self.source.hides_order() => {
+                let (root, last) = (root.cast_signed(), members - 1);
+                return Some(format!("root {root}, and {} has ranks 0 to {last}", self.comm_name(comm)));
+            }
+            Root::None | Root::From(_) | Root::To(_) => {}
+        }
+        if call.dtype == Dtype::Invalid {
+            return Some(UNKNOWN_DTYPE.to_owned());
+        }
+        let unknown = call.kind.reduces() && call.op == ReduceOp::Invalid;
+        unknown.then(|| "a reduction that NCCL does not know".to_owned())
+    }
+
     fn counting(&self, rank: Rank, comm: CommId, kind: CollectiveKind) -> Counting {
         kind.counting(|root| self.members(comm).get(root as usize) == Some(&rank))
     }
@@ -273,6 +297,14 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         };
+        if let Some(why) = m.invalid_argument(comm, call) {
+            let called = format!("{}.{}", m.comm_name(comm), call.kind.name());
+            self.judge_argument(comm, &called, &why);
+            self.fail(called, INVALID_ARGUMENT);
+            self.discard_group((op, INVALID_ARGUMENT));
+            self.done(&[]);
+            return;
+        }
         let counting = m.counting(rank, comm, call.kind);
         let first = if counting == Counting::Recv { &call.recv } else { &call.send };
         let first = self.given(first, op);
@@ -326,7 +358,6 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        self.access_comm(comm);
         self.access(Object::named(ObjectKind::Stream, call.stream), Access::Write);
         let written = m.launch_position(self.state, rank, comm, call.stream);
         let launch = Launch { written, ..m.relaunch(self.state, rank, launch) };
@@ -359,12 +390,30 @@ impl Cx<'_> {
             return None;
         };
         self.access(Object::memory(buffer.memory), Access::Read);
+        self.judge_extent(operand, op);
         if buffer.through.is_some() {
             m.judge_closed(self.state, rank, &buffer, op, self.here().past());
         } else {
             self.judge_freed(&buffer, op);
         }
         Some(buffer)
+    }
+
+    /// A slice must end inside what it is cut from. NCCL and CUDA do not know where that ends.
+    pub(crate) fn judge_extent(&mut self, operand: &Operand, op: OpRef) {
+        let (m, rank) = (self.m, self.rank);
+        let Operand::Slice { of, offset_bytes, len_bytes } = operand else { return };
+        let Value::Buffer(whole) = Machine::value(self.state, rank, of) else { return };
+        let end = offset_bytes.saturating_add(*len_bytes);
+        if end <= whole.len_bytes {
+            return;
+        }
+        let past = self.here().past();
+        m.find(self.state, Rule::Mem4, About::Memory(rank, whole.memory), &[op], past, || {
+            let (name, len) = (m.buffer_name(&whole), whole.len_bytes);
+            format!("rank {} passes {name} up to byte {end}, and it has {len} ({})", rank.0, m.at(&op))
+        });
+        Machine::undefine(self.state, op);
     }
 
     /// Memory that is used must not have been freed.

@@ -8,11 +8,11 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
-use crate::clock::Clock;
+use crate::clock::{Actor, Clock};
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
-use crate::machine::Kind;
+use crate::machine::{ConcurrentCalls, Kind};
 use crate::noun::pool::Plan;
 use crate::op::{Op, Show, Verb, WindowFlags, WindowOp};
 use std::sync::Arc;
@@ -54,6 +54,9 @@ impl Describe for Resources {
     }
 }
 
+/// `NCCL_SPLIT_NOCOLOR`.
+const NO_COLOR: i64 = -1;
+
 /// Operations that make and end communicators.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum CommOp {
@@ -72,7 +75,7 @@ pub enum CommOp {
         comm: Operand,
         /// Name of the child.
         name: Token,
-        /// Members with equal colors share a child.
+        /// Members with equal colors share a child; -1 is no color (`NCCL_SPLIT_NOCOLOR`).
         color: Option<i64>,
     },
     /// `ncclCommFinalize`: waits until what this rank launched on the communicator is over. It meets no other rank
@@ -147,15 +150,15 @@ impl Verb for CommOp {
             }
             Self::Split { comm, .. } => {
                 each(addresses.0, addresses.1);
-                here.comm_of(comm, Access::Write, each);
+                here.comm_of(comm, Access::Call, each);
             }
             Self::Finalize { comm } => {
-                here.comm_of(comm, Access::Write, each);
+                here.comm_of(comm, Access::Call, each);
                 each(Object::DEVICE, Access::Write);
             }
             Self::Destroy { comm } => {
                 each(addresses.0, addresses.1);
-                here.comm_of(comm, Access::Write, each);
+                here.comm_of(comm, Access::Call, each);
                 let covered = here.m.covered(here.state, here.rank, comm, None);
                 covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Write));
             }
@@ -209,7 +212,7 @@ impl Verb for CommOp {
     fn apply(&self, cx: &mut Cx<'_>, _: Plan) {
         match self {
             Self::Init { name, members, .. } => cx.comm_init(*name, members),
-            Self::Split { comm, .. } => cx.comm_split(comm),
+            Self::Split { comm, color, .. } => cx.comm_split(comm, *color),
             Self::Finalize { comm } => cx.comm_finalize(comm),
             Self::Destroy { comm } => cx.comm_destroy(comm),
         }
@@ -290,6 +293,9 @@ pub(crate) struct CommState {
     launched: u32,
     links: Links,
     windows: Windows,
+    /// What each stream of the rank knew when the last launch on the communicator there was over: a function of
+    /// positions.
+    completed: Vec<Clock>,
 }
 
 walk!(struct CommState {
@@ -304,6 +310,7 @@ walk!(struct CommState {
     // Links name ranks: they are told apart then.
     links: hashed fixed,
     windows: hashed moved,
+    completed: derived moved,
 });
 
 impl CommState {
@@ -320,7 +327,14 @@ impl CommState {
             launched: 0,
             links: Links::default(),
             windows: Windows::default(),
+            completed: Vec::new(),
         }
+    }
+
+    /// A launch is over on a stream that now knows this.
+    pub(crate) fn completes(&mut self, clock: &Clock) {
+        self.completed.retain(|earlier| earlier.actor() != clock.actor());
+        self.completed.push(clock.clone());
     }
 
     /// Returns the number of members.
@@ -404,6 +418,26 @@ walk!(struct Comms {
     promised: hashed fixed,
 });
 
+/// A thread's last call on a communicator.
+#[derive(Debug, Clone)]
+struct Called {
+    comm: CommId,
+    actor: Actor,
+    epoch: u32,
+    op: OpRef,
+}
+
+walk!(struct Called { comm: hashed fixed, actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+
+/// The last calls of each thread of a rank on each communicator, kept while there are several threads: a function of
+/// positions.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CommCalls {
+    rows: Vec<Called>,
+}
+
+walk!(struct CommCalls { rows: hashed moved });
+
 impl RankState {
     /// What the rank knows of a communicator that it entered.
     pub(crate) fn comm(&self, comm: CommId) -> Option<&CommState> {
@@ -484,7 +518,7 @@ impl Machine {
 
     fn split_meet(&self, state: &mut State, comm: CommId, nth: u32, here: &[(Rank, u32)], events: &[Setup]) {
         let color = |event: &Setup| match event {
-            Setup::Split { color, .. } => *color,
+            Setup::Split { color, .. } => color.filter(|color| *color != NO_COLOR),
             Setup::Register { .. } => None,
         };
         for ((rank, thread), event) in here.iter().zip(events) {
@@ -507,7 +541,85 @@ impl Machine {
     }
 }
 
+impl Machine {
+    /// Whether a call was found on a communicator that nothing orders with another: then one order of what follows
+    /// stands for all, because nobody specifies any of it.
+    pub(crate) fn takes_one_order(&self, state: &State) -> bool {
+        self.config.concurrent_calls == ConcurrentCalls::InOneOrder
+            && state.findings.keys().any(|key| key.rule == Rule::Comm4)
+    }
+
+    /// Calls that wait for ever were made too: judges them as those that went on.
+    pub(crate) fn judge_blocked_calls(&self, state: &mut State) {
+        for rank in (0..self.config.ranks).map(Rank) {
+            for thread in (0..).take(state.rank(rank).threads().len()) {
+                let here = self.here(state, rank, thread);
+                if !here.this().is_ready() || !matches!(here.poll(), Poll::Wait) {
+                    continue;
+                }
+                let mut comms = Vec::new();
+                here.footprint(&mut |object, how| {
+                    if how == Access::Call {
+                        comms.push(CommId(object.id));
+                    }
+                });
+                // The first is the communicator itself, a second one that of its channels.
+                let Some(comm) = comms.first() else { continue };
+                let mut clock = here.this().clock().clone();
+                clock.tick();
+                self.cx(state, rank, thread).judge_call(*comm, &clock);
+            }
+        }
+    }
+}
+
 impl Cx<'_> {
+    /// A call of the thread on a communicator. No other thread may make one at the same time, on this communicator or
+    /// on another that uses its channels.
+    pub(crate) fn call_on(&mut self, comm: CommId) {
+        let (m, rank) = (self.m, self.rank);
+        for object in m.comm_objects(self.state, rank, comm) {
+            self.access(object, Access::Call);
+        }
+        let clock = self.this().clock().clone();
+        self.judge_call(comm, &clock);
+    }
+
+    fn judge_call(&mut self, comm: CommId, clock: &Clock) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        if self.me().threads().len() < 2 {
+            return;
+        }
+        let r = self.me_mut();
+        let family = r.family(comm);
+        let rows = &CommCalls::of(r).rows;
+        let clash =
+            rows.iter().find(|row| r.family(row.comm) == family && !clock.after(row.actor, row.epoch));
+        let clash = clash.map(|row| (row.comm, row.op));
+        let (actor, epoch) = (clock.actor(), clock.epoch());
+        let rows = &mut CommCalls::of_mut(r).rows;
+        rows.retain(|row| (row.comm, row.actor) != (comm, actor));
+        rows.push(Called { comm, actor, epoch, op });
+        let Some((other, earlier)) = clash else { return };
+        let about = About::Comm(if other == comm { comm } else { family });
+        m.find(self.state, Rule::Comm4, about, &[op, earlier], clock.past(), || {
+            let on = if other == comm {
+                format!("on {}", m.comm_name(comm))
+            } else {
+                format!("on {} and {}, which share channels,", m.comm_name(other), m.comm_name(comm))
+            };
+            format!(
+                "on rank {} nothing orders the calls {on} of thread {} ({}) and of thread {} ({})",
+                rank.0,
+                earlier.thread.0,
+                m.at(&earlier),
+                op.thread.0,
+                m.at(&op),
+            )
+        });
+        Machine::undefine(self.state, op);
+    }
+
     pub(crate) fn comm_init(&mut self, name: Token, members: &Arc<[Rank]>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         if !members.contains(&rank) {
@@ -561,24 +673,40 @@ impl Cx<'_> {
             return None;
         };
         // Whether it is there at all is read, even if the call then fails.
-        self.access(Object::comm(comm), Access::Write);
-        let life = self.state.rank(rank).comm(comm).map_or(Life::Destroyed, |comm_state| comm_state.life);
-        if life != Life::Destroyed {
+        self.call_on(comm);
+        let life = self.state.rank(rank).comm(comm).map(|comm_state| comm_state.life);
+        if let Some(life) = life.filter(|life| *life != Life::Destroyed) {
             return Some((comm, life));
         }
         m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
-            format!("rank {} uses {} after destroying it ({})", rank.0, m.comm_name(comm), m.at(&op))
+            let why = if life.is_some() { " after destroying it" } else { ", which it never entered" };
+            format!("rank {} uses {}{why} ({})", rank.0, m.comm_name(comm), m.at(&op))
         });
+        // A use after free: NCCL reads the communicator before it can know.
+        Machine::undefine(self.state, op);
         None
     }
 
-    pub(crate) fn comm_split(&mut self, comm: &Operand) {
+    /// An argument that the documentation excludes.
+    pub(crate) fn judge_argument(&mut self, comm: CommId, call: &str, why: &str) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let past = self.here().past();
+        m.find(self.state, Rule::Comm5, About::Comm(comm), &[op], past, || {
+            format!("rank {} calls {call} with {why} ({})", rank.0, m.at(&op))
+        });
+    }
+
+    fn comm_split(&mut self, comm: &Operand, color: Option<i64>) {
         let Some(comm) = self.usable(comm) else {
             self.fail("split".to_owned(), 4);
             self.done(&[Value::Null]);
             return;
         };
-        self.access(Object::comm(comm), Access::Write);
+        if let Some(color) = color.filter(|color| *color < NO_COLOR) {
+            // It is compared with the colors of others as any is (`init.cc:1455-1472`).
+            let call = format!("{}.split", self.m.comm_name(comm));
+            self.judge_argument(comm, &call, &format!("color {color}, which is negative and not -1"));
+        }
         let given = self.here().own_picks();
         self.promise_address(&mut NondetValues { given: &given });
         self.arrive_setup(comm);
@@ -611,14 +739,14 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        // What the communicator ran is over. A stream with other work behind it says nothing of when.
+        // What the communicator ran is over. Of other work nothing is known, however much of it is over too.
         self.access(Object::DEVICE, Access::Write);
-        let idle = self.me().streams().iter().filter(|(_, stream)| stream.is_empty());
-        let clocks: Vec<Clock> = idle.map(|(_, stream)| stream.clock().clone()).collect();
-        for clock in clocks {
-            self.this_mut().clock_mut().join(&clock);
+        let comm_state = self.state.rank_mut(rank).comm_mut(comm);
+        comm_state.life = Life::Finalized;
+        let completed = comm_state.completed.clone();
+        for clock in &completed {
+            self.this_mut().clock_mut().join(clock);
         }
-        self.state.rank_mut(rank).comm_mut(comm).life = Life::Finalized;
         self.done(&[]);
     }
 

@@ -4,8 +4,9 @@
 use crate::clock::Clock;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
+use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Kind, Mode};
-use crate::noun::graph::UNSUPPORTED;
+use crate::noun::graph::{CAPTURED_EVENT, INVALID_VALUE};
 use crate::noun::pool::Plan;
 use crate::noun::stream::{Queued, Work};
 use crate::op::{Show, Verb};
@@ -31,9 +32,11 @@ pub struct EventOp {
 struct Event {
     generation: u32,
     complete: BTreeMap<u32, Clock>,
+    /// The last record, if it was captured: it stands in a graph, and the event for nothing that anybody can wait for.
+    captured: Option<OpRef>,
 }
 
-walk!(struct Event { generation: hashed fixed, complete: hashed moved });
+walk!(struct Event { generation: hashed fixed, complete: hashed moved, captured: (Option::is_some) moved });
 
 /// The events of a rank.
 #[derive(Debug, Clone, Default)]
@@ -65,9 +68,20 @@ impl RankState {
         event.generation = event.generation.max(generation);
     }
 
+    /// The last record of an event, if it was captured.
+    pub(crate) fn captured_record(&self, event: Token) -> Option<OpRef> {
+        Events::of(self).rows.get(&event).and_then(|event| event.captured)
+    }
+
+    /// The last record of an event was captured.
+    pub(crate) fn captures_record(&mut self, event: Token, op: OpRef) {
+        event_mut(self, event).captured = Some(op);
+    }
+
     /// One more record of an event is to come.
     fn records(&mut self, event: Token) -> u32 {
         let event = event_mut(self, event);
+        event.captured = None;
         event.generation += 1;
         event.generation
     }
@@ -127,15 +141,48 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
+    /// An event whose last record was captured stands for nothing once the capture has ended, also where its graph is
+    /// replayed: a call about it fails and orders nothing. Returns whether it is such an event.
+    pub(crate) fn judge_captured_event(
+        &mut self,
+        event: Token,
+        does: &str,
+        call: impl FnOnce() -> String,
+    ) -> bool {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        if self.here().capture_of(event).is_some() {
+            return false;
+        }
+        let Some(record) = self.me().captured_record(event) else { return false };
+        let past = self.here().past();
+        m.find(self.state, Rule::Graph7, About::Of(rank, event), &[op, record], past, || {
+            format!(
+                "rank {} {does} {} ({}), whose last record was captured ({}): the call fails and orders nothing",
+                rank.0,
+                m.name(event),
+                m.at(&op),
+                m.at(&record),
+            )
+        });
+        self.fail(call(), INVALID_VALUE);
+        true
+    }
+
     pub(crate) fn event_query(&mut self, event: Token) {
         let m = self.m;
         self.access(Object::named(ObjectKind::Event, event), Access::Read);
         self.access(Object::CAPTURE, Access::Read);
-        if let Some(graph) = self.here().forbidden_query() {
-            let call = format!("{}.query", m.name(event));
+        let call = || format!("{}.query", m.name(event));
+        if self.judge_captured_event(event, "asks about", call) {
+            self.answer(0, &[]);
+            return;
+        }
+        let capturing = self.here().capture_of(event).map(|graph| (graph, CAPTURED_EVENT));
+        if let Some((graph, code)) = capturing.or_else(|| self.here().refused_by_mode()) {
+            let call = call();
             let op = self.here().op_ref();
             self.refuse_in_capture((graph, &call), op);
-            self.fail(call, UNSUPPORTED);
+            self.fail(call, code);
             self.answer(0, &[]);
             return;
         }

@@ -134,10 +134,12 @@ impl Verb for GraphOp {
 
 /// `ncclUnhandledCudaError`, which NCCL returns where CUDA refuses a call because of a capture.
 pub(crate) const UNHANDLED: i32 = 1;
-/// `cudaErrorInvalidValue`: there is no such graph.
-const INVALID_VALUE: i32 = 1;
+/// `cudaErrorInvalidValue`: there is no such graph, or an event's last record was captured and the capture has ended.
+pub(crate) const INVALID_VALUE: i32 = 1;
 /// `cudaErrorStreamCaptureUnsupported`: operation not permitted when stream is capturing.
 pub(crate) const UNSUPPORTED: i32 = 900;
+/// `cudaErrorCapturedEvent`: the capture that recorded the event goes on.
+pub(crate) const CAPTURED_EVENT: i32 = 907;
 /// `cudaErrorStreamCaptureInvalidated`: an earlier error invalidated the capture.
 const INVALIDATED: i32 = 901;
 /// `cudaErrorStreamCaptureUnjoined`: the capture ends with a fork that its first stream does not wait for.
@@ -242,6 +244,10 @@ impl Machine {
         graph.push(stream, Work::Record(event, nth), op);
         let reach = graph.streams[&stream].clone();
         graph.records.insert(event, (nth, reach));
+        // A recorded call that failed is not there to be judged.
+        if !self.source.hides_order() {
+            state.rank_mut(rank).captures_record(event, op);
+        }
         true
     }
 
@@ -420,6 +426,14 @@ impl Cx<'_> {
         let into = recording(r, stream);
         let of = Graphs::of(r).rows.iter().position(|(_, g)| g.records() && g.records.contains_key(&event));
         let call = || format!("{}.wait({})", m.name(stream), m.name(event));
+        if of.is_none() && r.captured_record(event).is_some() {
+            self.access(Object::CAPTURE, if into.is_some() { Access::Write } else { Access::Read });
+            let captured = self.judge_captured_event(event, "lets a stream wait for", call);
+            if let Some(into) = into {
+                Graphs::of_mut(self.me_mut()).rows[into].1.stage = Stage::Invalid;
+            }
+            return captured;
+        }
         if into.or(of).is_some() {
             self.access(Object::CAPTURE, Access::Write);
         }
@@ -774,11 +788,15 @@ impl<'a> Here<'a> {
         }
         match Machine::value(self.state, self.rank, what) {
             Value::Stream(stream) => Some((recording(r, stream)?, UNSUPPORTED)),
-            Value::Event(event) => {
-                Some((position(&|graph| graph.records() && graph.records.contains_key(&event))?, UNSUPPORTED))
-            }
+            Value::Event(event) => Some((self.capture_of(event)?, CAPTURED_EVENT)),
             _ => Some((position(&Graph::records)?, UNSUPPORTED)),
         }
+    }
+
+    /// The graph that records and holds the last record of an event.
+    pub(crate) fn capture_of(self, event: Token) -> Option<usize> {
+        let holds = |graph: &Graph| graph.records() && graph.records.contains_key(&event);
+        Graphs::of(self.me()).rows.iter().position(|(_, graph)| holds(graph))
     }
 
     /// Whether what is launched on a stream now is recorded.

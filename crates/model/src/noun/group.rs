@@ -249,7 +249,7 @@ impl Cx<'_> {
             for call in group.calls {
                 // Cleaning up forgets the launches only (`group.cc:395-467`).
                 if let GroupCall::Register { comm, memory, flags, op, .. } = call {
-                    self.access(Object::comm(comm), Access::Write);
+                    self.call_on(comm);
                     self.me_mut().comm_mut(comm).windows_mut().leave(memory, flags, op);
                 }
             }
@@ -270,6 +270,9 @@ impl Cx<'_> {
         }
         for (object, touch) in self.here().group_objects() {
             self.access(object, touch);
+        }
+        for comm in self.here().grouped_comms() {
+            self.call_on(comm);
         }
         let transfers = self.here().grouped_transfers();
         if self.alone_with_itself(&transfers) {
@@ -346,21 +349,22 @@ impl<'a> Here<'a> {
         for call in &self.this().group().calls {
             match call {
                 GroupCall::Register { comm, memory, .. } => {
-                    objects.push((Object::comm(*comm), Access::Write));
+                    let comms = m.comm_objects(state, rank, *comm);
+                    objects.extend(comms.map(|object| (object, Access::Call)));
                     if let Value::Buffer(buffer) = memory {
                         objects.push((Object::memory(buffer.memory), Access::Read));
                     }
                 }
                 GroupCall::Transfer { comm, stream, transfer } => {
                     let comms = m.comm_objects(state, rank, *comm);
-                    objects.extend(comms.map(|object| (object, Access::Write)));
+                    objects.extend(comms.map(|object| (object, Access::Call)));
                     objects.push((Object::memory(transfer.buffer.memory), Access::Read));
                     objects.push((Object::named(ObjectKind::Stream, *stream), Access::Write));
                     objects.push((Object::DEVICE, Access::Read));
                 }
                 GroupCall::Launch { comm, launch } => {
                     let comms = m.comm_objects(state, rank, *comm);
-                    objects.extend(comms.map(|object| (object, Access::Write)));
+                    objects.extend(comms.map(|object| (object, Access::Call)));
                     objects.push((Object::memory(launch.send.memory), Access::Read));
                     objects.push((Object::memory(launch.recv.memory), Access::Read));
                     objects.push((Object::named(ObjectKind::Stream, launch.call.stream), Access::Write));
@@ -369,6 +373,19 @@ impl<'a> Here<'a> {
             }
         }
         objects
+    }
+
+    /// The communicators of the calls of a thread's group.
+    fn grouped_comms(self) -> Vec<CommId> {
+        let of = |call: &GroupCall| match call {
+            GroupCall::Register { comm, .. }
+            | GroupCall::Launch { comm, .. }
+            | GroupCall::Transfer { comm, .. } => *comm,
+        };
+        let mut comms: Vec<CommId> = self.this().group().calls.iter().map(of).collect();
+        comms.sort_unstable();
+        comms.dedup();
+        comms
     }
 
     /// The transfers of a thread's group, in the order of the calls.

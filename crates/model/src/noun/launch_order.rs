@@ -5,7 +5,6 @@
 //! rely on follows from this order, so it blocks and orders no memory.
 //! Not here: what is launched.
 
-use crate::cx::Cx;
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -16,7 +15,7 @@ use crate::machine::Machine;
 use crate::noun::p2p::Progress;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::ThreadState;
-use crate::order::dependence::{Access, Object};
+use crate::order::dependence::Object;
 use crate::rank::Rank;
 use crate::state::{RankState, State, Table};
 use crate::walk::{Rows, walk};
@@ -306,15 +305,5 @@ impl Machine {
         r.threads().iter().filter(running).all(|thread| ran.launched_before_call(thread.clock(), issued))
             && r.streams().iter().all(|(_, stream)| stream.queue().iter().all(queued))
             && sent.iter().all(|sent| ran.launched_before(sent))
-    }
-}
-
-impl Cx<'_> {
-    /// Touches a communicator, and the one whose launch order it shares.
-    pub(crate) fn access_comm(&mut self, comm: CommId) {
-        let (m, rank) = (self.m, self.rank);
-        for object in m.comm_objects(self.state, rank, comm) {
-            self.access(object, Access::Write);
-        }
     }
 }

@@ -24,6 +24,7 @@ use crate::history::{Lane, Moment};
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};
+use crate::noun::collective::UNKNOWN_DTYPE;
 use crate::noun::comm::CommState;
 use crate::noun::group::GroupCall;
 use crate::noun::launch_order::{LaunchOrder, Ran};
@@ -73,7 +74,8 @@ pub struct Transfer {
     pub direction: Direction,
     /// The communicator that numbers the peer and orders the transfers of the pair.
     pub comm: Operand,
-    /// The rank at the other end, as a position in the communicator.
+    /// The rank at the other end, as a position in the communicator. What the call has stands here: who is no member
+    /// too, and a negative number in two's complement, for both of which the call returns an error.
     pub peer: u32,
     /// What is sent, or where it goes.
     pub buffer: Operand,
@@ -116,7 +118,7 @@ impl Verb for Transfer {
 
     fn display(&self, show: &Show<'_>) -> String {
         let (comm, buffer) = (show.operand(&self.comm), show.operand(&self.buffer));
-        format!("{comm}.{}({buffer}, {})", self.direction.name(), self.peer)
+        format!("{comm}.{}({buffer}, {})", self.direction.name(), self.peer.cast_signed())
     }
 
     fn stream(&self) -> Option<Token> {
@@ -132,7 +134,7 @@ impl Verb for Transfer {
     }
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
-        here.comm_of(&self.comm, Access::Write, each);
+        here.comm_of(&self.comm, Access::Call, each);
     }
 
     fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
@@ -529,6 +531,7 @@ impl Machine {
             r.stream_mut(first).clock_mut().join(&received_clock);
         }
         let clock = r.stream(first).clock().clone();
+        r.comm_mut(comm).completes(&clock);
         for name in &launch.streams {
             let at = r.stream_named(*name).expect("it stands there");
             let stream = r.stream_mut(at);
@@ -607,7 +610,6 @@ impl Cx<'_> {
             self.done(&[]);
             return;
         }
-        self.access_comm(comm);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         if self.alone_with_itself(&calls) {
             self.done(&[]);
@@ -638,7 +640,7 @@ impl Cx<'_> {
                     "rank {} calls {} with rank {} of {}, which has ranks 0 to {} ({})",
                     rank.0,
                     called(),
-                    call.peer,
+                    call.peer.cast_signed(),
                     m.comm_name(comm),
                     members.len() - 1,
                     m.at(&op)
@@ -647,6 +649,11 @@ impl Cx<'_> {
             self.fail(called(), INVALID_ARGUMENT);
             return None;
         };
+        if call.dtype == Dtype::Invalid {
+            self.judge_argument(comm, &called(), UNKNOWN_DTYPE);
+            self.fail(called(), INVALID_ARGUMENT);
+            return None;
+        }
         let Some(buffer) = self.given(&call.buffer, op) else {
             self.fail(called(), INVALID_ARGUMENT);
             return None;

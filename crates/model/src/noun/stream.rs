@@ -128,7 +128,12 @@ impl Verb for StreamOp {
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         match self {
             Self::Kernel { .. } => {}
-            Self::Wait { event, .. } => each(Object::named(ObjectKind::Event, *event), Access::Read),
+            Self::Wait { event, .. } => {
+                each(Object::named(ObjectKind::Event, *event), Access::Read);
+                if here.me().captured_record(*event).is_some() {
+                    each(Object::CAPTURE, Access::Read);
+                }
+            }
             Self::Synchronize { what } => match Machine::value(here.state, here.rank, what) {
                 Value::Stream(stream) => each(Object::named(ObjectKind::Stream, stream), Access::Read),
                 Value::Event(event) => each(Object::named(ObjectKind::Event, event), Access::Read),
@@ -196,7 +201,9 @@ impl Machine {
         match Self::value(state, rank, what) {
             Value::Stream(stream) => r.stream_named(stream).is_none_or(|at| r.stream(at).is_empty()),
             Value::Event(event) => {
-                r.generation(event) == 0 || r.complete(event, r.generation(event)).is_some()
+                r.captured_record(event).is_some()
+                    || r.generation(event) == 0
+                    || r.complete(event, r.generation(event)).is_some()
             }
             _ => r.streams().iter().all(|(_, stream)| stream.is_empty()),
         }
@@ -345,6 +352,14 @@ impl Cx<'_> {
     pub(crate) fn synchronize(&mut self, what: &Operand) {
         let rank = self.rank;
         let value = Machine::value(self.state, rank, what);
+        if let Value::Event(event) = value {
+            self.access(Object::named(ObjectKind::Event, event), Access::Read);
+            let call = || format!("{}.synchronize", self.m.name(event));
+            if self.judge_captured_event(event, "waits for", call) {
+                self.done(&[]);
+                return;
+            }
+        }
         let clocks: Vec<Clock> = {
             let r = self.me();
             match value {

@@ -22,7 +22,7 @@ use crate::history::{Lane, Moment};
 use crate::host::operand::Known;
 use crate::host::value::{Address, Buffer, CommId, Modelled, Value};
 use crate::judge::finding::OpRef;
-use crate::machine::{Kind, Machine, locked};
+use crate::machine::{ConcurrentCalls, Kind, Machine, locked};
 use crate::noun::group::Group;
 use crate::noun::pool::Plan;
 use crate::order::dependence::{Access, Object};
@@ -325,6 +325,10 @@ impl Cx<'_> {
             return;
         }
         self.assert_in_footprint(object, how);
+        let how = match (how, m.config.concurrent_calls) {
+            (Access::Call, ConcurrentCalls::InEveryOrder) => Access::Write,
+            (how, _) => how,
+        };
         let clock = self.this().clock.clone();
         let conflict = self.me_mut().touch(object, how, &clock);
         if conflict {

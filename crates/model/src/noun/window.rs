@@ -148,9 +148,9 @@ impl Verb for WindowOp {
 
     fn footprint(&self, here: Here<'_>, each: &mut dyn FnMut(Object, Access)) {
         match self {
-            Self::Register { comm, .. } => here.comm_of(comm, Access::Write, each),
+            Self::Register { comm, .. } => here.comm_of(comm, Access::Call, each),
             Self::Deregister { comm, window } => {
-                here.comm_of(comm, Access::Write, each);
+                here.comm_of(comm, Access::Call, each);
                 let covered = here.m.covered(here.state, here.rank, comm, Some(window));
                 covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Read));
             }
@@ -533,7 +533,6 @@ impl Cx<'_> {
             self.done(&[Value::Null]);
             return;
         };
-        self.access(Object::comm(comm), Access::Write);
         let costs = self.me_mut().costs_mut();
         if costs.steady {
             costs.registrations += 1;
@@ -553,6 +552,7 @@ impl Cx<'_> {
         let value = Machine::value(self.state, rank, memory);
         if let Value::Buffer(buffer) = &value {
             self.access(Object::memory(buffer.memory), Access::Read);
+            self.judge_extent(memory, op);
             self.judge_freed(buffer, op);
         }
         if let Some((reason, code)) = m.unregistrable(self.state, rank, &value) {

@@ -363,6 +363,14 @@ impl Machine {
     /// interchangeable ranks meet in few states.
     #[must_use]
     pub fn choices(&self, state: &State) -> Vec<Choice> {
+        let mut choices = self.all_choices(state);
+        if self.takes_one_order(state) {
+            keep_one_order(&mut choices);
+        }
+        choices
+    }
+
+    fn all_choices(&self, state: &State) -> Vec<Choice> {
         let mut threads = self.threads(state);
         threads.sort_by_key(|(rank, thread)| std::cmp::Reverse(state.rank(*rank).thread(*thread).index()));
         let mut choices = Vec::new();
@@ -566,6 +574,15 @@ impl Machine {
                 }
             }
         }
+    }
+}
+
+/// Keeps what is first, with all its values.
+fn keep_one_order(choices: &mut Vec<Choice>) {
+    if let Some(Choice::Value(rank, thread, _)) = choices.first().cloned() {
+        choices.retain(|choice| matches!(choice, Choice::Value(r, t, _) if (*r, *t) == (rank, thread)));
+    } else {
+        choices.truncate(1);
     }
 }
 

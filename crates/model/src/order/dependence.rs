@@ -100,6 +100,9 @@ impl Object {
 pub(crate) enum Access {
     Read,
     Write,
+    /// A call of NCCL on a communicator. It changes the communicator; but two calls that nothing orders break COMM-4,
+    /// and nobody specifies what follows, so one order of them stands for all.
+    Call,
 }
 
 /// The last touches of one actor: epochs from 1, 0 for never.
@@ -108,9 +111,10 @@ struct Last {
     actor: Actor,
     read: u32,
     mutation: u32,
+    call: u32,
 }
 
-walk!(struct Last { actor: hashed moved, read: hashed fixed, mutation: hashed fixed });
+walk!(struct Last { actor: hashed moved, read: hashed fixed, mutation: hashed fixed, call: hashed fixed });
 
 /// For each object the last touches of each actor: what a rank touched of its own, or all ranks of what they share.
 #[derive(Debug, Clone, Default)]
@@ -129,13 +133,14 @@ impl Touches {
         let row = match rows.iter_mut().find(|row| row.actor == clock.actor()) {
             Some(row) => row,
             None => {
-                rows.push(Last { actor: clock.actor(), read: 0, mutation: 0 });
+                rows.push(Last { actor: clock.actor(), read: 0, mutation: 0, call: 0 });
                 rows.last_mut().expect("just pushed")
             }
         };
         match access {
             Access::Read => row.read = epoch,
             Access::Write => row.mutation = epoch,
+            Access::Call => row.call = epoch,
         }
         conflict
     }
@@ -174,7 +179,7 @@ impl State {
         let races = |row: &Last| {
             let epoch = match access {
                 Access::Read => row.mutation,
-                Access::Write => row.read,
+                Access::Write | Access::Call => row.read,
             };
             row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
         };
@@ -185,8 +190,9 @@ impl State {
 fn clashes(rows: &[Last], access: Access, clock: &Clock) -> bool {
     rows.iter().any(|row| {
         let epoch = match access {
-            Access::Write => row.read.max(row.mutation),
-            Access::Read => row.mutation,
+            Access::Write => row.read.max(row.mutation).max(row.call),
+            Access::Read => row.mutation.max(row.call),
+            Access::Call => row.read.max(row.mutation),
         };
         row.actor != clock.actor() && epoch > 0 && !clock.after(row.actor, epoch)
     })

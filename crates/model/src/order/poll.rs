@@ -224,6 +224,7 @@ impl<'a> Here<'a> {
                 }
             }
             Question::EventQuery { .. } if self.forbidden_query().is_some() => Ok(()),
+            Question::EventQuery { event } if self.me().captured_record(*event).is_some() => Ok(()),
             Question::EventQuery { event } => {
                 self.seen(*event, u32::MAX, &mut nondet, || Nondet::Poll(*event)).map(|_| ())
             }

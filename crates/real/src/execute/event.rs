@@ -13,6 +13,7 @@ use super::inspect::WaitsFor;
 use super::nondet::NondetKind;
 use super::tables::EventRecord;
 use super::thread::{Halt, ProgramThread, refused_by_capture};
+use crate::Error;
 use crate::case::NondetValue;
 use crate::event::CudaEvent;
 use crate::ffi::cuda::Completion;
@@ -70,16 +71,18 @@ impl ProgramThread<'_, '_> {
         tables.captured_events.get(&event).or(last).map(Arc::clone)
     }
 
-    /// Whether an event is seen complete; a capture may forbid to ask.
+    /// Whether an event is seen complete. A capture may forbid to ask, and of a record that was captured nobody may.
     pub(crate) fn query(&self, event: Token) -> Result<bool, Halt> {
-        if self.run.tables().captures() {
+        let captured = self.run.tables().captured_events.contains_key(&event);
+        if captured || self.run.tables().captures() {
             let last = match self.last_record(event) {
                 Some(last) => last,
                 None => Arc::new(self.run.shared.event(&self.device)?),
             };
             let result = self.unrelaxed(|| last.query());
             self.run.tables().marks.push(last);
-            if result.as_ref().is_err_and(|error| error.cuda_code().is_some_and(refused_by_capture)) {
+            let refused = |error: &Error| captured || error.cuda_code().is_some_and(refused_by_capture);
+            if result.as_ref().is_err_and(refused) {
                 let call = format!("{}.query", self.run.source.token(event));
                 return self.noted(&call, result).map(|_| false);
             }

@@ -139,7 +139,6 @@ impl ProgramThread<'_, '_> {
         let name = self.run.source.token(graph);
         let value = if made.is_some() { Value::Token(name) } else { Value::Null };
         let mut tables = self.run.tables();
-        tables.captured_events.clear();
         if let Some(row) = tables.graphs.get_mut(&graph) {
             row.stage = made.map_or(GraphStage::Gone, GraphStage::Made);
         }
@@ -189,7 +188,9 @@ impl ProgramThread<'_, '_> {
 
     /// Makes a wait that a capture forbids; whether it was one.
     pub(crate) fn refused_wait(&self, text: &str, what: &Value<OnDevice>) -> Result<bool, Halt> {
-        if !self.run.tables().captures() {
+        let captured =
+            matches!(what, Value::Event(event) if self.run.tables().captured_events.contains_key(event));
+        if !captured && !self.run.tables().captures() {
             return Ok(false);
         }
         let streams = self.run.tables().streams.clone();

@@ -202,7 +202,7 @@ pub(crate) struct Tables {
     pub(crate) streams: Vec<(Token, Arc<CudaStream>)>,
     pub(crate) events: BTreeMap<Token, EventRow>,
     pub(crate) graphs: BTreeMap<Token, GraphRow>,
-    /// The last record of each event on a stream that records.
+    /// The last record of each event, where it was made on a stream that recorded.
     pub(crate) captured_events: BTreeMap<Token, Arc<CudaEvent>>,
     pub(crate) placed: TakenSlots,
     /// How many records were made, of all events.

@@ -346,7 +346,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op, symmetric, stream };
         let payload = options.payload(("x", x), given(recv))?;
-        Ok(argument::comm(this)?.reduce(builder(eval)?, payload, argument::position("root", root)?)?)
+        Ok(argument::comm(this)?.reduce(builder(eval)?, payload, root.cast_unsigned())?)
     }
 
     fn broadcast<'v>(
@@ -362,7 +362,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric, stream };
         let payload = options.payload(("x", x), given(recv))?;
-        Ok(argument::comm(this)?.broadcast(builder(eval)?, payload, argument::position("root", root)?)?)
+        Ok(argument::comm(this)?.broadcast(builder(eval)?, payload, root.cast_unsigned())?)
     }
 
     fn all_to_all<'v>(
@@ -391,7 +391,7 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let payload = options.payload(("send", send), Some(recv))?;
-        Ok(argument::comm(this)?.gather(builder(eval)?, payload, argument::position("root", root)?)?)
+        Ok(argument::comm(this)?.gather(builder(eval)?, payload, root.cast_unsigned())?)
     }
 
     fn scatter<'v>(
@@ -406,6 +406,6 @@ pub(crate) fn collective_methods(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let payload = options.payload(("send", send), Some(recv))?;
-        Ok(argument::comm(this)?.scatter(builder(eval)?, payload, argument::position("root", root)?)?)
+        Ok(argument::comm(this)?.scatter(builder(eval)?, payload, root.cast_unsigned())?)
     }
 }

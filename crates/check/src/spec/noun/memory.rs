@@ -72,14 +72,6 @@ impl Builder {
     #[track_caller]
     pub fn copy(&self, dst: impl Into<Buffer>, src: impl Into<Buffer>, stream: Option<&Stream>) -> Flow {
         let (dst, src) = (dst.into(), src.into());
-        if let (Some(room), Some(len)) = (dst.len_bytes, src.len_bytes)
-            && room < len
-        {
-            return Err(self.wrong(Wrong::new(
-                format!("a copy of {len} bytes into {room}"),
-                "a copy takes all of `src`: cut it, src[0:n]",
-            )));
-        }
         let stream = self.stream_or_default(stream);
         self.add(Op::Memory(MemoryOp::Copy { to: dst.of, from: src.of, stream }))
     }
@@ -125,11 +117,11 @@ impl Buffer {
 
     /// These bytes of it, which is called so in errors.
     pub(crate) fn cut(&self, name: &str, Range { start, end }: Range<u64>) -> Result<Self, Wrong> {
-        if start > end || self.len_bytes.is_some_and(|len| end > len) {
-            let has = self.len_bytes.map_or(String::new(), |len| format!(" of a {name} of {len} bytes"));
+        // Where the buffer ends is nothing that a call knows: who uses more is found when it does.
+        if start > end {
             return Err(Wrong::new(
-                format!("slice out of the buffer: [{start}:{end}]{has}"),
-                "a slice starts at or before its end and ends inside the buffer",
+                format!("a slice of a {name} that ends before it starts: [{start}:{end}]"),
+                "a slice starts at or before its end",
             ));
         }
         let (of, before) = if let Operand::Slice { of, offset_bytes, .. } = &self.of {

@@ -56,7 +56,7 @@ pub(crate) fn transfer_methods(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let payload = options.payload(("x", x), None)?;
-        Ok(argument::comm(this)?.send(builder(eval)?, payload, argument::position("peer", peer)?)?)
+        Ok(argument::comm(this)?.send(builder(eval)?, payload, peer.cast_unsigned())?)
     }
 
     fn recv<'v>(
@@ -70,6 +70,6 @@ pub(crate) fn transfer_methods(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<LaunchId> {
         let options = LaunchOptions { count, dtype, op: None, symmetric: false, stream };
         let payload = options.payload(("x", x), None)?;
-        Ok(argument::comm(this)?.recv(builder(eval)?, payload, argument::position("peer", peer)?)?)
+        Ok(argument::comm(this)?.recv(builder(eval)?, payload, peer.cast_unsigned())?)
     }
 }

@@ -16,7 +16,8 @@ pub enum CollectiveKind {
     AllGather,
     /// Every rank gets its part of the reduction; `count` is one rank's part.
     ReduceScatter,
-    /// Every rank gets what the root has. The root is a position in the communicator.
+    /// Every rank gets what the root has. The root is a position in the communicator, as the call has it: who is no
+    /// member too, and a negative number in two's complement, for both of which the call returns an error.
     Broadcast {
         /// Communicator rank of the sender.
         root: u32,

@@ -329,6 +329,8 @@ impl Machine {
             Order::ToRoot(..) => clock.join(&member.issue),
         }
         let now = LastUse::now(clock);
+        let clock = clock.clone();
+        r.comm_mut(member.launch.comm).completes(&clock);
         r.launch_order_mut(member.launch.comm).is_over();
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
             r.comm_mut(member.launch.comm).windows_mut().use_by(nth, now);
