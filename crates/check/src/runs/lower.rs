@@ -22,13 +22,13 @@ use rankcheck_model::{
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::call::{CallKind, failure, signed};
+use super::call::{CallKind, Unjudged, failure, signed};
 use super::regions::RegionMap;
 use super::vendor;
 use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
-pub use program::{Failure, Origin, RankRun, RecordingEnd};
+pub use program::{Failure, KnownUntil, Lacks, Origin, RankRun, RecordingEnd};
 pub(super) use ranks::lower_all;
 
 /// What becomes of an operation's result.
@@ -160,7 +160,10 @@ impl<'a> Lowering<'a> {
                     self.leave(process, thread, open, values);
                 }
             }
-            CallEvent::Lost { events, .. } => self.program.lost += events,
+            CallEvent::Lost { events, .. } => {
+                self.program.lost += events;
+                self.known_until(self.program.last, Lacks::Events);
+            }
         }
     }
 
@@ -171,6 +174,10 @@ impl<'a> Lowering<'a> {
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
             match self.kind(process, shape) {
+                kind if kind.is_empty(call) => {}
+                CallKind::Unjudged(why) if self.program.until.is_none() => {
+                    *self.program.unjudged.entry((why, Arc::clone(&call.name))).or_default() += times;
+                }
                 CallKind::Collective(_) => {
                     if let Some(comm) = self.comm(call::number(call, "comm")) {
                         *by_comm.entry(comm).or_default() += times;
@@ -234,6 +241,9 @@ impl<'a> Lowering<'a> {
         let mark = self.ops.len();
         if kind.is_call() {
             state.calls += 1;
+            if let Some(until) = &mut self.program.until {
+                until.calls += 1;
+            }
         }
         state.open.push(OpenCall { shape, origin, time, mark, held, loc });
         if held {
@@ -295,13 +305,46 @@ impl<'a> Lowering<'a> {
             self.put(thread, kind, &open, items, Completed::Yes);
             return;
         }
+        let lacks = kind.lacks(call).or_else(|| self.lacks_result(kind, (thread, call), result));
+        if let Some(lacks) = lacks {
+            self.known_before(&open, lacks);
+        }
         let items = self.items(kind, (open.shape, call), result, open.origin);
         self.put(thread, kind, &open, items, Completed::Yes);
     }
 
+    /// What a call made and did not say. Windows of a group have no names before it ends.
+    fn lacks_result(
+        &mut self,
+        kind: CallKind,
+        (thread, call): (u32, &Shape),
+        result: Option<&Shape>,
+    ) -> Option<&'static str> {
+        let made = kind.makes()?;
+        let grouped = kind == CallKind::Register && self.threads.entry(thread).or_default().depth > 0;
+        let nothing = kind == CallKind::Split && !kind.makes_comm(call);
+        let value = result.and_then(|result| result.get(made)).filter(|value| **value != Argument::None);
+        (value.is_none() && !grouped && !nothing).then_some(made)
+    }
+
+    /// A call does not say what it does.
+    fn known_before(&mut self, open: &OpenCall, lacks: &'static str) {
+        self.known_until(Some(open.origin), Lacks::Value(lacks));
+        if let (Some(until), true) = (&mut self.program.until, open.held) {
+            until.ops = until.ops.min(open.mark);
+        }
+    }
+
+    /// What the process does from this call on is not known. The first place counts.
+    fn known_until(&mut self, origin: Option<Origin>, lacks: Lacks) {
+        let ops = self.ops.len();
+        self.program.until.get_or_insert(KnownUntil { origin, lacks, calls: 0, ops });
+    }
+
     /// A call that failed did nothing, as far as others can see. One that makes a communicator counts.
     fn failed(&mut self, thread: u32, kind: CallKind, call: &rankcheck_recording::Shape, open: &OpenCall) {
-        if kind.makes_comm(call) {
+        let parent = || self.comm(call::number(call, "comm")).is_some();
+        if kind.makes_comm(call) && (kind == CallKind::Init || parent()) {
             self.born += 1;
         }
         if open.held {
@@ -419,6 +462,7 @@ impl<'a> Lowering<'a> {
             Bind::Comm(comm) => {
                 self.of_comm.insert(comm, Operand::Slot(slot));
                 self.program.comms.insert(slot, comm);
+                self.program.makes.insert(self.program.next_loc(), comm);
             }
             Bind::Window(address) => {
                 self.windows.insert(address, Operand::Slot(slot));
@@ -466,6 +510,9 @@ impl<'a> Lowering<'a> {
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
                 self.program.times.0 = self.program.times.0.max(open.time);
             }
+            if let Some(lacks) = kind.lacks(process.shape(open.shape)) {
+                self.known_before(&open, lacks);
+            }
             let items = self.items(kind, (open.shape, process.shape(open.shape)), None, open.origin);
             let returned = if exited { Completed::Yes } else { Completed::Never };
             self.put(thread, kind, &open, items, returned);
@@ -481,11 +528,17 @@ impl<'a> Lowering<'a> {
         blocks.append(&mut self.own_threads);
         self.program.blocks = blocks;
         self.program.streams = self.device.used();
+        if let Some(until) = &self.program.until {
+            self.program.cut_off(until.ops);
+        }
         self.program
     }
 
-    fn unjudged(&mut self, name: &str) -> Vec<Lowered> {
-        *self.program.unjudged.entry(name.into()).or_default() += 1;
+    fn unjudged(&mut self, why: Unjudged, name: &str) -> Vec<Lowered> {
+        // What comes behind that place is counted there.
+        if self.program.until.is_none() {
+            *self.program.unjudged.entry((why, name.into())).or_default() += 1;
+        }
         Vec::new()
     }
 }

@@ -9,7 +9,7 @@ use rankcheck_recording::Shape;
 
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, NO_LOC, Origin};
-use crate::runs::call::Allocator;
+use crate::runs::call::{Allocator, Unjudged};
 use crate::runs::regions::MemoryAt;
 
 /// More than any address of a process.
@@ -86,7 +86,7 @@ impl Lowering<'_> {
     pub(super) fn open(&mut self, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let Some(address) = address else { return Vec::new() };
         let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
-            return self.unjudged("handles of memory that was not recorded");
+            return self.unjudged(Unjudged::Unseen, "handles of memory that was not recorded");
         };
         self.cache.clear();
         let key = self.names.token(&opened.handle);

@@ -3,11 +3,13 @@
 //! Not here: how it is read off a recording ([`mod@super`]).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use rankcheck_model::{Block, Freed, Loc, LocId, Op, Operand, Slot, Statement, Terminator, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::runs::call::Unjudged;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
 
@@ -43,6 +45,43 @@ pub enum RecordingEnd {
     },
 }
 
+/// Where the recording of a rank stops to say what it did: it may have done anything from there on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownUntil {
+    /// The call of which too little is known; none before the first.
+    pub origin: Option<Origin>,
+    /// What is not known of it.
+    pub lacks: Lacks,
+    /// How many calls come after it.
+    pub calls: u64,
+    /// How many operations come before it in the first thread.
+    pub(super) ops: usize,
+}
+
+/// What the recording of a call does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lacks {
+    /// A value that it was given or returned, by its name in the recording.
+    Value(&'static str),
+    /// What the object is that it names, by its kind.
+    Origin(&'static str),
+    /// Whether it has elements, and so whether it launches anything.
+    Elements,
+    /// Events behind it, which were lost.
+    Events,
+}
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(name) => write!(f, "its `{name}` was not recorded"),
+            Self::Origin(kind) => write!(f, "its {kind} is none that was seen to be made"),
+            Self::Elements => f.write_str("whether it has elements was not recorded"),
+            Self::Events => f.write_str("events behind it were lost while recording"),
+        }
+    }
+}
+
 /// The program of one rank, and what is known of it beside.
 #[derive(Debug)]
 pub struct RankRun {
@@ -58,8 +97,10 @@ pub struct RankRun {
     pub nondet: FxHashMap<u32, u32>,
     /// Calls that returned errors.
     pub failures: Vec<Failure>,
-    /// Calls that are not judged, and how many there were.
-    pub unjudged: BTreeMap<Arc<str>, u64>,
+    /// Calls that are not judged, why, and how many there were.
+    pub(in crate::runs) unjudged: BTreeMap<(Unjudged, Arc<str>), u64>,
+    /// What is not known from somewhere on; none if all is.
+    pub until: Option<KnownUntil>,
     /// How the recording of the rank ends.
     pub ending: RecordingEnd,
     /// The last call, polls aside.
@@ -82,6 +123,8 @@ pub struct RankRun {
     pub streams: usize,
     /// What the slots of communicators hold.
     pub comms: FxHashMap<Slot, RunCommId>,
+    /// The communicators that operations make.
+    pub makes: FxHashMap<LocId, RunCommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
     /// Where collectives were left out: the operation that follows, the communicator, and how many.
@@ -102,6 +145,7 @@ impl RankRun {
             nondet: FxHashMap::default(),
             failures: Vec::new(),
             unjudged: BTreeMap::new(),
+            until: None,
             ending: RecordingEnd::Cut { inside: Vec::new() },
             last: None,
             times: (0, 0),
@@ -113,11 +157,18 @@ impl RankRun {
             calls: 0,
             streams: 0,
             comms: FxHashMap::default(),
+            makes: FxHashMap::default(),
             nccl: None,
             skipped: Vec::new(),
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),
         }
+    }
+
+    /// Whether all that it did was recorded, and is known.
+    #[must_use]
+    pub fn is_known_to_its_end(&self) -> bool {
+        matches!(self.ending, RecordingEnd::Exit(_)) && self.until.is_none()
     }
 
     /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
@@ -129,9 +180,11 @@ impl RankRun {
         skipped.map(|(.., times)| times).sum()
     }
 
+    /// The communicator on which an operation launches a collective.
     #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
-    pub(super) fn collects_on(&self, op: &Statement) -> Option<RunCommId> {
+    pub(in crate::runs) fn collects_on(&self, op: &Statement) -> Option<RunCommId> {
         match &op.op {
+            Op::Collective(call) if call.count == 0 => None,
             Op::Collective(call) => match &call.comm {
                 Operand::Slot(slot) => self.comms.get(slot).copied(),
                 _ => None,
@@ -159,9 +212,25 @@ impl RankRun {
         )
     }
 
-    pub(super) fn origin(&mut self, origin: Origin) -> LocId {
+    /// The location of the operation that is written next.
+    pub(super) fn next_loc(&self) -> LocId {
         let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
-        self.origins.push(origin);
         LocId(self.base.saturating_add(at))
+    }
+
+    pub(super) fn origin(&mut self, origin: Origin) -> LocId {
+        let loc = self.next_loc();
+        self.origins.push(origin);
+        loc
+    }
+
+    /// Takes the operations of the first thread from one on out: what it does there is not known.
+    pub(super) fn cut_off(&mut self, from: usize) {
+        let block = Arc::get_mut(&mut self.blocks[0]).expect("nobody runs it yet");
+        block.ops.truncate(from);
+        block.terminator = Terminator::Cut;
+        for failed in self.failed.values_mut() {
+            failed.retain(|at| *at < from);
+        }
     }
 }
