@@ -117,6 +117,10 @@ pub(crate) enum Unjudged {
     Absent,
     /// A value was not recorded that nothing but this call depends on.
     Value,
+    /// What all who meet have to agree on was not recorded of all.
+    Agreed,
+    /// Elements of a type that has no size here.
+    Type,
 }
 
 impl Unjudged {
@@ -138,6 +142,8 @@ impl Unjudged {
             Self::Unseen => "what they work on was not seen to be made",
             Self::Absent => "the rank at the other end was not recorded",
             Self::Value => "what they touch was not recorded",
+            Self::Agreed => "not recorded, and taken to be what the other ranks gave",
+            Self::Type => "this version of rankcheck does not know the type of their elements",
         }
     }
 }
@@ -409,17 +415,8 @@ impl CallKind {
             Self::Destroy => &["comm"],
             Self::Register => &["comm", "address", "bytes", "flags"],
             Self::Deregister => &["comm", "window"],
-            Self::Transfer(_) => &["comm", "peer", "stream", "address", "count", "dtype"],
-            Self::Collective(kind) => match (kind.root(), kind.reduces()) {
-                (Root::None, false) => &["comm", "stream", "count", "dtype", "send", "recv"],
-                (Root::None, true) => &["comm", "stream", "count", "dtype", "send", "recv", "op"],
-                (Root::From(_) | Root::To(_), false) => {
-                    &["comm", "stream", "count", "dtype", "send", "recv", "root"]
-                }
-                (Root::From(_) | Root::To(_), true) => {
-                    &["comm", "stream", "count", "dtype", "send", "recv", "op", "root"]
-                }
-            },
+            Self::Transfer(_) => &["comm", "peer", "stream", "address"],
+            Self::Collective(_) => &["comm", "stream", "send", "recv"],
             Self::Allocate(_) => &["bytes"],
             Self::Map => &["address", "bytes"],
             Self::Free(_) | Self::Unmap | Self::IpcExport | Self::IpcClose => &["address"],
@@ -450,6 +447,21 @@ impl CallKind {
             | Self::ProcessGroup
             | Self::Note => &[],
         }
+    }
+
+    /// The arguments of a call that are not known and that all who meet in it have to agree on.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "two kinds of call meet so")]
+    pub(super) fn open(self, call: &Shape) -> Vec<&'static str> {
+        let mut agreed = match self {
+            Self::Transfer(_) | Self::Collective(_) => vec!["count", "dtype"],
+            _ => return Vec::new(),
+        };
+        if let Self::Collective(kind) = self {
+            agreed.extend(kind.reduces().then_some("op"));
+            agreed.extend((kind.root() != Root::None).then_some("root"));
+        }
+        agreed.retain(|key| matches!(call.get(key), None | Some(Argument::None)));
+        agreed
     }
 
     /// What a call of this kind returns that others name later.

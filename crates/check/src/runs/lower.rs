@@ -6,6 +6,7 @@
 //! query that said "done" waits; one that said "not yet" is left out, and so is a kernel, because nobody knows
 //! what it reads. Not here: what operations mean, and who is who ([`super::world`]).
 
+mod agreed;
 mod call;
 mod device;
 mod group;
@@ -41,6 +42,8 @@ enum Bind {
     Unnamed,
     /// A registration that failed.
     Failed(RunCommId),
+    /// A call that does not say these.
+    Open(Vec<&'static str>),
 }
 
 /// An operation that is about to be written.
@@ -393,7 +396,7 @@ impl<'a> Lowering<'a> {
         }
         let background = items.iter().find_map(|item| match item.bind {
             Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
-            Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) => None,
+            Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) | Bind::Open(_) => None,
         });
         if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Completed::Never) {
             self.withdraw(open);
@@ -457,18 +460,21 @@ impl<'a> Lowering<'a> {
     }
 
     fn bind(&mut self, item: &Lowered, slot: Slot) {
-        match item.bind {
+        match &item.bind {
             Bind::Nothing => {}
-            Bind::Comm(comm) => {
+            Bind::Open(keys) => {
+                self.program.open.insert(self.program.next_loc(), keys.clone());
+            }
+            &Bind::Comm(comm) => {
                 self.of_comm.insert(comm, Operand::Slot(slot));
                 self.program.comms.insert(slot, comm);
                 self.program.makes.insert(self.program.next_loc(), comm);
             }
-            Bind::Window(address) => {
+            &Bind::Window(address) => {
                 self.windows.insert(address, Operand::Slot(slot));
             }
             Bind::Unnamed => self.unnamed.push_back(Operand::Slot(slot)),
-            Bind::Failed(comm) if slot.start == ThreadStart(0) => {
+            &Bind::Failed(comm) if slot.start == ThreadStart(0) => {
                 self.program.failed.entry(comm).or_default().push(self.ops.len());
             }
             Bind::Failed(_) => {}

@@ -141,7 +141,7 @@ fn effect(sequence: &Sequence, symbol: Symbol) -> Effect {
 /// The effect that the call's row says; `None` if the call lacks something that it should have.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
     let kind = CallKind::of(&call.name);
-    if kind.lacks(call).is_some() {
+    if kind.lacks(call).is_some() || !kind.open(call).is_empty() {
         return None;
     }
     if kind.is_empty(call) {

@@ -205,19 +205,23 @@ impl Lowering<'_> {
         let Some(comm) = self.comm(number(call, "comm")) else {
             return self.unjudged(Unjudged::Unseen, &call.name);
         };
+        let open = CallKind::Transfer(direction).open(call);
         let Some(dtype) = vendor::dtype(number(call, "dtype")) else {
-            self.known_until(Some(origin), Lacks::Origin("type"));
-            return Vec::new();
+            return self.unjudged(Unjudged::Type, &call.name);
         };
         let Some(peer) = self.position(comm, number(call, "peer")) else {
             return self.unjudged(Unjudged::Absent, &call.name);
         };
         let count = number(call, "count");
-        let buffer = self.buffer(number(call, "address"), count.saturating_mul(dtype.len_bytes()), origin);
+        let bytes = count.saturating_mul(dtype.len_bytes());
+        let buffer = match open.is_empty() {
+            true => self.buffer(number(call, "address"), bytes, origin),
+            false => self.buffer_to_end(number(call, "address"), origin),
+        };
         let stream = self.device.stream(number(call, "stream"), self.names);
         let transfer = Transfer { direction, comm: self.operand(comm), peer, buffer, count, dtype, stream };
         let op = Op::Transfer(Arc::new(transfer));
-        self.launched(shape, op, stream, origin)
+        self.launched_open(open, (shape, op), stream, origin)
     }
 
     fn collect(
@@ -230,11 +234,11 @@ impl Lowering<'_> {
         let Some(comm) = self.comm(number(call, "comm")) else {
             return self.unjudged(Unjudged::Unseen, &call.name);
         };
+        let open = CallKind::Collective(kind).open(call);
         let Some(dtype) = vendor::dtype(number(call, "dtype")) else {
-            self.known_until(Some(origin), Lacks::Origin("type"));
-            return Vec::new();
+            return self.unjudged(Unjudged::Type, &call.name);
         };
-        // A root that was not recorded is nobody's number.
+        // A root whose rank was not recorded is nobody's number.
         let kind = kind.with_root(self.position(comm, number(call, "root")).unwrap_or(u32::MAX));
         let (count, members) = (number(call, "count"), &self.orders[comm.0 as usize]);
         let part = count.saturating_mul(dtype.len_bytes());
@@ -248,10 +252,17 @@ impl Lowering<'_> {
             Counting::Send => (from, from),
             Counting::Recv => (to, to),
         };
-        let recv = self.buffer(to, needs_recv, origin);
-        let send = match from == to && needs_send == needs_recv {
-            true => recv.clone(),
-            false => self.buffer(from, needs_send, origin),
+        let (send, recv) = if open.is_empty() {
+            let recv = self.buffer(to, needs_recv, origin);
+            let send = match from == to && needs_send == needs_recv {
+                true => recv.clone(),
+                false => self.buffer(from, needs_send, origin),
+            };
+            (send, recv)
+        } else {
+            // As long as they turn out to be. Which of them counts is told by the root.
+            let given = |key: &str| number(call, key);
+            (self.buffer_to_end(given("send"), origin), self.buffer_to_end(given("recv"), origin))
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
         let op = Op::Collective(Arc::new(Collective {
@@ -265,7 +276,23 @@ impl Lowering<'_> {
             stream,
             declared: Declared::Nothing,
         }));
-        self.launched(shape, op, stream, origin)
+        self.launched_open(open, (shape, op), stream, origin)
+    }
+
+    /// A launch; of one that does not say all, the next of its shape is not the same.
+    fn launched_open(
+        &mut self,
+        open: Vec<&'static str>,
+        (shape, op): (ShapeId, Op),
+        stream: rankcheck_model::Token,
+        origin: Origin,
+    ) -> Vec<Lowered> {
+        let mut items = self.launched(shape, op, stream, origin);
+        if let (false, Some(item)) = (open.is_empty(), items.last_mut()) {
+            self.cache.remove(&shape);
+            item.bind = Bind::Open(open);
+        }
+        items
     }
 
     /// A launch, kept for the next call of its shape.

@@ -119,6 +119,19 @@ impl Lowering<'_> {
         Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
     }
 
+    /// All bytes from an address on, as far as its memory goes.
+    pub(super) fn buffer_to_end(&mut self, address: u64, origin: Origin) -> Operand {
+        let (of, offset_bytes, len_bytes) = match self.memory.find(address, 0) {
+            MemoryAt::In(operand, offset, left) => (operand, offset, left),
+            MemoryAt::Unknown if address == 0 => return Operand::Null,
+            MemoryAt::Unknown => {
+                let offset = address % UNSEEN_BYTES;
+                (self.unseen(origin), offset, UNSEEN_BYTES - offset)
+            }
+        };
+        Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
+    }
+
     /// One region for all memory that nobody was seen to allocate; nothing but overlaps is known of it.
     fn unseen(&mut self, origin: Origin) -> Operand {
         if let Some(unseen) = &self.unseen {

@@ -127,6 +127,8 @@ pub struct RankRun {
     pub makes: FxHashMap<LocId, RunCommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
+    /// What calls do not say that all who meet in them have to agree on, by their operations.
+    pub(super) open: FxHashMap<LocId, Vec<&'static str>>,
     /// Where collectives were left out: the operation that follows, the communicator, and how many.
     pub(super) skipped: Vec<(LocId, RunCommId, u32)>,
     /// When memory was freed that operations opened.
@@ -159,6 +161,7 @@ impl RankRun {
             comms: FxHashMap::default(),
             makes: FxHashMap::default(),
             nccl: None,
+            open: FxHashMap::default(),
             skipped: Vec::new(),
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),
@@ -222,6 +225,33 @@ impl RankRun {
         let loc = self.next_loc();
         self.origins.push(origin);
         loc
+    }
+
+    /// The call of an operation of this rank.
+    pub(super) fn origin_of(&self, loc: LocId) -> Option<Origin> {
+        self.origins.get(loc.0.checked_sub(self.base)? as usize).copied()
+    }
+
+    /// Puts another operation in the place of one.
+    pub(super) fn replace(&mut self, loc: LocId, op: Op) {
+        for block in &mut self.blocks {
+            let block = Arc::get_mut(block).expect("nobody runs it yet");
+            if let Some(statement) = block.ops.iter_mut().find(|statement| statement.loc == loc) {
+                statement.op = op;
+                return;
+            }
+        }
+    }
+
+    /// Cuts off what comes from an operation on, of which too little is known. What was cut off before stays so.
+    pub(super) fn cut_off_at(&mut self, loc: LocId, lacks: Lacks, at: usize) {
+        let behind = self.blocks[0].ops.get(at..).unwrap_or_default();
+        let calls: FxHashSet<u32> =
+            behind.iter().filter_map(|op| self.origin_of(op.loc)).map(|origin| origin.number).collect();
+        let before = self.until.as_ref().map_or(0, |until| until.calls);
+        let calls = before + (calls.len() as u64).saturating_sub(1);
+        self.until = Some(KnownUntil { origin: self.origin_of(loc), lacks, calls, ops: at });
+        self.cut_off(at);
     }
 
     /// Takes the operations of the first thread from one on out: what it does there is not known.
