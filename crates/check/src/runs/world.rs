@@ -130,12 +130,13 @@ impl CommListener {
                 self.noted_rank = self.noted_rank.or(small("rank"));
                 self.noted_ranks = self.noted_ranks.or(small("ranks"));
             }
-            kind if kind.makes_comm(call) && kind.lacks(call).is_some() => {
-                // Without a parent nobody makes a communicator.
-                if kind == CallKind::Init || get("comm").is_none_or(|address| self.last_at(address).is_some())
-                {
-                    self.born(number, Birth::NotKnown, result);
-                }
+            // Without a parent nobody makes a communicator.
+            kind if kind.makes_comm(call)
+                && kind.lacks(call).is_some()
+                && (kind == CallKind::Init
+                    || get("comm").is_none_or(|address| self.last_at(address).is_some())) =>
+            {
+                self.born(number, Birth::NotKnown, result);
             }
             CallKind::Init => {
                 let id: Box<str> = call.get("id").map_or_else(String::new, ToString::to_string).into();

@@ -154,7 +154,6 @@ impl Unsaid<'_> {
 }
 
 /// Takes a parameter of one operation from another that it meets.
-#[expect(clippy::wildcard_enum_match_arm, reason = "two kinds of operation meet")]
 fn fill(op: &mut Op, from: &Op, key: &str) {
     match (op, from) {
         (Op::Collective(call), Op::Collective(from)) => {
