@@ -28,6 +28,10 @@ pub struct Process {
     /// Nanoseconds since the process began.
     pub time: u64,
     handles: u64,
+    /// The values that were written so far: the call and the name of the value.
+    pub values: Vec<(&'static str, &'static str)>,
+    /// The index of a value that is written as not known.
+    pub forgotten: Option<usize>,
 }
 
 macro_rules! signature {
@@ -66,6 +70,8 @@ impl Run {
                 thread: 0,
                 time: 0,
                 handles: 0x7f00_0000_0000 + (u64::from(rank) << 32),
+                values: Vec::new(),
+                forgotten: None,
             };
             let (rank, ranks) = (Field::Number(rank.into()), Field::Number(ranks.into()));
             process.note(&PROCESS, &[rank, ranks, Field::Number(22_809), Field::None]);
@@ -148,8 +154,19 @@ impl Process {
     }
 
     fn note(&mut self, signature: &Signature, fields: &[Field<'_>]) {
-        let time = self.tick();
-        self.writer().enter(time, signature, fields);
+        let (time, fields) = (self.tick(), self.told(signature, fields));
+        self.writer().enter(time, signature, &fields);
+    }
+
+    /// The fields as they are written: without the one that is forgotten.
+    fn told<'a>(&mut self, signature: &Signature, fields: &[Field<'a>]) -> Vec<Field<'a>> {
+        let first = self.values.len();
+        self.values.extend(signature.keys.iter().map(|key| (signature.name, *key)));
+        let told = |(at, field): (usize, &Field<'a>)| match self.forgotten {
+            Some(forgotten) if forgotten == first + at => Field::None,
+            Some(_) | None => *field,
+        };
+        fields.iter().enumerate().map(told).collect()
     }
 
     /// A call that is entered.
@@ -164,8 +181,8 @@ impl Process {
     }
 
     fn leave_with(&mut self, signature: &Signature, address: u64) {
-        let time = self.tick();
-        self.writer().leave_with(time, signature, &[Field::Address(address)]);
+        let (time, fields) = (self.tick(), self.told(signature, &[Field::Address(address)]));
+        self.writer().leave_with(time, signature, &fields);
     }
 
     /// The innermost call returns an error.
@@ -289,9 +306,10 @@ impl Process {
     /// `cudaIpcGetMemHandle` gives a handle of this digest.
     pub fn export(&mut self, address: u64, digest: u8) {
         self.enter(signature!("cudaIpcGetMemHandle", "address"), &[Field::Address(address)]);
-        let time = self.tick();
         let signature = signature!("cudaIpcGetMemHandle", "handle");
-        self.writer().leave_with(time, signature, &[Field::Bytes(&[digest; 16])]);
+        let digest = [digest; 16];
+        let (time, fields) = (self.tick(), self.told(signature, &[Field::Bytes(&digest)]));
+        self.writer().leave_with(time, signature, &fields);
     }
 
     /// `cudaIpcOpenMemHandle` of this digest returns this address.

@@ -12,6 +12,7 @@ mod damaged;
 mod diff;
 mod explained;
 mod folded;
+mod known;
 mod laws;
 mod litmus;
 mod observed;

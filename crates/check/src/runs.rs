@@ -3,12 +3,13 @@
 //! Reading order: [`world`] (which process is which rank, which communicator is which), [`ipc`] (which memory of
 //! another process one has open), [`sequence`] (the calls of one process in a row), [`mod@fold`] (iterations that
 //! repeat are judged once), [`lower`] (calls become operations of the model), [`mod@judge`] (what they break),
-//! [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
+//! [`coverage`] (how much of it was judged), [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
 //! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
 mod call;
 pub mod conformance;
+pub mod coverage;
 pub mod divergence;
 pub mod fold;
 pub mod follow;

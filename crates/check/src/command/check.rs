@@ -35,15 +35,15 @@ pub(super) struct CheckArguments {
     /// Only checks whose name contains this.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Give up on a check beyond this many states.
-    #[arg(long, default_value_t = Bounds::default().states)]
-    max_states: u64,
-    /// Give up on a run beyond this many choices.
-    #[arg(long, default_value_t = Bounds::default().choices)]
-    max_choices: u32,
-    /// Give up on a run beyond this many operations.
-    #[arg(long, default_value_t = Bounds::default().steps)]
-    max_steps: u64,
+    /// Give up on a check beyond this many states (20,000,000 if not given).
+    #[arg(long)]
+    max_states: Option<u64>,
+    /// Give up on a run beyond this many choices (10,000 if not given).
+    #[arg(long)]
+    max_choices: Option<u32>,
+    /// Give up on a run beyond this many operations (2,000,000,000 if not given).
+    #[arg(long)]
+    max_steps: Option<u64>,
     /// Give up on an exploration after this many seconds.
     #[arg(long, allow_negative_numbers = true)]
     max_seconds: Option<f64>,
@@ -93,6 +93,15 @@ impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
         let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
             self.paths.iter().cloned().partition(|path| path.is_dir() && runs::is_recording(path));
+        if paths.is_empty()
+            && let Some(option) = self.only_for_specs()
+        {
+            return output::usage(format_args!(
+                "{option} is about checks of specs and does nothing for a recorded run, and {} is one; \
+                 leave it out, or give spec files too",
+                folders[0].display()
+            ));
+        }
         let judge = |folder| judge::read(folder).and_then(|run| judge::judge(run, self.platform));
         let judged: Vec<Judged> = match folders.iter().map(|folder| judge(folder)).collect() {
             Ok(judged) => judged,
@@ -103,6 +112,21 @@ impl CheckArguments {
         }
         let searched = super::load_each(&paths).and_then(|(specs, bad)| self.search_all(&specs, bad));
         searched.map_or_else(|code| code, |searched| self.print(searched, &judged))
+    }
+
+    /// An option that was given and that recorded runs have no use for.
+    fn only_for_specs(&self) -> Option<&'static str> {
+        let given = [
+            (self.naive, "--naive"),
+            (self.only.is_some(), "--only"),
+            (self.max_states.is_some(), "--max-states"),
+            (self.max_choices.is_some(), "--max-choices"),
+            (self.max_steps.is_some(), "--max-steps"),
+            (self.max_seconds.is_some(), "--max-seconds"),
+            (self.jobs.is_some(), "--jobs"),
+            (self.trace_out.is_some(), "--trace-out"),
+        ];
+        given.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 
     fn wants(&self, name: &str) -> bool {
@@ -172,6 +196,7 @@ impl CheckArguments {
         if self.naive && self.trace_out.is_some() {
             return Err("--trace-out needs the reduced exploration; leave --naive out");
         }
+        let bounds = Bounds::default();
         // A report wants to know why, a trace file what is done.
         let kept = if self.trace_out.is_some() { Detail::Run } else { Detail::Verdict };
         let reported = if self.format == Format::Text { Detail::Reason } else { kept };
@@ -182,10 +207,10 @@ impl CheckArguments {
             platform: self.platform,
             naive: self.naive,
             bounds: Bounds {
-                states: self.max_states,
-                choices: self.max_choices,
+                states: self.max_states.unwrap_or(bounds.states),
+                choices: self.max_choices.unwrap_or(bounds.choices),
                 time,
-                steps: self.max_steps,
+                steps: self.max_steps.unwrap_or(bounds.steps),
             },
             stated: if self.quiet { kept } else { stated },
             unstated,

@@ -49,6 +49,9 @@ fn unpack(file: &Path) -> u8 {
 }
 
 fn stale(to: Option<&Path>) -> u8 {
+    if let Err(code) = output::needs_folder(Path::new(observation::FOLDER)) {
+        return code;
+    }
     let kept = match observation::kept(Path::new(observation::FOLDER)) {
         Ok(kept) => kept,
         Err(error) => return output::bad(&error),

@@ -6,6 +6,7 @@
 
 use std::fmt::Display;
 use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -62,6 +63,24 @@ pub(super) fn bad(error: &dyn Diagnostic) -> u8 {
     }
     note(text);
     BAD
+}
+
+/// Whether a folder of the repository is there; prints an error if not. A command that works on it has nothing to say
+/// elsewhere.
+///
+/// # Errors
+/// The exit code.
+pub(super) fn needs_folder(folder: &Path) -> Result<(), u8> {
+    let here = match std::fs::metadata(folder) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => "it is no folder".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let from = std::env::current_dir().map_or_else(|_| "here".to_owned(), |at| at.display().to_string());
+    Err(usage(format_args!(
+        "{} cannot be read from {from}: {here}; run this command in the root of a checkout of rankcheck",
+        folder.display()
+    )))
 }
 
 /// Prints an error as a line and returns the exit code for bad specs and usage.

@@ -16,6 +16,9 @@ pub(super) struct RulesArguments {
 
 impl RulesArguments {
     pub(super) fn run(&self) -> u8 {
+        if let Err(code) = output::needs_folder(Path::new(observation::FOLDER)) {
+            return code;
+        }
         let kept = match observation::kept(Path::new(observation::FOLDER)) {
             Ok(kept) => kept,
             Err(error) => return output::bad(&error),

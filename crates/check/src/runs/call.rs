@@ -7,7 +7,7 @@
 
 use std::sync::LazyLock;
 
-use rankcheck_model::{CollectiveKind, Direction};
+use rankcheck_model::{CollectiveKind, Direction, Root};
 use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
@@ -82,8 +82,8 @@ pub(super) enum CallKind {
     IpcClose,
     /// Nothing follows from it.
     Nothing,
-    /// It is counted as not judged.
-    Unjudged,
+    /// It is counted as not judged, for this reason.
+    Unjudged(Unjudged),
     /// A store is read or written.
     Store,
     /// What a process says of itself: its rank, its versions.
@@ -96,6 +96,56 @@ pub(super) enum CallKind {
     ProcessGroup,
     /// A frame of Python around vendor calls, or another note.
     Note,
+}
+
+/// Why a call is not judged. Only without those that [`Unjudged::matters`] can a run be said to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Unjudged {
+    /// What a kernel reads and writes was not recorded.
+    Kernel,
+    /// A call that a program tells of itself.
+    Foreign,
+    /// Memory of another process comes in through a handle of the driver.
+    Import,
+    /// A stream writes words of memory, or waits for them.
+    Word,
+    /// A call of the vendor's that has no row here.
+    NoRow,
+    /// It is about an object that was not seen to be made.
+    Unseen,
+    /// It is about a rank that was not recorded.
+    Absent,
+    /// A value was not recorded that nothing but this call depends on.
+    Value,
+    /// What all who meet have to agree on was not recorded of all.
+    Agreed,
+    /// Elements of a type that has no size here.
+    Type,
+}
+
+impl Unjudged {
+    /// Whether a run of which it was not judged may be wrong for that reason, beyond what every verdict leaves out.
+    pub(super) fn matters(self) -> bool {
+        !matches!(self, Self::Kernel | Self::Foreign)
+    }
+
+    /// Why, as what follows a colon.
+    pub(super) fn why(self) -> &'static str {
+        match self {
+            Self::Kernel => "what kernels read and write is not recorded",
+            Self::Foreign => "they are no calls of NCCL or CUDA",
+            Self::Import => {
+                "memory of other processes that comes through handles of the driver is not followed"
+            }
+            Self::Word => "what streams write for others to wait for is not followed",
+            Self::NoRow => "this version of rankcheck does not know them",
+            Self::Unseen => "what they work on was not seen to be made",
+            Self::Absent => "the rank at the other end was not recorded",
+            Self::Value => "what they touch was not recorded",
+            Self::Agreed => "not recorded, and taken to be what the other ranks gave",
+            Self::Type => "this version of rankcheck does not know the type of their elements",
+        }
+    }
 }
 
 /// Who allocates memory, and whether at once or in the order of a stream.
@@ -242,7 +292,7 @@ static CALLS: &[VendorCall] = &[
     call("cuMemMap", CallKind::Map, FoldClass::Doubtful),
     call("cuMemUnmap", CallKind::Unmap, FoldClass::Doubtful),
     call("cuMemExportToShareableHandle", CallKind::Nothing, FoldClass::Doubtful),
-    call("cuMemImportFromShareableHandle", CallKind::Unjudged, FoldClass::Doubtful),
+    call("cuMemImportFromShareableHandle", CallKind::Unjudged(Unjudged::Import), FoldClass::Doubtful),
     call("cudaIpcGetMemHandle", CallKind::IpcExport, FoldClass::Doubtful),
     call("cudaIpcOpenMemHandle", CallKind::IpcOpen, FoldClass::Doubtful),
     call("cudaIpcCloseMemHandle", CallKind::IpcClose, FoldClass::Doubtful),
@@ -264,18 +314,18 @@ static CALLS: &[VendorCall] = &[
     call("cudaEventRecord", CallKind::EventRecord, FoldClass::Local),
     call("cudaEventRecordWithFlags", CallKind::EventRecord, FoldClass::Local),
     call("cudaStreamWaitEvent", CallKind::StreamWaitEvent, FoldClass::Local),
-    call("cuStreamWriteValue32", CallKind::Unjudged, FoldClass::Doubtful),
-    call("cuStreamWaitValue32", CallKind::Unjudged, FoldClass::Doubtful),
-    call("cuStreamBatchMemOp", CallKind::Unjudged, FoldClass::Doubtful),
+    call("cuStreamWriteValue32", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
+    call("cuStreamWaitValue32", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
+    call("cuStreamBatchMemOp", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
     // Work on streams. To or from the host `cudaMemcpy` returns when it is done.
     call("cudaMemcpy", CallKind::Copy(CopyReturns::WhenDone), FoldClass::Local),
     call("cudaMemcpyAsync", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
     call("cudaMemset", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
     call("cudaMemsetAsync", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
-    call("cudaLaunchKernel", CallKind::Unjudged, FoldClass::Local),
-    call("cudaLaunchKernelExC", CallKind::Unjudged, FoldClass::Local),
-    call("cuLaunchKernel", CallKind::Unjudged, FoldClass::Local),
-    call("cuLaunchKernelEx", CallKind::Unjudged, FoldClass::Local),
+    call("cudaLaunchKernel", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
+    call("cudaLaunchKernelExC", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
+    call("cuLaunchKernel", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
+    call("cuLaunchKernelEx", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
     call("cudaLaunchHostFunc", CallKind::Nothing, FoldClass::Local),
     // Graphs.
     call("cudaStreamBeginCapture", CallKind::BeginCapture, FoldClass::BeginCapture),
@@ -303,20 +353,31 @@ static FAMILIES: [VendorCall; 2] = [
     call("torch.", CallKind::Note, FoldClass::Local),
 ];
 
-static UNKNOWN: VendorCall = call("", CallKind::Unjudged, FoldClass::Doubtful);
+/// Calls without a row: the vendor's, and what a program tells of itself.
+static STRANGE: [VendorCall; 2] = [
+    call("", CallKind::Unjudged(Unjudged::NoRow), FoldClass::Doubtful),
+    call("", CallKind::Unjudged(Unjudged::Foreign), FoldClass::Doubtful),
+];
 
 /// The row of a call.
 pub(super) fn row(name: &str) -> &'static VendorCall {
     static BY_NAME: LazyLock<FxHashMap<&'static str, &'static VendorCall>> =
         LazyLock::new(|| CALLS.iter().map(|call| (call.name, call)).collect());
     let family = || FAMILIES.iter().find(|family| name.starts_with(family.name));
-    BY_NAME.get(name).copied().or_else(family).unwrap_or(&UNKNOWN)
+    let vendors = ["nccl", "pnccl", "cu"].iter().any(|prefix| name.starts_with(prefix));
+    BY_NAME.get(name).copied().or_else(family).unwrap_or(&STRANGE[usize::from(!vendors)])
 }
 
 impl CallKind {
     /// What a call of this name is.
     pub(super) fn of(name: &str) -> Self {
         row(name).kind
+    }
+
+    /// Whether a call of this kind does nothing: NCCL drops a collective without elements on
+    /// the rank that calls it (`enqueue.cc:3024`).
+    pub(super) fn is_empty(self, call: &Shape) -> bool {
+        matches!(self, Self::Collective(_)) && call.get("count").and_then(Argument::number) == Some(0)
     }
 
     /// Whether it looks without waiting.
@@ -342,6 +403,91 @@ impl CallKind {
     /// Whether it is a call of the vendor's, and more than a look.
     pub(super) fn is_call(self) -> bool {
         !matches!(self, Self::Note | Self::ProcessGroup | Self::Store | Self::Query(_))
+    }
+
+    /// The arguments of which one that is not known leaves open what a call of this kind is about, or whether
+    /// and with whom it meets.
+    pub(super) fn decided_by(self) -> &'static [&'static str] {
+        match self {
+            Self::Init => &["id", "rank", "ranks"],
+            Self::Split => &["comm", "color", "key"],
+            Self::Shrink => &["comm", "excluded"],
+            Self::Destroy => &["comm"],
+            Self::Register => &["comm", "address", "bytes", "flags"],
+            Self::Deregister => &["comm", "window"],
+            Self::Transfer(_) => &["comm", "peer", "stream", "address"],
+            Self::Collective(_) => &["comm", "stream", "send", "recv"],
+            Self::Allocate(_) => &["bytes"],
+            Self::Map => &["address", "bytes"],
+            Self::Free(_) | Self::Unmap | Self::IpcExport | Self::IpcClose => &["address"],
+            Self::IpcOpen => &["handle"],
+            Self::StreamDestroy => &["stream"],
+            Self::StreamCreate | Self::BeginCapture | Self::EndCapture => &[],
+            Self::Synchronize(Awaitable::Stream) | Self::Query(Awaitable::Stream) => &["stream"],
+            Self::Synchronize(Awaitable::Event) | Self::Query(Awaitable::Event) | Self::EventDestroy => {
+                &["event"]
+            }
+            Self::Synchronize(Awaitable::Device) | Self::Query(Awaitable::Device) => &[],
+            Self::EventRecord | Self::StreamWaitEvent => &["event", "stream"],
+            // Of a copy only what it touches may be unknown.
+            Self::Copy(_) => &[],
+            Self::Instantiate | Self::GraphDestroy => &["graph"],
+            Self::GraphLaunch => &["executable", "stream"],
+            Self::ExecutableDestroy => &["executable"],
+            Self::RegisterBuffer
+            | Self::DeregisterBuffer
+            | Self::GroupStart
+            | Self::GroupEnd
+            | Self::Nothing
+            | Self::Unjudged(_)
+            | Self::Store
+            | Self::Process
+            | Self::Exit
+            | Self::GroupWindow
+            | Self::ProcessGroup
+            | Self::Note => &[],
+        }
+    }
+
+    /// The arguments of a call that are not known and that all who meet in it have to agree on.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "two kinds of call meet so")]
+    pub(super) fn open(self, call: &Shape) -> Vec<&'static str> {
+        let mut agreed = match self {
+            Self::Transfer(_) | Self::Collective(_) => vec!["count", "dtype"],
+            _ => return Vec::new(),
+        };
+        if let Self::Collective(kind) = self {
+            agreed.extend(kind.reduces().then_some("op"));
+            agreed.extend((kind.root() != Root::None).then_some("root"));
+        }
+        agreed.retain(|key| matches!(call.get(key), None | Some(Argument::None)));
+        agreed
+    }
+
+    /// What a call of this kind returns that others name later.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few calls make something")]
+    pub(super) fn makes(self) -> Option<&'static str> {
+        match self {
+            Self::Init | Self::Split | Self::Shrink => Some("comm"),
+            Self::Allocate(_) | Self::IpcOpen => Some("address"),
+            Self::StreamCreate => Some("stream"),
+            Self::EndCapture => Some("graph"),
+            Self::Instantiate => Some("executable"),
+            Self::Register => Some("window"),
+            _ => None,
+        }
+    }
+
+    /// The first value without which nobody knows what a call does, or whether and with whom it meets.
+    pub(super) fn lacks(self, call: &Shape) -> Option<&'static str> {
+        let unknown = |key: &&str| matches!(call.get(key), None | Some(Argument::None));
+        let decided = self.decided_by().iter().copied().find(unknown);
+        // Not every call that may be given these is.
+        decided.or_else(|| {
+            let does = !matches!(self, Self::Unjudged(_) | Self::Nothing | Self::Note);
+            let options = ["stream", "flags", "blocking", "share"];
+            options.into_iter().find(|key| does && call.get(key) == Some(&Argument::None))
+        })
     }
 
     /// Whether a call of this kind makes a communicator for its caller.
@@ -412,6 +558,7 @@ mod tests {
     fn families_are_known_by_how_their_names_begin() {
         assert_eq!(CallKind::of("torch.distributed.Store.set"), CallKind::Store);
         assert_eq!(CallKind::of("torch.nn.Module"), CallKind::Note);
-        assert_eq!(CallKind::of("ncclFuture"), CallKind::Unjudged);
+        assert_eq!(CallKind::of("ncclFuture"), CallKind::Unjudged(Unjudged::NoRow));
+        assert_eq!(CallKind::of("loader.step"), CallKind::Unjudged(Unjudged::Foreign));
     }
 }

@@ -14,7 +14,7 @@ use rankcheck_model::{
 use rustc_hash::FxHashMap;
 
 use super::judge::Recording;
-use super::lower::{RankRun, RecordingEnd};
+use super::lower::RankRun;
 use super::world::RunCommId;
 
 /// What one member does on a communicator, as far as all have to do the same.
@@ -119,6 +119,8 @@ impl RankActs<'_> {
                     self.walk(&program.blocks[start.0 as usize].ops);
                     continue;
                 }
+                // NCCL drops it on this rank alone.
+                Op::Collective(call) if call.count == 0 => continue,
                 Op::Collective(call) => {
                     let op = call.kind.reduces().then_some(call.op);
                     (&call.comm, Act::Collect(call.kind, call.count, call.dtype, op))
@@ -175,7 +177,7 @@ fn divergence(
     let (longest, first) =
         members.clone().max_by_key(|(rank, walk)| (length(walk), std::cmp::Reverse(*rank)))?;
     let differing = |(rank, walk): &&(Rank, RankActs<'_>)| {
-        let ended = matches!(walk.program.ending, RecordingEnd::Exit(_));
+        let ended = walk.program.is_known_to_its_end();
         let differs = |nth: &usize| match (acts(first, *nth), acts(walk, *nth)) {
             (Some((one, _)), Some((other, _))) => one != other,
             (Some(_), None) => ended,

@@ -11,7 +11,7 @@ use rankcheck_model::{
 use rustc_hash::FxHashMap;
 
 use super::judge::Recording;
-use super::lower::{RankRun, RecordingEnd};
+use super::lower::RankRun;
 use super::world::RunCommId;
 
 /// Walks of one rank that are tried at most.
@@ -167,7 +167,7 @@ pub fn follow(recording: &Recording, source: &dyn Source) -> Result<Option<Leavi
         let did = did(program);
         let mut one =
             Following { recording, source, rank: member.rank, did: &did, best: 0, allowed: Vec::new() };
-        if !one.walk(matches!(program.ending, RecordingEnd::Exit(_)))? {
+        if !one.walk(program.is_known_to_its_end())? {
             return Ok(Some(one.leaving()));
         }
     }

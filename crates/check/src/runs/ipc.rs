@@ -104,7 +104,11 @@ impl IpcListener {
         }
         let address = call.get("address").and_then(Argument::number).unwrap_or(0);
         let made = result.and_then(|result| result.get("address")).and_then(Argument::number);
-        let handle = |of: Option<&Shape>| of.and_then(|of| of.get("handle")).map(|id| id.to_string().into());
+        // A handle that is not known is no other handle.
+        let handle = |of: Option<&Shape>| {
+            let id = of.and_then(|of| of.get("handle")).filter(|id| **id != Argument::None)?;
+            Some(id.to_string().into())
+        };
         match CallKind::of(&call.name) {
             CallKind::Allocate(Allocator::Cuda) => {
                 if let Some(made) = made {

@@ -19,6 +19,7 @@ use rustc_hash::FxHashSet;
 
 use super::RunError;
 use super::call::CallKind;
+use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
@@ -142,6 +143,21 @@ pub struct Judged {
     pub steps: u64,
     /// Why too little is known; empty if not.
     pub unknown: Vec<String>,
+    /// What was judged.
+    pub coverage: Coverage,
+    /// What was not.
+    pub left_out: Vec<LeftOut>,
+    /// Whether the platform is the one that was asked for.
+    pub asked: Asked,
+}
+
+/// Who decided on the platform that a run is judged as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asked {
+    /// The version that was recorded, or the nearest that is modelled.
+    No,
+    /// Somebody asked for it.
+    Yes,
 }
 
 /// Reads the recording in a directory.
@@ -234,6 +250,7 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 /// # Errors
 /// If it has more operations than one run may have.
 pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
+    let asked = if platform.is_some() { Asked::Yes } else { Asked::No };
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
     let (machine, mut state) = run(&recording, platform)?;
     machine.finish(&mut state);
@@ -258,6 +275,9 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
         platform,
         steps: state.steps,
         unknown: Vec::new(),
+        coverage: Coverage::of(&recording),
+        left_out: LeftOut::of(&recording),
+        asked,
         recording,
     };
     judged.unknown = judged.why_unknown();
@@ -344,6 +364,14 @@ impl Judged {
     /// Why the recording says too little.
     fn why_unknown(&self) -> Vec<String> {
         let mut why = Vec::new();
+        if self.coverage.is_empty() {
+            why.push(
+                "nothing was judged: no communicator of NCCL was seen to be made, and no memory of another process \
+                 to be opened"
+                    .to_owned(),
+            );
+        }
+        why.extend(self.left_out.iter().filter(|left_out| left_out.matters()).map(ToString::to_string));
         let world = &self.recording.world;
         let missing: Vec<String> = world.missing().iter().map(|rank| rank.0.to_string()).collect();
         if !missing.is_empty() {
@@ -358,6 +386,16 @@ impl Judged {
         for (rank, program) in self.there() {
             if program.lost > 0 {
                 why.push(format!("{} events of rank {rank} were lost while recording", program.lost));
+            }
+            if let Some(until) = &program.until {
+                let at = until.origin.map_or_else(
+                    || "only up to its first call".to_owned(),
+                    |origin| format!("only up to {}", self.called(program, &origin)),
+                );
+                why.push(format!(
+                    "rank {rank} is judged {at}: {}; what it did from there on ({} calls) is taken to fit",
+                    until.lacks, until.calls
+                ));
             }
             if matches!(program.ending, RecordingEnd::Cut { .. }) {
                 let loc = |origin: &Origin| {
@@ -378,6 +416,13 @@ impl Judged {
             }
         }
         why
+    }
+
+    /// A call: where it was made, and its name.
+    pub(super) fn called(&self, program: &RankRun, origin: &Origin) -> String {
+        let names = &self.recording.program.names;
+        let (name, loc) = (names.text(origin.name), program.loc(origin, names).to_string());
+        if loc.contains(&*name) { loc } else { format!("{name} ({loc})") }
     }
 
     /// The key that a call waited for, and whether anybody set it. Sets in C++ are not seen.
@@ -416,6 +461,11 @@ impl Judged {
             until.saturating_sub(did) >= SILENCE_NS
         };
         let waits = |standing: &Standing| {
+            // Who ended in order did not wait in vain, whatever is not known of the others.
+            let program = &self.recording.program.ranks[standing.op.rank.at()];
+            if matches!(program.ending, RecordingEnd::Exit(_)) {
+                return false;
+            }
             let until = until(standing.op.rank);
             still(standing.op.rank, until)
                 && standing.awaits.iter().all(|awaited| match awaited {

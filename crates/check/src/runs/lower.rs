@@ -6,6 +6,7 @@
 //! query that said "done" waits; one that said "not yet" is left out, and so is a kernel, because nobody knows
 //! what it reads. Not here: what operations mean, and who is who ([`super::world`]).
 
+mod agreed;
 mod call;
 mod device;
 mod group;
@@ -22,13 +23,13 @@ use rankcheck_model::{
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::call::{CallKind, failure, signed};
+use super::call::{CallKind, Unjudged, failure, signed};
 use super::regions::RegionMap;
 use super::vendor;
 use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
-pub use program::{Failure, Origin, RankRun, RecordingEnd};
+pub use program::{Failure, KnownUntil, Lacks, Origin, RankRun, RecordingEnd};
 pub(super) use ranks::lower_all;
 
 /// What becomes of an operation's result.
@@ -41,6 +42,8 @@ enum Bind {
     Unnamed,
     /// A registration that failed.
     Failed(RunCommId),
+    /// A call that does not say these.
+    Open(Vec<&'static str>),
 }
 
 /// An operation that is about to be written.
@@ -160,7 +163,10 @@ impl<'a> Lowering<'a> {
                     self.leave(process, thread, open, values);
                 }
             }
-            CallEvent::Lost { events, .. } => self.program.lost += events,
+            CallEvent::Lost { events, .. } => {
+                self.program.lost += events;
+                self.known_until(self.program.last, Lacks::Events);
+            }
         }
     }
 
@@ -171,6 +177,10 @@ impl<'a> Lowering<'a> {
         for &(shape, times) in passed_over {
             let call = process.shape(shape);
             match self.kind(process, shape) {
+                kind if kind.is_empty(call) => {}
+                CallKind::Unjudged(why) if self.program.until.is_none() => {
+                    *self.program.unjudged.entry((why, Arc::clone(&call.name))).or_default() += times;
+                }
                 CallKind::Collective(_) => {
                     if let Some(comm) = self.comm(call::number(call, "comm")) {
                         *by_comm.entry(comm).or_default() += times;
@@ -234,6 +244,9 @@ impl<'a> Lowering<'a> {
         let mark = self.ops.len();
         if kind.is_call() {
             state.calls += 1;
+            if let Some(until) = &mut self.program.until {
+                until.calls += 1;
+            }
         }
         state.open.push(OpenCall { shape, origin, time, mark, held, loc });
         if held {
@@ -295,13 +308,46 @@ impl<'a> Lowering<'a> {
             self.put(thread, kind, &open, items, Completed::Yes);
             return;
         }
+        let lacks = kind.lacks(call).or_else(|| self.lacks_result(kind, (thread, call), result));
+        if let Some(lacks) = lacks {
+            self.known_before(&open, lacks);
+        }
         let items = self.items(kind, (open.shape, call), result, open.origin);
         self.put(thread, kind, &open, items, Completed::Yes);
     }
 
+    /// What a call made and did not say. Windows of a group have no names before it ends.
+    fn lacks_result(
+        &mut self,
+        kind: CallKind,
+        (thread, call): (u32, &Shape),
+        result: Option<&Shape>,
+    ) -> Option<&'static str> {
+        let made = kind.makes()?;
+        let grouped = kind == CallKind::Register && self.threads.entry(thread).or_default().depth > 0;
+        let nothing = kind == CallKind::Split && !kind.makes_comm(call);
+        let value = result.and_then(|result| result.get(made)).filter(|value| **value != Argument::None);
+        (value.is_none() && !grouped && !nothing).then_some(made)
+    }
+
+    /// A call does not say what it does.
+    fn known_before(&mut self, open: &OpenCall, lacks: &'static str) {
+        self.known_until(Some(open.origin), Lacks::Value(lacks));
+        if let (Some(until), true) = (&mut self.program.until, open.held) {
+            until.ops = until.ops.min(open.mark);
+        }
+    }
+
+    /// What the process does from this call on is not known. The first place counts.
+    fn known_until(&mut self, origin: Option<Origin>, lacks: Lacks) {
+        let ops = self.ops.len();
+        self.program.until.get_or_insert(KnownUntil { origin, lacks, calls: 0, ops });
+    }
+
     /// A call that failed did nothing, as far as others can see. One that makes a communicator counts.
     fn failed(&mut self, thread: u32, kind: CallKind, call: &rankcheck_recording::Shape, open: &OpenCall) {
-        if kind.makes_comm(call) {
+        let parent = || self.comm(call::number(call, "comm")).is_some();
+        if kind.makes_comm(call) && (kind == CallKind::Init || parent()) {
             self.born += 1;
         }
         if open.held {
@@ -350,7 +396,7 @@ impl<'a> Lowering<'a> {
         }
         let background = items.iter().find_map(|item| match item.bind {
             Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
-            Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) => None,
+            Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) | Bind::Open(_) => None,
         });
         if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Completed::Never) {
             self.withdraw(open);
@@ -414,17 +460,21 @@ impl<'a> Lowering<'a> {
     }
 
     fn bind(&mut self, item: &Lowered, slot: Slot) {
-        match item.bind {
+        match &item.bind {
             Bind::Nothing => {}
-            Bind::Comm(comm) => {
+            Bind::Open(keys) => {
+                self.program.open.insert(self.program.next_loc(), keys.clone());
+            }
+            &Bind::Comm(comm) => {
                 self.of_comm.insert(comm, Operand::Slot(slot));
                 self.program.comms.insert(slot, comm);
+                self.program.makes.insert(self.program.next_loc(), comm);
             }
-            Bind::Window(address) => {
+            &Bind::Window(address) => {
                 self.windows.insert(address, Operand::Slot(slot));
             }
             Bind::Unnamed => self.unnamed.push_back(Operand::Slot(slot)),
-            Bind::Failed(comm) if slot.start == ThreadStart(0) => {
+            &Bind::Failed(comm) if slot.start == ThreadStart(0) => {
                 self.program.failed.entry(comm).or_default().push(self.ops.len());
             }
             Bind::Failed(_) => {}
@@ -466,6 +516,9 @@ impl<'a> Lowering<'a> {
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
                 self.program.times.0 = self.program.times.0.max(open.time);
             }
+            if let Some(lacks) = kind.lacks(process.shape(open.shape)) {
+                self.known_before(&open, lacks);
+            }
             let items = self.items(kind, (open.shape, process.shape(open.shape)), None, open.origin);
             let returned = if exited { Completed::Yes } else { Completed::Never };
             self.put(thread, kind, &open, items, returned);
@@ -481,11 +534,17 @@ impl<'a> Lowering<'a> {
         blocks.append(&mut self.own_threads);
         self.program.blocks = blocks;
         self.program.streams = self.device.used();
+        if let Some(until) = &self.program.until {
+            self.program.cut_off(until.ops);
+        }
         self.program
     }
 
-    fn unjudged(&mut self, name: &str) -> Vec<Lowered> {
-        *self.program.unjudged.entry(name.into()).or_default() += 1;
+    fn unjudged(&mut self, why: Unjudged, name: &str) -> Vec<Lowered> {
+        // What comes behind that place is counted there.
+        if self.program.until.is_none() {
+            *self.program.unjudged.entry((why, name.into())).or_default() += 1;
+        }
         Vec::new()
     }
 }

@@ -3,14 +3,14 @@
 //! The order is that of other reports: what is wrong, where ranks diverge, where the run stands, what calls
 //! returned, and what the verdict rests on. Not here: how any of it was found.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rankcheck_model::machine::Awaited;
 use rankcheck_model::{LocId, Source as _};
 use serde::Serialize;
 
-use super::judge::{Judged, RunVerdict};
+use super::coverage::Coverage;
+use super::judge::{Asked, Judged, RunVerdict};
 use super::lower::RecordingEnd;
 use super::vendor;
 
@@ -105,6 +105,7 @@ pub fn text(judged: &Judged) -> String {
     rows(&mut out, "stands", &standing(judged));
     rows(&mut out, "returned", &failures(judged));
     rows(&mut out, "unknown", &judged.unknown);
+    rows(&mut out, "judged", &[judged.coverage.to_string()]);
     rows(&mut out, "rests on", &rests(judged));
     out
 }
@@ -155,9 +156,13 @@ fn standing(judged: &Judged) -> Vec<String> {
                 Awaited::Ended(rank) => {
                     format!("rank {}, which exited without making that call ({})", rank.0, last(*rank))
                 }
-                Awaited::Unknown(rank) => {
-                    format!("rank {}, which had not come when its recording ended ({})", rank.0, last(*rank))
-                }
+                Awaited::Unknown(rank) => match &program.ranks[rank.at()].until {
+                    Some(_) => format!("rank {}, of which too little is known", rank.0),
+                    None => {
+                        let last = last(*rank);
+                        format!("rank {}, which had not come when its recording ended ({last})", rank.0)
+                    }
+                },
             })
             .collect();
         if !whom.is_empty() {
@@ -194,8 +199,14 @@ fn rests(judged: &Judged) -> Vec<String> {
     let recorded = judged.recording.nccl.as_deref();
     lines.push(match recorded {
         Some(version) if version == judged.platform.name() => format!("NCCL {version}"),
+        Some(version) if judged.asked == Asked::Yes => {
+            format!("NCCL {}, as was asked for; {version} was recorded", judged.platform)
+        }
         Some(version) => {
             format!("NCCL {version} is not modelled; judged as {}, the nearest that is", judged.platform)
+        }
+        None if judged.asked == Asked::Yes => {
+            format!("NCCL {}, as was asked for; no version was recorded", judged.platform)
         }
         None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
     });
@@ -211,16 +222,8 @@ fn rests(judged: &Judged) -> Vec<String> {
             "the calls of up to {threads} host threads of a rank are in the order in which they returned"
         ));
     }
-    let mut unjudged: BTreeMap<&str, u64> = BTreeMap::new();
-    for (_, program) in judged.there() {
-        for (name, count) in &program.unjudged {
-            *unjudged.entry(name).or_default() += count;
-        }
-    }
-    if !unjudged.is_empty() {
-        let calls: Vec<String> = unjudged.iter().map(|(name, count)| format!("{count} {name}")).collect();
-        lines.push(format!("not judged: {}", calls.join(", ")));
-    }
+    // What matters is among what is not known.
+    lines.extend(judged.left_out.iter().filter(|left_out| !left_out.matters()).map(ToString::to_string));
     lines
 }
 
@@ -252,7 +255,16 @@ pub struct RunEntry {
     returned: Vec<String>,
     unknown: Vec<String>,
     rests_on: Vec<String>,
+    judged: Coverage,
+    not_judged: Vec<LeftOutEntry>,
     steps: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct LeftOutEntry {
+    call: String,
+    count: u64,
+    why: &'static str,
 }
 
 #[derive(Debug, Serialize)]
@@ -298,8 +310,8 @@ pub fn entry(judged: &Judged) -> RunEntry {
         nccl: judged.recording.nccl.clone(),
         verdict: judged.verdict.name(),
         class: match class(judged) {
-            RunClass::Latent if judged.verdict == RunVerdict::Holds => "finishes",
-            RunClass::Latent => "latent",
+            RunClass::Latent if judged.verdict == RunVerdict::Fails => "latent",
+            RunClass::Latent => "finishes",
             RunClass::Error => "error",
             RunClass::Hang => "hang",
             RunClass::Ended => "ended",
@@ -312,6 +324,13 @@ pub fn entry(judged: &Judged) -> RunEntry {
         returned: failures(judged),
         unknown: judged.unknown.clone(),
         rests_on: rests(judged),
+        judged: judged.coverage,
+        not_judged: judged
+            .left_out
+            .iter()
+            .flat_map(|left_out| left_out.calls.iter().map(move |call| (left_out.why(), call)))
+            .map(|(why, (name, count))| LeftOutEntry { call: name.to_string(), count: *count, why })
+            .collect(),
         steps: judged.steps,
     }
 }

@@ -73,6 +73,8 @@ enum Birth {
     Split { parent: LocalComm, nth: u32, color: i64, key: i64 },
     /// `ncclCommShrink`; the excluded are ranks of the parent.
     Shrink { parent: LocalComm, nth: u32, excluded: Box<[u32]> },
+    /// The call does not say which communicator it makes: it is no other process's, as far as anybody knows.
+    NotKnown,
 }
 
 /// What one process knows of a communicator.
@@ -128,6 +130,14 @@ impl CommListener {
                 self.noted_rank = self.noted_rank.or(small("rank"));
                 self.noted_ranks = self.noted_ranks.or(small("ranks"));
             }
+            // Without a parent nobody makes a communicator.
+            kind if kind.makes_comm(call)
+                && kind.lacks(call).is_some()
+                && (kind == CallKind::Init
+                    || get("comm").is_none_or(|address| self.last_at(address).is_some())) =>
+            {
+                self.born(number, Birth::NotKnown, result);
+            }
             CallKind::Init => {
                 let id: Box<str> = call.get("id").map_or_else(String::new, ToString::to_string).into();
                 let nth = self.inits.entry(id.clone()).or_default();
@@ -145,7 +155,7 @@ impl CommListener {
                 self.born(number, birth, result);
             }
             CallKind::Split => {
-                let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
+                let Some(parent) = get("comm").and_then(|address| self.last_at(address)) else { return };
                 let nth = self.child_of(parent);
                 let (color, key) = (signed(call, "color"), signed(call, "key"));
                 if color >= 0 {
@@ -154,7 +164,7 @@ impl CommListener {
                 }
             }
             CallKind::Shrink => {
-                let Some(parent) = get("comm").and_then(|address| self.at(address)) else { return };
+                let Some(parent) = get("comm").and_then(|address| self.last_at(address)) else { return };
                 let nth = self.child_of(parent);
                 let excluded = match call.get("excluded") {
                     Some(Argument::Bytes(bytes)) => bytes
@@ -178,6 +188,12 @@ impl CommListener {
     #[must_use]
     pub fn at(&self, address: u64) -> Option<LocalComm> {
         self.living.get(&address).copied()
+    }
+
+    /// The communicator that lives at an address, or lived there last.
+    fn last_at(&self, address: u64) -> Option<LocalComm> {
+        let last = self.comms.iter().rposition(|known| known.address == address && address != 0)?;
+        Some(LocalComm(u32::try_from(last).expect("fewer than 2^32 communicators")))
     }
 
     fn child_of(&mut self, parent: LocalComm) -> u32 {
@@ -379,6 +395,7 @@ impl World {
                         Birth::Shrink { parent, nth, .. } => {
                             CommKey::Shrink(found[at][parent.0 as usize], *nth)
                         }
+                        Birth::NotKnown => CommKey::NotKnown(at, local),
                     };
                     if !matches!(key, CommKey::Split(NOT_YET, ..) | CommKey::Shrink(NOT_YET, _)) {
                         births.entry(key).or_default().push((at, local));
@@ -402,6 +419,13 @@ impl World {
                     CommKey::Shrink(parent, nth) => {
                         self.shrink(parent, nth, born.iter().map(|&at| known(at)))
                     }
+                    CommKey::NotKnown(at, _) => RunComm {
+                        name: format!("a communicator of rank {} that is not known", order[at].0.0),
+                        members: Vec::new(),
+                        whole: false,
+                        parent: None,
+                        shrunk: false,
+                    },
                 };
                 self.comms.push(named);
                 for (at, local) in born {
@@ -468,6 +492,8 @@ enum CommKey<'a> {
     Id(&'a str, u32),
     Split(RunCommId, u32, i64),
     Shrink(RunCommId, u32),
+    /// The n-th communicator of a process.
+    NotKnown(usize, usize),
 }
 
 /// A communicator that was made with a unique id.

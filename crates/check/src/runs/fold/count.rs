@@ -10,7 +10,7 @@ use rankcheck_recording::{Argument, Shape};
 use rustc_hash::FxHashMap;
 
 use super::repeat::Repeat;
-use crate::runs::call::{FoldClass, Thing, failure, row};
+use crate::runs::call::{CallKind, FoldClass, Thing, failure, row};
 use crate::runs::sequence::{Sequence, Symbol, SymbolId};
 use crate::runs::world::{RankProcess, RunCommId, World};
 
@@ -140,6 +140,13 @@ fn effect(sequence: &Sequence, symbol: Symbol) -> Effect {
 
 /// The effect that the call's row says; `None` if the call lacks something that it should have.
 fn known_effect(call: &Shape, result: Option<&Shape>) -> Option<Effect> {
+    let kind = CallKind::of(&call.name);
+    if kind.lacks(call).is_some() || !kind.open(call).is_empty() {
+        return None;
+    }
+    if kind.is_empty(call) {
+        return Some(Effect::Local);
+    }
     let of_call = |key: &str| call.get(key).and_then(Argument::number);
     let of_result = |key: &str| result?.get(key)?.number();
     let effect = match row(&call.name).folded {

@@ -10,8 +10,8 @@ use rankcheck_model::{
 };
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
-use super::{Bind, Lowered, Lowering, Origin};
-use crate::runs::call::{Allocator, CallKind, signed};
+use super::{Bind, Lacks, Lowered, Lowering, Origin};
+use crate::runs::call::{Allocator, CallKind, Unjudged, signed};
 use crate::runs::regions::MemoryAt;
 use crate::runs::vendor;
 use crate::runs::world::{LocalComm, RunCommId};
@@ -45,7 +45,7 @@ impl Lowering<'_> {
             | CallKind::GroupWindow
             | CallKind::ProcessGroup
             | CallKind::Note => Vec::new(),
-            CallKind::Unjudged => self.unjudged(&call.name),
+            CallKind::Unjudged(why) => self.unjudged(why, &call.name),
             CallKind::Init | CallKind::Shrink => self.init(call, given("comm"), origin),
             CallKind::Split => self.split(call, given("comm"), origin),
             CallKind::Destroy => self.destroy(call, origin),
@@ -110,7 +110,9 @@ impl Lowering<'_> {
     }
 
     fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
-        let Some(parent) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
+        let Some(parent) = self.comm(number(call, "comm")) else {
+            return self.unjudged(Unjudged::Unseen, &call.name);
+        };
         let color = Some(signed(call, "color")).filter(|color| *color >= 0);
         let comm = self.operand(parent);
         let (name, bind) = match color {
@@ -131,7 +133,7 @@ impl Lowering<'_> {
         self.cache.clear();
         match self.comm(number(call, "comm")) {
             Some(comm) => one(Op::Comm(CommOp::Destroy { comm: self.operand(comm) }), origin),
-            None => self.unjudged(&call.name),
+            None => self.unjudged(Unjudged::Unseen, &call.name),
         }
     }
 
@@ -143,7 +145,9 @@ impl Lowering<'_> {
                 Some(_) | None => Bind::Nothing,
             },
         };
-        let Some(comm) = self.comm(number(call, "comm")) else { return self.unjudged(&call.name) };
+        let Some(comm) = self.comm(number(call, "comm")) else {
+            return self.unjudged(Unjudged::Unseen, &call.name);
+        };
         let (address, bytes) = (number(call, "address"), number(call, "bytes"));
         if address != 0 && matches!(self.memory.find(address, bytes), MemoryAt::Unknown) {
             // Memory that nobody was seen to allocate is as long as what is registered.
@@ -167,7 +171,11 @@ impl Lowering<'_> {
             (Some(comm), Some(window)) => {
                 one(Op::Window(WindowOp::Deregister { comm: self.operand(comm), window }), origin)
             }
-            (None, _) | (_, None) => self.unjudged(&call.name),
+            (None, _) => self.unjudged(Unjudged::Unseen, &call.name),
+            (Some(_), None) => {
+                self.known_until(Some(origin), Lacks::Origin("window"));
+                Vec::new()
+            }
         }
     }
 
@@ -194,19 +202,26 @@ impl Lowering<'_> {
         call: &Shape,
         origin: Origin,
     ) -> Vec<Lowered> {
-        let comm = self.comm(number(call, "comm"));
-        let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
-            return self.unjudged(&call.name);
+        let Some(comm) = self.comm(number(call, "comm")) else {
+            return self.unjudged(Unjudged::Unseen, &call.name);
+        };
+        let open = CallKind::Transfer(direction).open(call);
+        let Some(dtype) = vendor::dtype(number(call, "dtype")) else {
+            return self.unjudged(Unjudged::Type, &call.name);
         };
         let Some(peer) = self.position(comm, number(call, "peer")) else {
-            return self.unjudged("transfers with ranks that were not recorded");
+            return self.unjudged(Unjudged::Absent, &call.name);
         };
         let count = number(call, "count");
-        let buffer = self.buffer(number(call, "address"), count * dtype.len_bytes(), origin);
+        let bytes = count.saturating_mul(dtype.len_bytes());
+        let buffer = match open.is_empty() {
+            true => self.buffer(number(call, "address"), bytes, origin),
+            false => self.buffer_to_end(number(call, "address"), origin),
+        };
         let stream = self.device.stream(number(call, "stream"), self.names);
         let transfer = Transfer { direction, comm: self.operand(comm), peer, buffer, count, dtype, stream };
         let op = Op::Transfer(Arc::new(transfer));
-        self.launched(shape, op, stream, origin)
+        self.launched_open(open, (shape, op), stream, origin)
     }
 
     fn collect(
@@ -216,11 +231,14 @@ impl Lowering<'_> {
         call: &Shape,
         origin: Origin,
     ) -> Vec<Lowered> {
-        let comm = self.comm(number(call, "comm"));
-        let (Some(comm), Some(dtype)) = (comm, vendor::dtype(number(call, "dtype"))) else {
-            return self.unjudged(&call.name);
+        let Some(comm) = self.comm(number(call, "comm")) else {
+            return self.unjudged(Unjudged::Unseen, &call.name);
         };
-        // A root that was not recorded is nobody's number.
+        let open = CallKind::Collective(kind).open(call);
+        let Some(dtype) = vendor::dtype(number(call, "dtype")) else {
+            return self.unjudged(Unjudged::Type, &call.name);
+        };
+        // A root whose rank was not recorded is nobody's number.
         let kind = kind.with_root(self.position(comm, number(call, "root")).unwrap_or(u32::MAX));
         let (count, members) = (number(call, "count"), &self.orders[comm.0 as usize]);
         let part = count.saturating_mul(dtype.len_bytes());
@@ -234,10 +252,17 @@ impl Lowering<'_> {
             Counting::Send => (from, from),
             Counting::Recv => (to, to),
         };
-        let recv = self.buffer(to, needs_recv, origin);
-        let send = match from == to && needs_send == needs_recv {
-            true => recv.clone(),
-            false => self.buffer(from, needs_send, origin),
+        let (send, recv) = if open.is_empty() {
+            let recv = self.buffer(to, needs_recv, origin);
+            let send = match from == to && needs_send == needs_recv {
+                true => recv.clone(),
+                false => self.buffer(from, needs_send, origin),
+            };
+            (send, recv)
+        } else {
+            // As long as they turn out to be. Which of them counts is told by the root.
+            let given = |key: &str| number(call, key);
+            (self.buffer_to_end(given("send"), origin), self.buffer_to_end(given("recv"), origin))
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
         let op = Op::Collective(Arc::new(Collective {
@@ -251,7 +276,23 @@ impl Lowering<'_> {
             stream,
             declared: Declared::Nothing,
         }));
-        self.launched(shape, op, stream, origin)
+        self.launched_open(open, (shape, op), stream, origin)
+    }
+
+    /// A launch; of one that does not say all, the next of its shape is not the same.
+    fn launched_open(
+        &mut self,
+        open: Vec<&'static str>,
+        (shape, op): (ShapeId, Op),
+        stream: rankcheck_model::Token,
+        origin: Origin,
+    ) -> Vec<Lowered> {
+        let mut items = self.launched(shape, op, stream, origin);
+        if let (false, Some(item)) = (open.is_empty(), items.last_mut()) {
+            self.cache.remove(&shape);
+            item.bind = Bind::Open(open);
+        }
+        items
     }
 
     /// A launch, kept for the next call of its shape.

@@ -10,8 +10,8 @@ use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
-use super::{Bind, Lowered, Lowering, Origin};
-use crate::runs::call::{Awaitable, CopyReturns};
+use super::{Bind, Lacks, Lowered, Lowering, Origin};
+use crate::runs::call::{Awaitable, CopyReturns, Unjudged};
 use crate::runs::regions::MemoryAt;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
@@ -194,6 +194,9 @@ impl Lowering<'_> {
     ) -> Vec<Lowered> {
         let bytes = number(call, "bytes");
         let stream = self.device.stream(number(call, "stream"), self.names);
+        if ["to", "from", "address", "bytes"].iter().any(|key| call.get(key) == Some(&Argument::None)) {
+            self.unjudged(Unjudged::Value, &call.name);
+        }
         let known = |lowering: &Self, key: &str| {
             let address = call.get(key).and_then(Argument::number)?;
             matches!(lowering.memory.find(address, bytes), MemoryAt::In(..)).then_some(address)
@@ -239,7 +242,8 @@ impl Lowering<'_> {
     pub(super) fn capture_ends(&mut self, call: &Shape, made: Option<u64>, origin: Origin) -> Vec<Lowered> {
         self.cache.clear();
         let Some(graph) = self.device.capturing.remove(&number(call, "stream")) else {
-            return self.unjudged(&call.name);
+            self.known_until(Some(origin), Lacks::Origin("capture"));
+            return Vec::new();
         };
         if let Some(made) = made {
             self.device.graphs.insert(made, graph);
@@ -257,13 +261,15 @@ impl Lowering<'_> {
                 self.device.executables.insert(made, *graph);
                 Vec::new()
             }
-            (None, _) | (_, None) => self.unjudged("graphs that were not captured"),
+            // Where it is launched it is missed.
+            (None, _) | (_, None) => Vec::new(),
         }
     }
 
     pub(super) fn graph_launched(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let Some(&graph) = self.device.executables.get(&number(call, "executable")) else {
-            return self.unjudged("launches of graphs that were not captured");
+            self.known_until(Some(origin), Lacks::Origin("graph"));
+            return Vec::new();
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
         self.launched(shape, Op::Graph(GraphOp::Replay { graph, stream }), stream, origin)

@@ -9,7 +9,7 @@ use rankcheck_recording::Shape;
 
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, NO_LOC, Origin};
-use crate::runs::call::Allocator;
+use crate::runs::call::{Allocator, Unjudged};
 use crate::runs::regions::MemoryAt;
 
 /// More than any address of a process.
@@ -86,7 +86,7 @@ impl Lowering<'_> {
     pub(super) fn open(&mut self, address: Option<u64>, origin: Origin) -> Vec<Lowered> {
         let Some(address) = address else { return Vec::new() };
         let Some(opened) = self.member.shared.opens.get(&u64::from(origin.number)) else {
-            return self.unjudged("handles of memory that was not recorded");
+            return self.unjudged(Unjudged::Unseen, "handles of memory that was not recorded");
         };
         self.cache.clear();
         let key = self.names.token(&opened.handle);
@@ -115,6 +115,19 @@ impl Lowering<'_> {
             // Of no bytes any pointer will do.
             MemoryAt::Unknown if address == 0 && len_bytes > 0 => return Operand::Null,
             MemoryAt::Unknown => (self.unseen(origin), address % UNSEEN_BYTES, len_bytes),
+        };
+        Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
+    }
+
+    /// All bytes from an address on, as far as its memory goes.
+    pub(super) fn buffer_to_end(&mut self, address: u64, origin: Origin) -> Operand {
+        let (of, offset_bytes, len_bytes) = match self.memory.find(address, 0) {
+            MemoryAt::In(operand, offset, left) => (operand, offset, left),
+            MemoryAt::Unknown if address == 0 => return Operand::Null,
+            MemoryAt::Unknown => {
+                let offset = address % UNSEEN_BYTES;
+                (self.unseen(origin), offset, UNSEEN_BYTES - offset)
+            }
         };
         Operand::Slice { of: Arc::new(of), offset_bytes, len_bytes }
     }

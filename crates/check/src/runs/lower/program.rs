@@ -3,11 +3,13 @@
 //! Not here: how it is read off a recording ([`mod@super`]).
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use rankcheck_model::{Block, Freed, Loc, LocId, Op, Operand, Slot, Statement, Terminator, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::runs::call::Unjudged;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
 
@@ -43,6 +45,43 @@ pub enum RecordingEnd {
     },
 }
 
+/// Where the recording of a rank stops to say what it did: it may have done anything from there on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KnownUntil {
+    /// The call of which too little is known; none before the first.
+    pub origin: Option<Origin>,
+    /// What is not known of it.
+    pub lacks: Lacks,
+    /// How many calls come after it.
+    pub calls: u64,
+    /// How many operations come before it in the first thread.
+    pub(super) ops: usize,
+}
+
+/// What the recording of a call does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lacks {
+    /// A value that it was given or returned, by its name in the recording.
+    Value(&'static str),
+    /// What the object is that it names, by its kind.
+    Origin(&'static str),
+    /// Whether it has elements, and so whether it launches anything.
+    Elements,
+    /// Events behind it, which were lost.
+    Events,
+}
+
+impl fmt::Display for Lacks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Value(name) => write!(f, "its `{name}` was not recorded"),
+            Self::Origin(kind) => write!(f, "its {kind} is none that was seen to be made"),
+            Self::Elements => f.write_str("whether it has elements was not recorded"),
+            Self::Events => f.write_str("events behind it were lost while recording"),
+        }
+    }
+}
+
 /// The program of one rank, and what is known of it beside.
 #[derive(Debug)]
 pub struct RankRun {
@@ -58,8 +97,10 @@ pub struct RankRun {
     pub nondet: FxHashMap<u32, u32>,
     /// Calls that returned errors.
     pub failures: Vec<Failure>,
-    /// Calls that are not judged, and how many there were.
-    pub unjudged: BTreeMap<Arc<str>, u64>,
+    /// Calls that are not judged, why, and how many there were.
+    pub(in crate::runs) unjudged: BTreeMap<(Unjudged, Arc<str>), u64>,
+    /// What is not known from somewhere on; none if all is.
+    pub until: Option<KnownUntil>,
     /// How the recording of the rank ends.
     pub ending: RecordingEnd,
     /// The last call, polls aside.
@@ -82,8 +123,12 @@ pub struct RankRun {
     pub streams: usize,
     /// What the slots of communicators hold.
     pub comms: FxHashMap<Slot, RunCommId>,
+    /// The communicators that operations make.
+    pub makes: FxHashMap<LocId, RunCommId>,
     /// The version of NCCL that it says it ran on.
     pub nccl: Option<String>,
+    /// What calls do not say that all who meet in them have to agree on, by their operations.
+    pub(super) open: FxHashMap<LocId, Vec<&'static str>>,
     /// Where collectives were left out: the operation that follows, the communicator, and how many.
     pub(super) skipped: Vec<(LocId, RunCommId, u32)>,
     /// When memory was freed that operations opened.
@@ -102,6 +147,7 @@ impl RankRun {
             nondet: FxHashMap::default(),
             failures: Vec::new(),
             unjudged: BTreeMap::new(),
+            until: None,
             ending: RecordingEnd::Cut { inside: Vec::new() },
             last: None,
             times: (0, 0),
@@ -113,11 +159,19 @@ impl RankRun {
             calls: 0,
             streams: 0,
             comms: FxHashMap::default(),
+            makes: FxHashMap::default(),
             nccl: None,
+            open: FxHashMap::default(),
             skipped: Vec::new(),
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),
         }
+    }
+
+    /// Whether all that it did was recorded, and is known.
+    #[must_use]
+    pub fn is_known_to_its_end(&self) -> bool {
+        matches!(self.ending, RecordingEnd::Exit(_)) && self.until.is_none()
     }
 
     /// How many collectives on the communicator of the operation `of` were left out before the operation `before`.
@@ -129,9 +183,11 @@ impl RankRun {
         skipped.map(|(.., times)| times).sum()
     }
 
+    /// The communicator on which an operation launches a collective.
     #[expect(clippy::wildcard_enum_match_arm, reason = "one operation is a collective")]
-    pub(super) fn collects_on(&self, op: &Statement) -> Option<RunCommId> {
+    pub(in crate::runs) fn collects_on(&self, op: &Statement) -> Option<RunCommId> {
         match &op.op {
+            Op::Collective(call) if call.count == 0 => None,
             Op::Collective(call) => match &call.comm {
                 Operand::Slot(slot) => self.comms.get(slot).copied(),
                 _ => None,
@@ -159,9 +215,52 @@ impl RankRun {
         )
     }
 
-    pub(super) fn origin(&mut self, origin: Origin) -> LocId {
+    /// The location of the operation that is written next.
+    pub(super) fn next_loc(&self) -> LocId {
         let at = u32::try_from(self.origins.len()).expect("checked when the next rank begins");
-        self.origins.push(origin);
         LocId(self.base.saturating_add(at))
+    }
+
+    pub(super) fn origin(&mut self, origin: Origin) -> LocId {
+        let loc = self.next_loc();
+        self.origins.push(origin);
+        loc
+    }
+
+    /// The call of an operation of this rank.
+    pub(super) fn origin_of(&self, loc: LocId) -> Option<Origin> {
+        self.origins.get(loc.0.checked_sub(self.base)? as usize).copied()
+    }
+
+    /// Puts another operation in the place of one.
+    pub(super) fn replace(&mut self, loc: LocId, op: Op) {
+        for block in &mut self.blocks {
+            let block = Arc::get_mut(block).expect("nobody runs it yet");
+            if let Some(statement) = block.ops.iter_mut().find(|statement| statement.loc == loc) {
+                statement.op = op;
+                return;
+            }
+        }
+    }
+
+    /// Cuts off what comes from an operation on, of which too little is known. What was cut off before stays so.
+    pub(super) fn cut_off_at(&mut self, loc: LocId, lacks: Lacks, at: usize) {
+        let behind = self.blocks[0].ops.get(at..).unwrap_or_default();
+        let calls: FxHashSet<u32> =
+            behind.iter().filter_map(|op| self.origin_of(op.loc)).map(|origin| origin.number).collect();
+        let before = self.until.as_ref().map_or(0, |until| until.calls);
+        let calls = before + (calls.len() as u64).saturating_sub(1);
+        self.until = Some(KnownUntil { origin: self.origin_of(loc), lacks, calls, ops: at });
+        self.cut_off(at);
+    }
+
+    /// Takes the operations of the first thread from one on out: what it does there is not known.
+    pub(super) fn cut_off(&mut self, from: usize) {
+        let block = Arc::get_mut(&mut self.blocks[0]).expect("nobody runs it yet");
+        block.ops.truncate(from);
+        block.terminator = Terminator::Cut;
+        for failed in self.failed.values_mut() {
+            failed.retain(|at| *at < from);
+        }
     }
 }
