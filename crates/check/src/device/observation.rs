@@ -225,7 +225,7 @@ pub fn ends(ranks: &[RankReport]) -> String {
             Ended::HostHang { .. } => "host hang",
             Ended::GpuHang { .. } => "gpu hang",
             Ended::Dead { .. } => "dead",
-            Ended::Broken { .. } => "broken",
+            Ended::Broken { .. } => "cuda error",
             Ended::Lost { .. } => "lost",
             Ended::Finishes if !report.errors.is_empty() => "error",
             Ended::Finishes => "finishes",

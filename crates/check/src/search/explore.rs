@@ -20,6 +20,8 @@ use rankcheck_model::{
 };
 use stateright::{Checker, Model, Property};
 
+use super::predict::DecidedRun;
+
 /// Bounds of an exploration. A bound that is hit makes the verdict unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Bounds {
@@ -126,8 +128,6 @@ pub struct Exploration {
     pub costs: Costs,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
-    /// Whether some run sends, so that it matters how much of a send NCCL holds.
-    pub sends: bool,
     /// The configuration that the exploration ended with, for replays.
     pub config: Config,
 }
@@ -244,7 +244,6 @@ impl CompleteRuns {
             bound: collected.bound.clone(),
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
-            sends: machine.sends(),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
             config: machine.config.clone(),
         }
@@ -299,6 +298,8 @@ struct Reduced {
     collector: Arc<CompleteRuns>,
     /// Whether ranks were renumbered: then they must have been interchangeable to the end.
     renumbered: Arc<AtomicBool>,
+    /// What is decided already.
+    decided: Arc<DecidedRun>,
 }
 
 impl Reduced {
@@ -330,6 +331,7 @@ impl Model for Reduced {
             return;
         }
         *actions = self.machine.choices(&settled.state);
+        self.decided.keep(&self.machine, &settled.state, actions);
         if actions.is_empty() {
             self.collector.complete(&self.machine, &settled.state);
         }
@@ -371,13 +373,13 @@ pub fn explore(
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     if threads > 1 && bounds.states > ALONE_STATES {
-        let first =
-            alone(source, config.clone(), &Bounds { states: ALONE_STATES, ..bounds.clone() }, started)?;
+        let few = Bounds { states: ALONE_STATES, ..bounds.clone() };
+        let first = alone(source, config.clone(), &few, started, &Arc::default())?;
         if first.bound != Some(BoundHit::States(ALONE_STATES)) {
             return Ok(first);
         }
         if first.broken.is_empty() {
-            let pass = Pass::new(source, first.config, bounds, started, threads);
+            let pass = Pass::new(source, first.config, bounds, started, (threads, &Arc::default()));
             let done = pass.machine.interruption().is_none() && !pass.misnumbered(source);
             let exploration = pass.collector.exploration(&pass.machine);
             if done && exploration.bound.is_none() && exploration.broken.is_empty() {
@@ -385,7 +387,7 @@ pub fn explore(
             }
         }
     }
-    alone(source, config, bounds, started)
+    alone(source, config, bounds, started, &Arc::default())
 }
 
 /// Explores with one thread, so that the witness of every outcome is always the same too.
@@ -397,7 +399,20 @@ pub fn explore_alone(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    alone(source, config, bounds, Instant::now())
+    alone(source, config, bounds, Instant::now(), &Arc::default())
+}
+
+/// Explores what a run leaves open: every choice of a program that the run did not come by.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub(super) fn explore_as_decided(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+    decided: DecidedRun,
+) -> Result<Exploration, SourceError> {
+    alone(source, config, bounds, Instant::now(), &Arc::new(decided))
 }
 
 /// A search from the beginning to the end, or to what interrupts it.
@@ -413,7 +428,7 @@ impl Pass {
         config: Config,
         bounds: &Bounds,
         started: Instant,
-        threads: usize,
+        (threads, decided): (usize, &Arc<DecidedRun>),
     ) -> Self {
         let pass = Self {
             machine: Arc::new(Machine::new(Arc::clone(source), config)),
@@ -424,6 +439,7 @@ impl Pass {
             machine: Arc::clone(&pass.machine),
             collector: Arc::clone(&pass.collector),
             renumbered: Arc::clone(&pass.renumbered),
+            decided: Arc::clone(decided),
         };
         drop(reduced.checker().threads(threads).spawn_bfs().join());
         pass
@@ -441,10 +457,11 @@ fn alone(
     config: Config,
     bounds: &Bounds,
     started: Instant,
+    decided: &Arc<DecidedRun>,
 ) -> Result<Exploration, SourceError> {
     let mut config = Config { mode: Mode::Reduced, steps_at_most: bounds.steps, ..config };
     loop {
-        let pass = Pass::new(source, config.clone(), bounds, started, 1);
+        let pass = Pass::new(source, config.clone(), bounds, started, (1, decided));
         let exploration = || pass.collector.exploration(&pass.machine);
         match pass.machine.interruption() {
             None if pass.misnumbered(source) => {}

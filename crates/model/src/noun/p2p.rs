@@ -703,9 +703,6 @@ impl Cx<'_> {
     pub(crate) fn launch_transfers(&mut self, calls: &[Called]) {
         let (m, rank) = (self.m, self.rank);
         let small = m.config.platform.small_transfer_bytes();
-        if calls.iter().any(|(_, _, transfer)| transfer.direction == Direction::Send) {
-            m.sends.store(true, std::sync::atomic::Ordering::Relaxed);
-        }
         for comm in comms_of(calls) {
             let mut streams: Vec<Token> = Vec::new();
             let mut transfers: Vec<Half> = Vec::new();
