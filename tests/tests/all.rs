@@ -16,6 +16,7 @@ mod laws;
 mod litmus;
 mod named;
 mod observed;
+mod predicted;
 mod record;
 mod recorded;
 mod recorder;

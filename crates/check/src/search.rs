@@ -121,6 +121,9 @@ pub struct Explored {
     /// Every end that the platform leaves possible: of the run that breaks the primary rule, or of all where none
     /// breaks a rule.
     pub ends: Vec<PredictedEnd>,
+    /// What devices were seen to do with the program, one line an observation, where nobody specifies what follows and
+    /// observations were asked ([`crate::device`]).
+    pub seen: Vec<String>,
     /// The bound that cut the search for ends, where the verdict was known before.
     pub ends_bound: Option<BoundHit>,
     /// The classes that a check may state: those of the ends, and of runs in which nothing happens that nobody

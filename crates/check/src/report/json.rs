@@ -53,6 +53,8 @@ pub struct CheckEntry {
     outcomes: Vec<OutcomeEntry>,
     /// The bound that cut the search for outcomes, where the verdict was known before.
     outcomes_bound: Option<String>,
+    /// What devices were seen to do, where nobody specifies what follows.
+    seen: Vec<String>,
     assumptions: Vec<AssumptionEntry>,
     costs: BTreeMap<String, i64>,
     contended: Vec<String>,
@@ -172,6 +174,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         primary: run.verdict.primary().map(|rule| rule.id()),
         class: if run.verdict.latent() { Some("latent") } else { run.verdict.class().map(|c| c.name()) },
         outcomes: outcomes.collect(),
+        seen: run.seen.clone(),
         outcomes_bound: run.ends_bound.as_ref().map(ToString::to_string),
         assumptions: assumptions.collect(),
         costs,

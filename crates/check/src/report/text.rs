@@ -346,6 +346,7 @@ fn prediction(out: &mut String, explained: &Explained) {
         }
         let _ = write!(out, "\n  {label:<9} NCCL {}{unverified}: {text}", run.platform);
     }
+    settings(out, "seen", run.seen.iter().cloned());
 }
 
 /// An end with what decides that it is this one, and whether anybody promises it.

@@ -193,6 +193,7 @@ impl Search<'_> {
             possible: predict::possible(&ends, &exploration),
             ends,
             ends_bound,
+            seen: Vec::new(),
             reached: std::mem::take(&mut exploration.reached),
             costs: exploration.costs,
             measured: std::mem::take(&mut exploration.measured),
