@@ -55,28 +55,3 @@ fn each_observation_stands_in_its_file_and_once() {
         assert!(kept.observation.seen.iter().all(|seen| seen.count > 0), "{}", kept.title());
     }
 }
-
-/// TEMP
-#[test]
-fn temp_migrate() {
-    use rankcheck::device::{PredictionQuery, predict};
-    enter();
-    for kept in kept().iter().filter(|kept| matches!(kept.validity, Validity::Stale)) {
-        let o = &kept.observation;
-        let spec = rankcheck::spec::load(Path::new(&o.program.spec)).unwrap();
-        let (check, params) = o.program.find(&spec).unwrap();
-        let p = predict(&PredictionQuery {
-            spec: &spec,
-            check,
-            ranks: o.program.ranks,
-            params: &params,
-            platform: o.platform,
-            comms: o.comms,
-        })
-        .unwrap();
-        let text = std::fs::read_to_string(&kept.path).unwrap();
-        assert_eq!(text.matches(&o.digest).count(), 1, "{}", kept.title());
-        std::fs::write(&kept.path, text.replace(&o.digest, &p.digest)).unwrap();
-        println!("{}", kept.title());
-    }
-}

@@ -126,9 +126,10 @@ pub struct Explored {
     pub seen: Vec<String>,
     /// The bound that cut the search for ends, where the verdict was known before.
     pub ends_bound: Option<BoundHit>,
-    /// The classes that a check may state: those of the ends, and of runs in which nothing happens that nobody
-    /// promises.
-    pub possible: BTreeSet<Class>,
+    /// The class of the end that is guaranteed, where a rule is broken: on a platform it may be another.
+    pub guaranteed: Option<Class>,
+    /// The classes of runs that break a rule with other values or another schedule, where the ends have none of it.
+    pub other_runs: BTreeSet<Class>,
     /// Labels that some run came by.
     pub reached: BTreeSet<String>,
     /// Costs, as maxima over ranks and runs.
@@ -187,6 +188,16 @@ impl Explored {
             text.push_str(&format!(", {name} = {value}"));
         }
         text
+    }
+
+    /// The classes that a check may state: of what is predicted, of what is guaranteed, and of other runs. After what
+    /// nobody specifies, any.
+    #[must_use]
+    pub fn possible(&self) -> BTreeSet<Class> {
+        let mut classes: BTreeSet<Class> = self.ends.iter().map(|end| end.outcome.class).collect();
+        classes.extend(self.guaranteed);
+        classes.extend(&self.other_runs);
+        if classes.contains(&Class::Undefined) { Class::ALL.into_iter().collect() } else { classes }
     }
 
     /// A cost by the name that specs use.

@@ -53,6 +53,8 @@ pub struct CheckEntry {
     outcomes: Vec<OutcomeEntry>,
     /// The bound that cut the search for outcomes, where the verdict was known before.
     outcomes_bound: Option<String>,
+    /// The classes of runs that break a rule with other values or another schedule.
+    other_runs: Vec<&'static str>,
     /// What devices were seen to do, where nobody specifies what follows.
     seen: Vec<String>,
     assumptions: Vec<AssumptionEntry>,
@@ -174,6 +176,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         primary: run.verdict.primary().map(|rule| rule.id()),
         class: if run.verdict.latent() { Some("latent") } else { run.verdict.class().map(|c| c.name()) },
         outcomes: outcomes.collect(),
+        other_runs: run.other_runs.iter().map(|class| class.name()).collect(),
         seen: run.seen.clone(),
         outcomes_bound: run.ends_bound.as_ref().map(ToString::to_string),
         assumptions: assumptions.collect(),

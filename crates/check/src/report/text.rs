@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use rankcheck_model::machine::{Kind, bytes};
-use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
+use rankcheck_model::{Class, Data, Outcome, Rank, RankOutcome, Rule};
 
 use crate::search::{
     Asked, Assumed, Basis, BoundHit, Counterexample, Decided, Decision, Explained, Explored, Located,
@@ -338,9 +338,13 @@ fn prediction(out: &mut String, explained: &Explained) {
     for (nth, run) in std::iter::once(run).chain(elsewhere).enumerate() {
         let label = if nth == 0 { "predicts" } else { "" };
         let unverified = if run.platform.observed() { "" } else { " (unverified)" };
-        let mut all: Vec<String> = run.ends.iter().map(predicted).collect();
+        let mut all: Vec<String> = run.ends.iter().map(|end| predicted(end, run.guaranteed)).collect();
         all.dedup();
         let mut text = all.join("; or ");
+        if !run.other_runs.is_empty() {
+            let others: Vec<&str> = run.other_runs.iter().map(|class| class.name()).collect();
+            let _ = write!(text, "; other runs: {}", others.join(", "));
+        }
         if let Some(bound) = &run.ends_bound {
             let _ = write!(text, "; others were not looked for: {bound}");
         }
@@ -350,13 +354,18 @@ fn prediction(out: &mut String, explained: &Explained) {
 }
 
 /// An end with what decides that it is this one, and whether anybody promises it.
-fn predicted(end: &PredictedEnd) -> String {
+fn predicted(end: &PredictedEnd, guaranteed: Option<Class>) -> String {
     let mut text = ends(&end.outcome);
     if !end.decided_by.is_empty() {
         let decided: Vec<&str> = end.decided_by.iter().map(String::as_str).collect();
         let _ = write!(text, " if {}", decided.join(" and "));
     } else if end.basis == Basis::Measured {
-        text.push_str(" (as measured; nobody promises it)");
+        match guaranteed.filter(|class| *class != end.outcome.class) {
+            Some(class) => {
+                let _ = write!(text, " (as measured; by what is promised alone: {class})");
+            }
+            None => text.push_str(" (as measured)"),
+        }
     }
     text
 }

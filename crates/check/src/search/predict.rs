@@ -65,6 +65,8 @@ impl PredictedEnd {
 pub struct Ends {
     /// All that were found, in the order of their outcomes.
     pub ends: Vec<PredictedEnd>,
+    /// The class of the run with nothing but guarantees, where a rule is broken.
+    pub guaranteed: Option<Class>,
     /// The bound that cut the search for more.
     pub bound: Option<BoundHit>,
 }
@@ -97,17 +99,14 @@ pub fn ends(
         let decided_by = if several { left_open(&machine, &witness.choices) } else { BTreeSet::new() };
         PredictedEnd { outcome, decided_by, basis }
     });
-    Ok(Ends { ends: ends.collect(), bound: found.bound })
+    Ok(Ends { ends: ends.collect(), guaranteed: Some(guaranteed.class), bound: found.bound })
 }
 
-/// The classes that a check may state for a run that breaks a rule: those that are predicted, and those of runs to
-/// which nothing happens but what is guaranteed. After what nobody specifies, any.
+/// The classes of all runs that break a rule, with nothing but guarantees.
 #[must_use]
-pub fn possible(ends: &[PredictedEnd], exploration: &Exploration) -> BTreeSet<Class> {
+pub fn failing(exploration: &Exploration) -> BTreeSet<Class> {
     let failing = exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty());
-    let classes: BTreeSet<Class> =
-        failing.chain(ends.iter().map(|end| &end.outcome)).map(|outcome| outcome.class).collect();
-    if classes.contains(&Class::Undefined) { Class::ALL.into_iter().collect() } else { classes }
+    failing.map(|outcome| outcome.class).collect()
 }
 
 /// Whether a value is the platform's, and not one of the run.

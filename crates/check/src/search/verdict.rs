@@ -41,8 +41,7 @@ impl Verdict {
     /// The verdict of an exploration, with the outcomes of its own runs that break a rule.
     #[must_use]
     pub fn of(exploration: &Exploration) -> Self {
-        let failing = exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty());
-        Self::predicting(exploration, failing.map(|outcome| outcome.class).collect())
+        Self::predicting(exploration, predict::failing(exploration))
     }
 
     /// The verdict of an exploration, with these classes of what follows from the rule that is broken.
@@ -172,7 +171,7 @@ impl Search<'_> {
         if exploration.bound.is_none() {
             self.require_mentioned(assume, &program.mentioned())?;
         }
-        let Ends { ends, bound: ends_bound } = match (&exploration.bound, primary(&exploration)) {
+        let Ends { ends, guaranteed, bound: ends_bound } = match (&exploration.bound, primary(&exploration)) {
             (None, Some((_, witness))) => {
                 self.explorer.explorations += 1;
                 let ends = predict::ends(&source, &exploration, witness, &self.explorer.options.bounds);
@@ -180,18 +179,22 @@ impl Search<'_> {
             }
             (Some(_), _) | (None, None) => {
                 let ends = exploration.outcomes.keys().cloned().map(PredictedEnd::specified);
-                Ends { ends: ends.collect(), bound: None }
+                Ends { ends: ends.collect(), guaranteed: None, bound: None }
             }
         };
-        let verdict = Verdict::predicting(&exploration, ends.iter().map(|end| end.outcome.class).collect());
+        let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
+        let told = |class: &Class| classes.contains(class) || guaranteed == Some(*class);
+        let other_runs = predict::failing(&exploration).into_iter().filter(|class| !told(class)).collect();
+        let verdict = Verdict::predicting(&exploration, classes);
         let explored = Explored {
             ranks,
             params: params.to_vec(),
             platform,
             verdict,
             broken: exploration.broken.clone(),
-            possible: predict::possible(&ends, &exploration),
             ends,
+            guaranteed,
+            other_runs,
             ends_bound,
             seen: Vec::new(),
             reached: std::mem::take(&mut exploration.reached),
@@ -391,7 +394,7 @@ fn outcome_unexpectedly(observed: &Observed, primary: Rule, explained: &Explaine
             ));
         }
         predicted.extend(classes);
-        possible.extend(&run.possible);
+        possible.extend(run.possible());
         known &= run.ends_bound.is_none();
     }
     if stated.is_subset(&possible) || !known || predicted.is_empty() {
