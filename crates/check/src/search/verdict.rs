@@ -30,7 +30,7 @@ pub enum Verdict {
         primary: Rule,
         /// All of them, over all runs.
         rules: BTreeSet<Rule>,
-        /// The classes of the ends that are predicted for the run that breaks it.
+        /// The classes of the ends that are predicted for the run that breaks it, and of other runs that break a rule.
         classes: BTreeSet<Class>,
     },
     /// A bound was hit.
@@ -184,8 +184,10 @@ impl Search<'_> {
         };
         let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
         let told = |class: &Class| classes.contains(class) || guaranteed == Some(*class);
-        let other_runs = predict::failing(&exploration).into_iter().filter(|class| !told(class)).collect();
-        let verdict = Verdict::predicting(&exploration, classes);
+        let others = predict::failing(&exploration).into_iter().filter(|class| !told(class));
+        let other_runs: BTreeSet<Class> = others.collect();
+        // A run that ends well reassures nobody where another one does not.
+        let verdict = Verdict::predicting(&exploration, classes.union(&other_runs).copied().collect());
         let explored = Explored {
             ranks,
             params: params.to_vec(),
