@@ -8,6 +8,7 @@ use crate::judge::finding::{About, Finding, OpRef, Rule};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
+use crate::noun::collective::HandedOverParts;
 use crate::noun::comm::Comms;
 use crate::noun::container::Kept;
 use crate::noun::event::Events;
@@ -98,6 +99,7 @@ tables! {
         group_order: GroupOrder = hashed fixed,
         executions: Executions = derived moved,
         transit: Transit = hashed fixed,
+        handed_over: HandedOverParts = hashed fixed,
         touches: Touches = derived moved,
     }
 }

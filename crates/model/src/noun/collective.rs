@@ -25,7 +25,7 @@ use kind::Share;
 pub(crate) use kind::SymmetricKernel;
 pub use kind::{CollectiveKind, Connection, Counting, Root};
 
-pub(crate) use self::hand_over::HandedOver;
+pub(crate) use self::hand_over::HandedOverParts;
 pub(crate) use self::launch::{Call, Launch, Recorded};
 use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};

@@ -4,6 +4,7 @@
 //! Nobody promises it, so no verdict rests on it: only predictions go on after it.
 //! Not here: the joint run of those who take it ([`super::run`]).
 
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use super::{Launch, Recorded, Root};
@@ -14,7 +15,6 @@ use crate::host::value::CommId;
 use crate::judge::finding::OpRef;
 use crate::machine::{InFlight, Machine};
 use crate::noun::memory::ByteRange;
-use crate::noun::p2p::Transit;
 use crate::noun::stream::{Queued, Work};
 use crate::order::poll::{Nondet, NondetValues, Poll};
 use crate::platform::{HAND_OVER_SLOTS, KernelPath};
@@ -51,6 +51,14 @@ walk!(struct HandedOver {
     content: hashed fixed,
 });
 
+/// What ranks handed over of collectives that the others have not run yet, oldest first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct HandedOverParts {
+    parts: BTreeMap<(CommId, Rank), VecDeque<HandedOver>>,
+}
+
+walk!(struct HandedOverParts { parts: hashed fixed });
+
 impl Machine {
     /// Whether a rank only hands data over in such a collective, so that it may be through before the others come.
     fn only_hands_over(&self, comm: CommId, rank: Rank, kind: CollectiveKind) -> bool {
@@ -84,7 +92,7 @@ impl Machine {
     ) -> Result<Option<bool>, Poll> {
         let Here { state, rank, .. } = here;
         let (least, most) = self.hand_over_slots(comm, call);
-        let decided = Transit::of(state.shared()).holds_all.is_some();
+        let decided = state.holds_all().is_some();
         let matters = least < most && least <= HAND_OVER_SLOTS && call.count > 0;
         if decided
             || !matters
@@ -104,7 +112,7 @@ impl Machine {
     /// Whether a rank has handed over its part of the next collective of a communicator.
     pub(crate) fn has_handed_over(&self, state: &State, rank: Rank, comm: CommId) -> bool {
         self.config.in_flight == InFlight::OfPlatform
-            && Transit::of(state.shared()).handed_over.get(&(comm, rank)).is_some_and(|all| !all.is_empty())
+            && HandedOverParts::of(state.shared()).parts.get(&(comm, rank)).is_some_and(|all| !all.is_empty())
     }
 
     /// Whether the collective at the head of a stream, which is next on its rank, can be handed over now.
@@ -117,12 +125,12 @@ impl Machine {
         if !ordinary || !self.only_hands_over(launch.comm, rank, launch.call.kind) {
             return false;
         }
-        let transit = Transit::of(state.shared());
         let slots = |call: &Call| {
             let (least, most) = self.hand_over_slots(launch.comm, call);
-            if transit.holds_all == Some(true) { least } else { most }
+            if state.holds_all() == Some(true) { least } else { most }
         };
-        let held = transit.handed_over.get(&(launch.comm, rank)).into_iter().flatten();
+        let parts = &HandedOverParts::of(state.shared()).parts;
+        let held = parts.get(&(launch.comm, rank)).into_iter().flatten();
         held.map(|earlier| slots(&earlier.launch.call)).sum::<u32>() + slots(&launch.call) <= HAND_OVER_SLOTS
     }
 
@@ -151,19 +159,19 @@ impl Machine {
         }
         let key = (launch.comm, rank);
         let handed = HandedOver { launch, stream, issue, op, replay, clock, content };
-        Transit::of_mut(state.shared_mut()).handed_over.entry(key).or_default().push_back(handed);
+        HandedOverParts::of_mut(state.shared_mut()).parts.entry(key).or_default().push_back(handed);
     }
 
     /// What a rank has handed over of the next collective of a communicator.
     pub(super) fn take_handed_over(state: &mut State, rank: Rank, comm: CommId) -> Option<HandedOver> {
-        if Transit::of(state.shared()).handed_over.is_empty() {
+        if HandedOverParts::of(state.shared()).parts.is_empty() {
             return None;
         }
-        let handed_over = &mut Transit::of_mut(state.shared_mut()).handed_over;
-        let all = handed_over.get_mut(&(comm, rank))?;
+        let parts = &mut HandedOverParts::of_mut(state.shared_mut()).parts;
+        let all = parts.get_mut(&(comm, rank))?;
         let first = all.pop_front();
         if all.is_empty() {
-            handed_over.remove(&(comm, rank));
+            parts.remove(&(comm, rank));
         }
         first
     }

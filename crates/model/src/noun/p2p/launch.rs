@@ -7,7 +7,6 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::host::value::{Buffer, CommId};
 use crate::judge::finding::OpRef;
-use crate::noun::collective::HandedOver;
 use crate::noun::launch_order::Ran;
 use crate::noun::p2p::{Direction, Link};
 use crate::program::Dtype;
@@ -131,13 +130,11 @@ walk!(struct Message {
 pub(crate) struct Transit {
     pub(super) in_flight: BTreeMap<Link, VecDeque<Message>>,
     /// Whether NCCL holds all that was not measured to hang, or no more than was measured, once that is chosen.
-    pub(crate) holds_all: Option<bool>,
+    pub(super) holds_all: Option<bool>,
     /// Whether transfers of a group that need not progress together are serialized, once that is chosen.
     pub(super) serialized: Option<bool>,
     /// Links on which the receiver took what had not arrived: its end and the sender's count differently now.
     pub(super) out_of_step: BTreeSet<Link>,
-    /// What a rank handed over of collectives of a communicator that the others have not run yet, oldest first.
-    pub(crate) handed_over: BTreeMap<(CommId, Rank), VecDeque<HandedOver>>,
 }
 
 // A transfer names ranks: they are told apart then.
@@ -146,13 +143,17 @@ walk!(struct Transit {
     holds_all: hashed fixed,
     serialized: hashed fixed,
     out_of_step: hashed fixed,
-    handed_over: hashed fixed,
 });
 
 impl State {
     /// The sends that were not yet received.
     pub(crate) fn in_transit(&self) -> impl Iterator<Item = &Ran> {
         Transit::of(self.shared()).in_flight.values().flatten().map(|message| &message.ran)
+    }
+
+    /// Whether NCCL holds all that was not measured to hang, once that is chosen.
+    pub(crate) fn holds_all(&self) -> Option<bool> {
+        Transit::of(self.shared()).holds_all
     }
 
     /// Sets whether NCCL holds all that was not measured to hang, or whether transfers are serialized.
