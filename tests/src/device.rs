@@ -28,6 +28,7 @@ fn rank(ending: &Ending, element_bytes: u64) -> RankReport {
         RankOutcome::HostHang(_) => Ended::HostHang { inside: inside() },
         RankOutcome::GpuHang(_) => Ended::GpuHang { streams: ending.undrained.iter().map(stream).collect() },
         RankOutcome::Dead(why) => Ended::Dead { message: why.to_string() },
+        RankOutcome::Undefined => unreachable!("what nobody specifies is no way in which a rank ends"),
     };
     let errors = ending.errors.iter().map(|error| CallFailed {
         call: error.call.to_string(),

@@ -16,13 +16,13 @@ mod known;
 mod laws;
 mod litmus;
 mod observed;
+mod predicted;
 mod reasons;
-mod repairs;
-
 mod record;
 mod recorded;
 mod recorder;
 mod recordings;
+mod repairs;
 mod runs;
 mod shared;
 mod specs;

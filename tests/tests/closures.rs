@@ -349,7 +349,7 @@ fn the_report_of_a_closure_names_its_lines() {
         program.clone(),
         program.expect(
             fails(*primary)
-                .outcome(Platform::default(), explained.run().outcomes.iter().map(|outcome| outcome.class)),
+                .outcome(Platform::default(), explained.run().ends.iter().map(|end| end.outcome.class)),
         ),
     );
     assert_eq!(expected.counterexample, explained.counterexample);

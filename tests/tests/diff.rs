@@ -219,7 +219,7 @@ fn the_contract_says_what_another_version_does() {
     let text = contract::text(&contract::changes(&summary.observations, &root).expect("it can be read"));
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines[0], "against h200-nccl-2.28.3: 1 changed");
-    assert!(lines[1].ends_with("there finishes, here broken on 0; finishes on 1"), "{text}");
+    assert!(lines[1].ends_with("there finishes, here cuda error on 0; finishes on 1"), "{text}");
 }
 
 #[test]

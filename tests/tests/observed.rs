@@ -10,7 +10,7 @@ use rankcheck::device::observation::{self, KeptObservation, Validity};
 use rankcheck_tests::repository::enter;
 
 /// Every committed observation, compared once for all tests of this binary.
-fn kept() -> &'static [KeptObservation] {
+pub(crate) fn kept() -> &'static [KeptObservation] {
     static KEPT: OnceLock<Vec<KeptObservation>> = OnceLock::new();
     KEPT.get_or_init(|| {
         let root = enter().join(observation::FOLDER);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+use rankcheck::device::seen::add_seen;
 use rankcheck::report;
 use rankcheck::search::{Detail, Explained, Options, search};
 use rankcheck::spec::{self, Spec};
@@ -26,8 +27,12 @@ fn verified_file(path: &Path) -> Result<File, String> {
     let explained = spec
         .checks
         .iter()
-        .map(|check| search(&spec, check, &options).map_err(wrong))
-        .collect::<Result<_, _>>()?;
+        .map(|check| {
+            let mut explained = search(&spec, check, &options).map_err(wrong)?;
+            add_seen(&mut explained, &spec, check).map_err(wrong)?;
+            Ok(explained)
+        })
+        .collect::<Result<_, String>>()?;
     Ok(File { path: path.to_owned(), spec, explained })
 }
 

@@ -18,6 +18,7 @@ pub mod observation;
 pub mod observed_rules;
 pub mod predict;
 pub mod reproduce;
+pub mod seen;
 pub mod testbed;
 
 pub use compare::{Agreement, Difference, Judgement, compare};

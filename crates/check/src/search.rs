@@ -4,14 +4,15 @@
 //! function of it ([`crate::report`]), and nothing needs to be run again for one.
 //!
 //! Reading order: [`mod@explore`] takes every choice of a program, [`naive`] every interleaving, as its oracle.
-//! [`verdict`] runs the explorations that a check asks for and judges them. [`mod@replay`] tells one run in words,
-//! and [`explain`] finds out which operations of it matter.
+//! [`verdict`] runs the explorations that a check asks for and judges them. [`mod@predict`] finds out how the run that is
+//! shown ends on a platform, [`mod@replay`] tells it in words, and [`explain`] finds out which operations of it matter.
 //! Not here: what an operation means (`rankcheck-model`), and the layout of reports.
 
-mod changed;
+pub(crate) mod changed;
 pub mod explain;
 pub mod explore;
 pub mod naive;
+pub mod predict;
 pub mod repair;
 pub mod replay;
 mod same;
@@ -20,13 +21,13 @@ pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankcheck_model::machine::InFlight;
-use rankcheck_model::{Costs, Outcome, Platform, Rule};
+use rankcheck_model::{Class, Costs, Platform, Rule};
 
 use crate::spec::{Assumption, Param};
 
 pub use explain::{Cause, Counterexample};
 pub use explore::{BoundHit, Bounds, Exploration, Witness, explore, explore_alone};
+pub use predict::{Basis, PredictedEnd};
 pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
 pub use verdict::{Verdict, search};
 
@@ -122,11 +123,18 @@ pub struct Explored {
     pub verdict: Verdict,
     /// Each broken rule with its witness.
     pub broken: BTreeMap<Rule, Witness>,
-    /// The outcomes of runs that break a rule, or of all where none does.
-    pub outcomes: Vec<Outcome>,
-    /// How much of a send is held by NCCL in these: it matters to what follows from a broken rule, and never to
-    /// whether one is broken.
-    pub in_flight: InFlight,
+    /// Every end that the platform leaves possible: of the run that breaks the primary rule, or of all where none
+    /// breaks a rule.
+    pub ends: Vec<PredictedEnd>,
+    /// What devices were seen to do with the program, one line an observation, where nobody specifies what follows and
+    /// observations were asked ([`crate::device`]).
+    pub seen: Vec<String>,
+    /// The bound that cut the search for ends, where the verdict was known before.
+    pub ends_bound: Option<BoundHit>,
+    /// The class of the end that is guaranteed, where a rule is broken: on a platform it may be another.
+    pub guaranteed: Option<Class>,
+    /// The classes of runs that break a rule with other values or another schedule, where the ends have none of it.
+    pub other_runs: BTreeSet<Class>,
     /// Labels that some run came by.
     pub reached: BTreeSet<String>,
     /// Costs, as maxima over ranks and runs.
@@ -185,6 +193,16 @@ impl Explored {
             text.push_str(&format!(", {name} = {value}"));
         }
         text
+    }
+
+    /// The classes that a check may state: of what is predicted, of what is guaranteed, and of other runs. After what
+    /// nobody specifies, any.
+    #[must_use]
+    pub fn possible(&self) -> BTreeSet<Class> {
+        let mut classes: BTreeSet<Class> = self.ends.iter().map(|end| end.outcome.class).collect();
+        classes.extend(self.guaranteed);
+        classes.extend(&self.other_runs);
+        if classes.contains(&Class::Undefined) { Class::ALL.into_iter().collect() } else { classes }
     }
 
     /// A cost by the name that specs use.

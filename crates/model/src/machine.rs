@@ -207,7 +207,6 @@ pub struct Machine {
     pub(crate) inner: Mutex<Vec<(Token, Token)>>,
     pub(crate) pending: Mutex<Pending>,
     pub(crate) interrupted: AtomicBool,
-    pub(crate) sends: AtomicBool,
     pub(crate) reached: Mutex<BTreeSet<Token>>,
     pub(crate) measured: Mutex<BTreeMap<Token, i64>>,
     pub(crate) log: Mutex<Vec<Logged>>,
@@ -273,7 +272,6 @@ impl Machine {
             inner: Mutex::default(),
             pending: Mutex::default(),
             interrupted: AtomicBool::new(false),
-            sends: AtomicBool::new(false),
             reached: Mutex::default(),
             measured: Mutex::default(),
             log: Mutex::default(),
@@ -337,12 +335,6 @@ impl Machine {
     #[must_use]
     pub fn reached(&self) -> BTreeSet<Token> {
         locked(&self.reached).clone()
-    }
-
-    /// Whether some execution launched a send, so that it matters what [`Config::in_flight`] says.
-    #[must_use]
-    pub fn sends(&self) -> bool {
-        self.sends.load(Ordering::Relaxed)
     }
 
     /// What `r.measure` recorded, as maxima.

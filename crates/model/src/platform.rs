@@ -2,7 +2,8 @@
 //!
 //! Facts (here): what unequal registrations do, what null registrations return, whether repeated
 //! registrations are deduplicated, which buffers a symmetric kernel needs, where it switches from the LL
-//! to the LSA kernel, how many transfers of a group certainly make one launch. Nondeterministic (explored
+//! to the LSA kernel, how many transfers of a group certainly make one launch, what is held of data that nobody takes,
+//! what a call does without a rank whose process has ended. Nondeterministic (explored
 //! by the machine): address and hash order, reuse of addresses, order of communicator hashes, timing of polls, where
 //! larger groups of transfers are cut into launches, orders of unordered operations on contended objects; co-residency
 //! of kernels and early completion of one-sided collectives are never relied on.
@@ -87,6 +88,18 @@ pub enum RegistrationInCapture {
     Done,
 }
 
+/// Slots of a pair in which data wait until they are taken: `NCCL_STEPS` (`include/device.h`).
+pub const HAND_OVER_SLOTS: u32 = 8;
+
+/// What a split does without a member whose process has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SplitWithTheDead {
+    /// It returns this `ncclResult_t` on the others.
+    Error(i32),
+    /// An error on some, and others may wait for ever.
+    Unspecified,
+}
+
 /// Which kernel a rank chooses for a collective, from local state alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum KernelPath {
@@ -155,12 +168,56 @@ impl Platform {
         }
     }
 
-    /// Bytes of a pair that its sender can hand over before anybody receives: so much certainly (measured), and
-    /// certainly less than so much (measured). What lies between is not measured.
+    /// Bytes of a pair that its sender can hand over before anybody receives, on a communicator of so many ranks: so
+    /// much certainly, and certainly less than so much. What lies between is not measured.
+    ///
+    /// Measured on H200s with 2.28.9 (`rules.contract.transfers`): T1 finishes with 64 MiB between two ranks and with
+    /// 32 MiB of four, T6 hangs with 72 MiB between two, T1 hangs with 64 MiB of four. A pair of three ranks has the
+    /// channels of one of four (`v2.28.9:init.cc`, `p2pnChannelsPerPeer` is a power of two), of larger communicators
+    /// no more.
     #[must_use]
-    pub fn in_flight_bytes(self) -> (u64, u64) {
+    pub fn in_flight_bytes(self, ranks: usize) -> (u64, u64) {
+        let (fits, never) = match ranks {
+            0..=2 => (64, 72),
+            3 | 4 => (32, 64),
+            _ => (1, 64),
+        };
         match self {
-            Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => (1 << 20, 128 << 20),
+            Self::V2_27_7 | Self::V2_28_9 | Self::V2_30_7 => (fits << 20, never << 20),
+        }
+    }
+
+    /// How many slots of a pair the data of one broadcast or reduction take at least and at most, on a communicator of
+    /// so many ranks, of the [`HAND_OVER_SLOTS`] that there are. Whoever only hands over is through once all its data
+    /// lie in slots, whether or not anybody takes them.
+    ///
+    /// Measured on H200s with 2.28.9 (`rules.contract.roots`): between two ranks one launch of up to 64 MiB is through
+    /// alone, and none of 128 MiB; eight of 1 KiB are, and the ninth is not; four of 1 MiB are, and the fifth is not.
+    /// Of a broadcast to three others only a few bytes were seen to be
+    /// (`systems.pytorch-129147-p2p-communicators.eager`).
+    #[must_use]
+    pub fn hand_over_slots(self, ranks: usize, len_bytes: u64) -> (u32, u32) {
+        const NEVER: u32 = HAND_OVER_SLOTS + 1;
+        match (self, ranks, len_bytes) {
+            (_, _, 0..=64) | (_, 0..=2, 0..=0x400) => (1, 1),
+            (_, 0..=2, 0..0x10_0000) => (1, 2),
+            (_, 0..=2, 0x10_0000) => (2, 2),
+            (_, 0..=2, 0..=0x400_0000) => (2, HAND_OVER_SLOTS),
+            (_, _, 0x800_0000..) => (NEVER, NEVER),
+            (_, _, _) => (1, NEVER),
+        }
+    }
+
+    /// What a split does of which another member's process has ended. Between two ranks it returns `ncclRemoteError`
+    /// (measured with 2.28.9, `rules.contract.death` X2). Among more, the neighbours of the dead one are told by their
+    /// sockets (`v2.28.9:bootstrap.cc`, a ring), and the others wait for ranks that have left: not measured.
+    ///
+    /// Other calls hang: an init, a registration, a first use and a collective did for over a minute (X1, X3 to X7).
+    #[must_use]
+    pub fn split_with_the_dead(self, ranks: usize) -> SplitWithTheDead {
+        match ranks {
+            0..=2 => SplitWithTheDead::Error(6),
+            _ => SplitWithTheDead::Unspecified,
         }
     }
 

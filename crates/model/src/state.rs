@@ -8,6 +8,7 @@ use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
+use crate::noun::collective::HandedOverParts;
 use crate::noun::comm::{CommCalls, Comms};
 use crate::noun::container::Kept;
 use crate::noun::event::Events;
@@ -99,6 +100,7 @@ tables! {
         group_order: GroupOrder = hashed fixed,
         executions: Executions = derived moved,
         transit: Transit = hashed fixed,
+        handed_over: HandedOverParts = hashed fixed,
         touches: Touches = derived moved,
     }
 }

@@ -383,10 +383,6 @@ impl<K, V> Rows<K, V> {
     pub(crate) fn iter(&self) -> std::slice::Iter<'_, (K, V)> {
         self.0.iter()
     }
-
-    pub(crate) fn values(&self) -> impl Iterator<Item = &V> {
-        self.0.iter().map(|(_, row)| row)
-    }
 }
 
 impl<K, V: Renumber> Renumber for Rows<K, V> {

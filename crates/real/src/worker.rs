@@ -16,7 +16,7 @@ use rankcheck_model::{Rank, Resources};
 use serde_json::Value;
 
 use crate::Error;
-use crate::case::{At, Case, CommTicket, Host, Inspect, RankReport, Vote};
+use crate::case::{At, Case, CommTicket, Ended, Host, Inspect, RankReport, Vote};
 use crate::ffi::process;
 use crate::flag::WordPosition;
 use crate::wire::{
@@ -150,7 +150,12 @@ pub fn serve<P>(
             (Ok(CaseOrder::Go), Ok(program)) => {
                 let report = run(&case, program, Arc::clone(&line) as Arc<dyn Host>, &line.inspection);
                 line.inspection.close();
+                let exits = matches!(report.ended, Ended::Dead { .. });
                 line.send(&FromWorker::Report { nth, report: Box::new(report) });
+                if exits {
+                    // The others are to meet what a process that ended leaves behind, not one that only does nothing.
+                    process::die();
+                }
             }
             (Ok(CaseOrder::Skip), _) => {}
             (Ok(CaseOrder::Go), Err(_)) => panic!("the coordinator runs a program that could not be loaded"),

@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use rankcheck_model::Platform;
 
 use super::output;
+use crate::device::seen::add_seen;
 use crate::runs::judge::{self, Judged};
 use crate::search::{Bounds, Detail, Explained, Options, search};
 use crate::spec::{Spec, SpecError};
@@ -167,7 +168,10 @@ impl CheckArguments {
                         let nth = next.fetch_add(1, Ordering::Relaxed);
                         let Some((spec, check)) = jobs.get(nth) else { break };
                         bar.set_message(check.name.clone());
-                        let result = search(spec, check, &options);
+                        let result = search(spec, check, &options).and_then(|mut explained| {
+                            add_seen(&mut explained, spec, check)?;
+                            Ok(explained)
+                        });
                         bar.inc(1);
                         results.lock().unwrap_or_else(PoisonError::into_inner).insert(nth, result);
                     }

@@ -399,6 +399,7 @@ fn model_text(model: &Ending) -> String {
     match &model.how {
         RankOutcome::Finishes => "that the rank finishes".to_owned(),
         RankOutcome::Dead(why) => format!("that the rank dies: {why}"),
+        RankOutcome::Undefined => "nothing, because nobody specifies it".to_owned(),
         RankOutcome::GpuHang(what) => format!("that {what} never ends"),
         RankOutcome::HostHang(_) => {
             let calls: Vec<String> = model.inside.iter().map(inside).collect();

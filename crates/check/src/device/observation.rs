@@ -175,9 +175,7 @@ impl Observation {
     /// Its file, under [`FOLDER`].
     #[must_use]
     pub fn file(&self) -> PathBuf {
-        let spec = self.program.spec.strip_prefix("specs/").unwrap_or(&self.program.spec);
-        let stem = spec.strip_suffix(".star").unwrap_or(spec).trim_matches(['.', '/']);
-        Path::new(&self.folder()).join(format!("{}.json", stem.replace('/', ".")))
+        Path::new(&self.folder()).join(file_name(&self.program.spec))
     }
 
     fn key(&self) -> (&ProgramName, bool) {
@@ -187,6 +185,14 @@ impl Observation {
     fn replaces(&self, other: &Self) -> bool {
         self.key() == other.key()
     }
+}
+
+/// The name of the file in which observations of a spec stand.
+#[must_use]
+pub fn file_name(spec: &str) -> String {
+    let spec = spec.strip_prefix("specs/").unwrap_or(spec);
+    let stem = spec.strip_suffix(".star").unwrap_or(spec).trim_matches(['.', '/']);
+    format!("{}.json", stem.replace('/', "."))
 }
 
 /// What was run, for people.
@@ -225,7 +231,7 @@ pub fn ends(ranks: &[RankReport]) -> String {
             Ended::HostHang { .. } => "host hang",
             Ended::GpuHang { .. } => "gpu hang",
             Ended::Dead { .. } => "dead",
-            Ended::Broken { .. } => "broken",
+            Ended::Broken { .. } => "cuda error",
             Ended::Lost { .. } => "lost",
             Ended::Finishes if !report.errors.is_empty() => "error",
             Ended::Finishes => "finishes",

@@ -13,7 +13,8 @@ use rankcheck_model::{
 use rankcheck_real::case::{At, CommHistory, Forced, NondetValue, SegmentName};
 
 use super::digest::{DigestBuilder, printed};
-use crate::search::explore::{BoundHit, Bounds, Distinct, explore_alone};
+use crate::search::changed::distinct;
+use crate::search::explore::{BoundHit, Bounds, explore_alone};
 use crate::search::verdict;
 use crate::spec::{Check, Param, Spec, SpecError};
 
@@ -124,7 +125,7 @@ impl std::fmt::Debug for Predictions {
 pub fn predict(question: &PredictionQuery<'_>) -> Result<Predictions, SpecError> {
     let PredictionQuery { spec, check, ranks, params, platform, comms } = *question;
     let source: Arc<dyn Source> = Arc::new(check.source(ranks, params, &check.assume)?);
-    let source: Arc<dyn Source> = Arc::new(Distinct(source));
+    let source = distinct(&source);
     let config = verdict::config(check, ranks, platform, &check.assume);
     predicted(source, config, &printed(params), comms).map_err(|error| spec.diagnose(&error))
 }

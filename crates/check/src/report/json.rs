@@ -7,7 +7,7 @@ use rankcheck_model::{Data, RankOutcome};
 use serde::Serialize;
 
 use crate::runs;
-use crate::search::{Assumed, Explained, Explored, Verdict};
+use crate::search::{Assumed, Explained, Explored, PredictedEnd, Verdict};
 use crate::spec::{Assumption, Param, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
@@ -51,6 +51,12 @@ pub struct CheckEntry {
     primary: Option<&'static str>,
     class: Option<&'static str>,
     outcomes: Vec<OutcomeEntry>,
+    /// The bound that cut the search for outcomes, where the verdict was known before.
+    outcomes_bound: Option<String>,
+    /// The classes of runs that break a rule with other values or another schedule.
+    other_runs: Vec<&'static str>,
+    /// What devices were seen to do, where nobody specifies what follows.
+    seen: Vec<String>,
     assumptions: Vec<AssumptionEntry>,
     costs: BTreeMap<String, i64>,
     contended: Vec<String>,
@@ -83,6 +89,8 @@ struct AssumptionEntry {
 #[derive(Debug, Serialize)]
 struct OutcomeEntry {
     class: &'static str,
+    basis: &'static str,
+    decided_by: Vec<String>,
     ranks: Vec<String>,
     errors: Vec<Vec<String>>,
     data: Option<Vec<String>>,
@@ -118,8 +126,10 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
     let mut costs: BTreeMap<String, i64> =
         names.iter().filter_map(|name| Some(((*name).to_owned(), run.cost(name)?))).collect();
     costs.extend(run.measured.clone());
-    let outcomes = run.outcomes.iter().map(|outcome| OutcomeEntry {
+    let outcomes = run.ends.iter().map(|PredictedEnd { outcome, decided_by, basis }| OutcomeEntry {
         class: outcome.class.name(),
+        basis: basis.name(),
+        decided_by: decided_by.iter().cloned().collect(),
         ranks: outcome
             .ranks
             .iter()
@@ -128,6 +138,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
                 RankOutcome::HostHang(call) => format!("host hang: {call}"),
                 RankOutcome::GpuHang(op) => format!("gpu hang: {op}"),
                 RankOutcome::Dead(code) => format!("dead: {code}"),
+                RankOutcome::Undefined => "undefined".to_owned(),
             })
             .collect(),
         errors: outcome
@@ -165,6 +176,9 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         primary: run.verdict.primary().map(|rule| rule.id()),
         class: if run.verdict.latent() { Some("latent") } else { run.verdict.class().map(|c| c.name()) },
         outcomes: outcomes.collect(),
+        other_runs: run.other_runs.iter().map(|class| class.name()).collect(),
+        seen: run.seen.clone(),
+        outcomes_bound: run.ends_bound.as_ref().map(ToString::to_string),
         assumptions: assumptions.collect(),
         costs,
         contended: run.contended.iter().cloned().collect(),

@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use rankcheck_model::machine::{InFlight, Kind, bytes};
-use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
+use rankcheck_model::machine::{Kind, bytes};
+use rankcheck_model::{Class, Data, Outcome, Rank, RankOutcome, Rule};
 
 use crate::search::repair::Repairs;
 use crate::search::{
-    Asked, Assumed, BoundHit, Cause, Counterexample, Decided, Explained, Explored, Located, Operation,
-    Verdict,
+    Asked, Assumed, Basis, BoundHit, Cause, Counterexample, Decided, Explained, Explored, Located, Operation,
+    PredictedEnd, Verdict,
 };
 use crate::spec::Assumption;
 
@@ -172,7 +172,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     if let Some(passes) = passes(explained) {
         let _ = write!(out, "\n  passes    {passes}");
     }
-    prediction(out, explained, &shown.run.outcome);
+    prediction(out, explained);
 }
 
 /// The operations of the ranks that are shown.
@@ -341,28 +341,44 @@ fn passes(explained: &Explained) -> Option<String> {
     Some(format!("{} (checked)", holding.setting()))
 }
 
-/// What each platform will do: the outcome of the run that is shown, and the classes of the others.
-fn prediction(out: &mut String, explained: &Explained, shown: &Outcome) {
+/// What each platform makes of the run that is shown: every end that it leaves possible, with what decides it.
+fn prediction(out: &mut String, explained: &Explained) {
     let run = explained.run();
     let alike = |other: &&Explored| (other.ranks, &other.params) == (run.ranks, &run.params);
     let elsewhere = explained.elsewhere.iter().filter(alike);
     for (nth, run) in std::iter::once(run).chain(elsewhere).enumerate() {
         let label = if nth == 0 { "predicts" } else { "" };
         let unverified = if run.platform.observed() { "" } else { " (unverified)" };
-        // Outcomes of interchangeable ranks are known up to their numbers; the run that is shown has them.
-        let told = match (nth, run.in_flight) {
-            (0, InFlight::Nothing) => Some(shown),
-            (_, InFlight::Nothing | InFlight::OfPlatform) => run.outcomes.first(),
-        };
-        let mut text = told.map_or_else(String::new, ends);
-        let others: BTreeSet<&str> = run.outcomes.iter().map(|outcome| outcome.class.name()).collect();
-        let others: Vec<&str> =
-            others.into_iter().filter(|class| told.is_none_or(|told| told.class.name() != *class)).collect();
-        if !others.is_empty() {
+        let mut all: Vec<String> = run.ends.iter().map(|end| predicted(end, run.guaranteed)).collect();
+        all.dedup();
+        let mut text = all.join("; or ");
+        if !run.other_runs.is_empty() {
+            let others: Vec<&str> = run.other_runs.iter().map(|class| class.name()).collect();
             let _ = write!(text, "; other runs: {}", others.join(", "));
+        }
+        if let Some(bound) = &run.ends_bound {
+            let _ = write!(text, "; others were not looked for: {bound}");
         }
         let _ = write!(out, "\n  {label:<9} NCCL {}{unverified}: {text}", run.platform);
     }
+    settings(out, "seen", run.seen.iter().cloned());
+}
+
+/// An end with what decides that it is this one, and whether anybody promises it.
+fn predicted(end: &PredictedEnd, guaranteed: Option<Class>) -> String {
+    let mut text = ends(&end.outcome);
+    if !end.decided_by.is_empty() {
+        let decided: Vec<&str> = end.decided_by.iter().map(String::as_str).collect();
+        let _ = write!(text, " if {}", decided.join(" and "));
+    } else if end.basis == Basis::Measured {
+        match guaranteed.filter(|class| *class != end.outcome.class) {
+            Some(class) => {
+                let _ = write!(text, " (as measured; by what is promised alone: {class})");
+            }
+            None => text.push_str(" (as measured)"),
+        }
+    }
+    text
 }
 
 /// How the ranks of an outcome end, in words.
@@ -373,7 +389,7 @@ pub(crate) fn ends(outcome: &Outcome) -> String {
     let mut parts = Vec::new();
     for (rank, end) in outcome.ranks.iter().enumerate() {
         match end {
-            RankOutcome::Finishes => {}
+            RankOutcome::Finishes | RankOutcome::Undefined => {}
             RankOutcome::HostHang(call) => parts.push(format!("rank {rank} host hang in {call}")),
             RankOutcome::GpuHang(op) => parts.push(format!("rank {rank} GPU hang in {op}")),
             RankOutcome::Dead(code) => parts.push(format!("rank {rank} dies: {code}")),

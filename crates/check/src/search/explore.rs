@@ -15,10 +15,12 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::Costs;
 use rankcheck_model::{
-    Answer, Block, Choice, Config, FindingKey, Interruption, Loc, LocId, Machine, Mode, Nondet, Outcome,
-    Rank, Rule, Source, SourceError, State, Symmetry, ThreadStart, Token,
+    Choice, Config, FindingKey, Interruption, Loc, Machine, Mode, Nondet, Outcome, Rank, Rule, Source,
+    SourceError, State, Symmetry, Token,
 };
 use stateright::{Checker, Model, Property};
+
+use super::predict::DecidedRun;
 
 /// Bounds of an exploration. A bound that is hit makes the verdict unknown.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,35 +67,6 @@ impl std::fmt::Display for BoundHit {
     }
 }
 
-/// A program whose ranks are told apart: a device's ranks have numbers, and so has what they write.
-pub(crate) struct Distinct(pub(crate) Arc<dyn Source>);
-
-impl Source for Distinct {
-    fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        self.0.block(rank, start, answers)
-    }
-
-    fn token(&self, token: Token) -> Arc<str> {
-        self.0.token(token)
-    }
-
-    fn loc(&self, loc: LocId) -> Loc {
-        self.0.loc(loc)
-    }
-
-    fn default_stream(&self) -> Token {
-        self.0.default_stream()
-    }
-
-    fn symmetry(&self) -> Symmetry {
-        Symmetry::Distinct
-    }
-
-    fn declares_overlap(&self) -> bool {
-        self.0.declares_overlap()
-    }
-}
-
 /// A run that shows something.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Witness {
@@ -126,8 +99,6 @@ pub struct Exploration {
     pub costs: Costs,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
-    /// Whether some run sends, so that it matters how much of a send NCCL holds.
-    pub sends: bool,
     /// The configuration that the exploration ended with, for replays.
     pub config: Config,
 }
@@ -244,7 +215,6 @@ impl CompleteRuns {
             bound: collected.bound.clone(),
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
-            sends: machine.sends(),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
             config: machine.config.clone(),
         }
@@ -316,21 +286,29 @@ impl PartialEq for Settled {
     }
 }
 
+/// Which choices of a program are left out.
+#[derive(Debug, Default)]
+struct Restriction {
+    /// What is decided already.
+    decided: DecidedRun,
+    /// Places at which all ranks decide alike.
+    alike_at: Vec<Loc>,
+}
+
 /// The reduced semantics as stateright sees it.
 struct Reduced {
     machine: Arc<Machine>,
     collector: Arc<CompleteRuns>,
     /// Whether ranks were renumbered: then they must have been interchangeable to the end.
     renumbered: Arc<AtomicBool>,
-    /// Places at which all ranks decide alike.
-    alike_at: Arc<[Loc]>,
+    restriction: Arc<Restriction>,
 }
 
 impl Reduced {
     /// The place and the occurrence of a value that ranks agree on, and the rank's original number.
     fn agreement(&self, settled: &Settled, choice: &Choice) -> Option<(usize, u32, Rank)> {
         let Choice::Value(rank, thread, values) = choice else { return None };
-        if self.alike_at.is_empty() {
+        if self.restriction.alike_at.is_empty() {
             return None;
         }
         // Nobody decides that a call fails.
@@ -339,7 +317,7 @@ impl Reduced {
             return None;
         }
         let at = self.machine.loc(&self.machine.next_op(&settled.state, *rank, *thread));
-        let place = self.alike_at.iter().position(|known| *known == at)?;
+        let place = self.restriction.alike_at.iter().position(|known| *known == at)?;
         let rank = settled.state.original(*rank);
         let nth = settled.agreed.counts.get(&(place, rank)).copied().unwrap_or(0);
         Some((place, nth, rank))
@@ -389,10 +367,11 @@ impl Model for Reduced {
             return;
         }
         *actions = self.machine.choices(&settled.state);
+        self.restriction.decided.keep(&self.machine, &settled.state, actions);
         if actions.is_empty() {
             self.collector.complete(&self.machine, &settled.state);
         }
-        if !self.alike_at.is_empty() {
+        if !self.restriction.alike_at.is_empty() {
             self.agree(settled, actions);
         }
     }
@@ -441,18 +420,13 @@ pub fn explore(
     let started = Instant::now();
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     if threads > 1 && bounds.states > ALONE_STATES {
-        let first = alone(
-            source,
-            config.clone(),
-            &Bounds { states: ALONE_STATES, ..bounds.clone() },
-            started,
-            Arc::default(),
-        )?;
+        let few = Bounds { states: ALONE_STATES, ..bounds.clone() };
+        let first = alone(source, config.clone(), &few, started, &Arc::default())?;
         if first.bound != Some(BoundHit::States(ALONE_STATES)) {
             return Ok(first);
         }
         if first.broken.is_empty() {
-            let pass = Pass::new(source, first.config, bounds, started, threads, Arc::default());
+            let pass = Pass::new(source, first.config, bounds, started, (threads, &Arc::default()));
             let done = pass.machine.interruption().is_none() && !pass.misnumbered(source);
             let exploration = pass.collector.exploration(&pass.machine);
             if done && exploration.bound.is_none() && exploration.broken.is_empty() {
@@ -460,7 +434,7 @@ pub fn explore(
             }
         }
     }
-    alone(source, config, bounds, started, Arc::default())
+    alone(source, config, bounds, started, &Arc::default())
 }
 
 /// Explores with one thread, so that the witness of every outcome is always the same too.
@@ -472,7 +446,7 @@ pub fn explore_alone(
     config: Config,
     bounds: &Bounds,
 ) -> Result<Exploration, SourceError> {
-    alone(source, config, bounds, Instant::now(), Arc::default())
+    alone(source, config, bounds, Instant::now(), &Arc::default())
 }
 
 /// Explores a program whose ranks decide alike in these places: each takes the value that the first of them took, at
@@ -486,7 +460,22 @@ pub(crate) fn explore_agreeing(
     bounds: &Bounds,
     alike_at: Vec<Loc>,
 ) -> Result<Exploration, SourceError> {
-    alone(source, config, bounds, Instant::now(), alike_at.into())
+    let restriction = Restriction { alike_at, ..Restriction::default() };
+    alone(source, config, bounds, Instant::now(), &Arc::new(restriction))
+}
+
+/// Explores what a run leaves open: every choice of a program that the run did not come by.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub(super) fn explore_as_decided(
+    source: &Arc<dyn Source>,
+    config: Config,
+    bounds: &Bounds,
+    decided: DecidedRun,
+) -> Result<Exploration, SourceError> {
+    let restriction = Restriction { decided, ..Restriction::default() };
+    alone(source, config, bounds, Instant::now(), &Arc::new(restriction))
 }
 
 /// A search from the beginning to the end, or to what interrupts it.
@@ -502,8 +491,7 @@ impl Pass {
         config: Config,
         bounds: &Bounds,
         started: Instant,
-        threads: usize,
-        alike_at: Arc<[Loc]>,
+        (threads, restriction): (usize, &Arc<Restriction>),
     ) -> Self {
         let pass = Self {
             machine: Arc::new(Machine::new(Arc::clone(source), config)),
@@ -514,7 +502,7 @@ impl Pass {
             machine: Arc::clone(&pass.machine),
             collector: Arc::clone(&pass.collector),
             renumbered: Arc::clone(&pass.renumbered),
-            alike_at,
+            restriction: Arc::clone(restriction),
         };
         drop(reduced.checker().threads(threads).spawn_bfs().join());
         pass
@@ -532,11 +520,11 @@ fn alone(
     config: Config,
     bounds: &Bounds,
     started: Instant,
-    alike_at: Arc<[Loc]>,
+    restriction: &Arc<Restriction>,
 ) -> Result<Exploration, SourceError> {
     let mut config = Config { mode: Mode::Reduced, steps_at_most: bounds.steps, ..config };
     loop {
-        let pass = Pass::new(source, config.clone(), bounds, started, 1, Arc::clone(&alike_at));
+        let pass = Pass::new(source, config.clone(), bounds, started, (1, restriction));
         let exploration = || pass.collector.exploration(&pass.machine);
         match pass.machine.interruption() {
             None if pass.misnumbered(source) => {}

@@ -9,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use rankcheck_model::machine::FaultOf;
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Class, Config, Faults, InFlight, Outcome, Platform, Rule, Source, SourceError};
+use rankcheck_model::{Class, Config, Faults, Platform, Rule, Source, SourceError};
 
 use super::explain::counterexample;
 use super::explore::{BoundHit, Exploration, Witness, explore};
+use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
 use super::replay::ReplayError;
 use super::same::different_operations;
 use super::{Asked, Assumed, Detail, Explained, Explored, Options, naive};
-use crate::spec::{Assumption, Check, CheckKind, Expect, Param, Spec, SpecError};
+use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, Spec, SpecError};
 
 /// What an exploration shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,7 +31,7 @@ pub enum Verdict {
         primary: Rule,
         /// All of them, over all runs.
         rules: BTreeSet<Rule>,
-        /// The classes of the outcomes of runs that break a rule.
+        /// The classes of the ends that are predicted for the run that breaks it, and of other runs that break a rule.
         classes: BTreeSet<Class>,
     },
     /// A bound was hit.
@@ -38,32 +39,19 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// The verdict of an exploration.
+    /// The verdict of an exploration, with the outcomes of its own runs that break a rule.
     #[must_use]
     pub fn of(exploration: &Exploration) -> Self {
-        Self::predicting(exploration, exploration)
+        Self::predicting(exploration, predict::failing(exploration))
     }
 
-    /// The verdict of an exploration, where what follows from a broken rule is taken from another one: of the
-    /// same program, in which the platform holds what it can of a send.
-    ///
-    /// # Panics
-    /// Never: a broken rule has a witness.
-    #[must_use]
-    pub fn predicting(exploration: &Exploration, predicted: &Exploration) -> Self {
+    /// The verdict of an exploration, with these classes of what follows from the rule that is broken.
+    fn predicting(exploration: &Exploration, classes: BTreeSet<Class>) -> Self {
         if let Some(bound) = &exploration.bound {
             return Self::Unknown(bound.clone());
         }
-        let Some((primary, _)) = exploration.broken.iter().min_by_key(|(rule, w)| (w.past, **rule)) else {
-            return Self::Holds;
-        };
-        let matters = matters(&predicted.outcomes);
-        let outcomes = predicted.outcomes.keys().filter(|outcome| matters(outcome));
-        Self::Fails {
-            primary: *primary,
-            rules: exploration.broken.keys().copied().collect(),
-            classes: outcomes.map(|outcome| outcome.class).collect(),
-        }
+        let Some((primary, _)) = primary(exploration) else { return Self::Holds };
+        Self::Fails { primary, rules: exploration.broken.keys().copied().collect(), classes }
     }
 
     /// `holds`, `fails` or `unknown`.
@@ -99,6 +87,12 @@ impl Verdict {
     pub fn latent(&self) -> bool {
         self.class() == Some(Class::Finishes)
     }
+}
+
+/// The broken rule with the smallest causal past, and its witness.
+fn primary(exploration: &Exploration) -> Option<(Rule, &Witness)> {
+    let (rule, witness) = exploration.broken.iter().min_by_key(|(rule, w)| (w.past, **rule))?;
+    Some((*rule, witness))
 }
 
 /// The configuration of a check's runs.
@@ -174,28 +168,38 @@ impl Search<'_> {
         let program = Arc::new(self.check.source(ranks, params, assume)?);
         let source: Arc<dyn Source> = program.clone();
         let config = config(self.check, ranks, platform, assume);
-        let mut exploration = self.explore(&source, config.clone())?;
-        let predicted = if exploration.bound.is_none() && !exploration.broken.is_empty() && exploration.sends
-        {
-            Some(self.explore(&source, Config { in_flight: InFlight::OfPlatform, ..config })?)
-        } else {
-            None
-        };
+        let mut exploration = self.explore(&source, config)?;
         if exploration.bound.is_none() {
             self.require_mentioned(assume, &program.mentioned())?;
         }
-        let verdict = Verdict::predicting(&exploration, predicted.as_ref().unwrap_or(&exploration));
-        let in_flight = if predicted.is_some() { InFlight::OfPlatform } else { InFlight::Nothing };
-        let outcomes = predicted.map_or_else(|| std::mem::take(&mut exploration.outcomes), |p| p.outcomes);
-        let matters = matters(&outcomes);
+        let Ends { ends, guaranteed, bound: ends_bound } = match (&exploration.bound, primary(&exploration)) {
+            (None, Some((_, witness))) => {
+                self.explorer.explorations += 1;
+                let ends = predict::ends(&source, &exploration, witness, &self.explorer.options.bounds);
+                ends.map_err(|error| self.spec.diagnose(&error))?
+            }
+            (Some(_), _) | (None, None) => {
+                let ends = exploration.outcomes.keys().cloned().map(PredictedEnd::specified);
+                Ends { ends: ends.collect(), guaranteed: None, bound: None }
+            }
+        };
+        let classes: BTreeSet<Class> = ends.iter().map(|end| end.outcome.class).collect();
+        let told = |class: &Class| classes.contains(class) || guaranteed == Some(*class);
+        let others = predict::failing(&exploration).into_iter().filter(|class| !told(class));
+        let other_runs: BTreeSet<Class> = others.collect();
+        // A run that ends well reassures nobody where another one does not.
+        let verdict = Verdict::predicting(&exploration, classes.union(&other_runs).copied().collect());
         let explored = Explored {
             ranks,
             params: params.to_vec(),
             platform,
             verdict,
             broken: exploration.broken.clone(),
-            outcomes: outcomes.into_keys().filter(matters).collect(),
-            in_flight,
+            ends,
+            guaranteed,
+            other_runs,
+            ends_bound,
+            seen: Vec::new(),
             reached: std::mem::take(&mut exploration.reached),
             costs: exploration.costs,
             measured: std::mem::take(&mut exploration.measured),
@@ -379,43 +383,46 @@ fn unexpected(expect: &Expect, explained: &Explained) -> Option<String> {
                     return Some(format!("{why} ({})", run.setting()));
                 }
             }
-            for run in explained.runs.iter().chain(&explained.elsewhere) {
-                let Some(observed) = outcome.iter().find(|o| o.platform == run.platform.name()) else {
-                    continue;
-                };
-                let stated: BTreeSet<Class> = observed.outcomes.iter().copied().collect();
-                let (classes, rules) = match &run.verdict {
-                    Verdict::Fails { classes, rules, .. } => (classes, rules),
-                    Verdict::Unknown(_) => continue,
-                    Verdict::Holds => {
-                        return Some(format!(
-                            "expected to fail on {} as well ({})",
-                            run.platform,
-                            run.setting()
-                        ));
-                    }
-                };
-                if !rules.contains(&primary) {
-                    return Some(format!(
-                        "expected {primary} on {} too, found {} ({})",
-                        run.platform,
-                        ids(rules),
-                        run.setting()
-                    ));
-                }
-                if *classes != stated {
-                    return Some(format!(
-                        "expected outcome on {}: {}; predicted: {} ({})",
-                        run.platform,
-                        words(&stated),
-                        words(classes),
-                        run.setting()
-                    ));
-                }
-            }
-            None
+            outcome.iter().find_map(|observed| outcome_unexpectedly(observed, primary, explained))
         }
     }
+}
+
+/// Why what a check says of a platform is not what is predicted, if it is not: every predicted end has to be stated,
+/// and whatever is stated has to be possible in some run of the check.
+fn outcome_unexpectedly(observed: &Observed, primary: Rule, explained: &Explained) -> Option<String> {
+    let stated: BTreeSet<Class> = observed.outcomes.iter().copied().collect();
+    let (mut possible, mut predicted, mut known) = (BTreeSet::new(), BTreeSet::new(), true);
+    let runs = explained.runs.iter().chain(&explained.elsewhere);
+    for run in runs.filter(|run| run.platform.name() == observed.platform) {
+        let (platform, setting) = (run.platform, run.setting());
+        let (classes, rules) = match &run.verdict {
+            Verdict::Fails { classes, rules, .. } => (classes, rules),
+            Verdict::Unknown(_) => {
+                known = false;
+                continue;
+            }
+            Verdict::Holds => return Some(format!("expected to fail on {platform} as well ({setting})")),
+        };
+        if !rules.contains(&primary) {
+            let found = ids(rules);
+            return Some(format!("expected {primary} on {platform} too, found {found} ({setting})"));
+        }
+        if !classes.is_subset(&stated) {
+            let (stated, predicted) = (words(&stated), words(classes));
+            return Some(format!(
+                "expected outcome on {platform}: {stated}; predicted: {predicted} ({setting})"
+            ));
+        }
+        predicted.extend(classes);
+        possible.extend(run.possible());
+        known &= run.ends_bound.is_none();
+    }
+    if stated.is_subset(&possible) || !known || predicted.is_empty() {
+        return None;
+    }
+    let (platform, stated, predicted) = (&observed.platform, words(&stated), words(&predicted));
+    Some(format!("expected outcome on {platform}: {stated}; predicted for all runs: {predicted}"))
 }
 
 fn fails_unexpectedly(
@@ -476,11 +483,4 @@ fn holds_unexpectedly(
     }
     let missed = reaches.iter().find(|label| !reached.contains(label.as_str()))?;
     Some(format!("no execution reaches {missed:?}"))
-}
-
-/// Tells the outcomes of runs that break a rule from the others; where there are none, all matter.
-fn matters(outcomes: &BTreeMap<Outcome, Witness>) -> impl Fn(&Outcome) -> bool + use<> {
-    let breaks = |outcome: &Outcome| !outcome.findings.is_empty();
-    let some = outcomes.keys().any(breaks);
-    move |outcome| !some || breaks(outcome)
 }

@@ -367,7 +367,7 @@ impl Machine {
                     return (first, None);
                 }
                 let comm = launch.comm;
-                let absent = |member: &&Rank| self.ready_stream(state, **member, comm).is_none();
+                let absent = |member: &&Rank| !self.stands_ready(state, **member, comm);
                 let members = self.members(comm);
                 let partners = members.iter().filter(absent).map(|member| {
                     let nth = |work: &Work| matches!(work, Work::Collective(l) if (l.comm, l.nth) == (comm, launch.nth));

@@ -33,27 +33,32 @@ pub enum Class {
     SilentCorruption,
     /// Some call returned an error.
     Error,
-    /// Nobody specifies what follows.
-    Undefined,
+    /// CUDA refuses all further work of a process: an illegal address, for example. No run of the model ends so, but
+    /// devices do after what nobody specifies.
+    CudaError,
     /// Some rank's process died.
     Dead,
     /// Some stream never drains.
     GpuHang,
     /// Some host thread never returns from a call.
     HostHang,
+    /// Nobody specifies what follows. Nothing outranks it: a hang that the model has behind such a point is one of
+    /// the things that may happen.
+    Undefined,
 }
 
 impl Class {
-    /// Every class, from the best to the worst.
-    pub const ALL: [Self; 8] = [
+    /// Every class.
+    pub const ALL: [Self; 9] = [
         Self::Finishes,
         Self::Slow,
         Self::SilentCorruption,
         Self::Error,
-        Self::Undefined,
+        Self::CudaError,
         Self::Dead,
         Self::GpuHang,
         Self::HostHang,
+        Self::Undefined,
     ];
 
     /// The words in specs and reports.
@@ -64,6 +69,7 @@ impl Class {
             Self::Slow => "slow",
             Self::SilentCorruption => "silent corruption",
             Self::Error => "error",
+            Self::CudaError => "cuda error",
             Self::Undefined => "undefined",
             Self::Dead => "dead",
             Self::GpuHang => "gpu hang",
@@ -102,6 +108,8 @@ pub enum RankOutcome {
     GpuHang(Arc<str>),
     /// Its process ended with this message.
     Dead(Arc<str>),
+    /// Nobody specifies it.
+    Undefined,
 }
 
 /// What the buffers hold that the program still has.
@@ -128,6 +136,21 @@ pub struct Outcome {
     pub corrupt: bool,
     /// The class of the whole.
     pub class: Class,
+}
+
+impl Outcome {
+    /// The outcome of a run in which nobody specifies what follows some operation: what the model has behind that
+    /// point is no more than one of the things that may happen, so nothing of it is told.
+    fn undefined(findings: BTreeSet<(Rule, Arc<str>)>, ranks: usize) -> Self {
+        Self {
+            findings,
+            ranks: vec![RankOutcome::Undefined; ranks],
+            errors: vec![Vec::new(); ranks],
+            data: Data::Undefined,
+            corrupt: false,
+            class: Class::Undefined,
+        }
+    }
 }
 
 impl Machine {
@@ -201,21 +224,22 @@ impl Machine {
     /// The outcome of a finished state.
     #[must_use]
     pub fn outcome(&self, state: &State) -> Outcome {
+        let findings = state.findings.keys().map(|key| (key.rule, self.about(key.about).into())).collect();
+        if state.undefined.is_some() {
+            return Outcome::undefined(findings, self.config.ranks as usize);
+        }
         let ranks: Vec<RankOutcome> =
             (0..self.config.ranks).map(|rank| self.rank_outcome(state, Rank(rank))).collect();
         let errors: Vec<Vec<CallError>> = state.ranks().map(|rank| rank.errors().to_vec()).collect();
-        let corrupt = state.undefined.is_none() && state.ranks().any(|rank| rank.is_corrupt());
-        let data = if state.undefined.is_some() { Data::Undefined } else { self.data(state) };
+        let corrupt = state.ranks().any(|rank| rank.is_corrupt());
         let worst = ranks.iter().map(|rank| match rank {
             RankOutcome::Finishes => Class::Finishes,
             RankOutcome::HostHang(_) => Class::HostHang,
             RankOutcome::GpuHang(_) => Class::GpuHang,
             RankOutcome::Dead(_) => Class::Dead,
+            RankOutcome::Undefined => Class::Undefined,
         });
         let mut class = worst.max().unwrap_or(Class::Finishes);
-        if state.undefined.is_some() {
-            class = class.max(Class::Undefined);
-        }
         if errors.iter().flatten().next().is_some() {
             class = class.max(Class::Error);
         }
@@ -225,8 +249,7 @@ impl Machine {
         if state.findings.keys().any(|key| matches!(key.rule, Rule::Win8 | Rule::Overlap1)) {
             class = class.max(Class::Slow);
         }
-        let findings = state.findings.keys().map(|key| (key.rule, self.about(key.about).into())).collect();
-        Outcome { findings, ranks, errors, data, corrupt, class }
+        Outcome { findings, ranks, errors, data: self.data(state), corrupt, class }
     }
 
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {

@@ -16,6 +16,7 @@ use crate::program::{Dtype, ReduceOp};
 use std::sync::Arc;
 
 mod data;
+mod hand_over;
 mod kind;
 mod launch;
 mod run;
@@ -24,10 +25,11 @@ use kind::Share;
 pub(crate) use kind::SymmetricKernel;
 pub use kind::{CollectiveKind, Connection, Counting, Root};
 
+pub(crate) use self::hand_over::HandedOverParts;
 pub(crate) use self::launch::{Call, Launch, Recorded};
 use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
-use crate::machine::Machine;
+use crate::machine::{InFlight, Machine};
 use crate::noun::group::GroupCall;
 use crate::noun::p2p::Half;
 use crate::noun::rendezvous::Rendezvous;
@@ -114,12 +116,17 @@ impl Verb for Collective {
     }
 
     fn ready(&self, here: Here<'_>, nondet: &mut NondetValues<'_>) -> Poll {
-        // Every poll of every collective comes by here.
-        if !self.kind.is_made_of_transfers() {
-            return Poll::RUN;
-        }
         let Here { m, state, rank, .. } = here;
         let value = |operand: &Operand| Machine::value(state, rank, operand);
+        // Every poll of every collective comes by here.
+        if !self.kind.is_made_of_transfers() {
+            if m.config.in_flight == InFlight::Nothing {
+                return Poll::RUN;
+            }
+            let Value::Comm(comm) = value(&self.comm) else { return Poll::RUN };
+            let decided = m.decide_hand_over(here, (comm, &Call::from(self)), nondet);
+            return decided.err().unwrap_or(Poll::RUN);
+        }
         let (Value::Comm(comm), true) = (value(&self.comm), !here.this().group().is_open()) else {
             return Poll::RUN;
         };
@@ -319,6 +326,13 @@ impl Cx<'_> {
             return;
         };
         let call = Call::from(call);
+        let given = self.here().own_picks();
+        let decided = m.decide_hand_over(self.here(), (comm, &call), &mut NondetValues { given: &given });
+        if let Ok(Some(holds_all)) = decided {
+            self.state.decide_transit(Some(holds_all), None);
+            // Decided for good: the launch may have to meet other ranks, and then comes here again.
+            self.this_mut().forget_picks();
+        }
         let (send_bytes, recv_bytes) = Launch::needs(
             &call,
             self.state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.size()),

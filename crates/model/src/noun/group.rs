@@ -177,8 +177,9 @@ walk!(struct GroupOrder { comms: hashed fixed });
 pub(crate) struct GroupDecisions {
     /// Communicators in the order of their hashes, as far as it matters.
     order: Vec<CommId>,
-    /// What sends leave in flight, where this group is the first for which it matters.
-    in_flight_bytes: Option<u64>,
+    /// Whether NCCL holds all of a send that was not measured to hang, where this group is the first for which it
+    /// matters.
+    holds_all: Option<bool>,
     /// Whether transfers that need not progress together are serialized, where this group is the first for which it
     /// matters.
     serialized: Option<bool>,
@@ -258,12 +259,12 @@ impl Cx<'_> {
             return;
         }
         let given = t.chosen().to_vec();
-        let GroupDecisions { order, in_flight_bytes, serialized } =
+        let GroupDecisions { order, holds_all, serialized } =
             self.here().decide_group(&mut NondetValues { given: &given }).expect("polled before it runs");
         if order != GroupOrder::of(self.state.shared()).comms {
             GroupOrder::of_mut(self.state.shared_mut()).comms.clone_from(&order);
         }
-        self.state.decide_transit(in_flight_bytes, serialized);
+        self.state.decide_transit(holds_all, serialized);
         if !given.is_empty() {
             // Decided for good: the end may have to meet other ranks, and then comes here again.
             self.this_mut().forget_picks();
@@ -417,9 +418,9 @@ impl<'a> Here<'a> {
             }
         }
         let transfers = self.grouped_transfers();
-        let in_flight_bytes = m.decide_in_flight(state, rank, &transfers, nondet)?;
+        let holds_all = m.decide_in_flight(state, rank, &transfers, nondet)?;
         let serialized = m.decide_serialized(state, rank, &transfers, nondet)?;
-        Ok(GroupDecisions { order: order.into_owned(), in_flight_bytes, serialized })
+        Ok(GroupDecisions { order: order.into_owned(), holds_all, serialized })
     }
 
     fn next_registration(self, order: &[CommId]) -> Option<CommId> {

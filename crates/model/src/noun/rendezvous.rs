@@ -7,15 +7,16 @@ use crate::clock::Clock;
 use crate::cx::Cx;
 use crate::host::value::{CommId, Value};
 use crate::judge::finding::OpRef;
-use crate::machine::{CommInfo, Connections, Machine};
+use crate::machine::{CommInfo, Connections, InFlight, Machine};
 use crate::noun::collective::Connection;
 use crate::noun::comm::CommOp;
 use crate::noun::p2p::{Handshake, Link};
 use crate::noun::thread::{Next, Status};
 use crate::op::Op;
+use crate::platform::SplitWithTheDead;
 use crate::program::Statement;
 use crate::rank::{Rank, Token};
-use crate::state::State;
+use crate::state::{RankState, State};
 
 /// What threads wait for together. The n-th event of a kind pairs with the others' n-th by order alone.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -53,6 +54,7 @@ impl Machine {
             Self::undefine(state, *op);
         }
         self.judge_cross_links(state);
+        self.judge_splits_with_the_dead(state);
     }
 
     /// Judges first uses of links that wait for each other crosswise: see [`Machine::cross_links`].
@@ -69,6 +71,58 @@ impl Machine {
             linking.iter().any(|(other, by)| by.rank != op.rank && self.cross_links(*link, *other))
         });
         if let Some((_, op)) = crossed {
+            Self::undefine(state, *op);
+        }
+    }
+
+    /// The splits of which a member's process has ended, each with one who waits in it. A verdict rests on nothing that
+    /// is told then.
+    fn splits_with_the_dead(&self, state: &State) -> Vec<(Rendezvous, OpRef)> {
+        if self.config.in_flight == InFlight::Nothing || !state.ranks().any(RankState::is_dead) {
+            return Vec::new();
+        }
+        let mut splits = Vec::new();
+        for (rank, r) in (0..).map(Rank).zip(state.ranks()) {
+            for (thread, t) in (0..).zip(r.threads()) {
+                if let Status::Waiting(rendezvous @ Rendezvous::Setup(..)) = t.status()
+                    && matches!(t.upcoming(), Next::Op(op) if matches!(op.op, Op::Comm(CommOp::Split { .. })))
+                    && self.invited(rendezvous).iter().any(|member| state.rank(*member).is_dead())
+                {
+                    splits.push((rendezvous.clone(), self.here(state, rank, thread).op_ref()));
+                }
+            }
+        }
+        splits
+    }
+
+    fn split_with_the_dead(&self, rendezvous: &Rendezvous) -> SplitWithTheDead {
+        self.config.platform.split_with_the_dead(self.invited(rendezvous).len())
+    }
+
+    /// A split in which somebody waits who is told that another member is dead.
+    pub(crate) fn missed_by_the_dead(&self, state: &State) -> Option<Rendezvous> {
+        let mut splits = self.splits_with_the_dead(state).into_iter().map(|(rendezvous, _)| rendezvous);
+        splits.find(|rendezvous| self.split_with_the_dead(rendezvous) != SplitWithTheDead::Unspecified)
+    }
+
+    /// The first of those who wait in a split for somebody who is dead is told, and goes on.
+    pub(crate) fn leave_the_dead(&self, state: &mut State, rendezvous: &Rendezvous) -> Option<Rank> {
+        let Rendezvous::Setup(comm, _) = rendezvous else { return None };
+        let invited = self.invited(rendezvous);
+        let SplitWithTheDead::Error(code) = self.split_with_the_dead(rendezvous) else { return None };
+        let waits = |rank: &Rank| state.rank(*rank).waiting_at(rendezvous).map(|thread| (*rank, thread));
+        let (rank, thread) = invited.iter().find_map(waits)?;
+        state.steps += 1;
+        let mut cx = self.cx(state, rank, thread);
+        cx.fail(format!("{}.split", self.comm_name(*comm)), code);
+        cx.done(&[Value::Null]);
+        Some(rank)
+    }
+
+    /// Judges splits that wait for somebody who is dead where it is not known who is told: see
+    /// [`SplitWithTheDead::Unspecified`].
+    fn judge_splits_with_the_dead(&self, state: &mut State) {
+        if let Some((_, op)) = self.splits_with_the_dead(state).first() {
             Self::undefine(state, *op);
         }
     }

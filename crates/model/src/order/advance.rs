@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use rustc_hash::FxHashMap;
 
 use crate::host::value::CommId;
-use crate::machine::{Choice, Config, Machine, Mode};
+use crate::machine::{Choice, Config, InFlight, Machine, Mode};
 use crate::noun::flag::touch_of;
 use crate::noun::p2p::Link;
 use crate::noun::rendezvous::Rendezvous;
@@ -168,7 +168,7 @@ impl Machine {
         for rendezvous in complete {
             self.hold(state, &mut work, &rendezvous);
         }
-        while let Some(actor) = work.pop() {
+        while let Some(actor) = work.pop().or_else(|| self.told_of_the_dead(state, &mut work)) {
             if self.interrupted() {
                 break;
             }
@@ -182,6 +182,15 @@ impl Machine {
             }
         }
         self.steps.fetch_add(state.steps - before, Ordering::Relaxed);
+    }
+
+    /// A thread that goes on because it is told that somebody is dead for whom it waits.
+    fn told_of_the_dead(&self, state: &mut State, work: &mut Worklist) -> Option<Runnable> {
+        let rendezvous = self.missed_by_the_dead(state)?;
+        let rank = self.leave_the_dead(state, &rendezvous)?;
+        work.arrived.remove(&rendezvous);
+        work.push_rank(state, rank);
+        work.pop()
     }
 
     fn advance_thread(&self, state: &mut State, work: &mut Worklist, rank: Rank, thread: u32) {
@@ -325,24 +334,49 @@ impl Machine {
         self.advance_transfers(state, work, rank, at);
         let s = state.rank(rank).stream(at);
         let Some(Work::Collective(launch)) = s.work() else { return };
-        let comm = launch.comm;
+        let (comm, launch) = (launch.comm, &Arc::clone(launch));
         if s.is_hung() || self.ready_stream(state, rank, comm) != Some(at) {
             return;
         }
-        let size = state.rank(rank).comm(comm).map_or(0, |comm_state| comm_state.size());
-        let ready = work.ready.entry(comm).or_default();
-        ready.by_rank.resize(self.config.ranks as usize, false);
-        if !std::mem::replace(&mut ready.by_rank[rank.at()], true) {
-            ready.members += 1;
+        if self.can_hand_over(state, rank, launch) {
+            self.hand_over(state, rank, at);
+            work.push_rank(state, rank);
+            // Those who take it may be there already.
+            self.run_ready(state, work, comm, None);
+            return;
         }
-        if ready.members == size {
+        self.run_ready(state, work, comm, Some(rank));
+    }
+
+    /// Runs the next collectives of a communicator while every member stands ready, or has handed over; this rank now
+    /// does.
+    fn run_ready(&self, state: &mut State, work: &mut Worklist, comm: CommId, rank: Option<Rank>) {
+        let members = self.members(comm);
+        let ready = work.ready.entry(comm).or_default();
+        if ready.by_rank.is_empty() {
+            ready.by_rank.resize(self.config.ranks as usize, false);
+        }
+        for member in rank.into_iter().chain(self.who_handed_over(state, comm)) {
+            if !std::mem::replace(&mut ready.by_rank[member.at()], true) {
+                ready.members += 1;
+            }
+        }
+        if ready.members == members.len() {
             *ready = Ready::default();
-            let members = self.members(comm);
             self.run_collective(state, comm);
             for member in members.iter() {
                 work.push_rank(state, *member);
             }
         }
+    }
+
+    /// The ranks that have handed over their part of the next collective of a communicator.
+    fn who_handed_over(&self, state: &State, comm: CommId) -> Vec<Rank> {
+        if self.config.in_flight == InFlight::Nothing {
+            return Vec::new();
+        }
+        let members = self.members(comm);
+        members.iter().copied().filter(|rank| self.has_handed_over(state, *rank, comm)).collect()
     }
 
     /// Transfers what the launch at the head of a stream can.
@@ -437,6 +471,7 @@ impl Machine {
             }
         }
         steps.extend(self.complete_rendezvous(state).into_iter().map(Choice::Meet));
+        steps.extend(self.missed_by_the_dead(state).map(Choice::Meet));
         steps.extend(self.transferable_links(state).into_iter().map(Choice::Transfer));
         for rank in (0..self.config.ranks).map(Rank) {
             for (at, (_, stream)) in state.rank(rank).streams().iter().enumerate() {
@@ -446,9 +481,11 @@ impl Machine {
                 let enabled = match stream.work() {
                     Some(Work::Collective(launch)) => {
                         let members = self.members(launch.comm);
-                        members.first() == Some(&rank)
-                            && self.ready_stream(state, rank, launch.comm) == Some(at)
-                            && members.iter().all(|m| self.ready_stream(state, *m, launch.comm).is_some())
+                        let takes = |m: &&Rank| !self.has_handed_over(state, **m, launch.comm);
+                        self.ready_stream(state, rank, launch.comm) == Some(at)
+                            && (self.can_hand_over(state, rank, launch)
+                                || members.iter().find(takes) == Some(&rank)
+                                    && members.iter().all(|m| self.stands_ready(state, *m, launch.comm)))
                     }
                     _ => self.head_ready(state, rank, at),
                 };
@@ -499,11 +536,17 @@ impl Machine {
                 state.rank_mut(*rank).thread_mut(thread.0).choose(values);
                 self.cx(state, *rank, thread.0).run_polled();
             }
-            Choice::Meet(rendezvous) => self.meet(state, rendezvous),
+            Choice::Meet(rendezvous) if self.everybody_at(state, rendezvous) => self.meet(state, rendezvous),
+            Choice::Meet(rendezvous) => {
+                self.leave_the_dead(state, rendezvous);
+            }
             Choice::Transfer(link) => self.run_transfer(state, *link),
             Choice::Stream(rank, stream) => {
                 let at = *stream as usize;
                 match &state.rank(*rank).stream(at).head().expect("enabled").work {
+                    Work::Collective(launch) if self.can_hand_over(state, *rank, launch) => {
+                        self.hand_over(state, *rank, at);
+                    }
                     Work::Collective(launch) => {
                         let comm = launch.comm;
                         self.run_collective(state, comm);

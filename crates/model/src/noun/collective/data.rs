@@ -129,7 +129,7 @@ impl Machine {
         // Members that get the same reduction share it.
         let mut reduced: Option<(u64, Content)> = None;
         let mut out = Vec::with_capacity(members.len());
-        for (nth, m) in members.iter().enumerate() {
+        for (nth, m) in members.iter().enumerate().filter(|(_, m)| m.handed_over.is_none()) {
             for (at, source) in kind.output(nth, members.len()) {
                 let content = match source {
                     PartSource::Part { of, part } => input(of, part),

@@ -15,9 +15,11 @@ use crate::order::dependence::Access;
 use crate::platform::KernelPath;
 use crate::rank::Rank;
 use crate::state::State;
+use crate::term::Content;
 use std::sync::Arc;
 
 use super::Declared;
+use super::hand_over::HandedOver;
 use super::kind::{CollectiveKind, Counting, Root, SymmetricKernel};
 
 /// A member of a running collective, with what stood at the head of its stream.
@@ -28,6 +30,8 @@ pub(super) struct Member {
     pub(super) issue: Clock,
     pub(super) op: OpRef,
     pub(super) replay: Option<OpRef>,
+    /// What it handed over, and what its stream knew then, where that is over.
+    pub(super) handed_over: Option<(Content, Clock)>,
 }
 
 /// What members know of each other after a collective.
@@ -68,6 +72,14 @@ impl Machine {
         let mut members: Vec<Member> = Vec::with_capacity(ranks.len());
         let mut together = Gathered::default();
         for rank in ranks.iter() {
+            if let Some(handed) = Self::take_handed_over(state, *rank, comm) {
+                let HandedOver { launch, stream, issue, op, replay, clock, content } = handed;
+                together.add(&clock);
+                together.add(&issue);
+                let handed_over = Some((content, clock));
+                members.push(Member { rank: *rank, stream, launch, issue, op, replay, handed_over });
+                continue;
+            }
             let stream = self.ready_stream(state, *rank, comm).expect("every member is ready");
             let s = state.rank_mut(*rank).stream_mut(stream);
             s.clock_mut().tick();
@@ -76,12 +88,15 @@ impl Machine {
             together.add(s.clock());
             together.add(&issue);
             let Work::Collective(launch) = work else { unreachable!("ready") };
-            members.push(Member { rank: *rank, stream, launch, issue, op, replay });
+            members.push(Member { rank: *rank, stream, launch, issue, op, replay, handed_over: None });
         }
         self.note_streams_met(members.iter().map(|member| member.op));
         let kernels = self.judge_kernels(state, comm, &members);
         if kernels == Kernels::Apart {
-            for Member { rank, stream, launch, issue, op, replay } in members {
+            for Member { rank, stream, launch, issue, op, replay, handed_over } in members {
+                if handed_over.is_some() {
+                    continue;
+                }
                 let s = state.rank_mut(rank).stream_mut(stream);
                 s.hang_in(Queued { work: Work::Collective(launch), issue, op, replay });
             }
@@ -91,13 +106,20 @@ impl Machine {
         let part = members[0].launch.part_bytes();
         let mut inputs = Vec::with_capacity(members.len());
         for member in &members {
+            if let Some((content, _)) = &member.handed_over {
+                inputs.push(content.clone());
+                continue;
+            }
             self.run_member(state, member, &order);
             let send = &member.launch.send;
             inputs.push(self.read(state, send.home(member.rank), &ByteRange::of(send).sub(0, part)));
         }
         if self.keeps_runs(state) {
             let ran = members.iter().map(|m| {
-                let began = state.rank(m.rank).stream(m.stream).clock().clone();
+                let began = match &m.handed_over {
+                    Some((_, clock)) => clock.clone(),
+                    None => state.rank(m.rank).stream(m.stream).clock().clone(),
+                };
                 Ran { rank: m.rank, issue: m.launch.issue, called: m.issue.clone(), began, op: m.launch.op }
             });
             self.ran(state, comm, ran.collect());
@@ -305,7 +327,10 @@ impl Machine {
             Root::None => Order::AllToAll(together.knowledge()),
             Root::From(root) => {
                 let root = &members[(root as usize).min(members.len() - 1)];
-                let mut source = state.rank(root.rank).stream(root.stream).clock().clone();
+                let mut source = match &root.handed_over {
+                    Some((_, clock)) => clock.clone(),
+                    None => state.rank(root.rank).stream(root.stream).clock().clone(),
+                };
                 source.join(&root.issue);
                 Order::FromRoot(source)
             }
@@ -335,18 +360,17 @@ impl Machine {
         for (nth, _) in [member.launch.send_window, member.launch.recv_window].into_iter().flatten() {
             r.comm_mut(member.launch.comm).windows_mut().use_by(nth, now);
         }
-        self.access_buffers(state, member);
+        self.access_buffers(state, (member.rank, member.stream), &member.launch);
     }
 
-    fn access_buffers(&self, state: &mut State, member: &Member) {
-        let launch = &member.launch;
-        let counting = self.counting(member.rank, launch.comm, launch.call.kind);
+    pub(super) fn access_buffers(&self, state: &mut State, (rank, stream): (Rank, usize), launch: &Launch) {
+        let counting = self.counting(rank, launch.comm, launch.call.kind);
         let in_place = Arc::ptr_eq(&launch.send, &launch.recv) || launch.send == launch.recv;
         if counting == Counting::Send || !in_place {
-            self.access_memory(state, member.rank, member.stream, &launch.send, Access::Read, launch.op);
+            self.access_memory(state, rank, stream, &launch.send, Access::Read, launch.op);
         }
         if counting != Counting::Send {
-            self.access_memory(state, member.rank, member.stream, &launch.recv, Access::Write, launch.op);
+            self.access_memory(state, rank, stream, &launch.recv, Access::Write, launch.op);
         }
     }
 

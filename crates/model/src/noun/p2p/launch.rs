@@ -1,7 +1,7 @@
 //! What is launched to transfer something, how far it has come, and what is between two ranks.
 //! Not here: what transfers do.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use crate::clock::Clock;
@@ -129,14 +129,21 @@ walk!(struct Message {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Transit {
     pub(super) in_flight: BTreeMap<Link, VecDeque<Message>>,
-    /// Bytes of a link that can be in flight, once that is chosen.
-    pub(super) room_bytes: Option<u64>,
+    /// Whether NCCL holds all that was not measured to hang, or no more than was measured, once that is chosen.
+    pub(super) holds_all: Option<bool>,
     /// Whether transfers of a group that need not progress together are serialized, once that is chosen.
     pub(super) serialized: Option<bool>,
+    /// Links on which the receiver took what had not arrived: its end and the sender's count differently now.
+    pub(super) out_of_step: BTreeSet<Link>,
 }
 
 // A transfer names ranks: they are told apart then.
-walk!(struct Transit { in_flight: hashed fixed, room_bytes: hashed fixed, serialized: hashed fixed });
+walk!(struct Transit {
+    in_flight: hashed fixed,
+    holds_all: hashed fixed,
+    serialized: hashed fixed,
+    out_of_step: hashed fixed,
+});
 
 impl State {
     /// The sends that were not yet received.
@@ -144,10 +151,15 @@ impl State {
         Transit::of(self.shared()).in_flight.values().flatten().map(|message| &message.ran)
     }
 
-    /// Sets how much of a send can be in flight, or whether transfers are serialized.
-    pub(crate) fn decide_transit(&mut self, room_bytes: Option<u64>, serialized: Option<bool>) {
-        if room_bytes.is_some() {
-            Transit::of_mut(self.shared_mut()).room_bytes = room_bytes;
+    /// Whether NCCL holds all that was not measured to hang, once that is chosen.
+    pub(crate) fn holds_all(&self) -> Option<bool> {
+        Transit::of(self.shared()).holds_all
+    }
+
+    /// Sets whether NCCL holds all that was not measured to hang, or whether transfers are serialized.
+    pub(crate) fn decide_transit(&mut self, holds_all: Option<bool>, serialized: Option<bool>) {
+        if holds_all.is_some() {
+            Transit::of_mut(self.shared_mut()).holds_all = holds_all;
         }
         if serialized.is_some() {
             Transit::of_mut(self.shared_mut()).serialized = serialized;

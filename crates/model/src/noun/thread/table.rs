@@ -132,6 +132,11 @@ impl RankState {
         &Threads::of(self).rows
     }
 
+    /// Whether the process has ended.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.threads().iter().any(|thread| matches!(thread.status, Status::Exited(_)))
+    }
+
     /// Returns a host thread by its number.
     pub(crate) fn thread(&self, thread: u32) -> &ThreadState {
         &Threads::of(self).rows[thread as usize]

@@ -1,0 +1,241 @@
+//! What a platform makes of a run: every end that it leaves possible, with what decides it and who says so.
+//!
+//! A verdict rests on what is guaranteed, so the run that shows a finding is one of the guarantees alone. On a platform
+//! the same run may go on where it stands still there: NCCL may hold a send that nobody receives yet. Its values and
+//! its schedule are taken as decided, and only what the platform leaves open is explored. One set of ends comes of it,
+//! and reports, JSON, `outcome =` and the comparison with what devices did read that set and no other.
+//! Not here: which run is shown, and what devices did.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use rankcheck_model::machine::InFlight;
+use rankcheck_model::{
+    Choice, Class, Config, Data, Machine, Mode, Nondet, OpRef, Outcome, Rank, Source, SourceError, State,
+    Thread,
+};
+
+use super::changed::distinct;
+use super::explore::{BoundHit, Bounds, Exploration, Witness, explore_as_decided};
+
+/// One way in which the run that is shown may end on a platform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PredictedEnd {
+    /// How it ends.
+    pub outcome: Outcome,
+    /// What the platform left open, and which way it went for this end, in words.
+    pub decided_by: BTreeSet<String>,
+    /// Who says that it ends so.
+    pub basis: Basis,
+}
+
+/// What it rests on that a run ends in some way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Basis {
+    /// On what is documented, or follows from the source.
+    Specified,
+    /// On what was measured and nobody promises: with nothing but guarantees the run ends otherwise.
+    Measured,
+    /// On nothing: nobody specifies what follows.
+    Unspecified,
+}
+
+impl Basis {
+    /// The word in JSON.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Specified => "specified",
+            Self::Measured => "measured",
+            Self::Unspecified => "unspecified",
+        }
+    }
+}
+
+impl PredictedEnd {
+    /// An end that needs no platform to be known.
+    #[must_use]
+    pub fn specified(outcome: Outcome) -> Self {
+        let basis = if outcome.data == Data::Undefined { Basis::Unspecified } else { Basis::Specified };
+        Self { outcome, decided_by: BTreeSet::new(), basis }
+    }
+}
+
+/// The ends of a run on a platform.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends {
+    /// All that were found, in the order of their outcomes.
+    pub ends: Vec<PredictedEnd>,
+    /// The class of the run with nothing but guarantees, where a rule is broken.
+    pub guaranteed: Option<Class>,
+    /// The bound that cut the search for more.
+    pub bound: Option<BoundHit>,
+}
+
+/// Explores what a platform leaves open in the run of a witness.
+///
+/// # Errors
+/// If the program cannot be evaluated.
+pub fn ends(
+    source: &Arc<dyn Source>,
+    exploration: &Exploration,
+    witness: &Witness,
+    bounds: &Bounds,
+) -> Result<Ends, SourceError> {
+    let source = distinct(source);
+    let (decided, guaranteed) = DecidedRun::of(&source, &exploration.config, &witness.choices);
+    let config =
+        Config { in_flight: InFlight::OfPlatform, mode: Mode::Reduced, ..exploration.config.clone() };
+    let found = explore_as_decided(&source, config, bounds, decided)?;
+    let several = found.outcomes.len() > 1;
+    let machine = Machine::new(source, found.config.clone());
+    let ends = found.outcomes.into_iter().map(|(outcome, witness)| {
+        let basis = if outcome.data == Data::Undefined {
+            Basis::Unspecified
+        } else if outcome == guaranteed {
+            Basis::Specified
+        } else {
+            Basis::Measured
+        };
+        let decided_by = if several { left_open(&machine, &witness.choices) } else { BTreeSet::new() };
+        PredictedEnd { outcome, decided_by, basis }
+    });
+    Ok(Ends { ends: ends.collect(), guaranteed: Some(guaranteed.class), bound: found.bound })
+}
+
+/// The classes of all runs that break a rule, with nothing but guarantees.
+#[must_use]
+pub fn failing(exploration: &Exploration) -> BTreeSet<Class> {
+    let failing = exploration.outcomes.keys().filter(|outcome| !outcome.findings.is_empty());
+    failing.map(|outcome| outcome.class).collect()
+}
+
+/// Whether a value is the platform's, and not one of the run.
+fn is_of_platform(of: &Nondet) -> bool {
+    match of {
+        Nondet::InFlight | Nondet::Serialized => true,
+        Nondet::Choose(..)
+        | Nondet::Fault(_)
+        | Nondet::Poll(_)
+        | Nondet::Deferred(_)
+        | Nondet::AddressOrder(_)
+        | Nondet::HashOrder(_)
+        | Nondet::CommOrder(_)
+        | Nondet::AddressReuse
+        | Nondet::Havoc(_) => false,
+    }
+}
+
+/// What the platform left open in a run, and how it went, in words.
+fn left_open(machine: &Machine, choices: &[Choice]) -> BTreeSet<String> {
+    let mut words = BTreeSet::new();
+    let mut state = machine.init();
+    machine.advance(&mut state);
+    for choice in choices {
+        if let Choice::Value(rank, thread, values) = choice {
+            let values = machine.nondet_of(&state, *rank, *thread, values).into_iter();
+            let open = values.filter(|(of, _)| is_of_platform(of));
+            words.extend(open.map(|(of, value)| machine.nondet_name(&of, value)));
+        }
+        machine.take(&mut state, choice);
+        machine.advance(&mut state);
+    }
+    words
+}
+
+/// A thread, and how many operations and questions it has done.
+type ThreadPosition = (Rank, Thread, u32);
+
+/// What a choice is about, the same in every run that comes by it.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Turn {
+    /// The next operation of a thread; whether it is the return of a call that waited for others.
+    Thread(ThreadPosition, bool),
+    /// The head of the n-th stream of a rank.
+    Stream(Rank, u32, OpRef),
+}
+
+/// The values and the schedule of a run.
+#[derive(Debug, Default)]
+pub(crate) struct DecidedRun {
+    values: BTreeMap<ThreadPosition, Vec<u32>>,
+    /// For each turn when it comes, first of all 0.
+    turns: BTreeMap<Turn, usize>,
+}
+
+impl DecidedRun {
+    /// What is decided in a run, and how it ends.
+    fn of(source: &Arc<dyn Source>, config: &Config, choices: &[Choice]) -> (Self, Outcome) {
+        let machine = Machine::new(Arc::clone(source), config.clone());
+        let reduced = config.mode == Mode::Reduced;
+        let mut run = Self::default();
+        let mut state = machine.init();
+        if reduced {
+            machine.advance(&mut state);
+        }
+        for choice in choices {
+            if let Choice::Value(rank, thread, values) = choice {
+                let own = own_values(&machine, &state, (*rank, *thread), values);
+                run.values.entry(position(&machine, &state, *rank, *thread)).or_default().extend(own);
+            }
+            // Without reduction every step is a choice, and their order says nothing.
+            if reduced && let Some(turn) = turn(&machine, &state, choice) {
+                let nth = run.turns.len();
+                run.turns.entry(turn).or_insert(nth);
+            }
+            machine.take(&mut state, choice);
+            if reduced {
+                machine.advance(&mut state);
+            }
+        }
+        machine.finish(&mut state);
+        let outcome = machine.outcome(&state);
+        (run, outcome)
+    }
+
+    /// Leaves of the choices that are possible those of the run. Where it has none of them, it has come to an end
+    /// earlier, and nothing is decided.
+    pub(crate) fn keep(&self, machine: &Machine, state: &State, choices: &mut Vec<Choice>) {
+        if choices.len() < 2 {
+            return;
+        }
+        let when =
+            |choice: &Choice| turn(machine, state, choice).and_then(|turn| self.turns.get(&turn).copied());
+        if let Some(first) = choices.iter().filter_map(when).min() {
+            choices.retain(|choice| when(choice) == Some(first));
+        }
+        let fits = |choice: &Choice| {
+            let Choice::Value(rank, thread, values) = choice else { return true };
+            let Some(decided) = self.values.get(&position(machine, state, *rank, *thread)) else {
+                return true;
+            };
+            own_values(machine, state, (*rank, *thread), values) == *decided
+        };
+        if choices.iter().any(fits) {
+            choices.retain(fits);
+        }
+    }
+}
+
+fn position(machine: &Machine, state: &State, rank: Rank, thread: Thread) -> ThreadPosition {
+    (rank, thread, machine.next_op(state, rank, thread).index)
+}
+
+/// The values of a choice that are not the platform's.
+fn own_values(machine: &Machine, state: &State, (rank, thread): (Rank, Thread), values: &[u32]) -> Vec<u32> {
+    let values = machine.nondet_of(state, rank, thread, values).into_iter();
+    values.filter(|(of, _)| !is_of_platform(of)).map(|(_, value)| value).collect()
+}
+
+fn turn(machine: &Machine, state: &State, choice: &Choice) -> Option<Turn> {
+    match choice {
+        Choice::Thread(rank, thread) | Choice::Value(rank, thread, _) => {
+            let returns = Machine::waits_in(state, *rank, *thread).is_some();
+            Some(Turn::Thread(position(machine, state, *rank, *thread), returns))
+        }
+        Choice::Stream(rank, stream) => {
+            machine.head(state, *rank, *stream).map(|(head, _)| Turn::Stream(*rank, *stream, head))
+        }
+        Choice::Transfer(_) | Choice::Meet(_) => None,
+    }
+}
