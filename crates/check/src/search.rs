@@ -8,8 +8,10 @@
 //! and [`explain`] finds out which operations of it matter.
 //! Not here: what an operation means (`rankcheck-model`), and the layout of reports.
 
+mod coverage;
 pub mod explain;
 pub mod explore;
+mod memory;
 pub mod naive;
 pub mod replay;
 mod same;
@@ -22,6 +24,7 @@ use rankcheck_model::{Costs, Outcome, Platform, Rule};
 
 use crate::spec::{Assumption, Param};
 
+pub use coverage::{Coverage, IdleSide};
 pub use explain::Counterexample;
 pub use explore::{BoundHit, Bounds, Exploration, Witness, explore, explore_alone};
 pub use replay::{Blocked, BrokenRule, Decided, Decision, Lane, Located, Operation, Replayed, Step};
@@ -75,6 +78,8 @@ pub struct Explained {
     pub line: u32,
     /// Whether rules are asked about, or whether two programs do the same.
     pub asked: Asked,
+    /// Whether the check leaves open what is expected of its program.
+    pub states_nothing: bool,
     /// Rank counts to run.
     pub ranks: Vec<u32>,
     /// Parameters with the values to run for.
@@ -126,6 +131,8 @@ pub struct Explored {
     pub reached: BTreeSet<String>,
     /// Costs, as maxima over ranks and runs.
     pub costs: Costs,
+    /// What the verdict is about.
+    pub coverage: Coverage,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
     /// Objects that turned out to be contended, in words.
@@ -162,6 +169,20 @@ impl Explained {
             Verdict::Unknown(bound) => Some((run, bound)),
             Verdict::Holds | Verdict::Fails { .. } => None,
         })
+    }
+
+    /// Whether the check is as it states; where it states nothing, whether no rule is broken. A run that a bound has cut
+    /// makes it neither.
+    #[must_use]
+    pub fn as_stated(&self) -> bool {
+        let fails = |run: &Explored| matches!(run.verdict, Verdict::Fails { .. });
+        let found = self.states_nothing && self.runs.iter().any(fails);
+        self.unexpected.is_none() && !found && !self.inconclusive()
+    }
+
+    /// The runs that hold although nothing was executed in them that a verdict could be about.
+    pub fn nothing_judged(&self) -> impl Iterator<Item = &Explored> {
+        self.runs.iter().filter(|run| run.verdict == Verdict::Holds && run.coverage.nothing())
     }
 
     /// Whether any run was cut by a bound.

@@ -7,13 +7,16 @@ use rankcheck_model::machine::{InFlight, Kind, bytes};
 use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
 
 use crate::search::{
-    Asked, Assumed, BoundHit, Counterexample, Decided, Decision, Explained, Explored, Located, Operation,
-    Verdict,
+    Asked, Assumed, BoundHit, Counterexample, Decided, Decision, Explained, Explored, IdleSide, Located,
+    Operation, Verdict,
 };
 use crate::spec::Assumption;
 
 /// Lines of lanes, and operations in one, beyond which a lane is cut in the middle.
 const LANE_WIDTH: usize = 96;
+
+/// What is said of a run that holds although nothing was executed in it that a verdict could be about.
+pub(super) const NOTHING_JUDGED: &str = "nothing was judged: no rank came to a collective, transfer, registration, mapping, barrier, store call, flag or mutex";
 
 /// The last component of a path.
 fn file_name(path: &str) -> &str {
@@ -39,11 +42,73 @@ pub fn text(explained: &Explained) -> String {
         }
         unfinished(&mut out, explained);
     }
+    if explained.asked == Asked::Rules && explained.states_nothing {
+        let _ = write!(out, "\n  expect    nothing is stated");
+        if let Some(expectation) = expectation(explained) {
+            let _ = write!(out, "; as it is: expect = {expectation}");
+        }
+    }
     if let Some(why) = &explained.unexpected {
         let Explained { file, line, .. } = explained;
         let _ = write!(out, "\n  NOT AS EXPECTED  {why}\n            stated at {file}:{line}");
     }
     out
+}
+
+/// What a check could state that states nothing, if all of its runs end alike.
+fn expectation(explained: &Explained) -> Option<String> {
+    let first = &explained.run().verdict;
+    let alike = |run: &Explored| match (&run.verdict, first) {
+        (Verdict::Holds, Verdict::Holds) => true,
+        (Verdict::Fails { primary, rules, .. }, Verdict::Fails { primary: first, rules: all, .. }) => {
+            primary == first && rules == all
+        }
+        _ => false,
+    };
+    if !explained.runs.iter().all(alike) {
+        return None;
+    }
+    match first {
+        Verdict::Holds => Some("holds()".to_owned()),
+        Verdict::Fails { primary, rules, .. } => {
+            let others = rules.iter().filter(|rule| *rule != primary);
+            let others: Vec<String> = others.map(|rule| format!("{:?}", rule.id())).collect();
+            let also = match others.is_empty() {
+                true => String::new(),
+                false => format!(", also = [{}]", others.join(", ")),
+            };
+            Some(format!("fails({:?}{also})", primary.id()))
+        }
+        Verdict::Unknown(_) => None,
+    }
+}
+
+/// What the verdict is about, over all runs: what was executed, and what never did anything.
+fn coverage(out: &mut String, explained: &Explained) {
+    let Some(all) = explained.runs.iter().map(|run| run.coverage.clone()).reduce(|a, b| a.max(&b)) else {
+        return;
+    };
+    if !all.nothing() {
+        let _ = write!(out, "\n  judged    {all}");
+    }
+    let nothing: Vec<&Explored> = explained.nothing_judged().collect();
+    if !nothing.is_empty() {
+        let _ = write!(out, "\n  WARNING   {}", NOTHING_JUDGED);
+        if nothing.len() < explained.runs.len() {
+            settings(out, "", nothing.iter().map(|run| run.setting()));
+        }
+        return;
+    }
+    // That all are idle is said by what was judged.
+    let some = |run: &&Explored| (1..run.ranks as usize).contains(&run.coverage.idle_ranks.len());
+    let idle = explained.runs.iter().filter(some).map(|run| {
+        let ranks: Vec<String> = run.coverage.idle_ranks.iter().map(|rank| rank.0.to_string()).collect();
+        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{noun} {} of {}", ranks.join(", "), run.setting())
+    });
+    let sides =
+        all.idle_sides.iter().map(|IdleSide { answer, loc }| format!("every rank after {answer} ({loc})"));
+    settings(out, "idle", idle.chain(sides));
 }
 
 /// The runs whose verdict the headline does not give although a bound has cut them, and, where the headline is about a
@@ -89,6 +154,7 @@ fn span(explained: &Explained) -> String {
 
 fn holds(out: &mut String, explained: &Explained, title: &str) {
     let _ = write!(out, "HOLDS {title}   {}", span(explained));
+    coverage(out, explained);
     for Assumed { assumption, without } in &explained.assumed {
         let what = match assumption {
             Assumption::Named(text) => text.clone(),
@@ -109,11 +175,11 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
         parts.push(format!("communicators {}", costs.communicators));
     }
     if costs.registrations_warm_up + costs.registrations > 0 {
-        let when = if costs.steady {
-            format!("registrations {} in warm-up, {} after", costs.registrations_warm_up, costs.registrations)
-        } else {
-            format!("registrations {}", costs.registrations_warm_up)
-        };
+        // By the names that an expectation has for them.
+        let mut when = format!("registrations_warm_up {}", costs.registrations_warm_up);
+        if costs.steady {
+            let _ = write!(when, ", registrations {}", costs.registrations);
+        }
         parts.push(when);
     }
     if costs.reserved_bytes_max > 0 {
@@ -172,10 +238,10 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
 }
 
 /// The operations of the ranks that are shown.
-type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
+pub(super) type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
 
 /// The operations that a reader needs: on the ranks of the finding, what touches others, and what matters.
-fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
+pub(super) fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
     let named: Vec<&Located> = shown.broken.ops.iter().chain(&shown.essential).collect();
     let mut wanted: BTreeSet<Rank> = named.iter().map(|at| at.op.rank).collect();
     for rank in 0..ranks.min(2) {
@@ -259,7 +325,7 @@ fn data(out: &mut String, outcome: &Outcome) {
 
 /// The rank-local decision: a value in which the ranks differ, else another value, else an order, else the first
 /// operation in which they diverge.
-fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
+pub(super) fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
     let values: Vec<(&Decision, &str)> = shown.run.decisions.iter().flat_map(values).collect();
     let mut by_loc: BTreeMap<(String, usize), Vec<(Rank, &str)>> = BTreeMap::new();
     for (nth, (decision, text)) in values.iter().enumerate() {
