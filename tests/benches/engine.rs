@@ -212,7 +212,7 @@ fn pool_history() {
 
 fn specs() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../specs");
-    let files = rankcheck::spec::spec_files(&[root]).expect("there are specs");
+    let (files, _) = rankcheck::spec::spec_files(&[root]);
     let started = Instant::now();
     let mut checks = 0;
     for file in &files {

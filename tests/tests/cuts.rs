@@ -74,6 +74,7 @@ fn flag(bound: &BoundHit) -> &'static str {
         BoundHit::Choices(_) => "--max-choices",
         BoundHit::Time(_) => "--max-seconds",
         BoundHit::Steps(_) => "--max-steps",
+        BoundHit::Memory(_) => "--max-memory",
     }
 }
 

@@ -266,7 +266,7 @@ impl Program {
 #[track_caller]
 fn as_expected(found: Result<Explained, SpecError>) -> Explained {
     match found {
-        Ok(explained) if explained.unexpected.is_none() && !explained.inconclusive() => explained,
+        Ok(explained) if explained.as_stated() => explained,
         Ok(explained) => panic!("{}", report::text(&explained)),
         Err(error) => panic!("{}", error.drawn()),
     }

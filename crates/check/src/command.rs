@@ -1,6 +1,6 @@
 //! The commands of `rankcheck`: each in a file of its own, with its arguments beside the code that runs them.
 //!
-//! Exit codes: 0 all as expected, 1 some not, 2 bad spec or usage, 3 inconclusive, 4 no device to run on.
+//! Exit codes: 0 all as expected, 1 some not or a finding where nothing is expected, 2 bad spec or usage, 3 inconclusive, 4 no device to run on.
 //! `record` ends with the code of what it runs; 125 if it cannot record, 127 if the command does not start.
 //! Not here: what is printed how (`output`), and anything that a library would want to call.
 
@@ -29,8 +29,8 @@ use crate::spec::{self, Spec, SpecError, spec_files};
 #[derive(Debug, Parser)]
 #[command(
     version,
-    after_help = "Exit codes: 0 all as expected · 1 some not · 2 bad spec or usage · 3 inconclusive · \
-                  4 a GPU, a library or the like is missing"
+    after_help = "Exit codes: 0 all as expected · 1 some not, or a finding where nothing is expected · \
+                  2 bad spec or usage · 3 inconclusive · 4 a GPU, a library or the like is missing"
 )]
 pub struct Arguments {
     #[command(subcommand)]
@@ -100,20 +100,17 @@ impl Command {
 
 /// Returns the specs under paths, and what is wrong with those that cannot be read. A file that is named states checks;
 /// one in a folder may be there to be loaded by others.
-///
-/// # Errors
-/// The exit code if a path leads to no spec file.
-fn load_each(paths: &[PathBuf]) -> Result<(Vec<Spec>, Vec<SpecError>), u8> {
+fn load_each(paths: &[PathBuf]) -> (Vec<Spec>, Vec<SpecError>) {
     let mut specs = Vec::new();
-    let mut bad = Vec::new();
-    for path in spec_files(paths).map_err(output::usage)? {
+    let (files, mut bad) = spec_files(paths);
+    for path in files {
         let loaded = if paths.contains(&path) { spec::load(&path) } else { spec::load_any(&path) };
         match loaded {
             Ok(spec) => specs.push(spec),
             Err(error) => bad.push(error),
         }
     }
-    Ok((specs, bad))
+    (specs, bad)
 }
 
 /// Returns the specs under paths.
@@ -121,7 +118,7 @@ fn load_each(paths: &[PathBuf]) -> Result<(Vec<Spec>, Vec<SpecError>), u8> {
 /// # Errors
 /// The exit code if one is bad, after every bad one has been reported.
 fn load_all(paths: &[PathBuf]) -> Result<Vec<Spec>, u8> {
-    let (specs, bad) = load_each(paths)?;
+    let (specs, bad) = load_each(paths);
     let mut code = None;
     for error in &bad {
         code = Some(output::bad(error));

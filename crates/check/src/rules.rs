@@ -3,6 +3,8 @@
 
 use rankcheck_model::Rule;
 
+use crate::spec::did_you_mean;
+
 const TEXTS: [&str; 15] = [
     include_str!("../../../specs/rules/collective.md"),
     include_str!("../../../specs/rules/comm.md"),
@@ -51,6 +53,7 @@ pub fn text_of(id: &str) -> Option<String> {
 /// What to say to somebody who asks for a rule that is none.
 #[must_use]
 pub fn unknown(id: &str) -> String {
-    let ids: Vec<&str> = Rule::ALL.iter().map(|rule| rule.id()).collect();
-    format!("no rule {id:?}; the rules are {}", ids.join(", "))
+    let near = did_you_mean(id, Rule::ALL.iter().map(|rule| rule.id()));
+    let near = near.map_or_else(String::new, |near| format!("did you mean {near}? "));
+    format!("there is no rule {id:?}; {near}`rankcheck explain` lists the rules")
 }

@@ -9,8 +9,10 @@
 //! Not here: what an operation means (`rankcheck-model`), and the layout of reports.
 
 pub(crate) mod changed;
+mod coverage;
 pub mod explain;
 pub mod explore;
+mod memory;
 pub mod naive;
 pub mod predict;
 pub mod repair;
@@ -25,6 +27,7 @@ use rankcheck_model::{Class, Costs, Platform, Rule};
 
 use crate::spec::{Assumption, Param};
 
+pub use coverage::{Coverage, IdleSide};
 pub use explain::{Cause, Counterexample};
 pub use explore::{BoundHit, Bounds, Exploration, Witness, explore, explore_alone};
 pub use predict::{Basis, PredictedEnd};
@@ -81,6 +84,8 @@ pub struct Explained {
     pub line: u32,
     /// Whether rules are asked about, or whether two programs do the same.
     pub asked: Asked,
+    /// Whether the check leaves open what is expected of its program.
+    pub states_nothing: bool,
     /// Rank counts to run.
     pub ranks: Vec<u32>,
     /// Parameters with the values to run for.
@@ -139,6 +144,8 @@ pub struct Explored {
     pub reached: BTreeSet<String>,
     /// Costs, as maxima over ranks and runs.
     pub costs: Costs,
+    /// What the verdict is about.
+    pub coverage: Coverage,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
     /// Objects that turned out to be contended, in words.
@@ -175,6 +182,20 @@ impl Explained {
             Verdict::Unknown(bound) => Some((run, bound)),
             Verdict::Holds | Verdict::Fails { .. } => None,
         })
+    }
+
+    /// Whether the check is as it states; where it states nothing, whether no rule is broken. A run that a bound has cut
+    /// makes it neither.
+    #[must_use]
+    pub fn as_stated(&self) -> bool {
+        let fails = |run: &Explored| matches!(run.verdict, Verdict::Fails { .. });
+        let found = self.states_nothing && self.runs.iter().any(fails);
+        self.unexpected.is_none() && !found && !self.inconclusive()
+    }
+
+    /// The runs that hold although nothing was executed in them that a verdict could be about.
+    pub fn nothing_judged(&self) -> impl Iterator<Item = &Explored> {
+        self.runs.iter().filter(|run| run.verdict == Verdict::Holds && run.coverage.nothing())
     }
 
     /// Whether any run was cut by a bound.

@@ -16,6 +16,7 @@ mod files;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod handle;
 mod load;
+mod nesting;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 #[expect(clippy::too_many_arguments, reason = "builtins take what the language gives them")]
 pub mod noun;
@@ -31,6 +32,7 @@ use rankcheck_model::machine::FaultOf;
 use rankcheck_model::{Class, Loc, SourceError};
 
 pub use error::SpecError;
+pub(crate) use error::did_you_mean;
 pub use files::spec_files;
 pub use load::{load, load_any};
 pub use source::SpecSource;
@@ -111,13 +113,13 @@ pub struct Check {
 }
 
 impl Check {
-    /// A check of closures, which states that its program holds until it is told otherwise.
+    /// A check of closures, which states nothing until it is told otherwise.
     pub(crate) fn of_closure(loc: Loc, ranks: Vec<u32>, body: Body) -> Self {
         Self {
             name: format!("line {}", loc.line),
             texts: Arc::new(source::text_around(&loc)),
             loc,
-            kind: CheckKind::Program(Expect::holds()),
+            kind: CheckKind::Program(Expect::Nothing),
             ranks,
             params: Vec::new(),
             faults: Vec::new(),
@@ -238,6 +240,8 @@ pub enum CheckKind {
 /// What is expected of a program.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Expect {
+    /// Nothing is stated: whoever writes the check asks what there is.
+    Nothing,
     /// No execution breaks a rule.
     Holds {
         /// Labels that some execution must come by.
@@ -258,14 +262,6 @@ pub enum Expect {
         /// The rule is broken without anything visible happening.
         latent: bool,
     },
-}
-
-impl Expect {
-    /// No execution breaks a rule, and nothing else is stated.
-    #[must_use]
-    pub fn holds() -> Self {
-        Self::Holds { reaches: Vec::new(), holds_from: BTreeMap::new(), costs: BTreeMap::new() }
-    }
 }
 
 /// What a platform was seen to do.

@@ -47,9 +47,10 @@ pub struct Tests(Vec<NamedTest>);
 /// A test for each check of the spec files in a folder, or of a file. Folders named `lib` are left out.
 pub fn specs(path: impl AsRef<Path>) -> Tests {
     let path = path.as_ref();
-    match spec_files(&[path.to_owned()]) {
-        Ok(files) => Tests(files.iter().flat_map(|file| checks(path, file)).collect()),
-        Err(message) => Tests(vec![wrong(path.display().to_string(), message)]),
+    let (files, bad) = spec_files(&[path.to_owned()]);
+    match bad.first() {
+        None => Tests(files.iter().flat_map(|file| checks(path, file)).collect()),
+        Some(error) => Tests(vec![wrong(path.display().to_string(), error.to_string())]),
     }
 }
 
@@ -105,7 +106,7 @@ fn checks(folder: &Path, file: &Path) -> Vec<NamedTest> {
 
 fn judged(found: Result<Explained, SpecError>) -> Result<(), String> {
     match found {
-        Ok(explained) if explained.unexpected.is_none() && !explained.inconclusive() => Ok(()),
+        Ok(explained) if explained.as_stated() => Ok(()),
         Ok(explained) => Err(report::text(&explained)),
         Err(error) => Err(error.drawn()),
     }

@@ -220,6 +220,37 @@ impl Op {
         }
     }
 
+    /// Whether a rule is about the operation, and it is none of those that [`Executed`](crate::machine::Executed) counts
+    /// by their kind, nor what only makes or ends the objects of others.
+    pub(crate) fn judged_otherwise(&self) -> bool {
+        matches!(
+            self,
+            Self::Barrier(_)
+                | Self::Mutex(_)
+                | Self::Store(_)
+                | Self::Flag(_)
+                | Self::Stream(StreamOp::Kernel { .. })
+                | Self::Memory(MemoryOp::Copy { .. } | MemoryOp::Free { .. } | MemoryOp::Release { .. })
+                | Self::List(ListOp::Get { .. } | ListOp::Set { .. } | ListOp::Pop { .. })
+        )
+    }
+
+    /// Whether the operation is one of those that a verdict is about, or starts a thread that may do some.
+    #[must_use]
+    pub fn acts(&self) -> bool {
+        self.judged_otherwise()
+            || matches!(
+                self,
+                Self::Collective(_)
+                    | Self::Transfer(_)
+                    | Self::Window(WindowOp::Register { .. })
+                    | Self::Ipc(IpcOp::Open { .. })
+                    | Self::Exchange(_)
+                    | Self::Graph(GraphOp::Replay { .. })
+                    | Self::Thread(ThreadOp::Spawn { .. })
+            )
+    }
+
     /// How many slots the operation produces.
     #[must_use]
     pub fn slots(&self) -> u32 {

@@ -14,7 +14,7 @@ use rankcheck_model::Platform;
 use super::output;
 use crate::device::seen::add_seen;
 use crate::runs::judge::{self, Judged};
-use crate::search::{Bounds, Detail, Explained, Options, search};
+use crate::search::{Bounds, Detail, Explained, Explored, Options, Verdict, search};
 use crate::spec::{Spec, SpecError};
 use crate::trace::Trace;
 use crate::{report, runs};
@@ -48,6 +48,10 @@ pub(super) struct CheckArguments {
     /// Give up on an exploration after this many seconds.
     #[arg(long, allow_negative_numbers = true)]
     max_seconds: Option<f64>,
+    /// Give up on an exploration when the command holds this many bytes: 4GiB, 512M; three quarters of the memory there
+    /// is, if not given.
+    #[arg(long, value_name = "BYTES", value_parser = size)]
+    max_memory: Option<u64>,
     /// Checks run at the same time; the number of cores if not given.
     #[arg(long)]
     jobs: Option<usize>,
@@ -57,7 +61,7 @@ pub(super) struct CheckArguments {
     /// Look for changes with which a failing program holds.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "unexpected")]
     repairs: LookForRepairs,
-    /// Print unexpected and inconclusive checks only.
+    /// Print unexpected and inconclusive checks only, and those that hold because nothing was judged.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -79,6 +83,23 @@ enum Format {
     Text,
     /// For tools; see docs/json-report.md.
     Json,
+}
+
+/// Reads a number of bytes: `8589934592`, `8G`, `8GiB`.
+fn size(text: &str) -> Result<u64, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim().to_ascii_lowercase().trim_end_matches("ib").trim_end_matches('b') {
+        "" => 0,
+        "k" => 10,
+        "m" => 20,
+        "g" => 30,
+        "t" => 40,
+        _ => return Err("give a number of bytes, with K, M, G or T for powers of 1024: 4GiB".to_owned()),
+    };
+    let number: u64 = number.parse().map_err(|_| "give a number of bytes: 4GiB".to_owned())?;
+    let bytes = number.checked_mul(1 << shift).filter(|bytes| *bytes > 0);
+    bytes.ok_or_else(|| "give at least one byte, and fewer than 2^64".to_owned())
 }
 
 /// What came out of the checks that were wanted.
@@ -104,14 +125,20 @@ impl CheckArguments {
             ));
         }
         let judge = |folder| judge::read(folder).and_then(|run| judge::judge(run, self.platform));
-        let judged: Vec<Judged> = match folders.iter().map(|folder| judge(folder)).collect() {
-            Ok(judged) => judged,
-            Err(error) => return output::usage(error),
-        };
-        if paths.is_empty() && !judged.is_empty() {
-            return self.print(Searched::default(), &judged);
+        let mut judged: Vec<Judged> = Vec::new();
+        let mut unread: Vec<SpecError> = Vec::new();
+        for folder in &folders {
+            match judge(folder) {
+                Ok(run) => judged.push(run),
+                Err(error) => unread.push(SpecError::new(error.to_string(), None)),
+            }
         }
-        let searched = super::load_each(&paths).and_then(|(specs, bad)| self.search_all(&specs, bad));
+        if paths.is_empty() {
+            return self.print(Searched { bad: unread, ..Searched::default() }, &judged);
+        }
+        let (specs, bad) = super::load_each(&paths);
+        unread.extend(bad);
+        let searched = self.search_all(&specs, unread);
         searched.map_or_else(|code| code, |searched| self.print(searched, &judged))
     }
 
@@ -203,9 +230,7 @@ impl CheckArguments {
         let bounds = Bounds::default();
         // A report wants to know why, a trace file what is done.
         let kept = if self.trace_out.is_some() { Detail::Run } else { Detail::Verdict };
-        let reported = if self.format == Format::Text { Detail::Reason } else { kept };
-        let repairs = |when| if self.repairs >= when { Detail::Repair } else { reported };
-        let unstated = if self.format == Format::Text { repairs(LookForRepairs::Unexpected) } else { kept };
+        let repairs = |when| if self.repairs >= when { Detail::Repair } else { Detail::Reason };
         let stated = repairs(LookForRepairs::Always);
         Ok(Options {
             platform: self.platform,
@@ -215,9 +240,10 @@ impl CheckArguments {
                 choices: self.max_choices.unwrap_or(bounds.choices),
                 time,
                 steps: self.max_steps.unwrap_or(bounds.steps),
+                memory: self.max_memory.or(bounds.memory),
             },
             stated: if self.quiet { kept } else { stated },
-            unstated,
+            unstated: repairs(LookForRepairs::Unexpected),
         })
     }
 
@@ -227,15 +253,19 @@ impl CheckArguments {
         for explained in &all {
             let conclusion = Conclusion::of(explained);
             count.add(conclusion);
+            count.nothing_judged += usize::from(explained.nothing_judged().next().is_some());
             let fails_as_stated = conclusion == Conclusion::AsStated && explained.counterexample.is_some();
             count.expected_failures += usize::from(fails_as_stated);
             if let Some(folder) = &self.trace_out
                 && let Some(trace) = Trace::of(explained)
                 && let Err(error) = trace.write(folder)
             {
-                return output::usage(error);
+                output::usage(error);
+                count.lost += 1;
             }
-            if self.shows(conclusion) {
+            if self.shows(conclusion)
+                || self.format == Format::Text && explained.nothing_judged().next().is_some()
+            {
                 output::line(format_args!("{}\n", report::text(explained)));
             }
         }
@@ -279,10 +309,13 @@ enum Conclusion {
 
 impl Conclusion {
     fn of(explained: &Explained) -> Self {
-        match (&explained.unexpected, explained.inconclusive()) {
-            (Some(_), _) => Self::Otherwise,
-            (None, true) => Self::Unknown,
-            (None, false) => Self::AsStated,
+        let found = |run: &Explored| explained.states_nothing && matches!(run.verdict, Verdict::Fails { .. });
+        if explained.unexpected.is_some() || explained.runs.iter().any(found) {
+            Self::Otherwise
+        } else if explained.inconclusive() {
+            Self::Unknown
+        } else {
+            Self::AsStated
         }
     }
 
@@ -305,15 +338,24 @@ struct Count {
     expected_failures: usize,
     /// Files that could not be read, and programs that could not be evaluated.
     bad: usize,
+    /// Trace files that could not be written.
+    lost: usize,
+    /// Checks that hold because nothing was judged in some run.
+    nothing_judged: usize,
 }
 
 impl Count {
     fn summary(&self) -> String {
-        let text = report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures);
+        let mut text = report::summary(self.as_stated, self.otherwise, self.unknown, self.expected_failures);
+        match self.nothing_judged {
+            0 => {}
+            1 => text.push_str("; nothing was judged in 1 check"),
+            many => text.push_str(&format!("; nothing was judged in {many} checks")),
+        }
         match self.bad {
             0 => text,
-            1 => format!("{text}; 1 spec has errors and was not checked"),
-            bad => format!("{text}; {bad} specs have errors and were not checked"),
+            1 => format!("{text}; 1 could not be checked"),
+            bad => format!("{text}; {bad} could not be checked"),
         }
     }
 
@@ -326,7 +368,7 @@ impl Count {
     }
 
     fn exit_code(&self) -> u8 {
-        match (self.bad, self.otherwise, self.unknown) {
+        match (self.bad + self.lost, self.otherwise, self.unknown) {
             (0, 0, 0) => 0,
             (0, 0, _) => 3,
             (0, ..) => 1,

@@ -21,10 +21,10 @@ pub(super) struct DriftArguments {
 
 impl DriftArguments {
     pub(super) fn run(&self) -> u8 {
-        let files = match spec::spec_files(&self.paths) {
-            Ok(files) => files,
-            Err(message) => return output::bad(&MietteDiagnostic::new(message)),
-        };
+        let (files, bad) = spec::spec_files(&self.paths);
+        if let Some(error) = bad.first() {
+            return output::bad(error);
+        }
         if !self.repo.is_dir() {
             let message = format!("no folder {} (--repo)", self.repo.display());
             return output::bad(&MietteDiagnostic::new(message));

@@ -1,24 +1,32 @@
-//! `rankcheck explain`: prints a rule.
+//! `rankcheck explain`: prints a rule, or lists them all.
 //!
 //! Not here: the texts of the rules ([`crate::rules`]).
+
+use rankcheck_model::Rule;
 
 use super::output;
 use crate::rules;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct ExplainArguments {
-    /// For example WIN-2.
-    rule: String,
+    /// For example WIN-2; all rules are listed without it.
+    rule: Option<String>,
 }
 
 impl ExplainArguments {
     pub(super) fn run(&self) -> u8 {
-        match rules::text_of(&self.rule) {
+        let Some(rule) = &self.rule else {
+            for rule in Rule::ALL {
+                output::line(format_args!("{:<9} {}", rule.id(), rule.title()));
+            }
+            return 0;
+        };
+        match rules::text_of(rule) {
             Some(text) => {
                 output::line(text);
                 0
             }
-            None => output::usage(rules::unknown(&self.rule)),
+            None => output::usage(rules::unknown(rule)),
         }
     }
 }

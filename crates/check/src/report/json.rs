@@ -1,13 +1,17 @@
 //! The JSON report: one object, documented in `docs/json-report.md`.
 
+mod counterexample;
+
 use std::collections::BTreeMap;
 
 use miette::Diagnostic as _;
-use rankcheck_model::{Data, RankOutcome};
+use rankcheck_model::{Data, Loc, RankOutcome};
 use serde::Serialize;
 
 use crate::runs;
-use crate::search::{Assumed, Explained, Explored, PredictedEnd, Verdict};
+use counterexample::CounterexampleEntry;
+
+use crate::search::{Assumed, Coverage, Explained, Explored, IdleSide, PredictedEnd, Verdict};
 use crate::spec::{Assumption, Param, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
@@ -62,10 +66,57 @@ pub struct CheckEntry {
     contended: Vec<String>,
     expected: bool,
     unexpected: Option<String>,
+    /// Where the check stands.
+    place: String,
+    /// Whether the check states what it expects.
+    stated: bool,
+    warnings: Vec<&'static str>,
+    coverage: CoverageEntry,
+    counterexample: Option<CounterexampleEntry>,
     steps: u64,
     states: u64,
     executions: u64,
     milliseconds: u64,
+}
+
+/// What was executed of that which a verdict is about.
+#[derive(Debug, Serialize)]
+struct CoverageEntry {
+    communicators: u32,
+    windows: u32,
+    collectives: u32,
+    transfers: u32,
+    mappings: u32,
+    other_calls: u32,
+    idle_ranks: Vec<u32>,
+    idle_sides: Vec<IdleSideEntry>,
+}
+
+#[derive(Debug, Serialize)]
+struct IdleSideEntry {
+    answer: String,
+    place: String,
+}
+
+impl CoverageEntry {
+    fn of(coverage: &Coverage) -> Self {
+        let side = |side: &IdleSide| IdleSideEntry { answer: side.answer.clone(), place: place(&side.loc) };
+        Self {
+            communicators: coverage.communicators,
+            windows: coverage.windows,
+            collectives: coverage.executed.collectives,
+            transfers: coverage.executed.transfers,
+            mappings: coverage.executed.mappings,
+            other_calls: coverage.executed.others,
+            idle_ranks: coverage.idle_ranks.iter().map(|rank| rank.0).collect(),
+            idle_sides: coverage.idle_sides.iter().map(side).collect(),
+        }
+    }
+}
+
+/// File and line, with the path of the file as it was found.
+fn place(loc: &Loc) -> String {
+    format!("{}:{}", loc.file, loc.line)
 }
 
 /// A parameter's value, which becomes the JSON value of the same kind.
@@ -113,20 +164,8 @@ fn rules(verdict: &Verdict) -> Vec<&'static str> {
     }
 }
 
-fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
-    let names = [
-        "communicators",
-        "registrations",
-        "registrations_warm_up",
-        "barriers",
-        "store_calls",
-        "collectives",
-        "reserved_bytes",
-    ];
-    let mut costs: BTreeMap<String, i64> =
-        names.iter().filter_map(|name| Some(((*name).to_owned(), run.cost(name)?))).collect();
-    costs.extend(run.measured.clone());
-    let outcomes = run.ends.iter().map(|PredictedEnd { outcome, decided_by, basis }| OutcomeEntry {
+fn outcome_entry(PredictedEnd { outcome, decided_by, basis }: &PredictedEnd) -> OutcomeEntry {
+    OutcomeEntry {
         class: outcome.class.name(),
         basis: basis.name(),
         decided_by: decided_by.iter().cloned().collect(),
@@ -152,7 +191,22 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
             }
             Data::Undefined => None,
         },
-    });
+    }
+}
+
+fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
+    let names = [
+        "communicators",
+        "registrations",
+        "registrations_warm_up",
+        "barriers",
+        "store_calls",
+        "collectives",
+        "reserved_bytes",
+    ];
+    let mut costs: BTreeMap<String, i64> =
+        names.iter().filter_map(|name| Some(((*name).to_owned(), run.cost(name)?))).collect();
+    costs.extend(run.measured.clone());
     let assumptions = explained.assumed.iter().map(|Assumed { assumption, without }| AssumptionEntry {
         assumption: match assumption {
             Assumption::Named(text) => text.clone(),
@@ -161,6 +215,9 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         without: without.word(),
         rules_without: rules(without),
     });
+    let found = explained.states_nothing && matches!(run.verdict, Verdict::Fails { .. });
+    let nothing_judged = explained.nothing_judged().any(|other| std::ptr::eq(other, run));
+    let shown = explained.counterexample.as_ref().filter(|_| std::ptr::eq(explained.run(), run));
     CheckEntry {
         file: explained.file.clone(),
         name: explained.name.clone(),
@@ -175,15 +232,20 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         rules: rules(&run.verdict),
         primary: run.verdict.primary().map(|rule| rule.id()),
         class: if run.verdict.latent() { Some("latent") } else { run.verdict.class().map(|c| c.name()) },
-        outcomes: outcomes.collect(),
+        outcomes: run.ends.iter().map(outcome_entry).collect(),
         other_runs: run.other_runs.iter().map(|class| class.name()).collect(),
         seen: run.seen.clone(),
         outcomes_bound: run.ends_bound.as_ref().map(ToString::to_string),
         assumptions: assumptions.collect(),
         costs,
         contended: run.contended.iter().cloned().collect(),
-        expected: explained.unexpected.is_none() && !matches!(run.verdict, Verdict::Unknown(_)),
+        expected: explained.unexpected.is_none() && !found && !matches!(run.verdict, Verdict::Unknown(_)),
         unexpected: explained.unexpected.clone(),
+        place: format!("{}:{}", explained.file, explained.line),
+        stated: !explained.states_nothing,
+        warnings: if nothing_judged { vec![super::text::NOTHING_JUDGED] } else { Vec::new() },
+        coverage: CoverageEntry::of(&run.coverage),
+        counterexample: shown.map(|shown| CounterexampleEntry::of(shown, run.ranks)),
         steps: run.steps,
         states: run.states,
         executions: run.executions,

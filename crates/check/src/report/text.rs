@@ -8,13 +8,16 @@ use rankcheck_model::{Class, Data, Outcome, Rank, RankOutcome, Rule};
 
 use crate::search::repair::Repairs;
 use crate::search::{
-    Asked, Assumed, Basis, BoundHit, Cause, Counterexample, Decided, Explained, Explored, Located, Operation,
-    PredictedEnd, Verdict,
+    Asked, Assumed, Basis, BoundHit, Cause, Counterexample, Decided, Explained, Explored, IdleSide, Located,
+    Operation, PredictedEnd, Verdict,
 };
 use crate::spec::Assumption;
 
 /// Lines of lanes, and operations in one, beyond which a lane is cut in the middle.
 const LANE_WIDTH: usize = 96;
+
+/// What is said of a run that holds although nothing was executed in it that a verdict could be about.
+pub(super) const NOTHING_JUDGED: &str = "nothing was judged: no rank came to a collective, transfer, registration, mapping, barrier, store call, flag or mutex";
 
 /// The last component of a path.
 fn file_name(path: &str) -> &str {
@@ -40,11 +43,73 @@ pub fn text(explained: &Explained) -> String {
         }
         unfinished(&mut out, explained);
     }
+    if explained.asked == Asked::Rules && explained.states_nothing {
+        let _ = write!(out, "\n  expect    nothing is stated");
+        if let Some(expectation) = expectation(explained) {
+            let _ = write!(out, "; as it is: expect = {expectation}");
+        }
+    }
     if let Some(why) = &explained.unexpected {
         let Explained { file, line, .. } = explained;
         let _ = write!(out, "\n  NOT AS EXPECTED  {why}\n            stated at {file}:{line}");
     }
     out
+}
+
+/// What a check could state that states nothing, if all of its runs end alike.
+fn expectation(explained: &Explained) -> Option<String> {
+    let first = &explained.run().verdict;
+    let alike = |run: &Explored| match (&run.verdict, first) {
+        (Verdict::Holds, Verdict::Holds) => true,
+        (Verdict::Fails { primary, rules, .. }, Verdict::Fails { primary: first, rules: all, .. }) => {
+            primary == first && rules == all
+        }
+        _ => false,
+    };
+    if !explained.runs.iter().all(alike) {
+        return None;
+    }
+    match first {
+        Verdict::Holds => Some("holds()".to_owned()),
+        Verdict::Fails { primary, rules, .. } => {
+            let others = rules.iter().filter(|rule| *rule != primary);
+            let others: Vec<String> = others.map(|rule| format!("{:?}", rule.id())).collect();
+            let also = match others.is_empty() {
+                true => String::new(),
+                false => format!(", also = [{}]", others.join(", ")),
+            };
+            Some(format!("fails({:?}{also})", primary.id()))
+        }
+        Verdict::Unknown(_) => None,
+    }
+}
+
+/// What the verdict is about, over all runs: what was executed, and what never did anything.
+fn coverage(out: &mut String, explained: &Explained) {
+    let Some(all) = explained.runs.iter().map(|run| run.coverage.clone()).reduce(|a, b| a.max(&b)) else {
+        return;
+    };
+    if !all.nothing() {
+        let _ = write!(out, "\n  judged    {all}");
+    }
+    let nothing: Vec<&Explored> = explained.nothing_judged().collect();
+    if !nothing.is_empty() {
+        let _ = write!(out, "\n  WARNING   {}", NOTHING_JUDGED);
+        if nothing.len() < explained.runs.len() {
+            settings(out, "", nothing.iter().map(|run| run.setting()));
+        }
+        return;
+    }
+    // That all are idle is said by what was judged.
+    let some = |run: &&Explored| (1..run.ranks as usize).contains(&run.coverage.idle_ranks.len());
+    let idle = explained.runs.iter().filter(some).map(|run| {
+        let ranks: Vec<String> = run.coverage.idle_ranks.iter().map(|rank| rank.0.to_string()).collect();
+        let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
+        format!("{noun} {} of {}", ranks.join(", "), run.setting())
+    });
+    let sides =
+        all.idle_sides.iter().map(|IdleSide { answer, loc }| format!("every rank after {answer} ({loc})"));
+    settings(out, "idle", idle.chain(sides));
 }
 
 /// The runs whose verdict the headline does not give although a bound has cut them, and, where the headline is about a
@@ -90,6 +155,7 @@ fn span(explained: &Explained) -> String {
 
 fn holds(out: &mut String, explained: &Explained, title: &str) {
     let _ = write!(out, "HOLDS {title}   {}", span(explained));
+    coverage(out, explained);
     for Assumed { assumption, without } in &explained.assumed {
         let what = match assumption {
             Assumption::Named(text) => text.clone(),
@@ -110,11 +176,11 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
         parts.push(format!("communicators {}", costs.communicators));
     }
     if costs.registrations_warm_up + costs.registrations > 0 {
-        let when = if costs.steady {
-            format!("registrations {} in warm-up, {} after", costs.registrations_warm_up, costs.registrations)
-        } else {
-            format!("registrations {}", costs.registrations_warm_up)
-        };
+        // By the names that an expectation has for them.
+        let mut when = format!("registrations_warm_up {}", costs.registrations_warm_up);
+        if costs.steady {
+            let _ = write!(when, ", registrations {}", costs.registrations);
+        }
         parts.push(when);
     }
     if costs.reserved_bytes_max > 0 {
@@ -176,10 +242,10 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
 }
 
 /// The operations of the ranks that are shown.
-type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
+pub(super) type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
 
 /// The operations that a reader needs: on the ranks of the finding, what touches others, and what matters.
-fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
+pub(super) fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
     let named: Vec<&Located> = shown.broken.ops.iter().chain(&shown.essential).collect();
     let mut wanted: BTreeSet<Rank> = named.iter().map(|at| at.op.rank).collect();
     for rank in 0..ranks.min(2) {
@@ -267,7 +333,14 @@ fn data(out: &mut String, outcome: &Outcome) {
 
 /// What decided the finding: a decision or a difference that makes it go away where it falls otherwise.
 fn because(out: &mut String, shown: &Counterexample) {
-    let Some(cause) = &shown.cause else { return };
+    if let Some(text) = cause(shown) {
+        let _ = write!(out, "\n  because   {text}");
+    }
+}
+
+/// What decided the finding, in words.
+pub(super) fn cause(shown: &Counterexample) -> Option<String> {
+    let cause = shown.cause.as_ref()?;
     let decisions = &shown.run.decisions;
     let value = |decision: usize, nth: usize| match &decisions[decision].decided {
         Decided::Values { words, .. } => words.get(nth).map_or("", String::as_str),
@@ -303,7 +376,7 @@ fn because(out: &mut String, shown: &Counterexample) {
             format!("rank {} does {} where rank {} does {}", first.0.0, first.1, second.0.0, second.1)
         }
     };
-    let _ = write!(out, "\n  because   {text}");
+    Some(text)
 }
 
 /// Changes with which the program holds, each explored.

@@ -13,13 +13,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rankcheck_model::machine::Costs;
+use rankcheck_model::machine::{Costs, Executed};
 use rankcheck_model::{
     Choice, Config, FindingKey, Interruption, Loc, Machine, Mode, Nondet, Outcome, Rank, Rule, Source,
     SourceError, State, Symmetry, Token,
 };
 use stateright::{Checker, Model, Property};
 
+use super::memory;
 use super::predict::DecidedRun;
 
 /// Bounds of an exploration. A bound that is hit makes the verdict unknown.
@@ -33,11 +34,19 @@ pub struct Bounds {
     pub time: Option<Duration>,
     /// Operations of one run between two choices.
     pub steps: u64,
+    /// Bytes that the process may hold. Of several searches in one process, the largest gives up.
+    pub memory: Option<u64>,
 }
 
 impl Default for Bounds {
     fn default() -> Self {
-        Self { states: 20_000_000, choices: 10_000, time: None, steps: 2_000_000_000 }
+        Self {
+            states: 20_000_000,
+            choices: 10_000,
+            time: None,
+            steps: 2_000_000_000,
+            memory: memory::share(),
+        }
     }
 }
 
@@ -52,6 +61,8 @@ pub enum BoundHit {
     Time(Duration),
     /// A run with more operations than allowed.
     Steps(u64),
+    /// More bytes than the process may hold.
+    Memory(u64),
 }
 
 impl std::fmt::Display for BoundHit {
@@ -63,6 +74,24 @@ impl std::fmt::Display for BoundHit {
             }
             Self::Time(time) => write!(f, "stopped after {} s (--max-seconds)", time.as_secs_f64()),
             Self::Steps(steps) => write!(f, "stopped at {steps} operations in a run (--max-steps)"),
+            Self::Memory(bytes) => write!(f, "stopped at {} (--max-memory)", Size(*bytes)),
+        }
+    }
+}
+
+/// A number of bytes, to two digits after the point.
+struct Size(u64);
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
+        let Some((unit, shift)) = units.into_iter().find(|(_, shift)| self.0 >> shift > 0) else {
+            return write!(f, "{} B", self.0);
+        };
+        let hundredths = (u128::from(self.0) * 100) >> shift;
+        match hundredths % 100 {
+            0 => write!(f, "{} {unit}", hundredths / 100),
+            rest => write!(f, "{}.{rest:02} {unit}", hundredths / 100),
         }
     }
 }
@@ -97,6 +126,10 @@ pub struct Exploration {
     pub reached: BTreeSet<String>,
     /// Costs, as maxima over ranks and runs.
     pub costs: Costs,
+    /// What was executed of that which a verdict is about, as maxima over ranks and runs.
+    pub executed: Executed,
+    /// Ranks that executed nothing of the kind in any run.
+    pub idle_ranks: BTreeSet<Rank>,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
     /// The configuration that the exploration ended with, for replays.
@@ -110,6 +143,8 @@ struct Collected {
     broken: BTreeMap<Rule, Witness>,
     executions: u64,
     costs: Costs,
+    executed: Executed,
+    active: BTreeSet<Rank>,
     bound: Option<BoundHit>,
 }
 
@@ -117,21 +152,30 @@ struct Collected {
 #[derive(Debug)]
 pub(crate) struct CompleteRuns {
     collected: Mutex<Collected>,
-    states: AtomicU64,
+    states: Arc<AtomicU64>,
     cut: AtomicBool,
     bounds: Bounds,
     started: Instant,
 }
 
+/// The numbers of states of the searches that go on in this process: the largest gives up where memory ends.
+static SEARCHES: Mutex<Vec<Arc<AtomicU64>>> = Mutex::new(Vec::new());
+
+fn searches() -> std::sync::MutexGuard<'static, Vec<Arc<AtomicU64>>> {
+    SEARCHES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Drop for CompleteRuns {
+    fn drop(&mut self) {
+        searches().retain(|states| !Arc::ptr_eq(states, &self.states));
+    }
+}
+
 impl CompleteRuns {
     pub(crate) fn new(bounds: Bounds, started: Instant) -> Self {
-        Self {
-            collected: Mutex::default(),
-            states: AtomicU64::new(0),
-            cut: AtomicBool::new(false),
-            bounds,
-            started,
-        }
+        let states = Arc::new(AtomicU64::new(0));
+        searches().push(Arc::clone(&states));
+        Self { collected: Mutex::default(), states, cut: AtomicBool::new(false), bounds, started }
     }
 
     fn locked(&self) -> std::sync::MutexGuard<'_, Collected> {
@@ -164,7 +208,21 @@ impl CompleteRuns {
             self.cut(BoundHit::Time(time));
             return false;
         }
+        if let Some(limit) = self.bounds.memory
+            && states.is_multiple_of(16)
+            && self.exhausts(limit)
+        {
+            self.cut(BoundHit::Memory(limit));
+            return false;
+        }
         true
+    }
+
+    /// Whether the process holds more than it may, and no other search has more states.
+    fn exhausts(&self, limit: u64) -> bool {
+        let own = self.states.load(Ordering::Relaxed);
+        memory::held().is_some_and(|held| held > limit)
+            && searches().iter().all(|states| states.load(Ordering::Relaxed) <= own)
     }
 
     /// A run that is complete.
@@ -189,6 +247,16 @@ impl CompleteRuns {
             most.collectives = most.collectives.max(costs.collectives);
             most.reserved_bytes_max = most.reserved_bytes_max.max(costs.reserved_bytes_max);
             most.steady |= costs.steady;
+            let executed = state.rank(rank).executed();
+            let most = &mut collected.executed;
+            most.collectives = most.collectives.max(executed.collectives);
+            most.transfers = most.transfers.max(executed.transfers);
+            most.mappings = most.mappings.max(executed.mappings);
+            most.others = most.others.max(executed.others);
+            let registered = costs.registrations + costs.registrations_warm_up > 0;
+            if *executed != Executed::default() || registered {
+                collected.active.insert(rank);
+            }
         }
         collected.outcomes.entry(outcome).or_insert_with(|| Witness { choices: state.choices(), past: 0 });
         for (FindingKey { rule, .. }, finding) in state.findings() {
@@ -205,6 +273,11 @@ impl CompleteRuns {
     pub(crate) fn exploration(&self, machine: &Machine) -> Exploration {
         let mut collected = self.locked();
         let word = |token: Token| machine.name(token).to_string();
+        // Of interchangeable ranks, each does in some run what one does in this.
+        let all_alike =
+            machine.source.symmetry() == Symmetry::Interchangeable && !collected.active.is_empty();
+        let idle = |rank: &Rank| !all_alike && !collected.active.contains(rank);
+        let idle_ranks = (0..machine.config.ranks).map(Rank).filter(idle).collect();
         Exploration {
             outcomes: std::mem::take(&mut collected.outcomes),
             broken: std::mem::take(&mut collected.broken),
@@ -215,6 +288,8 @@ impl CompleteRuns {
             bound: collected.bound.clone(),
             reached: machine.reached().into_iter().map(word).collect(),
             costs: collected.costs,
+            executed: collected.executed,
+            idle_ranks,
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
             config: machine.config.clone(),
         }

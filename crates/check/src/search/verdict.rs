@@ -17,7 +17,7 @@ use super::predict::{self, Ends, PredictedEnd};
 use super::repair::{Broken, repairs};
 use super::replay::ReplayError;
 use super::same::different_operations;
-use super::{Asked, Assumed, Detail, Explained, Explored, Options, naive};
+use super::{Asked, Assumed, Coverage, Detail, Explained, Explored, Options, naive};
 use crate::spec::{Assumption, Check, CheckKind, Expect, Observed, Param, Spec, SpecError};
 
 /// What an exploration shows.
@@ -202,6 +202,7 @@ impl Search<'_> {
             seen: Vec::new(),
             reached: std::mem::take(&mut exploration.reached),
             costs: exploration.costs,
+            coverage: Coverage::of(&exploration, &program),
             measured: std::mem::take(&mut exploration.measured),
             contended: std::mem::take(&mut exploration.contended),
             steps: exploration.steps,
@@ -275,7 +276,7 @@ impl Search<'_> {
     /// The run that breaks the primary rule, as far as it is asked for.
     fn tell(&mut self, explained: &mut Explained) -> Result<(), SpecError> {
         let options = self.explorer.options;
-        let stated = explained.unexpected.is_none() && !explained.inconclusive();
+        let stated = explained.as_stated();
         let detail = if stated { options.stated } else { options.unstated };
         let Some(Failing { source, primary, exploration }) = &self.failing else { return Ok(()) };
         if detail > Detail::Verdict && explained.asked == Asked::Rules {
@@ -325,6 +326,7 @@ pub fn search(spec: &Spec, check: &Check, options: &Options) -> Result<Explained
             CheckKind::Program(_) => Asked::Rules,
             CheckKind::SameOperations => Asked::SameOperations,
         },
+        states_nothing: check.kind == CheckKind::Program(Expect::Nothing),
         ranks: check.ranks.clone(),
         params: check.params.clone(),
         runs: Vec::new(),
@@ -354,7 +356,7 @@ fn other_platforms(check: &Check, platform: Platform) -> Vec<Platform> {
             .filter_map(|observed| observed.platform.parse().ok())
             .filter(|other| *other != platform)
             .collect(),
-        CheckKind::Program(Expect::Holds { .. }) | CheckKind::SameOperations => Vec::new(),
+        CheckKind::Program(Expect::Holds { .. } | Expect::Nothing) | CheckKind::SameOperations => Vec::new(),
     }
 }
 
@@ -371,6 +373,7 @@ fn words(classes: &BTreeSet<Class>) -> String {
 /// Why a check is not as it states, if it is not.
 fn unexpected(expect: &Expect, explained: &Explained) -> Option<String> {
     match expect {
+        Expect::Nothing => None,
         Expect::Holds { reaches, holds_from, costs } => {
             holds_unexpectedly(reaches, holds_from, costs, explained)
         }
@@ -472,7 +475,15 @@ fn holds_unexpectedly(
             match run.cost(name) {
                 Some(found) if found == *stated => {}
                 Some(found) => {
-                    return Some(format!("expected {name} = {stated}, found {found} ({})", run.setting()));
+                    let later = ["registrations", "barriers", "store_calls", "collectives"];
+                    let begins = match later.contains(&name.as_str()) && !run.costs.steady {
+                        true => "; counting begins at r.steady(), which no rank came to",
+                        false => "",
+                    };
+                    return Some(format!(
+                        "expected {name} = {stated}, found {found} ({}){begins}",
+                        run.setting()
+                    ));
                 }
                 None => return Some(format!("nothing measures {name:?}")),
             }

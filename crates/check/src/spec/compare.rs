@@ -1,19 +1,21 @@
-//! Comparisons that see both sides.
+//! Comparisons that see both sides, and products that see how long they become.
 //!
 //! The interpreter lets the left side decide, and a constant before all: `window == None` would be false without
 //! the window having a say. So `a == b` in a spec is evaluated as a call that looks at both, and a condition as a
-//! call that knows where it stands. Columns move by that; [`Text::original`] moves them back. Not here: what may be compared (`handle.rs`).
+//! call that knows where it stands. A product is a call that refuses what no memory holds. Columns move by that; [`Text::original`] moves them back. Not here: what may be compared (`handle.rs`).
 
 use std::sync::Arc;
 
 use starlark::environment::GlobalsBuilder;
+use starlark::eval::Evaluator;
 use starlark::starlark_module;
 use starlark::syntax::AstModule;
 use starlark::syntax::ast::{AstExpr, AstStmt, BinOp, ExprP, StmtP};
-use starlark::values::Value;
 use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
+use starlark::values::{UnpackValue, Value};
 
+use crate::spec::error::{MAX_LENGTH, wrong};
 use crate::spec::handle::{comparable, condition};
 
 /// The text of a file, and where the evaluated one has more.
@@ -56,7 +58,7 @@ pub(crate) fn rewrite(text: &str, ast: &AstModule) -> (String, Text) {
     let mut inserts: Vec<(usize, usize, &str)> = Vec::new();
     for call in found {
         let (begin, end) = match call {
-            RewrittenCall::Comparison(_, left, right) => {
+            RewrittenCall::Operator(_, left, right) => {
                 let Some((at, len)) = code.operator(left.1, right.0) else { continue };
                 bytes[at..at + len].fill(b' ');
                 bytes[at] = b',';
@@ -65,7 +67,7 @@ pub(crate) fn rewrite(text: &str, ast: &AstModule) -> (String, Text) {
             RewrittenCall::Condition(whole) => code.balanced(whole.0, whole.1),
         };
         let name = match call {
-            RewrittenCall::Comparison(name, ..) => name,
+            RewrittenCall::Operator(name, ..) => name,
             RewrittenCall::Condition(_) => "_known(",
         };
         inserts.push((begin, usize::MAX - end, name));
@@ -91,12 +93,18 @@ type Range = (usize, usize);
 
 /// What is evaluated as a call.
 enum RewrittenCall {
-    Comparison(&'static str, Range, Range),
+    Operator(&'static str, Range, Range),
     Condition(Range),
 }
 
 fn range(expr: &AstExpr) -> Range {
     (expr.span.begin().get() as usize, expr.span.end().get() as usize)
+}
+
+/// The call for an operator that is evaluated as one: a comparison, or a product, which may be a list or a string that
+/// is longer than memory.
+fn call_for(op: BinOp) -> Option<&'static str> {
+    if op == BinOp::Multiply { Some("_times(") } else { comparison(op) }
 }
 
 /// The call for a comparison.
@@ -122,7 +130,7 @@ fn condition_of(expr: &AstExpr) -> Option<RewrittenCall> {
 
 fn expressions(expr: &AstExpr, found: &mut Vec<RewrittenCall>) {
     if let ExprP::Op(left, op, right) = &expr.node {
-        found.extend(comparison(*op).map(|call| RewrittenCall::Comparison(call, range(left), range(right))));
+        found.extend(call_for(*op).map(|call| RewrittenCall::Operator(call, range(left), range(right))));
         if matches!(op, BinOp::And | BinOp::Or) {
             found.extend(condition_of(left));
         }
@@ -144,10 +152,14 @@ fn conditions(statement: &AstStmt, found: &mut Vec<RewrittenCall>) {
 }
 
 /// The bytes of a file, blank where they are strings or comments.
-struct Code(Vec<u8>);
+pub(super) struct Code(Vec<u8>);
 
 impl Code {
-    fn of(text: &str) -> Self {
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    pub(super) fn of(text: &str) -> Self {
         let mut code = text.as_bytes().to_vec();
         let mut at = 0;
         while at < code.len() {
@@ -245,6 +257,28 @@ fn contains<'v>(a: Value<'v>, b: Value<'v>) -> starlark::Result<bool> {
     b.is_in(a)
 }
 
+/// Refuses a list, tuple or string that is repeated too often.
+fn bounded_product<'v>(a: Value<'v>, b: Value<'v>) -> starlark::Result<()> {
+    for (one, times) in [(a, b), (b, a)] {
+        let Some(times) = i64::unpack_value(times)? else { continue };
+        if i64::unpack_value(one)?.is_some() {
+            return Ok(());
+        }
+        let len = one.unpack_str().map(str::len);
+        let len = len.or_else(|| ListRef::from_value(one).map(|list| list.len()));
+        let Some(len) = len.or_else(|| TupleRef::from_value(one).map(TupleRef::len)) else { continue };
+        let product = (len as u64).saturating_mul(u64::try_from(times).unwrap_or(0));
+        if product > MAX_LENGTH {
+            let noun = if one.unpack_str().is_some() { "bytes" } else { "elements" };
+            return Err(wrong(
+                format!("this makes {product} {noun}; a list or string may have {MAX_LENGTH}"),
+                "make a smaller one",
+            ));
+        }
+    }
+    Ok(())
+}
+
 #[starlark_module]
 pub(crate) fn comparison_calls(builder: &mut GlobalsBuilder) {
     fn _equal<'v>(
@@ -259,6 +293,15 @@ pub(crate) fn comparison_calls(builder: &mut GlobalsBuilder) {
         #[starlark(require = pos)] b: Value<'v>,
     ) -> starlark::Result<bool> {
         equal(a, b).map(|equal| !equal)
+    }
+
+    fn _times<'v>(
+        #[starlark(require = pos)] a: Value<'v>,
+        #[starlark(require = pos)] b: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Value<'v>> {
+        bounded_product(a, b)?;
+        a.mul(b, eval.heap())
     }
 
     fn _known<'v>(#[starlark(require = pos)] a: Value<'v>) -> starlark::Result<Value<'v>> {
@@ -297,6 +340,7 @@ mod tests {
             ),
             ("[k for k in d if k not in [1, \")\"]]", "[k for k in d if _not_in(k ,      [1, \")\"])]"),
             ("not a in b and c == d", "not _in(a ,  b) and _equal(c ,  d)"),
+            ("a * (b + c) == d * 2", "_equal(_times(a ,  (b + c)) ,  _times(d ,  2))"),
             ("(a).b and (c) or d", "_known(_known((a).b) and (c)) or d"),
         ];
         for (text, expected) in cases {

@@ -187,7 +187,24 @@ pub(crate) const MAX_TICKS: u64 = 50_000_000;
 /// How deep calls of a spec may be nested.
 pub(crate) const MAX_DEPTH: usize = 200;
 /// How many bytes the values of a spec may take.
-pub(crate) const MAX_HEAP_BYTES: usize = 4 << 30;
+pub(crate) const MAX_HEAP_BYTES: usize = 1 << 30;
+/// What is said where they take more.
+const HEAP_EXCEEDED: (&str, &str) = (
+    "the values of one evaluation take more than the limit of 1 GiB",
+    "a list or string is too large; build a smaller one",
+);
+
+/// The error of values that take more than [`MAX_HEAP_BYTES`].
+pub(crate) fn heap_exceeded() -> starlark::Error {
+    wrong(HEAP_EXCEEDED.0, HEAP_EXCEEDED.1)
+}
+
+/// How many elements a list or range may have, and how many bytes a string.
+pub(crate) const MAX_LENGTH: u64 = MAX_TICKS;
+/// How deep expressions and blocks of a file may be nested.
+pub(crate) const MAX_NESTING: usize = 1000;
+/// The stack on which a spec is read and evaluated. Nested as deep as it may be, it takes a tenth of that.
+pub(crate) const STACK_BYTES: usize = 256 << 20;
 
 /// Our words for what the interpreter says in its own.
 fn replace(error: &starlark::Error) -> (String, Option<String>) {
@@ -212,10 +229,7 @@ fn replace(error: &starlark::Error) -> (String, Option<String>) {
             "the limit stops endless loops; shorten the loop",
         )
     } else if says("Heap memory limit") {
-        (
-            format!("the values of one evaluation take more than the limit of {MAX_HEAP_BYTES} bytes"),
-            "a list or string is too large; build a smaller one",
-        )
+        (HEAP_EXCEEDED.0.to_owned(), HEAP_EXCEEDED.1)
     } else if says("parameter") {
         (text.clone(), "the arguments of every builtin are in docs/spec-language.md")
     } else if says("referenced before assignment") {
@@ -252,6 +266,12 @@ fn keyword(error: &starlark::Error) -> Option<(String, &'static str)> {
         _ => return None,
     };
     Some((format!("the language has no `{first}`"), help))
+}
+
+/// What a panic says.
+pub(crate) fn panicked(payload: &(dyn std::any::Any + Send)) -> &str {
+    let text = payload.downcast_ref::<&str>().copied();
+    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("without a message")
 }
 
 /// What came out of the interpreter, as an error of the spec.

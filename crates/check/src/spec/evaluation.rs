@@ -13,7 +13,7 @@ use starlark::eval::Evaluator;
 use starlark::values::Value;
 
 use crate::spec::builder::{Builder, Stop};
-use crate::spec::error::{Texts, loc_of, wrong};
+use crate::spec::error::{Texts, explain, loc_of, wrong};
 
 /// File and position, and the position in the program's file where that is another.
 type CallSite = (CodeMapId, u32, Option<u32>);
@@ -52,6 +52,13 @@ impl Evaluation {
                 "call it from the function that is given to check()",
             )
         })
+    }
+
+    /// Ends the evaluation with an error of this statement.
+    pub(crate) fn fails_at(&self, statement: &FileSpan, error: &starlark::Error) {
+        let (message, help) = explain(error);
+        let loc = self.builder.setting.names.loc_id(&loc_of(statement, &self.texts));
+        self.builder.fail(message, Some(loc), help);
     }
 
     /// The innermost line of Starlark; if it stands in a library, with the innermost line of the program's own file.

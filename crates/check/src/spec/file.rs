@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::num::NonZeroI32;
 
 use allocative::Allocative;
 use starlark::any::ProvidesStaticType;
@@ -14,13 +15,14 @@ use starlark::environment::{Globals, GlobalsBuilder, LibraryExtension};
 use starlark::eval::Evaluator;
 use starlark::values::list::{ListRef, UnpackList};
 use starlark::values::none::NoneType;
+use starlark::values::range::Range;
 use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::{NoSerialize, StarlarkValue, UnpackValue, Value, starlark_value};
 use starlark::{starlark_module, starlark_simple_value};
 
 use crate::spec::argument::expected;
 use crate::spec::compare::comparison_calls;
-use crate::spec::error::{did_you_mean, unknown, wrong};
+use crate::spec::error::{MAX_LENGTH, did_you_mean, unknown, wrong};
 use crate::spec::evaluation::Evaluation;
 use crate::spec::{Assumption, CheckKind, Expect, Observed, Param};
 use rankcheck_model::machine::FaultOf;
@@ -31,6 +33,8 @@ use rankcheck_model::{Class, Rule};
 pub(crate) struct Collector {
     pub(crate) drafts: RefCell<Vec<Draft>>,
     pub(crate) anchors: RefCell<Vec<(String, String, FileSpan)>>,
+    /// The statement before which the values of the file had become too many.
+    pub(crate) exceeded: RefCell<Option<FileSpan>>,
     /// Whether another file loads this one.
     pub(crate) loaded: bool,
 }
@@ -83,6 +87,7 @@ pub(crate) fn globals() -> Globals {
         .with(checks)
         .with(expectations)
         .with(comparison_calls)
+        .with(bounded)
         .build()
 }
 
@@ -96,6 +101,28 @@ fn constants(builder: &mut GlobalsBuilder) {
     builder.set("KiB", 1_i32 << 10);
     builder.set("MiB", 1_i32 << 20);
     builder.set("GiB", 1_i32 << 30);
+}
+
+/// Builtins of the language that know a bound here.
+#[starlark_module]
+fn bounded(builder: &mut GlobalsBuilder) {
+    /// A longer range is walked to its end by no loop, and makes a list that no memory holds.
+    fn range(
+        #[starlark(require = pos)] first: i32,
+        #[starlark(require = pos)] second: Option<i32>,
+        #[starlark(require = pos, default = 1)] step: i32,
+    ) -> starlark::Result<Range> {
+        let (start, stop) = second.map_or((0, first), |stop| (first, stop));
+        let step = NonZeroI32::new(step)
+            .ok_or_else(|| wrong("the step of a range is zero", "range(start, stop, step)"))?;
+        if u64::from(start.abs_diff(stop)) / u64::from(step.unsigned_abs().get()) > MAX_LENGTH {
+            return Err(wrong(
+                format!("a range of more than {MAX_LENGTH} numbers"),
+                "a loop may make that many turns; give a smaller range",
+            ));
+        }
+        Ok(Range::new(start, stop, step))
+    }
 }
 
 fn collector<'a>(eval: &Evaluator<'_, 'a, '_>) -> starlark::Result<&'a Collector> {
@@ -271,15 +298,12 @@ fn checks(builder: &mut GlobalsBuilder) {
     ) -> starlark::Result<NoneType> {
         let params = params(&kwargs)?;
         fits(program, &params, &CHECK_WORDS)?;
-        let Some(expect) = expect else {
-            return Err(wrong(
-                format!("check \"{name}\" does not say what it expects"),
-                "add expect = holds() or expect = fails(\"WIN-2\")",
-            ));
+        let of = |expect: Value<'v>| {
+            let stated = ExpectValue::from_value(expect).map(|stated| stated.0.clone());
+            stated.ok_or_else(|| expected("expect", "holds() or fails(rule)", expect))
         };
-        let expect = ExpectValue::from_value(expect)
-            .ok_or_else(|| expected("expect", "holds() or fails(rule)", expect))?;
-        if let Expect::Holds { holds_from, .. } = &expect.0
+        let expect = expect.map_or(Ok(Expect::Nothing), of)?;
+        if let Expect::Holds { holds_from, .. } = &expect
             && let Some((unknown, _)) =
                 holds_from.iter().find(|(name, _)| !params.iter().any(|(known, _)| *known == **name))
         {
@@ -291,7 +315,7 @@ fn checks(builder: &mut GlobalsBuilder) {
         let draft = Draft {
             name,
             span: span(eval)?,
-            kind: CheckKind::Program(expect.0.clone()),
+            kind: CheckKind::Program(expect),
             programs: vec![store(eval, program)?],
             ranks: rank_counts(ranks)?,
             params,

@@ -5,30 +5,33 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-/// Spec files under paths, sorted; a folder without any is an error.
-///
-/// # Errors
-/// A path that does not exist, or a folder without spec files.
-pub fn spec_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, String> {
+use crate::spec::SpecError;
+
+/// Returns the spec files under paths, sorted, and what is wrong with the other paths: those that do not exist, and
+/// folders without spec files.
+#[must_use]
+pub fn spec_files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<SpecError>) {
     let mut files = Vec::new();
+    let mut bad = Vec::new();
     for path in paths {
         if path.is_file() {
             files.push(path.clone());
             continue;
         }
         if !path.is_dir() {
-            return Err(format!("no file or folder {}", path.display()));
+            bad.push(SpecError::new(format!("no file or folder {}", path.display()), None));
+            continue;
         }
         let before = files.len();
-        walk(path, &mut files, &mut HashSet::new())
-            .map_err(|error| format!("cannot read {}: {error}", path.display()))?;
-        if files.len() == before {
-            return Err(format!("no *.star file under {}", path.display()));
+        if let Err(error) = walk(path, &mut files, &mut HashSet::new()) {
+            bad.push(SpecError::new(format!("cannot read {}: {error}", path.display()), None));
+        } else if files.len() == before {
+            bad.push(SpecError::new(format!("no *.star file under {}", path.display()), None));
         }
     }
     files.sort();
     files.dedup();
-    Ok(files)
+    (files, bad)
 }
 
 /// Adds the spec files under a folder, each once: a link may lead back to where the walk has been.

@@ -148,6 +148,9 @@ const NUMBER: &str = "ask with r.number(x), which gives an int";
 const TRUTH: &str = "ask with r.failed(x) whether it is null, with r.truth(x) whether a vote or value is true; \
                      a text cannot hold it";
 
+/// What a vote gives.
+const VOTE: &str = "truth slot";
+
 /// A noun with its article.
 pub(crate) fn a(noun: &str) -> String {
     if noun.starts_with(['a', 'e', 'i', 'o']) { format!("an {noun}") } else { format!("a {noun}") }
@@ -182,6 +185,14 @@ pub(crate) fn condition(value: Value<'_>) -> starlark::Result<()> {
 
 /// The message of a truth test that was noted.
 pub(crate) fn tested_message(noun: &str) -> (String, String) {
+    if noun == VOTE {
+        let message =
+            "the result of a vote is known to the ranks only when they run: here it is a condition or a text";
+        return (
+            message.to_owned(),
+            "ask for it: `if r.truth(r.all_agree(ok)):`; a text cannot hold it".to_owned(),
+        );
+    }
     let message = format!("question about a pointer: {} is used as a condition or a text", a(noun));
     (message, TRUTH.to_owned())
 }

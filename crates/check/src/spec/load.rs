@@ -3,17 +3,25 @@
 //! Not here: evaluating programs (`source.rs`).
 
 use std::collections::HashMap;
+use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rankcheck_model::{Loc, SourceError};
 use sha2::{Digest, Sha256};
+use starlark::codemap::FileSpanRef;
 use starlark::environment::{FrozenModule, Globals, Module};
-use starlark::eval::{Evaluator, ReturnFileLoader};
+use starlark::eval::{BeforeStmtFunc, BeforeStmtFuncDyn, Evaluator, ReturnFileLoader};
 use starlark::syntax::{AstModule, Dialect, DialectTypes};
 
 use crate::spec::compare::{Text, rewrite};
-use crate::spec::error::{MAX_DEPTH, MAX_HEAP_BYTES, MAX_TICKS, SpecError, Texts, loc_of, spec_error, wrong};
+use crate::spec::error::{
+    MAX_DEPTH, MAX_HEAP_BYTES, MAX_NESTING, MAX_TICKS, STACK_BYTES, SpecError, Texts, explain, heap_exceeded,
+    loc_of, panicked, spec_error, wrong,
+};
+use crate::spec::evaluation::Evaluation;
 use crate::spec::file::{Collector, globals};
+use crate::spec::nesting::deepest;
 use crate::spec::source::ProgramBody;
 use crate::spec::{Anchor, Check, Spec};
 
@@ -44,6 +52,14 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
 /// # Errors
 /// When a file cannot be read, or says something that is not a spec.
 pub fn load_any(path: &Path) -> Result<Spec, SpecError> {
+    let read = || catch_unwind(|| read_spec(path));
+    stacker::grow(STACK_BYTES, read).unwrap_or_else(|payload| {
+        let message = format!("{}: the interpreter cannot go on: {}", path.display(), panicked(&*payload));
+        Err(SpecError::new(message, Some("make its values and expressions smaller".to_owned())))
+    })
+}
+
+fn read_spec(path: &Path) -> Result<Spec, SpecError> {
     let mut loader = Loader {
         globals: globals(),
         open: Vec::new(),
@@ -113,6 +129,13 @@ impl Loader {
         self.texts.insert(name.as_str().into(), Text::plain(text));
         self.digest.update((text.len() as u64).to_le_bytes());
         self.digest.update(text);
+        if let Some((line, depth)) = deepest(text).filter(|(_, depth)| *depth > MAX_NESTING) {
+            let loc = Loc { file: name.as_str().into(), line, column: 1, called_at: None };
+            let message = format!("what stands here is nested {depth} deep; the limit is {MAX_NESTING}");
+            let help = "give parts of it names, or build it in a loop".to_owned();
+            let error = SourceError { message, loc: Some(loc), help: Some(help) };
+            return Err(SpecError::of_source(&error, &self.texts));
+        }
         let parse = |text: String| AstModule::parse(&name, text, &DIALECT);
         let ast = parse(text.to_owned()).map_err(|error| spec_error(&error, &self.texts))?;
         let (evaluated, text) = rewrite(text, &ast);
@@ -146,7 +169,14 @@ impl Loader {
             }
             module.freeze().map_err(|error| wrong(error.err_msg, "keep such values inside programs"))
         });
-        Ok((frozen.map_err(|error| spec_error(&error, &self.texts))?, collector))
+        let located = |error: starlark::Error| match collector.exceeded.take() {
+            Some(statement) => {
+                let (message, help) = explain(&error);
+                SpecError::at(&statement, &self.texts, message, help)
+            }
+            None => spec_error(&error, &self.texts),
+        };
+        Ok((frozen.map_err(located)?, collector))
     }
 
     fn loaded(
@@ -173,8 +203,34 @@ impl Loader {
     }
 }
 
+/// Looks at the heap before each statement: the interpreter does so every thousand calls and turns of a loop, and a list
+/// that doubles as often needs no more than thirty.
+struct HeapLimit;
+
+impl<'e> BeforeStmtFuncDyn<'e> for HeapLimit {
+    fn call<'v>(
+        &mut self,
+        statement: FileSpanRef<'_>,
+        _: bool,
+        eval: &mut Evaluator<'v, '_, 'e>,
+    ) -> starlark::Result<()> {
+        if eval.heap().allocated_bytes() > MAX_HEAP_BYTES {
+            // The interpreter knows no place for what it is stopped by.
+            let error = heap_exceeded();
+            if let Ok(evaluation) = Evaluation::of(eval) {
+                evaluation.fails_at(&statement.to_file_span(), &error);
+            } else if let Some(collector) = eval.extra.and_then(|extra| extra.downcast_ref::<Collector>()) {
+                collector.exceeded.replace(Some(statement.to_file_span()));
+            }
+            return Err(error);
+        }
+        Ok(())
+    }
+}
+
 /// Sets the limits of an evaluation.
 pub(crate) fn limit(eval: &mut Evaluator<'_, '_, '_>) {
+    eval.before_stmt_for_dap(BeforeStmtFunc::from_dyn(Box::new(HeapLimit)));
     eval.set_max_callstack_size(MAX_DEPTH).expect("set once, not zero");
     eval.set_max_tick_count(MAX_TICKS).expect("set once, not zero");
     eval.set_max_heap_size(MAX_HEAP_BYTES).expect("set once, not zero");

@@ -6,14 +6,17 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use rankcheck_model::{Answer, Block, Loc, LocId, Rank, Source, SourceError, Symmetry, ThreadStart, Token};
+use rankcheck_model::{
+    Answer, Block, Loc, LocId, Question, Rank, Source, SourceError, Symmetry, ThreadStart, Token,
+};
 use starlark::environment::Module;
 use starlark::eval::Evaluator;
 use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
 
+use crate::search::IdleSide;
 use crate::spec::builder::{Builder, Memo, Setting, SourceNames, Stop};
 use crate::spec::compare::Text;
-use crate::spec::error::{Texts, explain, loc_of};
+use crate::spec::error::{STACK_BYTES, Texts, explain, loc_of, panicked, wrong};
 use crate::spec::evaluation::Evaluation;
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::load::limit;
@@ -81,13 +84,6 @@ pub(crate) fn text_around(loc: &Loc) -> Texts {
     text.into_iter().map(|text| (loc.file.clone(), Text::plain(&text))).collect()
 }
 
-/// What a panic says.
-fn panicked(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().copied();
-    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-    format!("the program panicked: {}", text.unwrap_or("without a message"))
-}
-
 impl SpecSource {
     pub(crate) fn new(
         program: &ProgramBody,
@@ -121,6 +117,46 @@ impl SpecSource {
     #[must_use]
     pub fn mentioned(&self) -> BTreeSet<String> {
         self.setting.names.mentioned()
+    }
+
+    /// The answers, as far as evaluated, after which no rank does anything that others may notice, to questions that have
+    /// another answer after which one does.
+    pub(crate) fn idle_sides(&self) -> Vec<IdleSide> {
+        let names = &self.setting.names;
+        let side = |(question, loc, answer): (Question, LocId, Answer)| {
+            Some(IdleSide { answer: self.side(&question, answer)?, loc: names.loc(loc) })
+        };
+        self.memo.idle_sides().into_iter().filter_map(side).collect()
+    }
+
+    /// An answer in words; none for numbers, which only say how often something is done.
+    fn side(&self, question: &Question, answer: Answer) -> Option<String> {
+        let text = |token: &Token| self.setting.names.text(*token);
+        let yes = answer != 0;
+        Some(match question {
+            Question::Choose { name, options } => {
+                format!("{} = {}", text(name), options.get(answer as usize).map(text)?)
+            }
+            Question::Grew(_) => if yes { "a new segment" } else { "no new segment" }.to_owned(),
+            Question::Failed(_) => {
+                if yes { "the result is None" } else { "the result is not None" }.to_owned()
+            }
+            Question::Equal(..) => if yes { "the values are equal" } else { "the values differ" }.to_owned(),
+            Question::Truth(_) => if yes { "the value is true" } else { "the value is false" }.to_owned(),
+            Question::MapHas { map, .. } => {
+                format!("the key is {}in {}", if yes { "" } else { "not " }, text(map))
+            }
+            Question::HasWindow { .. } => {
+                if yes { "there is a window" } else { "there is no window" }.to_owned()
+            }
+            Question::EventQuery { event } => {
+                format!("{} is {}complete", text(event), if yes { "" } else { "not " })
+            }
+            Question::Number(_)
+            | Question::MapItems { .. }
+            | Question::ListLen { .. }
+            | Question::Trimmed(_) => return None,
+        })
     }
 
     /// How many ranks run it.
@@ -166,7 +202,11 @@ impl SpecSource {
                 let help =
                     "a closure says what a rank does, and may be called often; it must not fail itself";
                 let loc = self.check_loc();
-                builder.fail(panicked(&*payload), Some(loc), Some(help.to_owned()));
+                builder.fail(
+                    format!("the program panicked: {}", panicked(&*payload)),
+                    Some(loc),
+                    Some(help.to_owned()),
+                );
             }
         }
         builder
@@ -180,7 +220,12 @@ impl SpecSource {
     ) -> Builder {
         let evaluation = Evaluation::new(builder, self.texts.clone());
         take_tested();
-        let result = self.interpret(&evaluation, program, thread);
+        let interpret = || catch_unwind(AssertUnwindSafe(|| self.interpret(&evaluation, program, thread)));
+        let result = stacker::maybe_grow(STACK_BYTES / 16, STACK_BYTES, interpret);
+        let result = result.unwrap_or_else(|payload| {
+            let message = format!("the interpreter cannot go on: {}", panicked(&*payload));
+            Err(wrong(message, "make the values of the program smaller"))
+        });
         let builder = evaluation.builder;
         if let Some(noun) = take_tested() {
             let (message, help) = tested_message(noun);

@@ -41,17 +41,32 @@ pub struct Costs {
     pub steady: bool,
 }
 
+/// What a rank has executed of that which a verdict is about. It follows from the answers that its threads were given and
+/// from the values that were chosen for it, so it tells no states apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Executed {
+    /// Collectives, each replay of a captured one too.
+    pub collectives: u32,
+    /// Halves of transfers, also those that a collective is made of.
+    pub transfers: u32,
+    /// Mappings of memory of other ranks.
+    pub mappings: u32,
+    /// Barriers, votes, store calls, flags, mutexes, kernels, copies, frees and accesses of lists.
+    pub others: u32,
+}
+
 /// The ledger of a rank.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     /// By thread, and in the order of each.
     errors: Vec<CallError>,
     costs: Costs,
+    executed: Executed,
     /// Something left wrong data without an error.
     corrupt: bool,
 }
 
-walk!(struct Ledger { errors: hashed fixed, costs: hashed fixed, corrupt: hashed fixed });
+walk!(struct Ledger { errors: hashed fixed, costs: hashed fixed, executed: derived fixed, corrupt: hashed fixed });
 
 impl LocalHash for Ledger {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
@@ -83,6 +98,17 @@ impl RankState {
     /// Costs, to be added to.
     pub(crate) fn costs_mut(&mut self) -> &mut Costs {
         &mut Ledger::of_mut(self).costs
+    }
+
+    /// Returns what the rank has executed so far.
+    #[must_use]
+    pub fn executed(&self) -> &Executed {
+        &Ledger::of(self).executed
+    }
+
+    /// What the rank has executed, to be added to.
+    pub(crate) fn executed_mut(&mut self) -> &mut Executed {
+        &mut Ledger::of_mut(self).executed
     }
 
     /// Whether something left wrong data without an error.

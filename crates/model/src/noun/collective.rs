@@ -346,6 +346,7 @@ impl Cx<'_> {
             return;
         }
         if let Some(halves) = self.halves((comm, &call), (&send, &recv)) {
+            self.me_mut().executed_mut().collectives += 1;
             let costs = self.me_mut().costs_mut();
             costs.collectives += u32::from(costs.steady);
             self.transfer_together((comm, call.stream), halves);
@@ -485,6 +486,7 @@ impl Cx<'_> {
         }
         (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
         let r = self.me_mut();
+        r.executed_mut().collectives += 1;
         if r.costs().steady {
             r.costs_mut().collectives += 1;
         }

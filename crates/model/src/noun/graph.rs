@@ -639,9 +639,11 @@ impl Cx<'_> {
                 (event, base + nth)
             };
             match &node.work {
-                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Flag(..) | Work::Fresh(_) => {
-                    enqueue(self.state, on, node.work.clone(), node.op)
+                Work::Kernel(_) | Work::Copy { .. } | Work::Flag(..) => {
+                    self.me_mut().executed_mut().others += 1;
+                    enqueue(self.state, on, node.work.clone(), node.op);
                 }
+                Work::Expect(_) | Work::Fresh(_) => enqueue(self.state, on, node.work.clone(), node.op),
                 Work::Collective(captured) => {
                     let comm = captured.comm;
                     let before = *launched.entry(comm).or_insert_with(|| m.launched(self.state, rank, comm));
@@ -655,6 +657,7 @@ impl Cx<'_> {
                         let (sequence, issue) = self.me_mut().next_launch(captured.comm);
                         let streams = captured.streams.iter().map(|of| runs_on(*of)).collect();
                         let issued = Transfers { sequence, issue, streams, ..Transfers::clone(captured) };
+                        self.count_transfers(&issued);
                         launches.push((captured, Arc::new(issued)));
                         Arc::clone(&launches[launches.len() - 1].1)
                     });

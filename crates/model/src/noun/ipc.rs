@@ -314,6 +314,7 @@ impl Cx<'_> {
         });
         mappings[at].count += 1;
         mappings[at].opens.push(moment);
+        self.me_mut().executed_mut().mappings += 1;
         let nth = u32::try_from(at).expect("few mappings a rank");
         Value::Buffer(Arc::new(Buffer { through: Some(MappingId { of, nth }), ..whole.clone() }))
     }

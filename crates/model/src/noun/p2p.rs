@@ -758,6 +758,7 @@ impl Cx<'_> {
         // What is only recorded has no sequence number in the launch order.
         if !launch.streams.iter().any(|stream| m.records(self.state, rank, *stream).is_some()) {
             (launch.sequence, launch.issue) = self.me_mut().next_launch(launch.comm);
+            self.count_transfers(&launch);
         }
         let launch = Arc::new(launch);
         let called = self.this().clock().clone();
@@ -766,6 +767,12 @@ impl Cx<'_> {
             let op = Queued { work, issue: called.clone(), op, replay: None };
             m.enqueue(self.state, rank, *stream, op);
         }
+    }
+
+    /// Counts transfers that are launched, and not only recorded.
+    pub(crate) fn count_transfers(&mut self, launch: &Transfers) {
+        let halves = u32::try_from(launch.transfers.len()).expect("few transfers a launch");
+        self.me_mut().executed_mut().transfers += halves;
     }
 
     /// Transfers of one launch run at the same time: what one of them receives into, no other may use.

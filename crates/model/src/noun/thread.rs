@@ -10,7 +10,7 @@ mod table;
 use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::judge::deadlock::Awaits;
-use crate::op::{Show, Verb};
+use crate::op::{Op, Show, Verb};
 use crate::order::poll::{NondetValues, Poll};
 use crate::rank::Token;
 use std::sync::Arc;
@@ -358,13 +358,17 @@ impl Cx<'_> {
                     self.done(&nulls);
                     return;
                 }
-                self.run_op(op.op.verb(), plan);
+                self.run_op(&op.op, plan);
             }
         }
     }
 
-    fn run_op(&mut self, verb: &dyn Verb, plan: Plan) {
+    fn run_op(&mut self, op: &Op, plan: Plan) {
+        let verb = op.verb();
         if !self.dies(verb) && !self.refused(verb) {
+            if op.judged_otherwise() && !verb.recorded(self.here()) {
+                self.me_mut().executed_mut().others += 1;
+            }
             verb.apply(self, plan);
         }
     }
