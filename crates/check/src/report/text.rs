@@ -1,19 +1,23 @@
 //! The text report of one check: a headline, and at most twelve lines below it.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod because;
+mod contents;
+mod lanes;
+mod prediction;
+
 use std::fmt::Write as _;
 
-use rankcheck_model::machine::{InFlight, Kind, bytes};
-use rankcheck_model::{Data, Outcome, Rank, RankOutcome, Rule};
+use rankcheck_model::Rule;
+use rankcheck_model::machine::bytes;
 
-use crate::search::{
-    Asked, Assumed, BoundHit, Counterexample, Decided, Decision, Explained, Explored, Located, Operation,
-    Verdict,
-};
+use self::because::because;
+use self::contents::data;
+use self::lanes::{lane, lanes};
+#[cfg(feature = "cli")]
+pub(crate) use self::prediction::ends;
+use self::prediction::prediction;
+use crate::search::{Asked, Assumed, BoundHit, Counterexample, Explained, Explored, Located, Verdict};
 use crate::spec::Assumption;
-
-/// Lines of lanes, and operations in one, beyond which a lane is cut in the middle.
-const LANE_WIDTH: usize = 96;
 
 /// The last component of a path.
 fn file_name(path: &str) -> &str {
@@ -171,28 +175,6 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     prediction(out, explained, &shown.run.outcome);
 }
 
-/// The operations of the ranks that are shown.
-type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
-
-/// The operations that a reader needs: on the ranks of the finding, what touches others, and what matters.
-fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
-    let named: Vec<&Located> = shown.broken.ops.iter().chain(&shown.essential).collect();
-    let mut wanted: BTreeSet<Rank> = named.iter().map(|at| at.op.rank).collect();
-    for rank in 0..ranks.min(2) {
-        if wanted.len() < 2 {
-            wanted.insert(Rank(rank));
-        }
-    }
-    let visible = |operation: &&Operation| {
-        operation.kind != Kind::Bookkeeping || named.iter().any(|at| at.is(&operation.at))
-    };
-    let of = |rank| {
-        let operations = shown.run.operations.iter().filter(|operation| operation.at.op.rank == rank);
-        (rank, operations.filter(visible).collect())
-    };
-    wanted.into_iter().take(4).map(of).collect()
-}
-
 /// The finding's sentence; it ends in operations without which the verdict is another, where it does not name them.
 fn sentence(shown: &Counterexample) -> String {
     let mut text = shown.broken.sentence.clone();
@@ -211,177 +193,9 @@ fn words<'a>(shown: &'a Counterexample, at: &Located) -> &'a str {
     shown.run.operation(at).map_or("", |operation| &operation.text)
 }
 
-fn lane(shown: &Counterexample, operations: &[&Operation]) -> String {
-    let marked = |at: &Located| shown.essential.iter().any(|essential| essential.is(at));
-    let mut cells: Vec<String> = Vec::new();
-    let mut repeated = 0;
-    for Operation { at, text, .. } in operations {
-        let cell = if marked(at) { format!("[{text}]") } else { text.clone() };
-        if cells.last() == Some(&cell) {
-            repeated += 1;
-            continue;
-        }
-        if repeated > 0
-            && let Some(last) = cells.last_mut()
-        {
-            let _ = write!(last, " ×{}", repeated + 1);
-        }
-        repeated = 0;
-        cells.push(cell);
-    }
-    let width = |cells: &[String]| cells.iter().map(|c| c.chars().count() + 2).sum::<usize>();
-    let mut cut = false;
-    while width(&cells) > LANE_WIDTH && cells.len() > 2 {
-        // What is not named goes first, the oldest before the others.
-        let at = cells.iter().position(|cell| !cell.starts_with('[')).unwrap_or(0);
-        cells.remove(at);
-        cut = true;
-    }
-    let text = cells.join("  ");
-    if cut { format!("… {text}") } else { text }
-}
-
-fn data(out: &mut String, outcome: &Outcome) {
-    match &outcome.data {
-        Data::Known(rows) if outcome.corrupt => {
-            let shown = rows.iter().take(4);
-            for (nth, (rank, name, content)) in shown.enumerate() {
-                let label = if nth == 0 { "data" } else { "" };
-                let _ = write!(out, "\n  {label:<9} r{}.{name} = {content}", rank.0);
-            }
-        }
-        Data::Undefined => {
-            let _ = write!(out, "\n  data      buffer contents are undefined from here on");
-        }
-        Data::Known(_) => {}
-    }
-}
-
-/// The rank-local decision: a value in which the ranks differ, else another value, else an order, else the first
-/// operation in which they diverge.
-fn because(out: &mut String, shown: &Counterexample, lanes: &Lanes<'_>) {
-    let values: Vec<(&Decision, &str)> = shown.run.decisions.iter().flat_map(values).collect();
-    let mut by_loc: BTreeMap<(String, usize), Vec<(Rank, &str)>> = BTreeMap::new();
-    for (nth, (decision, text)) in values.iter().enumerate() {
-        let (rank, loc) = (decision.at.op.rank, decision.at.loc.to_string());
-        let same =
-            |(other, _): &&(&Decision, &str)| other.at.op.rank == rank && other.at.loc.to_string() == loc;
-        let occurrence = values[..nth].iter().filter(same).count();
-        by_loc.entry((loc, occurrence)).or_default().push((rank, text));
-    }
-    let apart = by_loc.iter().find(|(_, values)| values.iter().any(|(_, text)| *text != values[0].1));
-    if let Some(((at, _), values)) = apart {
-        let first = &values[0];
-        let other = values.iter().find(|(_, text)| *text != first.1).unwrap_or(first);
-        let _ = write!(
-            out,
-            "\n  because   on rank {} {}, on rank {} {} ({at})",
-            first.0.0, first.1, other.0.0, other.1
-        );
-        return;
-    }
-    let adverse = values.iter().rev().find(|(_, text)| !text.ends_with("succeeds"));
-    let ordered = shown.run.decisions.iter().filter_map(order);
-    if let Some((decision, text)) = adverse.copied().or(ordered.into_iter().next()) {
-        let Located { op, loc } = &decision.at;
-        let _ = write!(out, "\n  because   on rank {}: {text} ({loc})", op.rank.0);
-        return;
-    }
-    if let Some((a, b)) = parting(shown, lanes) {
-        let _ = write!(
-            out,
-            "\n  because   rank {} does {} ({}) where rank {} does {} ({})",
-            a.at.op.rank.0, a.text, a.at.loc, b.at.op.rank.0, b.text, b.at.loc
-        );
-    }
-}
-
-/// Each value that a decision gives, in words.
-fn values(decision: &Decision) -> Vec<(&Decision, &str)> {
-    match &decision.decided {
-        Decided::Values { words, .. } => words.iter().map(|words| (decision, words.as_str())).collect(),
-        Decided::Order(_) => Vec::new(),
-    }
-}
-
-/// What goes first by a decision, in words.
-fn order(decision: &Decision) -> Option<(&Decision, &str)> {
-    match &decision.decided {
-        Decided::Values { .. } => None,
-        Decided::Order(words) => Some((decision, words)),
-    }
-}
-
-/// The first operations in which two ranks of the finding part, among those that ranks do alike. What they do in
-/// roles is no decision: one sends and another receives, one sets a key and another gets it.
-fn parting<'a>(shown: &'a Counterexample, lanes: &Lanes<'_>) -> Option<(&'a Operation, &'a Operation)> {
-    let alike = |rank: Rank| {
-        let of = move |o: &&Operation| o.at.op.rank == rank && o.at.op.thread.0 == 0 && o.kind == Kind::Alike;
-        shown.run.operations.iter().filter(of)
-    };
-    let ranks: Vec<Rank> = lanes.iter().map(|(rank, _)| *rank).collect();
-    let (a, b) = (*ranks.first()?, *ranks.get(1)?);
-    let parts = |(x, y): &(&Operation, &Operation)| x.text != y.text || x.at.op.loc != y.at.op.loc;
-    alike(a).zip(alike(b)).find(parts)
-}
-
 fn passes(explained: &Explained) -> Option<String> {
     let holding = explained.runs.iter().find(|run| run.verdict == Verdict::Holds)?;
     Some(format!("{} (checked)", holding.setting()))
-}
-
-/// What each platform will do: the outcome of the run that is shown, and the classes of the others.
-fn prediction(out: &mut String, explained: &Explained, shown: &Outcome) {
-    let run = explained.run();
-    let alike = |other: &&Explored| (other.ranks, &other.params) == (run.ranks, &run.params);
-    let elsewhere = explained.elsewhere.iter().filter(alike);
-    for (nth, run) in std::iter::once(run).chain(elsewhere).enumerate() {
-        let label = if nth == 0 { "predicts" } else { "" };
-        let unverified = if run.platform.observed() { "" } else { " (unverified)" };
-        // Outcomes of interchangeable ranks are known up to their numbers; the run that is shown has them.
-        let told = match (nth, run.in_flight) {
-            (0, InFlight::Nothing) => Some(shown),
-            (_, InFlight::Nothing | InFlight::OfPlatform) => run.outcomes.first(),
-        };
-        let mut text = told.map_or_else(String::new, ends);
-        let others: BTreeSet<&str> = run.outcomes.iter().map(|outcome| outcome.class.name()).collect();
-        let others: Vec<&str> =
-            others.into_iter().filter(|class| told.is_none_or(|told| told.class.name() != *class)).collect();
-        if !others.is_empty() {
-            let _ = write!(text, "; other runs: {}", others.join(", "));
-        }
-        let _ = write!(out, "\n  {label:<9} NCCL {}{unverified}: {text}", run.platform);
-    }
-}
-
-/// How the ranks of an outcome end, in words.
-pub(crate) fn ends(outcome: &Outcome) -> String {
-    if outcome.data == Data::Undefined {
-        return "undefined".to_owned();
-    }
-    let mut parts = Vec::new();
-    for (rank, end) in outcome.ranks.iter().enumerate() {
-        match end {
-            RankOutcome::Finishes => {}
-            RankOutcome::HostHang(call) => parts.push(format!("rank {rank} host hang in {call}")),
-            RankOutcome::GpuHang(op) => parts.push(format!("rank {rank} GPU hang in {op}")),
-            RankOutcome::Dead(code) => parts.push(format!("rank {rank} dies: {code}")),
-        }
-    }
-    for (rank, errors) in outcome.errors.iter().enumerate() {
-        if let Some(error) = errors.first() {
-            parts.push(format!("rank {rank} {} returns {}", error.call, error.code));
-        }
-    }
-    if outcome.corrupt {
-        parts.push("silent corruption".to_owned());
-    }
-    if parts.len() > 4 {
-        let more = parts.len() - 3;
-        parts.truncate(3);
-        parts.push(format!("… {more} more"));
-    }
-    if parts.is_empty() { outcome.class.name().to_owned() } else { parts.join(", ") }
 }
 
 /// The closing line over all checks.
