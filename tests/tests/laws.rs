@@ -23,7 +23,7 @@ const PROGRAMS: usize = 3_000;
 /// none.
 const BREAK_EACH_RULE: usize = 20;
 
-fn programs() -> usize {
+pub(crate) fn programs() -> usize {
     std::env::var("RANKCHECK_PROGRAMS").ok().and_then(|n| n.parse().ok()).unwrap_or(PROGRAMS)
 }
 
@@ -31,7 +31,7 @@ fn programs() -> usize {
 const SHOWN: usize = 12;
 
 /// Random programs, the same in every run. `RANKCHECK_SEED` asks for others.
-fn runner(law: u8) -> TestRunner {
+pub(crate) fn runner(law: u8) -> TestRunner {
     let config = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
     let mut seed = [law; 32];
     if let Some(other) = std::env::var("RANKCHECK_SEED").ok().and_then(|n| n.parse::<u64>().ok()) {

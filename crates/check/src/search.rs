@@ -36,6 +36,8 @@ pub struct Options {
     pub naive: bool,
     /// Where the search gives up.
     pub bounds: Bounds,
+    /// The rule whose run is told, where it is broken; otherwise the first that is broken.
+    pub rule: Option<Rule>,
     /// How much is told of a failure that the check states.
     pub stated: Detail,
     /// How much is told of a failure of a check that is not as it states, or not known to be.
@@ -115,8 +117,10 @@ pub struct Explored {
     pub platform: Platform,
     /// What the exploration shows about the program.
     pub verdict: Verdict,
-    /// Each broken rule with its witness.
+    /// Each broken rule with its witness; without those that the check waives.
     pub broken: BTreeMap<Rule, Witness>,
+    /// The rules that are broken and that the check waives, each with its reason.
+    pub waived: BTreeMap<Rule, String>,
     /// The outcomes of runs that break a rule, or of all where none does.
     pub outcomes: Vec<Outcome>,
     /// How much of a send is held by NCCL in these: it matters to what follows from a broken rule, and never to

@@ -1,9 +1,10 @@
-//! The text report of one check: a headline, and at most twelve lines below it.
+//! The text report of one check: a headline, a sentence, the source, lanes, and a line for each further fact.
 
 mod because;
 mod contents;
 mod lanes;
 mod prediction;
+mod source;
 
 use std::fmt::Write as _;
 
@@ -12,7 +13,7 @@ use rankcheck_model::machine::bytes;
 
 use self::because::because;
 use self::contents::data;
-use self::lanes::{lane, lanes};
+use self::lanes::{draw, lanes};
 #[cfg(feature = "cli")]
 pub(crate) use self::prediction::ends;
 use self::prediction::prediction;
@@ -91,6 +92,14 @@ fn span(explained: &Explained) -> String {
     text
 }
 
+/// The rules that are broken and waived, each with the reason that the check gives.
+fn waived(out: &mut String, run: &Explored) {
+    for (nth, (rule, reason)) in run.waived.iter().enumerate() {
+        let label = if nth == 0 { "waived" } else { "" };
+        let _ = write!(out, "\n  {label:<9} {rule}: {reason}");
+    }
+}
+
 fn holds(out: &mut String, explained: &Explained, title: &str) {
     let _ = write!(out, "HOLDS {title}   {}", span(explained));
     for Assumed { assumption, without } in &explained.assumed {
@@ -106,6 +115,8 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
         let _ = write!(out, "\n  rests on  {what} ({then})");
     }
     let run = explained.runs.last().unwrap_or_else(|| explained.run());
+    let waiving = explained.runs.iter().max_by_key(|run| run.waived.len()).unwrap_or(run);
+    waived(out, waiving);
     let _ = write!(out, "\n  explored  {}", effort(run));
     let costs = &run.costs;
     let mut parts = Vec::new();
@@ -145,30 +156,40 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         let _ = write!(out, "FAILS {primary}  {title}   {}", run.setting());
         return;
     };
+    let rule = shown.broken.rule;
     let class = if run.verdict.latent() {
         "latent (this NCCL happens to get through)".to_owned()
     } else {
         run.verdict.class().map_or_else(String::new, |class| class.name().to_owned())
     };
     let lanes = lanes(shown, run.ranks);
-    let visible: usize = lanes.iter().map(|(_, operations)| operations.len()).sum();
+    let drawn = draw(shown, &lanes);
+    let operations = shown.run.operations.iter().filter(|operation| !operation.asks).count();
     let _ = write!(
         out,
-        "FAILS {primary}  {title}   {}, {visible} of {} operations, {class}\n{}",
+        "FAILS {rule}  {title}   {}, {class}; {} of {operations} operations shown\n{}",
         run.setting(),
-        shown.run.operations.iter().filter(|operation| !operation.asks).count(),
+        drawn.shown,
         sentence(shown)
     );
-    for (rank, operations) in &lanes {
-        let _ = write!(out, "\n  rank {:<4} {}", rank.0, lane(shown, operations));
+    source::source(out, shown);
+    let widest = drawn.lines.iter().map(|(ranks, _)| ranks.chars().count()).max().unwrap_or(0);
+    for (ranks, calls) in &drawn.lines {
+        let _ = write!(out, "\n  {ranks:<width$} {calls}", width = widest.max(9));
     }
     data(out, &shown.run.outcome);
     because(out, shown, &lanes);
-    let _ = write!(out, "\n  rule      {primary}: {}", primary.title());
-    let also: Vec<&str> = run.broken.keys().filter(|rule| **rule != primary).map(|rule| rule.id()).collect();
+    let _ = write!(out, "\n  rule      {rule}: {}", rule.title());
+    let also: Vec<String> = run
+        .broken
+        .keys()
+        .filter(|other| **other != rule)
+        .map(|other| format!("{other} (--rule {other})"))
+        .collect();
     if !also.is_empty() {
         let _ = write!(out, "\n  also      {}", also.join(", "));
     }
+    waived(out, run);
     if let Some(passes) = passes(explained) {
         let _ = write!(out, "\n  passes    {passes}");
     }
@@ -181,7 +202,9 @@ fn sentence(shown: &Counterexample) -> String {
     for essential in &shown.essential {
         let at = essential.loc.to_string();
         let rank = format!("rank {}", essential.op.rank.0);
-        if !text.contains(&at) || !text.contains(&rank) {
+        // A cycle says all ranks of its operations, many at once.
+        let of_finding = shown.broken.ops.iter().any(|op| op.is(essential));
+        if !text.contains(&at) || !(of_finding || text.contains(&rank)) {
             let _ = write!(text, "; it also takes {} on {rank} ({at})", words(shown, essential));
         }
     }

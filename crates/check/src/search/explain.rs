@@ -3,7 +3,7 @@
 //! An operation matters if leaving it out changes the verdict; that is tried, not guessed.
 //! Not here: how a run is told ([`mod@super::replay`]), and layout.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rankcheck_model::machine::{Expectations, Kind};
@@ -24,6 +24,9 @@ pub struct Counterexample {
     pub essential: Vec<Located>,
     /// The run that breaks the rule, step by step.
     pub run: Replayed,
+    /// The texts of the files in which the operations above stand, by the names that locations give them, as far as
+    /// they can be read.
+    pub sources: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// Tells how a rule is broken, by the witness of an exploration. None if its witness does not break it.
@@ -46,7 +49,7 @@ pub fn counterexample(
         Detail::Verdict | Detail::Run => Vec::new(),
         Detail::Reason => essential(source, &exploration.config, &run, &broken, explorer)?,
     };
-    Ok(Some(Counterexample { broken, essential, run }))
+    Ok(Some(Counterexample { broken, essential, run, sources: BTreeMap::new() }))
 }
 
 /// What a program does, as far as leaving an operation out may change it: the verdict, and how runs end.

@@ -1,17 +1,19 @@
 //! The lanes: what each rank of a finding does, in one line.
 //!
-//! Not here: the words of an operation (`rankcheck_model::display`).
+//! Not here: the words of a call (`rankcheck_model::display`).
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use rankcheck_model::Rank;
 use rankcheck_model::machine::Kind;
+use rankcheck_model::{Loc, Rank, ranks_in_words};
 
 use crate::search::{Counterexample, Located, Operation};
 
-/// Lines of lanes, and operations in one, beyond which a lane is cut in the middle.
-const LANE_WIDTH: usize = 96;
+/// Characters of a lane beyond which calls are left out of it.
+const LANE_WIDTH: usize = 110;
+/// Lanes beyond which ranks that do the same lines share one, whatever their operands.
+const LANES_APART: usize = 4;
 
 /// The operations of the ranks that are shown.
 pub(super) type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
@@ -32,35 +34,115 @@ pub(super) fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
         let operations = shown.run.operations.iter().filter(|operation| operation.at.op.rank == rank);
         (rank, operations.filter(visible).collect())
     };
-    wanted.into_iter().take(4).map(of).collect()
+    wanted.into_iter().map(of).collect()
 }
 
-pub(super) fn lane(shown: &Counterexample, operations: &[&Operation]) -> String {
-    let marked = |at: &Located| shown.essential.iter().any(|essential| essential.is(at));
-    let mut cells: Vec<String> = Vec::new();
-    let mut repeated = 0;
-    for Operation { at, text, .. } in operations {
-        let cell = if marked(at) { format!("[{text}]") } else { text.clone() };
-        if cells.last() == Some(&cell) {
-            repeated += 1;
-            continue;
+/// What the lanes say, line by line, and how many operations they show.
+pub(super) struct Drawn {
+    /// Whose lane it is, and what is done in it.
+    pub(super) lines: Vec<(String, String)>,
+    /// Operations that stand in one of the lines.
+    pub(super) shown: usize,
+}
+
+/// Draws lanes. Ranks that do the same share one.
+pub(super) fn draw(shown: &Counterexample, lanes: &Lanes<'_>) -> Drawn {
+    let mut alike: Vec<Alike<'_>> = Vec::new();
+    for (rank, operations) in lanes {
+        let (text, count) = lane(shown, operations);
+        match alike.iter_mut().find(|known| known.text == text) {
+            Some(known) => {
+                known.ranks.push(*rank);
+                known.shown += count;
+            }
+            None => {
+                let locs = operations.iter().map(|operation| &operation.at.loc).collect();
+                let marked = operations.iter().any(|operation| is_essential(shown, &operation.at));
+                alike.push(Alike { ranks: vec![*rank], text, shown: count, locs, marked });
+            }
         }
-        if repeated > 0
-            && let Some(last) = cells.last_mut()
-        {
-            let _ = write!(last, " ×{}", repeated + 1);
-        }
-        repeated = 0;
-        cells.push(cell);
     }
-    let width = |cells: &[String]| cells.iter().map(|c| c.chars().count() + 2).sum::<usize>();
+    let names = |ranks: &[Rank]| ranks_in_words(ranks.iter().copied());
+    let mut drawn = Drawn { lines: Vec::new(), shown: 0 };
+    let mut others: Vec<(usize, Vec<Rank>)> = Vec::new();
+    for (nth, lane) in alike.iter().enumerate() {
+        let like = alike[..nth].iter().position(|first| first.locs == lane.locs);
+        match like.filter(|_| alike.len() > LANES_APART && !lane.marked) {
+            Some(first) => match others.iter_mut().find(|(of, _)| *of == first) {
+                Some((_, ranks)) => ranks.extend(&lane.ranks),
+                None => others.push((first, lane.ranks.clone())),
+            },
+            None => {
+                drawn.lines.push((names(&lane.ranks), lane.text.clone()));
+                drawn.shown += lane.shown;
+            }
+        }
+    }
+    for (first, ranks) in others {
+        let text = format!("the same lines as {}, with other operands", names(&alike[first].ranks));
+        drawn.lines.push((names(&ranks), text));
+    }
+    drawn
+}
+
+/// A lane of ranks that do the same.
+struct Alike<'a> {
+    ranks: Vec<Rank>,
+    text: String,
+    shown: usize,
+    locs: Vec<&'a Loc>,
+    /// Whether something in it is marked.
+    marked: bool,
+}
+
+/// One call of a lane, or several in a row that read the same.
+struct Cell {
+    text: String,
+    times: usize,
+    /// Whether the finding names it, or it is marked.
+    named: bool,
+}
+
+impl Cell {
+    fn width(&self) -> usize {
+        self.text.chars().count() + 2 + if self.times > 1 { 3 } else { 0 }
+    }
+}
+
+fn is_essential(shown: &Counterexample, at: &Located) -> bool {
+    shown.essential.iter().any(|essential| essential.is(at))
+}
+
+/// A lane, and how many operations it shows.
+fn lane(shown: &Counterexample, operations: &[&Operation]) -> (String, usize) {
+    let mut cells: Vec<Cell> = Vec::new();
+    for Operation { at, call, .. } in operations {
+        let marked = is_essential(shown, at);
+        let text = if marked { format!("[{call}]") } else { call.clone() };
+        let named = marked || shown.broken.ops.iter().any(|op| op.is(at));
+        match cells.last_mut() {
+            Some(last) if last.text == text => {
+                last.times += 1;
+                last.named |= named;
+            }
+            _ => cells.push(Cell { text, times: 1, named }),
+        }
+    }
     let mut cut = false;
-    while width(&cells) > LANE_WIDTH && cells.len() > 2 {
+    while cells.iter().map(Cell::width).sum::<usize>() > LANE_WIDTH && cells.len() > 2 {
         // What is not named goes first, the oldest before the others.
-        let at = cells.iter().position(|cell| !cell.starts_with('[')).unwrap_or(0);
+        let Some(at) = cells.iter().position(|cell| !cell.named) else { break };
         cells.remove(at);
         cut = true;
     }
-    let text = cells.join("  ");
-    if cut { format!("… {text}") } else { text }
+    let mut text = String::new();
+    for (nth, cell) in cells.iter().enumerate() {
+        let between = if nth > 0 { "  " } else { "" };
+        let _ = write!(text, "{between}{}", cell.text);
+        if cell.times > 1 {
+            let _ = write!(text, " ×{}", cell.times);
+        }
+    }
+    let count = cells.iter().map(|cell| cell.times).sum();
+    (if cut { format!("… {text}") } else { text }, count)
 }
