@@ -79,7 +79,7 @@ pub(super) fn source(out: &mut String, shown: &Counterexample) {
     for (at, ranks) in places.into_iter().take(MARKS) {
         let Some(text) = shown.sources.get(&at.loc.file) else { continue };
         let span = span_from(text, &at.loc);
-        if span.len() > 0 {
+        if !span.is_empty() {
             files.entry(&at.loc.file).or_default().push((span, ranks_in_words(ranks.into_iter())));
         }
     }
