@@ -95,6 +95,51 @@ fn a_bad_spec_is_exit_code_2_whatever_else_is_right() {
     wants(&run(&folder, &["check", "shared.star"]), 2, &["shared.star states no check"]);
 }
 
+#[test]
+fn every_broken_rule_can_be_shown_and_waived() {
+    let folder = folder("rules_of_one_check");
+    let twice = r#"def program(r):
+    x = r.malloc("x", 4 * MiB)
+    r.ipc.open(r.ipc.export(x))
+    x.free()
+    x.free()
+
+"#;
+    write(
+        &folder,
+        "plain.star",
+        &format!("{twice}check(\"t\", program, expect = fails(\"MEM-3\", also = [\"IPC-1\"]))\n"),
+    );
+    let ran = run(&folder, &["check", "plain.star"]);
+    let (first, other) =
+        if ran.out.contains("FAILS MEM-3") { ("MEM-3", "IPC-1") } else { ("IPC-1", "MEM-3") };
+    wants(&ran, i32::from(first != "MEM-3"), &[&format!("also      {other} (--rule {other})")]);
+    let shown = run(&folder, &["check", "plain.star", "--rule", other]);
+    wants(
+        &shown,
+        ran.code,
+        &[&format!("FAILS {other}"), &format!("rule      {other}"), &format!("also      {first}")],
+    );
+    wants(
+        &run(&folder, &["check", "plain.star", "--rule", "WIN-2"]),
+        2,
+        &["no run breaks WIN-2 (--rule)", "IPC-1", "MEM-3"],
+    );
+    wants(&run(&folder, &["check", "plain.star", "--rule", "WIN-99"]), 2, &["WIN-99"]);
+    let check =
+        |waive: &str| format!("{twice}check(\"t\", program, expect = holds(), waive = {{{waive}}})\n");
+    write(&folder, "waived.star", &check(r#""MEM-3": "it is only freed", "IPC-1": "a test""#));
+    wants(
+        &run(&folder, &["check", "waived.star"]),
+        0,
+        &["HOLDS", "MEM-3: it is only freed", "IPC-1: a test"],
+    );
+    write(&folder, "no_reason.star", &check(r#""MEM-3": "", "IPC-1": "a test""#));
+    wants(&run(&folder, &["check", "no_reason.star"]), 2, &["gives no reason for MEM-3"]);
+    write(&folder, "unknown.star", &check(r#""MEM-33": "a test""#));
+    wants(&run(&folder, &["check", "unknown.star"]), 2, &["there is no rule \"MEM-33\""]);
+}
+
 /// What the README shows is what the command prints: the text of each block stands in the output as it is.
 #[test]
 fn the_readme_shows_what_the_command_prints() {

@@ -193,6 +193,13 @@ impl Program {
         self
     }
 
+    /// This rule may be broken, for this reason, which reports repeat. A rule that no run breaks cannot be waived.
+    #[must_use]
+    pub fn waive(mut self, rule: Rule, reason: &str) -> Self {
+        self.check.waive.insert(rule, reason.to_owned());
+        self
+    }
+
     /// Returns the program, checked on this platform instead of the default one.
     #[must_use]
     pub fn platform(mut self, platform: Platform) -> Self {

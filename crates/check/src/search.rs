@@ -43,6 +43,8 @@ pub struct Options {
     pub naive: bool,
     /// Where the search gives up.
     pub bounds: Bounds,
+    /// The rule whose run is told, where it is broken; otherwise the first that is broken.
+    pub rule: Option<Rule>,
     /// How much is explained of a failure that the check states.
     pub stated: Detail,
     /// How much is explained of a failure of a check that is not as it states, or not known to be.
@@ -126,8 +128,10 @@ pub struct Explored {
     pub platform: Platform,
     /// What the exploration shows about the program.
     pub verdict: Verdict,
-    /// Each broken rule with its witness.
+    /// Each broken rule with its witness; without those that the check waives.
     pub broken: BTreeMap<Rule, Witness>,
+    /// The rules that are broken and that the check waives, each with its reason.
+    pub waived: BTreeMap<Rule, String>,
     /// Every end that the platform leaves possible: of the run that breaks the primary rule, or of all where none
     /// breaks a rule.
     pub ends: Vec<PredictedEnd>,

@@ -29,10 +29,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use rankcheck_model::machine::FaultOf;
-use rankcheck_model::{Class, Loc, SourceError};
+use rankcheck_model::{Class, Loc, Rule, SourceError};
 
 pub use error::SpecError;
 pub(crate) use error::did_you_mean;
+pub(crate) use error::span_from;
 pub use files::spec_files;
 pub use load::{load, load_any};
 pub use source::SpecSource;
@@ -74,6 +75,11 @@ impl Spec {
     pub fn text_of(&self, file: &str) -> Option<&Arc<str>> {
         self.texts.get(file).map(|text| &text.original)
     }
+
+    /// The text of a file in which an operation stands, one of Rust too, where it can be read.
+    pub(crate) fn readable(&self, file: &str) -> Option<Arc<str>> {
+        self.text_of(file).cloned().or_else(|| source::read_near(file).map(Into::into))
+    }
 }
 
 /// A line of somebody's code that the spec describes: `code(path, quote)`.
@@ -108,6 +114,8 @@ pub struct Check {
     pub assume: Vec<Assumption>,
     /// The platform to check for, by name; none means the default.
     pub platform: Option<String>,
+    /// The rules that may be broken, each with the reason.
+    pub waive: BTreeMap<Rule, String>,
     programs: Vec<source::ProgramBody>,
     texts: Arc<error::Texts>,
 }
@@ -126,6 +134,7 @@ impl Check {
             faults_at_most: 1,
             assume: Vec::new(),
             platform: None,
+            waive: BTreeMap::new(),
             programs: vec![source::ProgramBody::Rust { body, declares_overlap: false }],
         }
     }

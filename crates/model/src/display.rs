@@ -1,17 +1,19 @@
 //! Operations and nondeterministic values in the spec's own names, for lanes, sentences and traces.
 //! Not here: the layout of reports.
+#![expect(clippy::wildcard_enum_match_arm, reason = "few calls have operands that `Op::display` leaves out")]
 
-use crate::op::Op;
 use std::convert::Infallible;
 use std::sync::Arc;
 
 use crate::host::naming::Names;
 use crate::host::value::{AddressId, Buffer, CommId, MemoryId, Modelled, Value};
 use crate::judge::finding::OpRef;
-use crate::machine::Machine;
+use crate::machine::{Machine, bytes};
+use crate::noun::collective::{Counting, Root};
 use crate::noun::thread::Next;
+use crate::op::{Collective, MemoryKind, MemoryOp, Op, PoolOp, StreamOp, WindowFlags, WindowOp};
 use crate::order::poll::{FaultOf, Nondet, Placing};
-use crate::program::{Operand, Question};
+use crate::program::{Dtype, Operand, Question, ReduceOp};
 use crate::rank::{Rank, Thread, Token};
 use crate::state::State;
 
@@ -60,6 +62,106 @@ impl Machine {
     #[must_use]
     pub fn op_name(&self, state: &State, rank: Rank, verb: &Op) -> String {
         verb.display(&|token| self.name(token), &|operand| self.operand_name(state, rank, operand))
+    }
+
+    /// An operation in words, with the operands that tell it from a call that is otherwise the same: slices, counts,
+    /// sizes, roots, and what differs from what a call takes where nothing is said.
+    pub(crate) fn call_text(&self, state: &State, rank: Rank, verb: &Op) -> String {
+        let operand = |operand: &Operand| self.sliced(state, rank, operand);
+        let text = verb.display(&|token| self.name(token), &operand);
+        let mut operands = Vec::new();
+        match verb {
+            Op::Collective(call) => self.operands_of_collective(state, rank, call, &mut operands),
+            Op::Transfer(call) => {
+                let held = Self::len_bytes(state, rank, &call.buffer);
+                if held != Some(call.count * call.dtype.len_bytes()) {
+                    operands.push(format!("count = {}", call.count));
+                }
+                operands.extend(unusual_dtype(call.dtype));
+            }
+            Op::Window(WindowOp::Register { flags: WindowFlags::Default, .. }) => {
+                operands.push("flags = default".to_owned());
+            }
+            Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }) => {
+                let call = match memory {
+                    MemoryKind::Cuda => "malloc",
+                    MemoryKind::Nccl => "mem_alloc",
+                };
+                return format!("{} = {call}({})", self.name(*name), bytes(*len_bytes));
+            }
+            Op::Pool(PoolOp::Alloc { len_bytes, .. }) => operands.push(bytes(*len_bytes)),
+            Op::Stream(StreamOp::Kernel { reads, writes, .. }) => {
+                let all = |of: &[Operand]| of.iter().map(operand).collect::<Vec<_>>().join(", ");
+                operands.extend((!reads.is_empty()).then(|| format!("reads {}", all(reads))));
+                operands.extend((!writes.is_empty()).then(|| format!("writes {}", all(writes))));
+            }
+            _ => {}
+        }
+        let named = matches!(
+            verb,
+            Op::Event(_) | Op::Graph(_) | Op::Stream(StreamOp::Wait { .. } | StreamOp::Synchronize { .. })
+        );
+        let stream = verb.stream().filter(|stream| !named && *stream != self.source.default_stream());
+        operands.extend(stream.map(|stream| format!("stream = {}", self.name(stream))));
+        if operands.is_empty() {
+            return text;
+        }
+        let operands = operands.join(", ");
+        match text.strip_suffix(')') {
+            Some(call) => format!("{call}, {operands})"),
+            None => format!("{text}({operands})"),
+        }
+    }
+
+    fn operands_of_collective(
+        &self,
+        state: &State,
+        rank: Rank,
+        call: &Collective,
+        operands: &mut Vec<String>,
+    ) {
+        if call.recv != call.send {
+            operands.push(self.sliced(state, rank, &call.recv));
+        }
+        if let Value::Comm(comm) = Self::value(state, rank, &call.comm) {
+            let members = self.members(comm);
+            let counting = call.kind.counting(|root| members.get(root as usize) == Some(&rank));
+            let part = call.count.saturating_mul(call.dtype.len_bytes());
+            let (send, recv) = call.kind.needs(part, members.len(), counting);
+            let held = |operand| Self::len_bytes(state, rank, operand);
+            let whole = match counting {
+                Counting::Both => held(&call.send) == Some(send) && held(&call.recv) == Some(recv),
+                Counting::Send => held(&call.send) == Some(send),
+                Counting::Recv => held(&call.recv) == Some(recv),
+            };
+            if !whole {
+                operands.push(format!("count = {}", call.count));
+            }
+        }
+        operands.extend(unusual_dtype(call.dtype));
+        if call.kind.reduces() && call.op != ReduceOp::Sum {
+            operands.push(format!("op = {}", call.op.name()));
+        }
+        if let Root::From(root) | Root::To(root) = call.kind.root() {
+            operands.push(format!("root = {root}"));
+        }
+    }
+
+    /// An operand in words, with the bytes of a buffer that it means where that is not all of it.
+    fn sliced(&self, state: &State, rank: Rank, operand: &Operand) -> String {
+        match operand {
+            Operand::Slice { of, offset_bytes, len_bytes }
+                if (*offset_bytes, Some(*len_bytes)) != (0, Self::len_bytes(state, rank, of)) =>
+            {
+                let end = offset_bytes.saturating_add(*len_bytes);
+                format!("{}[{offset_bytes}:{end}]", self.sliced(state, rank, of))
+            }
+            _ => self.operand_name(state, rank, operand),
+        }
+    }
+
+    fn len_bytes(state: &State, rank: Rank, operand: &Operand) -> Option<u64> {
+        Self::value(state, rank, operand).buffer().map(|buffer| buffer.len_bytes)
     }
 
     /// The operation or question that a thread does next.
@@ -198,6 +300,35 @@ impl Machine {
     }
 }
 
+fn unusual_dtype(dtype: Dtype) -> Option<String> {
+    (dtype != Dtype::F32).then(|| format!("dtype = {}", dtype.name()))
+}
+
 fn seen(event: &str, value: u32) -> String {
     if value == 0 { format!("{event} is not yet seen complete") } else { format!("{event} is seen complete") }
+}
+
+/// Ranks in words, in their order: `rank 1`, `ranks 0 and 2`, `ranks 0 to 3 and 6`.
+#[must_use]
+pub fn ranks_in_words(ranks: impl Iterator<Item = Rank>) -> String {
+    let mut sorted: Vec<u32> = ranks.map(|rank| rank.0).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let one = sorted.len() == 1;
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for rank in sorted {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == rank => *last = rank,
+            _ => runs.push((rank, rank)),
+        }
+    }
+    let word = |(first, last): (u32, u32)| match last - first {
+        0 => vec![first.to_string()],
+        1 => vec![first.to_string(), last.to_string()],
+        _ => vec![format!("{first} to {last}")],
+    };
+    let mut words: Vec<String> = runs.into_iter().flat_map(word).collect();
+    let last = words.pop().unwrap_or_default();
+    let list = if words.is_empty() { last } else { format!("{} and {last}", words.join(", ")) };
+    format!("{} {list}", if one { "rank" } else { "ranks" })
 }

@@ -36,6 +36,7 @@ pub(crate) mod state;
 pub mod term;
 pub(crate) mod walk;
 
+pub use display::ranks_in_words;
 pub use judge::finding::{About, Finding, FindingKey, OpRef, Rule};
 pub use machine::{
     CallError, Choice, Class, CommId, Config, Connections, Costs, Data, Ending, Explain, Faults, InFlight,

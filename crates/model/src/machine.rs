@@ -223,6 +223,8 @@ pub struct Logged {
     pub op: OpRef,
     /// In the spec's names.
     pub text: String,
+    /// The same with the operands that tell it from another call; see the lanes of reports.
+    pub call: String,
     /// Whether it is a question.
     pub asks: bool,
     /// What it is to a reader.

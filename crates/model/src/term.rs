@@ -4,6 +4,7 @@
 //! writes. So a misregistration predicts *which* wrong data it leaves.
 //! Not here: which kernel writes what.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -196,88 +197,224 @@ impl Terms {
         terms.iter().map(|term| self.renumbered(*term, to, memo)).collect()
     }
 
-    /// A term in words: `r0.x`, `r0.x+r1.y`, `scale(r0.x)`.
-    pub fn show(&self, term: Term, name: &dyn Fn(Token) -> Arc<str>) -> String {
+    /// Contents in words: `r0.x`, `r0.x+r1.y`, `scale@r0(r0.x)`.
+    ///
+    /// `[4:8]` after something are its bytes 4 to 8, counted from where the memory starts that held it; before something,
+    /// the bytes of the range that hold it. `share n` are the stripes that rank n's part of a kernel wrote.
+    pub fn show(&self, content: &Content, name: &dyn Fn(Token) -> Arc<str>) -> String {
+        let shares = match content {
+            Content::Whole(term) => std::slice::from_ref(term),
+            Content::Shares(shares) => shares,
+        };
         let mut out = String::new();
-        self.write(term, name, &mut out, 0);
+        let printed = Printed { terms: self, name };
+        printed.contents(&mut out, shares, None, 0);
         out
     }
 
-    fn write(&self, term: Term, name: &dyn Fn(Token) -> Arc<str>, out: &mut String, depth: u32) {
-        // A chain of collectives doubles in print at each level; beyond three a short name says enough.
-        if depth > 3 {
-            let _ = write!(out, "#{:08x}", self.shapes[term.0 as usize] as u32);
-            return;
-        }
-        match &self.nodes[term.0 as usize] {
-            TermNode::Initial(rank, token) => {
-                let _ = write!(out, "r{}.{}", rank.0, name(*token));
-            }
-            TermNode::Kernel(token, rank, reads) => {
-                let _ = write!(out, "{}@r{}", name(*token), rank.0);
-                self.list(reads, ", ", name, out, depth);
-            }
-            TermNode::Reduced(op, parts) => match *op {
-                "sum" if depth == 0 => self.joined(parts, "+", name, out, depth),
-                "sum" => {
-                    out.push('(');
-                    self.joined(parts, "+", name, out, depth);
-                    out.push(')');
-                }
-                other => {
-                    out.push_str(other);
-                    self.list(parts, ", ", name, out, depth);
-                }
-            },
-            TermNode::Row(parts) => {
-                let parts: Vec<Term> = parts.iter().map(|(part, _)| *part).collect();
-                out.push('[');
-                self.joined(&parts, " ", name, out, depth);
-                out.push(']');
-            }
-            TermNode::Striped(parts) => {
-                out.push('[');
-                self.joined(parts, " ", name, out, depth);
-                out.push(']');
+    /// Where, within a range of a term, one thing ends and another begins, as deep as terms are printed.
+    fn bounds(&self, term: Term, (start, end): (u64, u64), depth: u32, found: &mut BTreeSet<u64>) {
+        match self.node(term) {
+            TermNode::Initial(..) | TermNode::Kernel(..) => {}
+            // Stripes at the top are printed without going deeper: one level more than is printed is looked at.
+            TermNode::Reduced(..) | TermNode::Striped(_) if depth > DEPTH + 1 => {}
+            TermNode::Reduced(_, parts) | TermNode::Striped(parts) => {
+                parts.iter().for_each(|part| self.bounds(*part, (start, end), depth + 1, found));
             }
             TermNode::Part(of, offset, len) => {
-                self.write(*of, name, out, depth + 1);
-                let _ = write!(out, "[{offset}:{}]", offset + len);
+                let end = end.min(*len);
+                let mut inner = BTreeSet::new();
+                self.bounds(*of, (start + offset, end.saturating_add(*offset)), depth, &mut inner);
+                found.extend(inner.into_iter().map(|at| at - offset));
+                found.insert(end);
+            }
+            TermNode::Row(parts) => {
+                let mut from = 0;
+                for (part, len) in parts {
+                    let to = from + len;
+                    if to > start && from < end {
+                        let mut inner = BTreeSet::new();
+                        let range = (start.saturating_sub(from), end.min(to) - from);
+                        self.bounds(*part, range, depth, &mut inner);
+                        found.extend(inner.into_iter().map(|at| at + from));
+                        found.extend([from.max(start), to.min(end)]);
+                    }
+                    from = to;
+                }
+            }
+        }
+    }
+}
+
+/// How many reductions, kernels and stripes are printed within one another.
+const DEPTH: u32 = 3;
+
+/// Terms on their way into words.
+struct Printed<'a> {
+    terms: &'a Terms,
+    name: &'a dyn Fn(Token) -> Arc<str>,
+}
+
+/// Some bytes of a term; none for all of it.
+type Bytes = Option<(u64, u64)>;
+
+impl Printed<'_> {
+    /// What some bytes hold: one thing after the other, each by its shares.
+    fn contents(&self, out: &mut String, shares: &[Term], range: Bytes, depth: u32) {
+        let mut bounds = BTreeSet::new();
+        let (start, end) = range.unwrap_or((0, u64::MAX));
+        shares.iter().for_each(|share| self.terms.bounds(*share, (start, end), 0, &mut bounds));
+        bounds.insert(start);
+        bounds.extend(range.map(|(_, end)| end));
+        let bounds: Vec<u64> = bounds.into_iter().collect();
+        let pieces: Vec<(u64, u64)> = bounds.windows(2).map(|pair| (pair[0], pair[1])).collect();
+        match pieces.as_slice() {
+            // Where nothing ends, all of it is meant.
+            [] => self.shares(out, shares, range, depth),
+            [one] => self.shares(out, shares, Some(*one), depth),
+            several => {
+                for (position, piece) in several.iter().enumerate() {
+                    if !self.separated(out, ", ", position, several.len()) {
+                        break;
+                    }
+                    let _ = write!(out, "[{}:{}] ", piece.0 - start, piece.1 - start);
+                    self.shares(out, shares, Some(*piece), depth);
+                }
             }
         }
     }
 
-    fn list(
-        &self,
-        parts: &[Term],
-        between: &str,
-        name: &dyn Fn(Token) -> Arc<str>,
-        out: &mut String,
-        depth: u32,
-    ) {
-        out.push('(');
-        self.joined(parts, between, name, out, depth);
-        out.push(')');
+    fn shares(&self, out: &mut String, shares: &[Term], range: Bytes, depth: u32) {
+        match shares {
+            [one] => {
+                let (one, range) = self.held(*one, range);
+                if let TermNode::Striped(shares) = self.terms.node(one) {
+                    self.shares(out, shares, range, depth);
+                } else {
+                    self.term(out, one, range, depth);
+                }
+            }
+            several => {
+                for (share, term) in several.iter().enumerate() {
+                    if !self.separated(out, " ", share, several.len()) {
+                        break;
+                    }
+                    let _ = write!(out, "share {share}: ");
+                    self.term(out, *term, range, depth);
+                }
+            }
+        }
     }
 
-    fn joined(
-        &self,
-        parts: &[Term],
-        between: &str,
-        name: &dyn Fn(Token) -> Arc<str>,
-        out: &mut String,
-        depth: u32,
-    ) {
-        for (position, part) in parts.iter().enumerate() {
-            if position > 0 {
-                out.push_str(between);
+    /// What holds some bytes of a term, and which bytes of that, where no row of it ends among them.
+    fn held(&self, mut term: Term, mut range: Bytes) -> (Term, Bytes) {
+        loop {
+            match self.terms.node(term) {
+                TermNode::Part(of, offset, len) => {
+                    let (start, end) = range.unwrap_or((0, *len));
+                    (term, range) = (*of, Some((start + offset, end + offset)));
+                }
+                TermNode::Row(parts) => {
+                    let (start, end) = range.unwrap_or((0, u64::MAX));
+                    let mut from = 0;
+                    let piece = parts.iter().find(|(_, len)| {
+                        from += len;
+                        start < from
+                    });
+                    let Some((part, len)) = piece else { return (term, range) };
+                    let first = from - len;
+                    let within = (start - first, end.min(from) - first);
+                    (term, range) = (*part, (within != (0, *len)).then_some(within));
+                }
+                TermNode::Initial(..)
+                | TermNode::Kernel(..)
+                | TermNode::Reduced(..)
+                | TermNode::Striped(_) => return (term, range),
             }
-            // Eight members say what a thousand would.
-            if position == 8 && parts.len() > 9 {
-                let _ = write!(out, "… {} more", parts.len() - position);
+        }
+    }
+
+    /// A term in a range in which no row of it ends.
+    fn term(&self, out: &mut String, term: Term, range: Bytes, depth: u32) {
+        let (term, range) = self.held(term, range);
+        let slice = |out: &mut String| {
+            if let Some((start, end)) = range {
+                let _ = write!(out, "[{start}:{end}]");
+            }
+        };
+        match self.terms.node(term) {
+            // No piece of a row is there: the range leaves the memory.
+            TermNode::Part(..) | TermNode::Row(_) => out.push_str("(out of bounds)"),
+            TermNode::Initial(rank, token) => {
+                let _ = write!(out, "r{}.{}", rank.0, (self.name)(*token));
+                slice(out);
+            }
+            // A chain of collectives doubles in print at each level; beyond these a short name says enough.
+            TermNode::Kernel(..) | TermNode::Reduced(..) | TermNode::Striped(_) if depth > DEPTH => {
+                let _ = write!(out, "#{:08x}", self.terms.shapes[term.0 as usize] as u32);
+                slice(out);
+            }
+            TermNode::Kernel(token, rank, reads) => {
+                let _ = write!(out, "{}@r{}(", (self.name)(*token), rank.0);
+                for (position, read) in reads.iter().enumerate() {
+                    if !self.separated(out, ", ", position, reads.len()) {
+                        break;
+                    }
+                    self.nested(out, *read, None, depth);
+                }
+                out.push(')');
+                slice(out);
+            }
+            TermNode::Reduced("sum", parts) => {
+                if depth > 0 {
+                    out.push('(');
+                }
+                self.all(out, parts, "+", range, depth);
+                if depth > 0 {
+                    out.push(')');
+                }
+            }
+            TermNode::Reduced(op, parts) => {
+                out.push_str(op);
+                out.push('(');
+                self.all(out, parts, ", ", range, depth);
+                out.push(')');
+            }
+            TermNode::Striped(_) => {
+                out.push('(');
+                self.shares(out, &[term], range, depth + 1);
+                out.push(')');
+            }
+        }
+    }
+
+    fn all(&self, out: &mut String, parts: &[Term], between: &str, range: Bytes, depth: u32) {
+        for (position, part) in parts.iter().enumerate() {
+            if !self.separated(out, between, position, parts.len()) {
                 break;
             }
-            self.write(*part, name, out, depth + 1);
+            self.term(out, *part, range, depth + 1);
         }
+    }
+
+    /// Contents within contents; in brackets where there are several things in a row.
+    fn nested(&self, out: &mut String, term: Term, range: Bytes, depth: u32) {
+        let mut inner = String::new();
+        self.contents(&mut inner, &[term], range, depth + 1);
+        let several = inner.starts_with('[') || inner.starts_with("share ");
+        let _ = if several { write!(out, "({inner})") } else { write!(out, "{inner}") };
+    }
+
+    /// Separates an element from the one before; false where it and all that follow are only counted: eight members
+    /// say what a thousand would.
+    fn separated(&self, out: &mut String, between: &str, position: usize, of: usize) -> bool {
+        if position > 0 {
+            out.push_str(between);
+        }
+        if position == 8 && of > 9 {
+            let _ = write!(out, "… {} more", of - position);
+            return false;
+        }
+        true
     }
 }

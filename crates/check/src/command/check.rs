@@ -2,14 +2,14 @@
 //!
 //! Not here: the search ([`crate::search`]), and what reports look like ([`crate::report`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use clap::ValueEnum;
-use rankcheck_model::Platform;
+use rankcheck_model::{Platform, Rule};
 
 use super::output;
 use crate::device::seen::add_seen;
@@ -36,6 +36,9 @@ pub(super) struct CheckArguments {
     /// Only checks whose name contains this.
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
+    /// Show the run that breaks this rule, where several are broken.
+    #[arg(long, value_name = "RULE")]
+    rule: Option<Rule>,
     /// Give up on a check beyond this many states (20,000,000 if not given).
     #[arg(long)]
     max_states: Option<u64>,
@@ -111,6 +114,23 @@ struct Searched {
     bad: Vec<SpecError>,
 }
 
+impl Searched {
+    fn breaks(&self, rule: Rule) -> bool {
+        self.explained.iter().flat_map(|explained| &explained.runs).any(|run| run.broken.contains_key(&rule))
+    }
+
+    /// Says which rules are broken where the one is not whose run is wanted.
+    fn without(&self, rule: Rule) -> String {
+        let runs = self.explained.iter().flat_map(|explained| &explained.runs);
+        let broken: BTreeSet<Rule> = runs.flat_map(|run| run.broken.keys().copied()).collect();
+        let ids: Vec<&str> = broken.iter().map(|rule| rule.id()).collect();
+        match ids.as_slice() {
+            [] => format!("no run breaks {rule} (--rule), nor any other rule"),
+            ids => format!("no run breaks {rule} (--rule); the rules that are broken: {}", ids.join(", ")),
+        }
+    }
+}
+
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
         let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
@@ -138,8 +158,14 @@ impl CheckArguments {
         }
         let (specs, bad) = super::load_each(&paths);
         unread.extend(bad);
-        let searched = self.search_all(&specs, unread);
-        searched.map_or_else(|code| code, |searched| self.print(searched, &judged))
+        let searched = match self.search_all(&specs, unread) {
+            Ok(searched) => searched,
+            Err(code) => return code,
+        };
+        match self.rule.filter(|rule| !searched.breaks(*rule)) {
+            Some(rule) => output::usage(searched.without(rule)),
+            None => self.print(searched, &judged),
+        }
     }
 
     /// An option that was given and that recorded runs have no use for.
@@ -235,6 +261,7 @@ impl CheckArguments {
         Ok(Options {
             platform: self.platform,
             naive: self.naive,
+            rule: self.rule,
             bounds: Bounds {
                 states: self.max_states.unwrap_or(bounds.states),
                 choices: self.max_choices.unwrap_or(bounds.choices),

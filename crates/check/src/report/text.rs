@@ -1,20 +1,29 @@
-//! The text report of one check: a headline, and at most twelve lines below it.
+//! The text report of one check: a headline, a sentence, the source, lanes, and a line for each further fact.
 
-use std::collections::BTreeSet;
+mod because;
+mod contents;
+mod lanes;
+mod prediction;
+mod source;
+
 use std::fmt::Write as _;
 
-use rankcheck_model::machine::{Kind, bytes};
-use rankcheck_model::{Class, Data, Outcome, Rank, RankOutcome, Rule};
+use rankcheck_model::Rule;
+use rankcheck_model::machine::bytes;
 
+use self::because::because;
+pub(super) use self::because::cause;
+use self::contents::data;
+use self::lanes::draw;
+pub(super) use self::lanes::lanes;
+#[cfg(feature = "cli")]
+pub(crate) use self::prediction::ends;
+use self::prediction::prediction;
 use crate::search::repair::Repairs;
 use crate::search::{
-    Asked, Assumed, Basis, BoundHit, Cause, Counterexample, Decided, Explained, Explored, IdleSide, Located,
-    Operation, PredictedEnd, Verdict,
+    Asked, Assumed, BoundHit, Counterexample, Explained, Explored, IdleSide, Located, Verdict,
 };
 use crate::spec::Assumption;
-
-/// Lines of lanes, and operations in one, beyond which a lane is cut in the middle.
-const LANE_WIDTH: usize = 96;
 
 /// What is said of a run that holds although nothing was executed in it that a verdict could be about.
 pub(super) const NOTHING_JUDGED: &str = "nothing was judged: no rank came to a collective, transfer, registration, mapping, barrier, store call, flag or mutex";
@@ -153,9 +162,16 @@ fn span(explained: &Explained) -> String {
     text
 }
 
+/// The rules that are broken and waived, each with the reason that the check gives.
+fn waived(out: &mut String, run: &Explored) {
+    for (nth, (rule, reason)) in run.waived.iter().enumerate() {
+        let label = if nth == 0 { "waived" } else { "" };
+        let _ = write!(out, "\n  {label:<9} {rule}: {reason}");
+    }
+}
+
 fn holds(out: &mut String, explained: &Explained, title: &str) {
     let _ = write!(out, "HOLDS {title}   {}", span(explained));
-    coverage(out, explained);
     for Assumed { assumption, without } in &explained.assumed {
         let what = match assumption {
             Assumption::Named(text) => text.clone(),
@@ -169,6 +185,9 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
         let _ = write!(out, "\n  rests on  {what} ({then})");
     }
     let run = explained.runs.last().unwrap_or_else(|| explained.run());
+    let waiving = explained.runs.iter().max_by_key(|run| run.waived.len()).unwrap_or(run);
+    waived(out, waiving);
+    coverage(out, explained);
     let _ = write!(out, "\n  explored  {}", effort(run));
     let costs = &run.costs;
     let mut parts = Vec::new();
@@ -208,30 +227,40 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         let _ = write!(out, "FAILS {primary}  {title}   {}", run.setting());
         return;
     };
+    let rule = shown.broken.rule;
     let class = if run.verdict.latent() {
         "latent (this NCCL happens to get through)".to_owned()
     } else {
         run.verdict.class().map_or_else(String::new, |class| class.name().to_owned())
     };
     let lanes = lanes(shown, run.ranks);
-    let visible: usize = lanes.iter().map(|(_, operations)| operations.len()).sum();
+    let drawn = draw(shown, &lanes);
+    let operations = shown.run.operations.iter().filter(|operation| !operation.asks).count();
     let _ = write!(
         out,
-        "FAILS {primary}  {title}   {}, {visible} of {} operations, {class}\n{}",
+        "FAILS {rule}  {title}   {}, {class}; {} of {operations} operations shown\n{}",
         run.setting(),
-        shown.run.operations.iter().filter(|operation| !operation.asks).count(),
+        drawn.shown,
         sentence(shown)
     );
-    for (rank, operations) in &lanes {
-        let _ = write!(out, "\n  rank {:<4} {}", rank.0, lane(shown, operations));
+    source::source(out, shown);
+    let widest = drawn.lines.iter().map(|(ranks, _)| ranks.chars().count()).max().unwrap_or(0);
+    for (ranks, calls) in &drawn.lines {
+        let _ = write!(out, "\n  {ranks:<width$} {calls}", width = widest.max(9));
     }
     data(out, &shown.run.outcome);
     because(out, shown);
-    let _ = write!(out, "\n  rule      {primary}: {}", primary.title());
-    let also: Vec<&str> = run.broken.keys().filter(|rule| **rule != primary).map(|rule| rule.id()).collect();
+    let _ = write!(out, "\n  rule      {rule}: {}", rule.title());
+    let also: Vec<String> = run
+        .broken
+        .keys()
+        .filter(|other| **other != rule)
+        .map(|other| format!("{other} (--rule {other})"))
+        .collect();
     if !also.is_empty() {
         let _ = write!(out, "\n  also      {}", also.join(", "));
     }
+    waived(out, run);
     if let Some(repairs) = &shown.repairs {
         repaired(out, repairs);
     }
@@ -239,28 +268,6 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         let _ = write!(out, "\n  passes    {passes}");
     }
     prediction(out, explained);
-}
-
-/// The operations of the ranks that are shown.
-pub(super) type Lanes<'a> = Vec<(Rank, Vec<&'a Operation>)>;
-
-/// The operations that a reader needs: on the ranks of the finding, what touches others, and what matters.
-pub(super) fn lanes(shown: &Counterexample, ranks: u32) -> Lanes<'_> {
-    let named: Vec<&Located> = shown.broken.ops.iter().chain(&shown.essential).collect();
-    let mut wanted: BTreeSet<Rank> = named.iter().map(|at| at.op.rank).collect();
-    for rank in 0..ranks.min(2) {
-        if wanted.len() < 2 {
-            wanted.insert(Rank(rank));
-        }
-    }
-    let visible = |operation: &&Operation| {
-        operation.kind != Kind::Bookkeeping || named.iter().any(|at| at.is(&operation.at))
-    };
-    let of = |rank| {
-        let operations = shown.run.operations.iter().filter(|operation| operation.at.op.rank == rank);
-        (rank, operations.filter(visible).collect())
-    };
-    wanted.into_iter().take(4).map(of).collect()
 }
 
 /// The finding's sentence. Where it names one operation alone, it ends in another one without which the run does not
@@ -282,101 +289,7 @@ fn sentence(shown: &Counterexample) -> String {
 }
 
 fn words<'a>(shown: &'a Counterexample, at: &Located) -> &'a str {
-    shown.run.operation(at).map_or("", |operation| &operation.text)
-}
-
-fn lane(shown: &Counterexample, operations: &[&Operation]) -> String {
-    let marked = |at: &Located| shown.essential.iter().any(|essential| essential.is(at));
-    let mut cells: Vec<String> = Vec::new();
-    let mut repeated = 0;
-    for Operation { at, text, .. } in operations {
-        let cell = if marked(at) { format!("[{text}]") } else { text.clone() };
-        if cells.last() == Some(&cell) {
-            repeated += 1;
-            continue;
-        }
-        if repeated > 0
-            && let Some(last) = cells.last_mut()
-        {
-            let _ = write!(last, " ×{}", repeated + 1);
-        }
-        repeated = 0;
-        cells.push(cell);
-    }
-    let width = |cells: &[String]| cells.iter().map(|c| c.chars().count() + 2).sum::<usize>();
-    let mut cut = false;
-    while width(&cells) > LANE_WIDTH && cells.len() > 2 {
-        // What is not named goes first, the oldest before the others.
-        let at = cells.iter().position(|cell| !cell.starts_with('[')).unwrap_or(0);
-        cells.remove(at);
-        cut = true;
-    }
-    let text = cells.join("  ");
-    if cut { format!("… {text}") } else { text }
-}
-
-fn data(out: &mut String, outcome: &Outcome) {
-    match &outcome.data {
-        Data::Known(rows) if outcome.corrupt => {
-            let shown = rows.iter().take(4);
-            for (nth, (rank, name, content)) in shown.enumerate() {
-                let label = if nth == 0 { "data" } else { "" };
-                let _ = write!(out, "\n  {label:<9} r{}.{name} = {content}", rank.0);
-            }
-        }
-        Data::Undefined => {
-            let _ = write!(out, "\n  data      buffer contents are undefined from here on");
-        }
-        Data::Known(_) => {}
-    }
-}
-
-/// What decided the finding: a decision or a difference that makes it go away where it falls otherwise.
-fn because(out: &mut String, shown: &Counterexample) {
-    if let Some(text) = cause(shown) {
-        let _ = write!(out, "\n  because   {text}");
-    }
-}
-
-/// What decided the finding, in words.
-pub(super) fn cause(shown: &Counterexample) -> Option<String> {
-    let cause = shown.cause.as_ref()?;
-    let decisions = &shown.run.decisions;
-    let value = |decision: usize, nth: usize| match &decisions[decision].decided {
-        Decided::Values { words, .. } => words.get(nth).map_or("", String::as_str),
-        Decided::Order(words) => words,
-    };
-    let text = match cause {
-        Cause::Value { decision, nth, peer: Some((other, of_other)), .. } => {
-            let at = &decisions[*decision].at;
-            let own = (at.op.rank, value(*decision, *nth));
-            let (first, second) = in_order(own, (decisions[*other].at.op.rank, value(*other, *of_other)));
-            format!("on rank {} {}, on rank {} {} ({})", first.0.0, first.1, second.0.0, second.1, at.loc)
-        }
-        Cause::Value { decision, nth, peer: None, .. } => {
-            let at = &decisions[*decision].at;
-            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, *nth), at.loc)
-        }
-        Cause::Order { decision, .. } => {
-            let at = &decisions[*decision].at;
-            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, 0), at.loc)
-        }
-        Cause::Extra { at, peer } => {
-            format!(
-                "rank {} does {} ({}), and rank {} does not",
-                at.op.rank.0,
-                words(shown, at),
-                at.loc,
-                peer.0
-            )
-        }
-        Cause::Difference { at, peer } => {
-            let does = |at: &Located| (at.op.rank, format!("{} ({})", words(shown, at), at.loc));
-            let (first, second) = in_order(does(at), does(peer));
-            format!("rank {} does {} where rank {} does {}", first.0.0, first.1, second.0.0, second.1)
-        }
-    };
-    Some(text)
+    shown.run.operation(at).map_or("", |operation| &operation.call)
 }
 
 /// Changes with which the program holds, each explored.
@@ -404,84 +317,9 @@ fn repaired(out: &mut String, repairs: &Repairs) {
     }
 }
 
-/// What two ranks do, the smaller rank first.
-fn in_order<T: Ord>(one: (Rank, T), other: (Rank, T)) -> ((Rank, T), (Rank, T)) {
-    if other.0 < one.0 { (other, one) } else { (one, other) }
-}
-
 fn passes(explained: &Explained) -> Option<String> {
     let holding = explained.runs.iter().find(|run| run.verdict == Verdict::Holds)?;
     Some(format!("{} (checked)", holding.setting()))
-}
-
-/// What each platform makes of the run that is shown: every end that it leaves possible, with what decides it.
-fn prediction(out: &mut String, explained: &Explained) {
-    let run = explained.run();
-    let alike = |other: &&Explored| (other.ranks, &other.params) == (run.ranks, &run.params);
-    let elsewhere = explained.elsewhere.iter().filter(alike);
-    for (nth, run) in std::iter::once(run).chain(elsewhere).enumerate() {
-        let label = if nth == 0 { "predicts" } else { "" };
-        let unverified = if run.platform.observed() { "" } else { " (unverified)" };
-        let mut all: Vec<String> = run.ends.iter().map(|end| predicted(end, run.guaranteed)).collect();
-        all.dedup();
-        let mut text = all.join("; or ");
-        if !run.other_runs.is_empty() {
-            let others: Vec<&str> = run.other_runs.iter().map(|class| class.name()).collect();
-            let _ = write!(text, "; other runs: {}", others.join(", "));
-        }
-        if let Some(bound) = &run.ends_bound {
-            let _ = write!(text, "; others were not looked for: {bound}");
-        }
-        let _ = write!(out, "\n  {label:<9} NCCL {}{unverified}: {text}", run.platform);
-    }
-    settings(out, "seen", run.seen.iter().cloned());
-}
-
-/// An end with what decides that it is this one, and whether anybody promises it.
-fn predicted(end: &PredictedEnd, guaranteed: Option<Class>) -> String {
-    let mut text = ends(&end.outcome);
-    if !end.decided_by.is_empty() {
-        let decided: Vec<&str> = end.decided_by.iter().map(String::as_str).collect();
-        let _ = write!(text, " if {}", decided.join(" and "));
-    } else if end.basis == Basis::Measured {
-        match guaranteed.filter(|class| *class != end.outcome.class) {
-            Some(class) => {
-                let _ = write!(text, " (as measured; by what is promised alone: {class})");
-            }
-            None => text.push_str(" (as measured)"),
-        }
-    }
-    text
-}
-
-/// How the ranks of an outcome end, in words.
-pub(crate) fn ends(outcome: &Outcome) -> String {
-    if outcome.data == Data::Undefined {
-        return "undefined".to_owned();
-    }
-    let mut parts = Vec::new();
-    for (rank, end) in outcome.ranks.iter().enumerate() {
-        match end {
-            RankOutcome::Finishes | RankOutcome::Undefined => {}
-            RankOutcome::HostHang(call) => parts.push(format!("rank {rank} host hang in {call}")),
-            RankOutcome::GpuHang(op) => parts.push(format!("rank {rank} GPU hang in {op}")),
-            RankOutcome::Dead(code) => parts.push(format!("rank {rank} dies: {code}")),
-        }
-    }
-    for (rank, errors) in outcome.errors.iter().enumerate() {
-        if let Some(error) = errors.first() {
-            parts.push(format!("rank {rank} {} returns {}", error.call, error.code));
-        }
-    }
-    if outcome.corrupt {
-        parts.push("silent corruption".to_owned());
-    }
-    if parts.len() > 4 {
-        let more = parts.len() - 3;
-        parts.truncate(3);
-        parts.push(format!("… {more} more"));
-    }
-    if parts.is_empty() { outcome.class.name().to_owned() } else { parts.join(", ") }
 }
 
 /// The closing line over all checks.

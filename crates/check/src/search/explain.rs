@@ -4,7 +4,7 @@
 //! ranks that makes the finding go away where it falls otherwise. Both are tried, not guessed.
 //! Not here: how a run is told ([`mod@super::replay`]), how a trial is made ([`super::trial`]), and layout.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rankcheck_model::edit::Position;
@@ -33,6 +33,9 @@ pub struct Counterexample {
     pub untried: usize,
     /// The run that breaks the rule, step by step.
     pub run: Replayed,
+    /// The texts of the files in which the operations above stand, by the names that locations give them, as far as
+    /// they can be read.
+    pub sources: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// A decision or a difference that makes a finding go away where it falls otherwise.
@@ -89,8 +92,15 @@ pub fn counterexample(
     let Some(broken) = of_rule.min_by_key(|broken| broken.past).cloned() else {
         return Ok(None);
     };
-    let mut shown =
-        Counterexample { broken, essential: Vec::new(), cause: None, repairs: None, untried: 0, run };
+    let mut shown = Counterexample {
+        broken,
+        essential: Vec::new(),
+        cause: None,
+        repairs: None,
+        untried: 0,
+        run,
+        sources: BTreeMap::new(),
+    };
     if detail >= Detail::Reason {
         let limit = TRIED_AT_LEAST.max(2 * exploration.steps);
         let about = shown.broken.about.clone();
@@ -125,7 +135,7 @@ impl Explaining<'_> {
         let named = self.shown.broken.ops.iter().filter_map(|at| run.operation(at));
         let order: Vec<&Operation> =
             named.chain(run.operations.iter().rev()).filter(|operation| nameable(operation)).collect();
-        let mut known: std::collections::BTreeMap<Position, Effect> = std::collections::BTreeMap::new();
+        let mut known: BTreeMap<Position, Effect> = BTreeMap::new();
         let mut found: Vec<(Position, Located)> = Vec::new();
         for operation in order {
             let at = &operation.at;

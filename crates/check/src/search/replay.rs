@@ -73,6 +73,8 @@ pub struct Operation {
     pub at: Located,
     /// In the spec's names.
     pub text: String,
+    /// The same with the operands that tell it from a call that is otherwise the same.
+    pub call: String,
     /// Whether it is a question.
     pub asks: bool,
     /// What it is to a reader.
@@ -310,6 +312,7 @@ fn operations(machine: &Machine) -> Vec<Operation> {
     let operation = |logged: rankcheck_model::machine::Logged| Operation {
         at: Located::new(machine, logged.op),
         text: logged.text,
+        call: logged.call,
         asks: logged.asks,
         kind: logged.kind,
         stream: logged.stream.map(|stream| stream.to_string()),

@@ -149,7 +149,8 @@ struct Search<'a> {
 /// A program of the check that breaks a rule.
 struct Failing {
     source: Arc<dyn Source>,
-    primary: Rule,
+    /// The rule whose run is told.
+    rule: Rule,
     exploration: Exploration,
 }
 
@@ -169,6 +170,7 @@ impl Search<'_> {
         let source: Arc<dyn Source> = program.clone();
         let config = config(self.check, ranks, platform, assume);
         let mut exploration = self.explore(&source, config)?;
+        let waived = waive(&mut exploration, &self.check.waive);
         if exploration.bound.is_none() {
             self.require_mentioned(assume, &program.mentioned())?;
         }
@@ -195,6 +197,7 @@ impl Search<'_> {
             platform,
             verdict,
             broken: exploration.broken.clone(),
+            waived,
             ends,
             guaranteed,
             other_runs,
@@ -210,8 +213,9 @@ impl Search<'_> {
             executions: exploration.executions,
             milliseconds: started.elapsed().as_millis(),
         };
-        let primary = explored.verdict.primary();
-        Ok((explored, primary.map(|primary| Failing { source, primary, exploration })))
+        let wanted = self.explorer.options.rule.filter(|rule| explored.broken.contains_key(rule));
+        let told = explored.verdict.primary().map(|primary| wanted.unwrap_or(primary));
+        Ok((explored, told.map(|rule| Failing { source, rule, exploration })))
     }
 
     /// An assumption that no program mentions is a mistake of the spec.
@@ -243,10 +247,15 @@ impl Search<'_> {
                 let reported = explained.runs.get(explained.reported);
                 let first_unknown = matches!(run.verdict, Verdict::Unknown(_))
                     && reported.is_none_or(|reported| reported.verdict == Verdict::Holds);
-                if (self.failing.is_none() && failing.is_some()) || first_unknown {
+                let wanted = self.explorer.options.rule;
+                let has =
+                    |failing: &Option<Failing>| failing.as_ref().is_some_and(|f| Some(f.rule) == wanted);
+                let better =
+                    failing.is_some() && (self.failing.is_none() || (has(&failing) && !has(&self.failing)));
+                if better || first_unknown {
                     explained.reported = explained.runs.len();
                 }
-                if self.failing.is_none() {
+                if better {
                     self.failing = failing;
                 }
                 explained.runs.push(run);
@@ -278,13 +287,22 @@ impl Search<'_> {
         let options = self.explorer.options;
         let stated = explained.as_stated();
         let detail = if stated { options.stated } else { options.unstated };
-        let Some(Failing { source, primary, exploration }) = &self.failing else { return Ok(()) };
+        let Some(Failing { source, rule, exploration }) = &self.failing else { return Ok(()) };
         if detail > Detail::Verdict && explained.asked == Asked::Rules {
-            let told = counterexample(source, exploration, *primary, detail);
+            let told = counterexample(source, exploration, *rule, detail);
             explained.counterexample = told.map_err(|error| match error {
                 ReplayError::Source(error) => self.spec.diagnose(&error),
                 ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.loc),
             })?;
+            if let Some(shown) = &mut explained.counterexample {
+                for at in shown.broken.ops.iter().chain(&shown.essential) {
+                    if !shown.sources.contains_key(&at.loc.file)
+                        && let Some(text) = self.spec.readable(&at.loc.file)
+                    {
+                        shown.sources.insert(at.loc.file.clone(), text);
+                    }
+                }
+            }
         }
         if detail >= Detail::Repair
             && let Some(shown) = &mut explained.counterexample
@@ -341,7 +359,9 @@ pub fn search(spec: &Spec, check: &Check, options: &Options) -> Result<Explained
     search.run_all(&mut explained, platform)?;
     search.drop_assumptions(&mut explained, platform)?;
     explained.unexpected = match &check.kind {
-        CheckKind::Program(expect) => unexpected(expect, &explained),
+        CheckKind::Program(expect) => {
+            unexpected(expect, &explained).or_else(|| waived_in_vain(&check.waive, &explained))
+        }
         CheckKind::SameOperations => different_operations(spec, check)?,
     };
     search.tell(&mut explained)?;
@@ -368,6 +388,31 @@ fn ids(rules: &BTreeSet<Rule>) -> String {
 fn words(classes: &BTreeSet<Class>) -> String {
     let names: Vec<&str> = classes.iter().map(|class| class.name()).collect();
     names.join(", ")
+}
+
+/// Takes the waived rules out of what an exploration found, and returns those that it found, with the reasons.
+fn waive(exploration: &mut Exploration, waived: &BTreeMap<Rule, String>) -> BTreeMap<Rule, String> {
+    if waived.is_empty() {
+        return BTreeMap::new();
+    }
+    let found = waived.iter().filter(|(rule, _)| exploration.broken.contains_key(rule));
+    let found = found.map(|(rule, reason)| (*rule, reason.clone())).collect();
+    exploration.broken.retain(|rule, _| !waived.contains_key(rule));
+    for (mut outcome, witness) in std::mem::take(&mut exploration.outcomes) {
+        outcome.findings.retain(|(rule, _)| !waived.contains_key(rule));
+        exploration.outcomes.entry(outcome).or_insert(witness);
+    }
+    found
+}
+
+/// A waived rule that no run breaks: the waiver would hide the next one who does.
+fn waived_in_vain(waived: &BTreeMap<Rule, String>, explained: &Explained) -> Option<String> {
+    if explained.inconclusive() {
+        return None;
+    }
+    let broken = |rule: &Rule| explained.runs.iter().any(|run| run.waived.contains_key(rule));
+    let (rule, _) = waived.iter().find(|(rule, _)| !broken(rule))?;
+    Some(format!("waives {rule}, which no run breaks"))
 }
 
 /// Why a check is not as it states, if it is not.

@@ -87,7 +87,7 @@ impl SpecError {
 }
 
 /// From a location to the end of the expression on that line, as far as brackets tell.
-fn span_from(text: &str, loc: &Loc) -> SourceSpan {
+pub(crate) fn span_from(text: &str, loc: &Loc) -> SourceSpan {
     let mut start = 0;
     for (number, line) in text.split_inclusive('\n').enumerate() {
         if number + 1 == loc.line as usize {

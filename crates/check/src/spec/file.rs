@@ -52,6 +52,7 @@ pub(crate) struct Draft {
     pub(crate) faults_at_most: u32,
     pub(crate) assume: Vec<Assumption>,
     pub(crate) platform: Option<String>,
+    pub(crate) waive: BTreeMap<Rule, String>,
 }
 
 macro_rules! plain_value {
@@ -253,6 +254,21 @@ fn assumptions(assume: Option<UnpackList<Value<'_>>>) -> starlark::Result<Vec<As
     Ok(assumptions)
 }
 
+fn waivers(waive: Option<SmallMap<String, String>>) -> starlark::Result<BTreeMap<Rule, String>> {
+    let mut waivers = BTreeMap::new();
+    for (id, reason) in waive.into_iter().flatten() {
+        let rule = rule(&id)?.parse().expect("it was just looked up");
+        if reason.trim().is_empty() {
+            return Err(wrong(
+                format!("`waive` gives no reason for {id}"),
+                format!("say why it may be broken: waive = {{\"{id}\": \"the peers are restarted\"}}"),
+            ));
+        }
+        waivers.insert(rule, reason);
+    }
+    Ok(waivers)
+}
+
 fn add(eval: &mut Evaluator<'_, '_, '_>, draft: Draft) -> starlark::Result<NoneType> {
     let collector = collector(eval)?;
     if collector.loaded {
@@ -279,8 +295,8 @@ fn store<'v>(eval: &mut Evaluator<'v, '_, '_>, program: Value<'v>) -> starlark::
     Ok(name)
 }
 
-const CHECK_WORDS: [&str; 8] =
-    ["name", "program", "ranks", "expect", "faults", "faults_at_most", "assume", "platform"];
+const CHECK_WORDS: [&str; 9] =
+    ["name", "program", "ranks", "expect", "faults", "faults_at_most", "assume", "platform", "waive"];
 
 #[starlark_module]
 fn checks(builder: &mut GlobalsBuilder) {
@@ -293,6 +309,7 @@ fn checks(builder: &mut GlobalsBuilder) {
         #[starlark(default = 1)] faults_at_most: u32,
         assume: Option<UnpackList<Value<'v>>>,
         platform: Option<String>,
+        waive: Option<SmallMap<String, String>>,
         #[starlark(kwargs)] kwargs: SmallMap<String, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
@@ -323,6 +340,7 @@ fn checks(builder: &mut GlobalsBuilder) {
             faults_at_most,
             assume: assumptions(assume)?,
             platform,
+            waive: waivers(waive)?,
         };
         add(eval, draft)
     }
@@ -350,6 +368,7 @@ fn checks(builder: &mut GlobalsBuilder) {
             faults_at_most: 0,
             assume: Vec::new(),
             platform: None,
+            waive: BTreeMap::new(),
         };
         add(eval, draft)
     }

@@ -85,6 +85,7 @@ fn read_spec(path: &Path) -> Result<Spec, SpecError> {
             faults_at_most: draft.faults_at_most,
             assume: draft.assume,
             platform: draft.platform,
+            waive: draft.waive,
             programs: programs
                 .expect("check() stored its programs in the module")
                 .into_iter()

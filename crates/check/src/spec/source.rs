@@ -80,8 +80,15 @@ fn alloc<'v>(param: &Param, heap: Heap<'v>) -> Value<'v> {
 
 /// The text of the file of a closure, where it can be read: errors show the line.
 pub(crate) fn text_around(loc: &Loc) -> Texts {
-    let text = std::fs::read_to_string(&*loc.file);
+    let text = read_near(&loc.file);
     text.into_iter().map(|text| (loc.file.clone(), Text::plain(&text))).collect()
+}
+
+/// Reads a file by the name that the compiler gave it, which counts from the root of the workspace, while tests run in
+/// the folder of their package.
+pub(crate) fn read_near(file: &str) -> Option<String> {
+    let here = std::env::current_dir().ok()?;
+    here.ancestors().find_map(|folder| std::fs::read_to_string(folder.join(file)).ok())
 }
 
 impl SpecSource {

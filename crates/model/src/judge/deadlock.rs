@@ -8,10 +8,13 @@
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
 )]
 
+mod sentence;
+
 use crate::cx::Here;
+use crate::host::value::CommId;
 use crate::judge::finding::{About, OpRef, Rule};
-use crate::machine::Machine;
-use crate::noun::p2p::Planned;
+use crate::machine::{Explain, Machine};
+use crate::noun::p2p::{Half, Planned, Transfers};
 use crate::noun::rendezvous::Rendezvous;
 use crate::noun::stream::{Queued, Work};
 use crate::noun::thread::Next;
@@ -31,6 +34,7 @@ enum Who {
 struct WaitNode {
     who: Who,
     rule: Rule,
+    /// What it waits on; none where it waits for streams or threads of its own rank, whatever these wait on.
     about: Option<About>,
     op: OpRef,
     past: u64,
@@ -111,7 +115,7 @@ impl Machine {
                     Who::Stream(_, stream) => Some(u32::try_from(stream).expect("few streams a rank")),
                     Who::Thread(..) => None,
                 };
-                Standing { op: nodes[at].op, text: self.waiting_text(&nodes[at]), stream, awaits }
+                Standing { op: nodes[at].op, text: self.waiting_text(state, &nodes[at]), stream, awaits }
             })
             .collect()
     }
@@ -131,36 +135,93 @@ impl Machine {
             }
             nodes[at].waits_for = if never.is_some() { Vec::new() } else { targets };
         }
-        for component in components(&nodes) {
+        let edges: Vec<Vec<usize>> = nodes.iter().map(|node| node.waits_for.clone()).collect();
+        for component in components(&edges) {
             let inside = |n: &usize| component.contains(n);
             let sink = component.iter().all(|n| nodes[*n].waits_for.iter().all(inside));
             if !sink || component.iter().any(|n| nodes[*n].explained) {
                 continue;
             }
-            self.blame_parts(state, &mut nodes, &component);
+            self.blame_together(state, &mut nodes, &component);
             let first = component
                 .iter()
                 // What it is about comes before who: the name of a deadlock does not depend on the ranks' numbers.
-                .min_by_key(|n| (nodes[**n].rule, nodes[**n].past, nodes[**n].about, nodes[**n].op))
+                .min_by_key(|n| {
+                    let node = &nodes[**n];
+                    (node.about.is_none(), node.rule, node.past, node.about, node.op)
+                })
                 .expect("a component has nodes");
             self.report_deadlock(state, &nodes, &component, *first);
         }
     }
 
-    /// Transfers that wait in a circle with a part of a group wait for a part that comes later.
-    fn blame_parts(&self, state: &State, nodes: &mut [WaitNode], component: &[usize]) {
-        let part = |n: &usize| match nodes[*n].who {
-            Who::Stream(rank, at) => {
-                let head = state.rank(rank).stream(at).head();
-                matches!(head.map(|op| &op.work), Some(Work::Transfers(e)) if e.planned == Planned::Part)
-            }
-            Who::Thread(..) => false,
+    /// Finds the rule of a cycle that no blocked call tells alone: launches of several communicators, and transfers of
+    /// one group that do not progress together.
+    fn blame_together(&self, state: &State, nodes: &mut [WaitNode], component: &[usize]) {
+        let of_collective = |n: &usize| match nodes[*n].about {
+            Some(About::Comm(comm)) if nodes[*n].rule == Rule::Coll1 => Some((*n, comm)),
+            _ => None,
         };
-        if component.len() > 1 && component.iter().any(part) {
-            for n in component.iter().filter(|n| nodes[**n].rule == Rule::P2p2).copied().collect::<Vec<_>>() {
+        let collectives: Vec<(usize, CommId)> = component.iter().filter_map(of_collective).collect();
+        let least = collectives.iter().map(|(_, comm)| *comm).min();
+        if let Some(least) = least
+            && collectives.iter().any(|(_, comm)| *comm != least)
+        {
+            // Nobody stays away: each is launched, or would be, behind another.
+            for (n, _) in &collectives {
+                nodes[*n].rule = Rule::Coll4;
+            }
+        }
+        let transfers: Vec<usize> =
+            component.iter().filter(|n| nodes[**n].rule == Rule::P2p2).copied().collect();
+        if transfers.is_empty() || component.len() == 1 {
+            return;
+        }
+        let together = |from: usize| {
+            let kept = |to: &&usize| component.contains(to) && !self.later_part(state, nodes, from, **to);
+            nodes[from].waits_for.iter().filter(kept).copied().collect::<Vec<_>>()
+        };
+        let edges: Vec<Vec<usize>> =
+            (0..nodes.len()).map(|n| if component.contains(&n) { together(n) } else { Vec::new() }).collect();
+        if components(&edges).iter().all(|part| part.len() == 1) {
+            for n in transfers {
                 nodes[n].rule = Rule::P2p6;
             }
         }
+    }
+
+    /// Whether a transfer waits for one that stands in a stream behind an earlier part of its own group.
+    fn later_part(&self, state: &State, nodes: &[WaitNode], from: usize, to: usize) -> bool {
+        let (Who::Stream(rank, waiting), Who::Stream(peer, stream)) = (nodes[from].who, nodes[to].who) else {
+            return false;
+        };
+        let head = |rank: Rank, stream: usize| state.rank(rank).stream(stream).head();
+        let (Some(waiting), Some(first)) = (head(rank, waiting), head(peer, stream)) else { return false };
+        let (Work::Transfers(waiting), Work::Transfers(blocking)) = (&waiting.work, &first.work) else {
+            return false;
+        };
+        let of_group = |op: &&Queued| op.op == first.op && op.replay == first.replay;
+        let parts = state.rank(peer).stream(stream).queue().iter().skip(1).filter(of_group);
+        let mut later = parts.filter_map(|op| match &op.work {
+            Work::Transfers(part) if part.comm == blocking.comm && part.planned == Planned::Part => {
+                Some(part)
+            }
+            _ => None,
+        });
+        later.any(|part| {
+            self.open_halves(state, rank, waiting)
+                .any(|half| self.answered_by(waiting.comm, rank, half, part))
+        })
+    }
+
+    /// Whether a launch has the other end of a transfer.
+    fn answered_by(&self, comm: CommId, rank: Rank, half: &Half, launch: &Transfers) -> bool {
+        let link = half.link(comm, rank);
+        launch.comm == comm
+            && launch
+                .transfers
+                .iter()
+                .any(|other| other.direction != half.direction && other.link(comm, half.peer) == link)
     }
 
     fn blocked(&self, state: &State) -> Vec<WaitNode> {
@@ -380,10 +441,8 @@ impl Machine {
                     return (first, None);
                 }
                 let partners = self.open_halves(state, rank, launch).map(|half| {
-                    let link = half.link(launch.comm, rank);
                     let other = |work: &Work| {
-                        matches!(work, Work::Transfers(e) if e.comm == link.comm && e.transfers.iter().any(
-                            |t| t.direction != half.direction && t.link(link.comm, half.peer) == link))
+                        matches!(work, Work::Transfers(e) if self.answered_by(launch.comm, rank, half, e))
                     };
                     (half.peer, Self::holding(state, nodes, half.peer, other))
                 });
@@ -450,12 +509,6 @@ impl Machine {
     fn report_deadlock(&self, state: &mut State, nodes: &[WaitNode], component: &[usize], first: usize) {
         let node = &nodes[first];
         let about = node.about.unwrap_or(About::Rank(node.op.rank));
-        // Whom it waits for: inside the cycle, or the last thing that the absent rank did.
-        let partner = node
-            .waits_for
-            .iter()
-            .filter(|n| component.contains(n) && **n != first)
-            .min_by_key(|n| (nodes[**n].op.rank == node.op.rank, nodes[**n].op));
         let captured = match node.about {
             Some(About::Comm(comm)) if node.rule == Rule::Graph4 => {
                 Self::capturing(state, node.op.rank, comm)
@@ -466,69 +519,29 @@ impl Machine {
             self.report_captured(state, node, graph, launch);
             return;
         }
-        let written = match (node.rule, about) {
+        let (rule, past) = (node.rule, node.past);
+        // The sentence names streams, which the state knows: it is made before the state is changed.
+        let told = self.config.explain != Explain::No;
+        if component.len() > 1 {
+            let others = component.iter().filter(|n| **n != first);
+            let mut ops: Vec<OpRef> = Vec::new();
+            for n in std::iter::once(&first).chain(others) {
+                if !ops.contains(&nodes[*n].op) {
+                    ops.push(nodes[*n].op);
+                }
+            }
+            let text = if told { self.cycle(state, nodes, component, first) } else { String::new() };
+            self.find(state, rule, about, &ops, past, || text);
+            return;
+        }
+        let written = match (rule, about) {
             (Rule::Flag1, About::Named(flag)) => state.last_flag_write(flag),
             _ => None,
         };
-        let other = match (partner, node.never) {
-            (None, Some(_)) if written.is_some() => written,
-            (Some(partner), _) => Some(nodes[*partner].op),
-            (None, Some(rank)) => self.last_op(state, rank),
-            (None, None) => None,
-        };
-        let mut ops = vec![node.op];
-        ops.extend(other);
-        let past = node.past;
-        let (rule, op) = (node.rule, node.op);
-        let what = self.waiting_text(node);
-        self.find(state, rule, about, &ops, past, || {
-            let mut text = format!("rank {} waits {what} ({})", op.rank.0, self.at(&op));
-            // It waits for something from somebody, or in something for somebody.
-            let of = if what.contains("for ") { "from" } else { "for" };
-            match (node.never, other) {
-                (Some(rank), Some(last)) if rule == Rule::Win7 => {
-                    text.push_str(&format!(
-                        " while rank {} launched it on the symmetric kernel ({}): the buffer is registered \
-                         there and not here",
-                        rank.0,
-                        self.at(&last)
-                    ));
-                }
-                (Some(_), Some(last)) if written.is_some() => {
-                    let last = format!("rank {} was the last to write it ({})", last.rank.0, self.at(&last));
-                    text.push_str(&format!(", and nobody writes it again: {last}"));
-                }
-                (Some(rank), Some(last)) => {
-                    text.push_str(&format!(
-                        " {of} rank {}, which exited without making that call (last at {})",
-                        rank.0,
-                        self.at(&last)
-                    ));
-                }
-                (Some(rank), None) => {
-                    text.push_str(&format!(" {of} rank {}, which exited without making that call", rank.0))
-                }
-                (None, Some(partner)) => {
-                    let partner_text = nodes
-                        .iter()
-                        .find(|n| n.op == partner)
-                        .map_or_else(String::new, |n| self.waiting_text(n));
-                    text.push_str(&format!(
-                        " {of} rank {}, which waits {partner_text} ({})",
-                        partner.rank.0,
-                        self.at(&partner)
-                    ));
-                    if component.len() > 1 {
-                        text.push_str(": a cycle");
-                        if rule == Rule::P2p6 {
-                            text.push_str(", since transfers of a group take turns");
-                        }
-                    }
-                }
-                (None, None) => {}
-            }
-            text
-        });
+        let last = node.never.and_then(|rank| written.or_else(|| self.last_op(state, rank)));
+        let ops: Vec<OpRef> = std::iter::once(node.op).chain(last).collect();
+        let text = if told { self.in_vain(state, node, last, written.is_some()) } else { String::new() };
+        self.find(state, rule, about, &ops, past, || text);
     }
 
     /// A communicator that is destroyed before a graph that captured it (`init.cc:2751`).
@@ -546,36 +559,6 @@ impl Machine {
                 self.at(&launch),
             )
         });
-    }
-
-    fn waiting_text(&self, node: &WaitNode) -> String {
-        let object = match node.about {
-            Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
-            Some(about @ About::Pair(..)) => self.about(about),
-            Some(About::Window(comm, nth)) => format!("{} #{nth}", self.comm_name(comm)),
-            Some(About::Named(token) | About::Of(_, token)) => self.name(token).to_string(),
-            Some(About::Hosts) => "the host barrier".to_owned(),
-            Some(About::Memory(..) | About::Rank(_)) | None => String::new(),
-        };
-        match (node.rule, node.who) {
-            (Rule::Win1, _) => format!("in registration {object}"),
-            (Rule::Comm1, _) => format!("in the set-up of {object}"),
-            (Rule::Host1, _) => format!("in {object}"),
-            (Rule::Store1, _) => format!("for key {object}"),
-            (Rule::Exchange1, _) => format!("in the exchange for {object}"),
-            (Rule::Flag1, Who::Thread(..)) => format!("on flag {object}"),
-            (Rule::Flag1, Who::Stream(..)) => format!("on the GPU for flag {object}"),
-            (Rule::Mutex1, _) => format!("for lock {object}"),
-            (Rule::P2p3, _) => format!("in the first use of {object}"),
-            (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
-            (Rule::P2p2 | Rule::P2p6, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
-            (Rule::Graph4, _) => format!("in the destruction of {object}"),
-            (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
-            (Rule::Win7 | Rule::Coll1 | Rule::Coll2, _) if !object.is_empty() => {
-                format!("in its first collective on {object} (regular kernel: connections are set up here)")
-            }
-            _ => "in a synchronize".to_owned(),
-        }
     }
 
     /// The last operation that a rank did.
@@ -655,16 +638,16 @@ impl<'a> Here<'a> {
     }
 }
 
-/// Strongly connected components, by Tarjan's algorithm without recursion.
-fn components(nodes: &[WaitNode]) -> Vec<Vec<usize>> {
+/// Strongly connected components of a graph that is given by its edges, by Tarjan's algorithm without recursion.
+fn components(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
     const UNSEEN: usize = usize::MAX;
-    let mut order = vec![UNSEEN; nodes.len()];
-    let mut low = vec![0; nodes.len()];
-    let mut on_stack = vec![false; nodes.len()];
+    let mut order = vec![UNSEEN; edges.len()];
+    let mut low = vec![0; edges.len()];
+    let mut on_stack = vec![false; edges.len()];
     let mut stack = Vec::new();
     let mut found = Vec::new();
     let mut count = 0;
-    for root in 0..nodes.len() {
+    for root in 0..edges.len() {
         if order[root] != UNSEEN {
             continue;
         }
@@ -677,7 +660,7 @@ fn components(nodes: &[WaitNode]) -> Vec<Vec<usize>> {
                 stack.push(at);
                 on_stack[at] = true;
             }
-            if let Some(&to) = nodes[at].waits_for.get(edge) {
+            if let Some(&to) = edges[at].get(edge) {
                 calls.push((at, edge + 1));
                 if order[to] == UNSEEN {
                     calls.push((to, 0));

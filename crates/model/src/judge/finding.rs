@@ -41,13 +41,13 @@ macro_rules! rules {
 rules! {
     Mutex1 = "MUTEX-1", "a lock is not held by a thread that waits for a thread that wants it";
     Mutex2 = "MUTEX-2", "a mutex is unlocked by the thread that locked it";
-    Comm1 = "COMM-1", "every member enters the init and each split of a communicator";
+    Comm1 = "COMM-1", "every member enters the init and each split of a communicator, and several are entered in one order";
     Comm2 = "COMM-2", "a communicator is used by its members and while it lives";
     Comm3 = "COMM-3", "the n-th set-up event of a communicator is of one kind on every rank";
     Comm4 = "COMM-4", "one thread at a time makes calls on a communicator";
     Comm5 = "COMM-5", "the arguments of a call on a communicator are valid";
-    Win1 = "WIN-1", "every member of a communicator registers equally often";
-    Win2 = "WIN-2", "the n-th registration on a communicator pairs with the peers' n-th";
+    Win1 = "WIN-1", "every member enters each registration of a communicator, and several are entered in one order";
+    Win2 = "WIN-2", "the buffers of one symmetric collective lie in windows of one number on every rank";
     Win3 = "WIN-3", "the n-th registrations have one size on every rank";
     Win4 = "WIN-4", "the buffers of one symmetric collective have one offset in the window";
     Win5 = "WIN-5", "only ncclMemAlloc memory at an aligned offset can be registered";
@@ -60,14 +60,14 @@ rules! {
     Win12 = "WIN-12", "a collective does not run on a window whose memory was replaced";
     P2p3 = "P2P-3", "ranks that use a pair for the first time do not wait for one another in a circle";
     Host1 = "HOST-1", "every member enters a host barrier or agreement";
-    Exchange1 = "EXCHANGE-1", "every member enters each exchange";
+    Exchange1 = "EXCHANGE-1", "every member enters each exchange, and several are entered in one order";
     Exchange2 = "EXCHANGE-2", "the n-th exchange of these ranks is for the same thing on every rank";
     Exchange3 = "EXCHANGE-3", "the allocations of one exchange have one size";
     Exchange4 = "EXCHANGE-4", "the buffers of one exchange lie at one offset in their allocations";
     Store1 = "STORE-1", "a key that is awaited is set";
     Store2 = "STORE-2", "reads, sets and deletes of one key are ordered";
     Flag1 = "FLAG-1", "a value that is awaited on a flag is there when somebody looks";
-    P2p1 = "P2P-1", "the peer of a transfer is a rank of the communicator";
+    P2p1 = "P2P-1", "the peer of a transfer is a rank of the communicator, and a rank that sends to itself receives from itself in the same group";
     P2p2 = "P2P-2", "every send needs a matching receive; do not rely on NCCL's buffering";
     P2p4 = "P2P-4", "count and type of a send are those of its receive";
     P2p5 = "P2P-5", "the buffers of a transfer are registered at both ends or at none";
@@ -90,7 +90,7 @@ rules! {
     Mem2 = "MEM-2", "two accesses to the same bytes, one a write, are ordered";
     Mem3 = "MEM-3", "memory is freed once";
     Mem4 = "MEM-4", "a buffer that an operation is given exists and is long enough";
-    Mem5 = "MEM-5", "a reader finds what it expects";
+    Mem5 = "MEM-5", "a buffer holds what the program says that it holds";
     Ipc1 = "IPC-1", "cudaMalloc memory is exported, and other ranks open it";
     Ipc2 = "IPC-2", "a handle is opened while its memory lives";
     Ipc3 = "IPC-3", "memory is freed after every peer has closed it";

@@ -238,7 +238,10 @@ impl Verb for MemoryOp {
 
     fn blocked_on(&self, here: Here<'_>) -> (Rule, Option<About>) {
         match self {
-            Self::Free { .. } => (Rule::Mutex1, Some(About::Rank(here.rank))),
+            Self::Free { buffer, .. } => match here.owner_of(buffer) {
+                Some(Owner::Pool(pool)) => (Rule::Mutex1, Some(About::Of(here.rank, pool))),
+                Some(Owner::Program(_)) | None => (Rule::Coll1, None),
+            },
             Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
                 (Rule::Coll1, None)
             }
@@ -247,14 +250,11 @@ impl Verb for MemoryOp {
 
     fn waits_for(&self, here: Here<'_>) -> Awaits {
         match self {
-            Self::Free { buffer, .. } => {
-                let value = Machine::value(here.state, here.rank, buffer);
-                match value.buffer().map(|buffer| buffer.memory.owner) {
-                    Some(Owner::Pool(pool)) => Awaits::Holder(here.holder_of_pool(pool)),
-                    Some(Owner::Program(_)) => Awaits::Streams,
-                    None => Awaits::Nobody,
-                }
-            }
+            Self::Free { buffer, .. } => match here.owner_of(buffer) {
+                Some(Owner::Pool(pool)) => Awaits::Holder(here.holder_of_pool(pool)),
+                Some(Owner::Program(_)) => Awaits::Streams,
+                None => Awaits::Nobody,
+            },
             Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
                 Awaits::Nobody
             }
@@ -294,6 +294,13 @@ impl ByteRange {
     /// A part of the range.
     pub(crate) fn sub(&self, at: u64, len_bytes: u64) -> Self {
         Self { memory: self.memory, offset_bytes: self.offset_bytes + at, len_bytes }
+    }
+}
+
+impl Here<'_> {
+    /// Who made the memory of an operand.
+    fn owner_of(self, buffer: &Operand) -> Option<Owner> {
+        Machine::value(self.state, self.rank, buffer).buffer().map(|buffer| buffer.memory.owner)
     }
 }
 

@@ -472,19 +472,23 @@ impl<'a> Here<'a> {
     fn log_next(self, op: OpRef) {
         let Here { m, state, rank, .. } = self;
         let t = self.this();
-        let (text, asks, kind, stream) = match t.upcoming() {
+        let (text, call, asks, kind, stream) = match t.upcoming() {
             Next::Op(op) => {
                 let stream = op.op.stream().map(|stream| m.name(stream));
-                (m.op_name(state, rank, &op.op), false, op.op.verb().kind(), stream)
+                let call = m.call_text(state, rank, &op.op);
+                (m.op_name(state, rank, &op.op), call, false, op.op.verb().kind(), stream)
             }
-            Next::Ask(question, _) => (m.question_name(state, rank, question), true, Kind::Bookkeeping, None),
+            Next::Ask(question, _) => {
+                let text = m.question_name(state, rank, question);
+                (text.clone(), text, true, Kind::Bookkeeping, None)
+            }
             Next::Return | Next::Unknown => return,
         };
         let mut log = locked(&m.log);
         // An operation that waits runs in parts, and other threads in between.
         let before = log.iter().rfind(|l| (l.op.rank, l.op.thread) == (op.rank, op.thread));
         if before.is_none_or(|before| before.op != op) {
-            log.push(crate::machine::Logged { op, text, asks, kind, stream });
+            log.push(crate::machine::Logged { op, text, call, asks, kind, stream });
         }
     }
 }

@@ -508,19 +508,7 @@ impl Machine {
 
     /// The contents of memory in words.
     pub(crate) fn show(&self, content: &crate::term::Content) -> String {
-        let terms = locked(&self.terms);
-        let name = |token| self.name(token);
-        match content {
-            crate::term::Content::Whole(term) => terms.show(*term, &name),
-            crate::term::Content::Shares(shares) => {
-                let mut out = String::new();
-                for (share, term) in shares.iter().enumerate() {
-                    let separator = if share == 0 { "" } else { " " };
-                    out.push_str(&format!("{separator}share {share}: {}", terms.show(*term, &name)));
-                }
-                out
-            }
-        }
+        locked(&self.terms).show(content, &|token| self.name(token))
     }
 }
 

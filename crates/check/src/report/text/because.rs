@@ -1,0 +1,63 @@
+//! The line `because`: a decision or a difference between ranks that makes the finding go away where it falls otherwise.
+//!
+//! Not here: how that is tried ([`crate::search::explain`]).
+
+use std::fmt::Write as _;
+
+use rankcheck_model::Rank;
+
+use super::words;
+use crate::search::{Cause, Counterexample, Decided, Located};
+
+/// What decided the finding: a decision or a difference that makes it go away where it falls otherwise.
+pub(super) fn because(out: &mut String, shown: &Counterexample) {
+    if let Some(text) = cause(shown) {
+        let _ = write!(out, "\n  because   {text}");
+    }
+}
+
+/// What decided the finding, in words.
+pub(in crate::report) fn cause(shown: &Counterexample) -> Option<String> {
+    let cause = shown.cause.as_ref()?;
+    let decisions = &shown.run.decisions;
+    let value = |decision: usize, nth: usize| match &decisions[decision].decided {
+        Decided::Values { words, .. } => words.get(nth).map_or("", String::as_str),
+        Decided::Order(words) => words,
+    };
+    let text = match cause {
+        Cause::Value { decision, nth, peer: Some((other, of_other)), .. } => {
+            let at = &decisions[*decision].at;
+            let own = (at.op.rank, value(*decision, *nth));
+            let (first, second) = in_order(own, (decisions[*other].at.op.rank, value(*other, *of_other)));
+            format!("on rank {} {}, on rank {} {} ({})", first.0.0, first.1, second.0.0, second.1, at.loc)
+        }
+        Cause::Value { decision, nth, peer: None, .. } => {
+            let at = &decisions[*decision].at;
+            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, *nth), at.loc)
+        }
+        Cause::Order { decision, .. } => {
+            let at = &decisions[*decision].at;
+            format!("on rank {}: {} ({})", at.op.rank.0, value(*decision, 0), at.loc)
+        }
+        Cause::Extra { at, peer } => {
+            format!(
+                "rank {} does {} ({}), and rank {} does not",
+                at.op.rank.0,
+                words(shown, at),
+                at.loc,
+                peer.0
+            )
+        }
+        Cause::Difference { at, peer } => {
+            let does = |at: &Located| (at.op.rank, format!("{} ({})", words(shown, at), at.loc));
+            let (first, second) = in_order(does(at), does(peer));
+            format!("rank {} does {} where rank {} does {}", first.0.0, first.1, second.0.0, second.1)
+        }
+    };
+    Some(text)
+}
+
+/// What two ranks do, the smaller rank first.
+fn in_order<T: Ord>(one: (Rank, T), other: (Rank, T)) -> ((Rank, T), (Rank, T)) {
+    if other.0 < one.0 { (other, one) } else { (one, other) }
+}

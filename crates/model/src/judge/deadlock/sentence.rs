@@ -1,0 +1,356 @@
+//! The sentence of a deadlock: who waits in what for whom, every hop of it.
+//!
+//! What ranks do alike is told once, with all their numbers: a cycle of 64 ranks takes a line, and leaves nobody out.
+//! Not here: what is a deadlock, and which rule it breaks.
+
+use super::{WaitNode, Who};
+use crate::display::ranks_in_words;
+use crate::judge::finding::{About, OpRef, Rule};
+use crate::machine::Machine;
+use crate::noun::thread::Next;
+use crate::rank::{LocId, Rank};
+use crate::state::State;
+
+/// What is blocked on each of some ranks in the same way.
+struct Alike {
+    lane: Lane,
+    /// What it waits in, where they are several as where there is one.
+    text: String,
+    /// As positions among the nodes, in the order of their ranks.
+    nodes: Vec<usize>,
+}
+
+/// A thread or stream, whatever its rank.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    Thread(u32),
+    Stream(String),
+}
+
+impl Lane {
+    /// It on some ranks; of a rank's first thread nothing is said.
+    fn on(&self, ranks: &str) -> String {
+        let several = if ranks.starts_with("ranks ") { "s" } else { "" };
+        match self {
+            Self::Thread(0) => ranks.to_owned(),
+            Self::Thread(thread) => format!("thread{several} {thread} of {ranks}"),
+            Self::Stream(stream) if stream == "default" => format!("the default stream{several} of {ranks}"),
+            Self::Stream(stream) => format!("stream{several} {stream} of {ranks}"),
+        }
+    }
+
+    /// It on the rank that was just named.
+    fn own(&self) -> String {
+        match self {
+            Self::Thread(thread) => format!("its thread {thread}"),
+            Self::Stream(stream) if stream == "default" => "its default stream".to_owned(),
+            Self::Stream(stream) => format!("its stream {stream}"),
+        }
+    }
+}
+
+impl Machine {
+    /// A cycle, from the call that breaks the rule around to itself.
+    pub(super) fn cycle(
+        &self,
+        state: &State,
+        nodes: &[WaitNode],
+        component: &[usize],
+        first: usize,
+    ) -> String {
+        let groups = self.alike(state, nodes, component, first);
+        let group_of = |n: usize| groups.iter().position(|group| group.nodes.contains(&n));
+        let mut told = vec![false; groups.len()];
+        let mut open = vec![0];
+        let mut text = String::new();
+        while let Some(next) = open.iter().position(|group| !told[*group]).map(|at| open.remove(at)) {
+            let group = &groups[next];
+            if !text.is_empty() {
+                text.push_str("; ");
+            }
+            text.push_str(&group.lane.on(&self.ranks_of(nodes, &group.nodes)));
+            let mut at = next;
+            loop {
+                told[at] = true;
+                let group = &groups[at];
+                let many = group.nodes.len() > 1;
+                let verb = if many { "wait" } else { "waits" };
+                let loc = self.at(&nodes[group.nodes[0]].op);
+                let whom = self.whom(state, nodes, component, group);
+                text.push_str(&format!(" {verb} {} ({loc}) {whom}", group.text));
+                let mut targets: Vec<usize> = group
+                    .nodes
+                    .iter()
+                    .flat_map(|n| nodes[*n].waits_for.iter().filter_map(|to| group_of(*to)))
+                    .collect();
+                targets.sort_unstable();
+                targets.dedup();
+                match targets.as_slice() {
+                    // Whom the clause ends with is who waits next.
+                    [one] if !told[*one] && covers(nodes, group, &groups[*one]) => {
+                        text.push_str(", which");
+                        at = *one;
+                    }
+                    _ => {
+                        open.extend(targets);
+                        break;
+                    }
+                }
+            }
+        }
+        if nodes[first].rule == Rule::P2p6 {
+            text.push_str(": a cycle, since transfers of a group take turns");
+        } else {
+            text.push_str(": a cycle");
+        }
+        text
+    }
+
+    /// What is blocked in a component, by what it does; what breaks the rule comes first.
+    fn alike(&self, state: &State, nodes: &[WaitNode], component: &[usize], first: usize) -> Vec<Alike> {
+        let mut sorted = component.to_vec();
+        sorted.sort_by_key(|n| nodes[*n].op);
+        let mut groups: Vec<(Alike, LocId, Rule)> = Vec::new();
+        for n in std::iter::once(first).chain(sorted.into_iter().filter(|n| *n != first)) {
+            let node = &nodes[n];
+            let lane = self.lane(state, node);
+            let text = match node.about {
+                // Who the other end is, the targets say.
+                Some(About::Pair(comm, from, _)) => {
+                    let way =
+                        if from == node.op.rank { "from each to another rank" } else { "from another rank" };
+                    self.waiting_in(state, node, &format!("{} {way}", self.comm_name(comm)))
+                }
+                _ => self.waiting_text(state, node),
+            };
+            let same = |(group, loc, rule): &&mut (Alike, LocId, Rule)| {
+                (&group.lane, &group.text, *loc, *rule) == (&lane, &text, node.op.loc, node.rule)
+            };
+            match groups.iter_mut().find(same) {
+                Some((group, ..)) => group.nodes.push(n),
+                None => groups.push((Alike { lane, text, nodes: vec![n] }, node.op.loc, node.rule)),
+            }
+        }
+        let alone = |mut group: Alike| {
+            group.nodes.sort_by_key(|n| nodes[*n].op);
+            if let [one] = group.nodes.as_slice() {
+                group.text = self.waiting_text(state, &nodes[*one]);
+            }
+            group
+        };
+        groups.into_iter().map(|(group, ..)| alone(group)).collect()
+    }
+
+    fn ranks_of(&self, nodes: &[WaitNode], group: &[usize]) -> String {
+        ranks_in_words(group.iter().map(|n| nodes[*n].op.rank))
+    }
+
+    /// Whom the members of a group wait for, each and every one.
+    fn whom(&self, state: &State, nodes: &[WaitNode], component: &[usize], group: &Alike) -> String {
+        let targets = |n: usize| {
+            let mut targets: Vec<usize> =
+                nodes[n].waits_for.iter().filter(|to| component.contains(to)).copied().collect();
+            targets.sort_unstable();
+            targets.dedup();
+            targets
+        };
+        let of_each: Vec<Vec<usize>> = group.nodes.iter().map(|n| targets(*n)).collect();
+        let rank = |n: usize| nodes[n].op.rank;
+        // It waits for something from somebody, or in something for somebody.
+        let of = if group.text.contains("for ") { "from" } else { "for" };
+        if let [n] = group.nodes.as_slice() {
+            let own = of_each[0].iter().all(|to| rank(*to) == rank(*n));
+            let whom =
+                if own { self.own(state, nodes, &of_each[0]) } else { self.these(state, nodes, &of_each[0]) };
+            return format!("{of} {whom}");
+        }
+        if of_each.iter().all(|of| *of == of_each[0]) {
+            return format!("{of} {}", self.these(state, nodes, &of_each[0]));
+        }
+        // Each for streams or threads of its own rank, which go by one name.
+        let own = |(n, of): (&usize, &Vec<usize>)| of.iter().all(|to| rank(*to) == rank(*n));
+        if group.nodes.iter().zip(&of_each).all(own) {
+            let named: Vec<String> = of_each.iter().map(|of| self.own(state, nodes, of)).collect();
+            if named.iter().all(|name| *name == named[0]) {
+                return format!("each {of} {}", named[0]);
+            }
+        }
+        // All of them for one another, and for the same others.
+        let outside = |of: &[usize]| -> Vec<usize> {
+            of.iter().filter(|to| !group.nodes.contains(to)).copied().collect()
+        };
+        let inside = |(n, of): (&usize, &Vec<usize>)| {
+            group.nodes.iter().filter(|other| *other != n).all(|other| of.contains(other))
+        };
+        let beyond = outside(&of_each[0]);
+        if group.nodes.iter().zip(&of_each).all(inside) && of_each.iter().all(|of| outside(of) == beyond) {
+            return match beyond.is_empty() {
+                true => format!("{of} one another"),
+                false => format!("{of} one another and {}", self.these(state, nodes, &beyond)),
+            };
+        }
+        if let Some(whom) = self.at_one_distance(state, nodes, group, &of_each) {
+            return format!("each {of} {whom}");
+        }
+        let pairs = group.nodes.iter().zip(&of_each);
+        let pairs: Vec<String> = pairs
+            .map(|(n, of)| format!("rank {} for {}", rank(*n).0, self.these(state, nodes, of)))
+            .collect();
+        format!("{of} others ({})", pairs.join(", "))
+    }
+
+    /// Whom each waits for, where that is for each the rank at one distance.
+    fn at_one_distance(
+        &self,
+        state: &State,
+        nodes: &[WaitNode],
+        group: &Alike,
+        of_each: &[Vec<usize>],
+    ) -> Option<String> {
+        let ranks = self.config.ranks;
+        let mut distances = group.nodes.iter().zip(of_each).map(|(n, of)| match of.as_slice() {
+            [to] => {
+                let distance = (nodes[*to].op.rank.0 + ranks - nodes[*n].op.rank.0) % ranks;
+                Some((distance, self.lane(state, &nodes[*to])))
+            }
+            _ => None,
+        });
+        let one = distances.next()??;
+        if !distances.all(|other| other.as_ref() == Some(&one)) {
+            return None;
+        }
+        let (distance, lane) = one;
+        let neighbour = match distance {
+            1 => "the next rank".to_owned(),
+            distance if distance == ranks - 1 => "the rank before".to_owned(),
+            distance => format!("the rank {distance} further on"),
+        };
+        Some(format!("{} (of {ranks})", lane.on(&neighbour)))
+    }
+
+    fn lane(&self, state: &State, node: &WaitNode) -> Lane {
+        match node.who {
+            Who::Thread(_, thread) => Lane::Thread(thread),
+            Who::Stream(rank, stream) => {
+                Lane::Stream(self.name(state.rank(rank).streams()[stream].0).to_string())
+            }
+        }
+    }
+
+    /// Threads and streams of several ranks.
+    fn these(&self, state: &State, nodes: &[WaitNode], these: &[usize]) -> String {
+        let mut lanes: Vec<(Lane, Vec<Rank>)> = Vec::new();
+        for n in these {
+            let lane = self.lane(state, &nodes[*n]);
+            match lanes.iter_mut().find(|(known, _)| *known == lane) {
+                Some((_, ranks)) => ranks.push(nodes[*n].op.rank),
+                None => lanes.push((lane, vec![nodes[*n].op.rank])),
+            }
+        }
+        lanes.sort();
+        let named: Vec<String> =
+            lanes.into_iter().map(|(lane, ranks)| lane.on(&ranks_in_words(ranks.into_iter()))).collect();
+        named.join(" and ")
+    }
+
+    /// Threads and streams of the rank that was just named.
+    fn own(&self, state: &State, nodes: &[WaitNode], these: &[usize]) -> String {
+        let mut named: Vec<String> = these.iter().map(|n| self.lane(state, &nodes[*n]).own()).collect();
+        named.sort();
+        named.join(" and ")
+    }
+
+    /// What waits for a rank that does not come.
+    pub(super) fn in_vain(
+        &self,
+        state: &State,
+        node: &WaitNode,
+        last: Option<OpRef>,
+        written: bool,
+    ) -> String {
+        let what = self.waiting_text(state, node);
+        let mut text = format!("rank {} waits {what} ({})", node.op.rank.0, self.at(&node.op));
+        // It waits for something from somebody, or in something for somebody.
+        let of = if what.contains("for ") { "from" } else { "for" };
+        match (node.never, last) {
+            (Some(rank), Some(last)) if node.rule == Rule::Win7 => text.push_str(&format!(
+                " while rank {} launched it on the symmetric kernel ({}): the buffer is registered there and not here",
+                rank.0,
+                self.at(&last)
+            )),
+            (Some(_), Some(last)) if written => text.push_str(&format!(
+                ", and nobody writes it again: rank {} was the last to write it ({})",
+                last.rank.0,
+                self.at(&last)
+            )),
+            (Some(rank), Some(last)) => text.push_str(&format!(
+                " {of} rank {}, which exited without making that call (last at {})",
+                rank.0,
+                self.at(&last)
+            )),
+            (Some(rank), None) => {
+                text.push_str(&format!(" {of} rank {}, which exited without making that call", rank.0))
+            }
+            (None, _) => {}
+        }
+        text
+    }
+
+    /// What a thread or stream waits in, as in "in the set-up of tp".
+    pub(super) fn waiting_text(&self, state: &State, node: &WaitNode) -> String {
+        let object = match node.about {
+            Some(About::Comm(comm)) => self.comm_name(comm).to_string(),
+            Some(about @ About::Pair(..)) => self.about(about),
+            Some(About::Window(comm, nth)) => format!("{} #{nth}", self.comm_name(comm)),
+            Some(About::Named(token) | About::Of(_, token)) => self.name(token).to_string(),
+            Some(About::Hosts) => "the host barrier".to_owned(),
+            Some(About::Memory(..) | About::Rank(_)) | None => String::new(),
+        };
+        self.waiting_in(state, node, &object)
+    }
+
+    fn waiting_in(&self, state: &State, node: &WaitNode, object: &str) -> String {
+        if node.about.is_none() {
+            return self.waiting_for_others(state, node);
+        }
+        match (node.rule, node.who) {
+            (Rule::Win1, _) => format!("in registration {object}"),
+            (Rule::Comm1, _) => format!("in the set-up of {object}"),
+            (Rule::Host1, _) => format!("in {object}"),
+            (Rule::Store1, _) => format!("for key {object}"),
+            (Rule::Exchange1, _) => format!("in the exchange for {object}"),
+            (Rule::Flag1, Who::Thread(..)) => format!("on flag {object}"),
+            (Rule::Flag1, Who::Stream(..)) => format!("on the GPU for flag {object}"),
+            (Rule::Mutex1, _) => format!("for lock {object}"),
+            (Rule::P2p3, _) => format!("in the first use of {object}"),
+            (Rule::P2p2, Who::Thread(..)) => format!("in the first use of {object}"),
+            (Rule::P2p2 | Rule::P2p6, Who::Stream(..)) => format!("on the GPU in a transfer of {object}"),
+            (Rule::Graph4, _) => format!("in the destruction of {object}"),
+            (_, Who::Stream(..)) => format!("on the GPU in a collective of {object}"),
+            (_, Who::Thread(..)) => {
+                format!("in its first collective on {object} (regular kernel: connections are set up here)")
+            }
+        }
+    }
+
+    /// What waits for streams or threads of its own rank.
+    fn waiting_for_others(&self, state: &State, node: &WaitNode) -> String {
+        match node.who {
+            Who::Thread(rank, thread) => match state.rank(rank).thread(thread).upcoming() {
+                Next::Op(op) => format!("in {}", self.op_name(state, rank, &op.op)),
+                Next::Ask(question, _) => format!("at {}", self.question_name(state, rank, question)),
+                Next::Return | Next::Unknown => "at its end".to_owned(),
+            },
+            Who::Stream(rank, stream) => match state.rank(rank).stream(stream).head() {
+                Some(head) => format!("on the GPU in {}", self.work_name(state, rank, &head.work)),
+                None => "on the GPU".to_owned(),
+            },
+        }
+    }
+}
+
+/// Whether the nodes that a group waits for are all of another one, so that a clause about it can follow.
+fn covers(nodes: &[WaitNode], group: &Alike, other: &Alike) -> bool {
+    let targets = |n: &usize| nodes[*n].waits_for.iter();
+    other.nodes.iter().all(|wanted| group.nodes.iter().flat_map(targets).any(|to| to == wanted))
+}
