@@ -99,7 +99,7 @@ fn most_predictions_have_one_end() {
     println!(
         "{one} predictions of one end, {several} of several, {undefined} undefined; {measured} rest on what was measured"
     );
-    assert_eq!((one, several, undefined, measured), (210, 2, 41, 17));
+    assert_eq!((one, several, undefined, measured), (215, 2, 49, 17));
 }
 
 fn searched(name: &str, text: &str) -> Vec<Explained> {
@@ -196,7 +196,7 @@ fn nothing_outranks_what_nobody_specifies() {
         let name = format!("undefined-{hangs}");
         let (taken, text) = accepted(&name, FREED, rules, &format!("hangs = {hangs}"), &stated);
         assert_eq!(taken, [true, true, false, false, false], "{text}");
-        assert!(text.lines().next().is_some_and(|line| line.ends_with("undefined")), "{text}");
+        assert!(text.lines().next().is_some_and(|line| line.contains(", undefined;")), "{text}");
     }
 }
 

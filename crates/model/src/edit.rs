@@ -13,7 +13,7 @@ use crate::rank::{Rank, ThreadStart};
 
 /// Names an operation or question of a run, whatever number its thread has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Position {
+pub struct OpPosition {
     /// World rank that does it.
     pub rank: Rank,
     /// What the thread runs that does it: on a rank, at most one thread runs it.
@@ -26,11 +26,11 @@ pub struct Position {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Edits {
     /// Operations that are skipped. Their results are null.
-    pub left_out: BTreeSet<Position>,
+    pub left_out: BTreeSet<OpPosition>,
     /// How many results operations have that were exchanged for others: those that they do not make are null.
-    pub slots: BTreeMap<Position, u32>,
+    pub slots: BTreeMap<OpPosition, u32>,
     /// Questions whose answers are given. Slots that such an answer promises and the state does not have are null.
-    pub answers: Arc<BTreeMap<Position, Answer>>,
+    pub answers: Arc<BTreeMap<OpPosition, Answer>>,
 }
 
 impl Edits {
@@ -43,10 +43,10 @@ impl Edits {
 
 impl Here<'_> {
     /// Where the thread stands, in original rank numbers.
-    pub(crate) fn position(self) -> Position {
+    pub(crate) fn position(self) -> OpPosition {
         let Here { state, rank, .. } = self;
         let t = self.this();
-        Position { rank: state.original[rank.at()], start: t.start(), index: t.index() }
+        OpPosition { rank: state.original[rank.at()], start: t.start(), index: t.index() }
     }
 
     /// Whether the thread's next operation is left out.

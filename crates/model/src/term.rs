@@ -131,6 +131,15 @@ impl Terms {
         hasher.finish()
     }
 
+    /// What tells a content apart from others: equal for equal ones, in whatever order terms were made.
+    pub(crate) fn shape_of(&self, content: &Content) -> Vec<u64> {
+        let shares = match content {
+            Content::Whole(term) => std::slice::from_ref(term),
+            Content::Shares(shares) => shares,
+        };
+        shares.iter().map(|term| self.shapes[term.0 as usize]).collect()
+    }
+
     /// One term for a content.
     pub(crate) fn whole(&mut self, content: &Content) -> Term {
         match content {

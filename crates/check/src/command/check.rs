@@ -72,17 +72,17 @@ pub(super) struct CheckArguments {
 /// For which failures repairs are looked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 enum LookForRepairs {
-    /// For none.
+    /// For no failure at all.
     Never,
     /// For those that the check does not state.
     Unexpected,
-    /// For all.
+    /// For every failure, stated or not.
     Always,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
-    /// For people.
+    /// Text for people.
     Text,
     /// For tools; see docs/json-report.md.
     Json,

@@ -56,6 +56,8 @@ pub struct CheckEntry {
     class: Option<&'static str>,
     outcomes: Vec<OutcomeEntry>,
     /// The bound that cut the search for outcomes, where the verdict was known before.
+    /// The rules that are broken and waived, each with the reason that the check gives.
+    waived: BTreeMap<&'static str, String>,
     outcomes_bound: Option<String>,
     /// The classes of runs that break a rule with other values or another schedule.
     other_runs: Vec<&'static str>,
@@ -235,6 +237,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         outcomes: run.ends.iter().map(outcome_entry).collect(),
         other_runs: run.other_runs.iter().map(|class| class.name()).collect(),
         seen: run.seen.clone(),
+        waived: run.waived.iter().map(|(rule, reason)| (rule.id(), reason.clone())).collect(),
         outcomes_bound: run.ends_bound.as_ref().map(ToString::to_string),
         assumptions: assumptions.collect(),
         costs,

@@ -275,10 +275,9 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
 fn sentence(shown: &Counterexample) -> String {
     let mut text = shown.broken.sentence.clone();
     let unnamed = |at: &&Located| !text.contains(&at.loc.to_string());
-    let named = shown.essential.iter().filter(|at| !unnamed(at)).count();
     let elsewhere = |at: &&Located| shown.broken.ops.first().is_none_or(|op| op.op.rank != at.op.rank);
     let others = || shown.essential.iter().filter(unnamed);
-    if named < 2
+    if shown.broken.ops.len() < 2
         && let Some(at) = others().find(elsewhere).or_else(|| others().next())
     {
         let tail = format!("; it also takes {} on rank {} ({})", words(shown, at), at.op.rank.0, at.loc);

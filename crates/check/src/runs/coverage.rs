@@ -40,10 +40,10 @@ impl Coverage {
     #[must_use]
     pub fn of(recording: &Recording) -> Self {
         let world = &recording.world;
-        let walks: BTreeMap<Rank, Counts> = world
+        let walks: BTreeMap<Rank, JudgedCounts> = world
             .members
             .iter()
-            .map(|member| (member.rank, Counts::of(&recording.program.ranks[member.rank.at()])))
+            .map(|member| (member.rank, JudgedCounts::of(&recording.program.ranks[member.rank.at()])))
             .collect();
         let mut coverage = Self::default();
         for (at, comm) in (0..).zip(&world.comms) {
@@ -52,7 +52,7 @@ impl Coverage {
             coverage.windows += all_made(comm, &walks, |walk| walk.windows.get(&comm_id));
             coverage.communicators += all_made(comm, &walks, |walk| walk.made.get(&comm_id)).min(1);
         }
-        let sum = |of: fn(&Counts) -> u64| walks.values().map(of).sum::<u64>();
+        let sum = |of: fn(&JudgedCounts) -> u64| walks.values().map(of).sum::<u64>();
         coverage.transfers = sum(|walk| walk.sends).min(sum(|walk| walk.receives));
         coverage.mappings = sum(|walk| walk.mappings);
         coverage.ranks = walks.values().filter(|walk| walk.takes_part()).count() as u64;
@@ -97,8 +97,8 @@ impl fmt::Display for Coverage {
 /// How often every member did something that all do together.
 fn all_made<'a>(
     comm: &RunComm,
-    walks: &'a BTreeMap<Rank, Counts>,
-    count: impl Fn(&'a Counts) -> Option<&'a u64>,
+    walks: &'a BTreeMap<Rank, JudgedCounts>,
+    count: impl Fn(&'a JudgedCounts) -> Option<&'a u64>,
 ) -> u64 {
     let walks = comm.members.iter().flatten().filter_map(|rank| walks.get(rank));
     walks.map(|walk| count(walk).copied().unwrap_or(0)).min().unwrap_or(0)
@@ -106,7 +106,7 @@ fn all_made<'a>(
 
 /// What one rank did.
 #[derive(Debug, Default)]
-struct Counts {
+struct JudgedCounts {
     collectives: FxHashMap<RunCommId, u64>,
     windows: FxHashMap<RunCommId, u64>,
     made: FxHashMap<RunCommId, u64>,
@@ -118,7 +118,7 @@ struct Counts {
     graphs: FxHashMap<Token, Vec<RunCommId>>,
 }
 
-impl Counts {
+impl JudgedCounts {
     fn of(program: &RankRun) -> Self {
         let mut counts = Self::default();
         counts.walk(program, &program.blocks[0].ops);

@@ -143,9 +143,9 @@ pub struct Judged {
     pub steps: u64,
     /// Why too little is known; empty if not.
     pub unknown: Vec<String>,
-    /// What was judged.
+    /// What was judged, by kind of call.
     pub coverage: Coverage,
-    /// What was not.
+    /// Calls that were not judged, each kind with the reason.
     pub left_out: Vec<LeftOut>,
     /// Whether the platform is the one that was asked for.
     pub asked: Asked,

@@ -21,7 +21,7 @@ pub(crate) struct Of {
 }
 
 /// What a block becomes; none if it stays.
-type Change = dyn Fn(&Block, Of) -> Option<Block> + Send + Sync;
+type BlockChange = dyn Fn(&Block, Of) -> Option<Block> + Send + Sync;
 
 /// A program with its ranks told apart: a device's ranks have numbers, and so has what they write.
 pub(crate) fn distinct(source: &Arc<dyn Source>) -> Arc<dyn Source> {
@@ -46,14 +46,14 @@ pub(crate) fn alike(
     Arc::new(Changed { inner: Arc::clone(source), change, alike: true, known: Mutex::default() })
 }
 
-type Known = FxHashMap<(Rank, ThreadStart, Vec<Answer>), Arc<Block>>;
+type ChangedBlocks = FxHashMap<(Rank, ThreadStart, Vec<Answer>), Arc<Block>>;
 
 struct Changed {
     inner: Arc<dyn Source>,
-    change: Box<Change>,
+    change: Box<BlockChange>,
     /// Whether every rank is changed in the same way.
     alike: bool,
-    known: Mutex<Known>,
+    known: Mutex<ChangedBlocks>,
 }
 
 impl Changed {

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use rankcheck_model::edit::Position;
+use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{Choice, Op, Rank, Rule, Slot, Source, SourceError, ThreadStart};
 
 use super::explore::Exploration;
 use super::repair::Repairs;
 use super::replay::{BrokenRule, Decided, Decision, Located, ReplayError, Replayed, replay};
-use super::trial::{Effect, Trials};
+use super::trial::{TrialResult, Trials};
 use super::{Detail, Operation};
 
 /// A run that breaks a rule.
@@ -52,7 +52,7 @@ pub enum Cause {
         /// A decision of another rank at the same location that fell otherwise, and which of its values.
         peer: Option<(usize, usize)>,
     },
-    /// What goes first.
+    /// Which of several operations goes first.
     Order {
         /// Which of the decisions of the run.
         decision: usize,
@@ -68,7 +68,7 @@ pub enum Cause {
     },
     /// A rank does something else than its peer.
     Difference {
-        /// The operation.
+        /// The operation that breaks the rule.
         at: Located,
         /// The operation of the peer, in whose place the finding goes away.
         peer: Located,
@@ -135,15 +135,15 @@ impl Explaining<'_> {
         let named = self.shown.broken.ops.iter().filter_map(|at| run.operation(at));
         let order: Vec<&Operation> =
             named.chain(run.operations.iter().rev()).filter(|operation| nameable(operation)).collect();
-        let mut known: BTreeMap<Position, Effect> = BTreeMap::new();
-        let mut found: Vec<(Position, Located)> = Vec::new();
+        let mut known: BTreeMap<OpPosition, TrialResult> = BTreeMap::new();
+        let mut found: Vec<(OpPosition, Located)> = Vec::new();
         for operation in order {
             let at = &operation.at;
             let Some(position) = self.trials.position(&at.op) else { continue };
             if found.iter().any(|(_, other)| other.is(at)) {
                 continue;
             }
-            let twin = Position { rank: self.trials.twin_of(position.rank), ..position };
+            let twin = OpPosition { rank: self.trials.twin_of(position.rank), ..position };
             let trial = match known.get(&twin) {
                 Some(trial) => *trial,
                 None => {
@@ -153,12 +153,12 @@ impl Explaining<'_> {
                 }
             };
             match trial {
-                Effect::Gone => found.push((position, at.clone())),
-                Effect::Stays => {}
-                Effect::Unknown => self.shown.untried += 1,
+                TrialResult::Gone => found.push((position, at.clone())),
+                TrialResult::Stays => {}
+                TrialResult::Unknown => self.shown.untried += 1,
             }
         }
-        let makers: BTreeSet<Position> =
+        let makers: BTreeSet<OpPosition> =
             found.iter().flat_map(|(position, _)| self.trials.makers(*position)).collect();
         let essential = found.into_iter().filter(|(position, _)| !makers.contains(position));
         self.shown.essential = essential.map(|(_, at)| at).collect();
@@ -232,9 +232,9 @@ impl Explaining<'_> {
                 continue;
             }
             match self.trials.instead(choice, &other)? {
-                Effect::Gone => return self.words(choice, &other, nth),
-                Effect::Stays => {}
-                Effect::Unknown => self.shown.untried += 1,
+                TrialResult::Gone => return self.words(choice, &other, nth),
+                TrialResult::Stays => {}
+                TrialResult::Unknown => self.shown.untried += 1,
             }
         }
         Ok(None)
@@ -248,9 +248,9 @@ impl Explaining<'_> {
         let Some(choice) = self.trials.choice_of(decision) else { return Ok(None) };
         for other in self.trials.alternatives(choice)? {
             match self.trials.instead(choice, &other)? {
-                Effect::Gone => return self.words(choice, &other, 0),
-                Effect::Stays => {}
-                Effect::Unknown => self.shown.untried += 1,
+                TrialResult::Gone => return self.words(choice, &other, 0),
+                TrialResult::Stays => {}
+                TrialResult::Unknown => self.shown.untried += 1,
             }
         }
         Ok(None)
@@ -273,15 +273,19 @@ impl Explaining<'_> {
             let mut common = None;
             while at < own.len() || there < others.len() {
                 let (a, b) = (own.get(at), others.get(there));
-                let same = |a: Option<&Alike>, b: Option<&Alike>| a.map(|a| &a.op) == b.map(|b| &b.op);
+                let same = |a: Option<&AlikeOperation>, b: Option<&AlikeOperation>| {
+                    a.map(|a| &a.op) == b.map(|b| &b.op)
+                };
                 if same(a, b) {
                     (at, there) = (at + 1, there + 1);
                     continue;
                 }
                 let common = *common.get_or_insert(a.or(b).map_or(0, |first| first.slots));
                 // What the other does too, and only later, is no more than done in another order.
-                let more = |of: Option<&Alike>, own: &[Alike], others: &[Alike]| {
-                    let count = |all: &[Alike]| all.iter().filter(|op| same(Some(op), of)).count();
+                let more = |of: Option<&AlikeOperation>,
+                            own: &[AlikeOperation],
+                            others: &[AlikeOperation]| {
+                    let count = |all: &[AlikeOperation]| all.iter().filter(|op| same(Some(op), of)).count();
                     count(own) > count(others)
                 };
                 let (extra, moved) = if same(own.get(at + 1), b) && more(a, &own, &others) {
@@ -306,12 +310,12 @@ impl Explaining<'_> {
     }
 
     /// An operation that the peer does not do.
-    fn extra(&mut self, of: Option<&Alike>, peer: Rank) -> Result<Option<Cause>, SourceError> {
+    fn extra(&mut self, of: Option<&AlikeOperation>, peer: Rank) -> Result<Option<Cause>, SourceError> {
         let Some(of) = of else { return Ok(None) };
         Ok(match self.trials.without(of.position)? {
-            Effect::Gone => Some(Cause::Extra { at: of.at.clone(), peer }),
-            Effect::Stays => None,
-            Effect::Unknown => {
+            TrialResult::Gone => Some(Cause::Extra { at: of.at.clone(), peer }),
+            TrialResult::Stays => None,
+            TrialResult::Unknown => {
                 self.shown.untried += 1;
                 None
             }
@@ -319,15 +323,15 @@ impl Explaining<'_> {
     }
 
     /// An operation in whose place the peer does another. Slots before `common` are the same to both.
-    fn exchange(&mut self, of: &Alike, peer: &Alike, common: u32) -> Option<Cause> {
+    fn exchange(&mut self, of: &AlikeOperation, peer: &AlikeOperation, common: u32) -> Option<Cause> {
         let known = of.slots == peer.slots || peer.uses.iter().all(|slot| slot.index < common);
         if !known || peer.op.slots() > of.op.slots() {
             return None;
         }
         match self.trials.exchanged(of.position, &peer.op) {
-            Effect::Gone => Some(Cause::Difference { at: of.at.clone(), peer: peer.at.clone() }),
-            Effect::Stays => None,
-            Effect::Unknown => {
+            TrialResult::Gone => Some(Cause::Difference { at: of.at.clone(), peer: peer.at.clone() }),
+            TrialResult::Stays => None,
+            TrialResult::Unknown => {
                 self.shown.untried += 1;
                 None
             }
@@ -349,25 +353,31 @@ impl Explaining<'_> {
 
     /// The operations of a rank's first thread that ranks usually do alike. What they do in roles is no difference:
     /// one sends and another receives, one sets a key and another gets it.
-    fn alike(&self, rank: Rank) -> Vec<Alike> {
+    fn alike(&self, rank: Rank) -> Vec<AlikeOperation> {
         let of = |o: &&Operation| {
             o.at.op.rank == rank && o.at.op.thread.0 == 0 && o.kind == Kind::Alike && nameable(o)
         };
         let operations = self.shown.run.operations.iter().filter(of);
         let known = operations.filter_map(|operation| {
-            let position = Position { rank, start: ThreadStart(0), index: operation.at.op.index };
+            let position = OpPosition { rank, start: ThreadStart(0), index: operation.at.op.index };
             let performed = self.trials.performed().iter().find(|performed| performed.at == position)?;
             let (uses, slots) = (performed.uses.clone(), performed.produces.start);
-            Some(Alike { at: operation.at.clone(), position, op: performed.op.clone()?, uses, slots })
+            Some(AlikeOperation {
+                at: operation.at.clone(),
+                position,
+                op: performed.op.clone()?,
+                uses,
+                slots,
+            })
         });
         known.collect()
     }
 }
 
 /// An operation that ranks usually do alike.
-struct Alike {
+struct AlikeOperation {
     at: Located,
-    position: Position,
+    position: OpPosition,
     op: Op,
     uses: Vec<Slot>,
     /// How many slots its thread made before it.

@@ -324,13 +324,13 @@ fn object_name(machine: &Machine, object: rankcheck_model::Object) -> String {
 struct Settled {
     state: State,
     choices: u32,
-    agreed: Arc<Agreed>,
+    agreed: Arc<SameDecisions>,
 }
 
 /// What ranks decided where all are to decide alike: the values of each place and occurrence, and how often each rank
 /// decided there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
-struct Agreed {
+struct SameDecisions {
     values: BTreeMap<(usize, u32), Vec<u32>>,
     /// By place and original number of the rank.
     counts: BTreeMap<(usize, Rank), u32>,
@@ -339,7 +339,7 @@ struct Agreed {
 impl Settled {
     /// What ranks agreed on, with the ranks' numbers of this state.
     fn agreed(&self) -> (&BTreeMap<(usize, u32), Vec<u32>>, BTreeMap<(usize, Rank), u32>) {
-        let Agreed { values, counts } = &*self.agreed;
+        let SameDecisions { values, counts } = &*self.agreed;
         let now = counts.iter().map(|((place, rank), count)| ((*place, self.state.now(*rank)), *count));
         (values, now.collect())
     }
@@ -415,7 +415,7 @@ impl Reduced {
     }
 
     /// What stands for a state in which only choices are left.
-    fn settled(&self, mut state: State, choices: u32, agreed: Arc<Agreed>) -> Settled {
+    fn settled(&self, mut state: State, choices: u32, agreed: Arc<SameDecisions>) -> Settled {
         let symmetric = self.machine.source.symmetry() == Symmetry::Interchangeable
             && self.machine.config.edits.is_empty();
         if symmetric && choices > 0 {

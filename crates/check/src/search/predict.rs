@@ -21,7 +21,7 @@ use super::explore::{BoundHit, Bounds, Exploration, Witness, explore_as_decided}
 /// One way in which the run that is shown may end on a platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PredictedEnd {
-    /// How it ends.
+    /// How the ranks end, and what is left in memory.
     pub outcome: Outcome,
     /// What the platform left open, and which way it went for this end, in words.
     pub decided_by: BTreeSet<String>,
@@ -144,13 +144,13 @@ fn left_open(machine: &Machine, choices: &[Choice]) -> BTreeSet<String> {
 }
 
 /// A thread, and how many operations and questions it has done.
-type ThreadPosition = (Rank, Thread, u32);
+type DecidedAt = (Rank, Thread, u32);
 
 /// What a choice is about, the same in every run that comes by it.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Turn {
     /// The next operation of a thread; whether it is the return of a call that waited for others.
-    Thread(ThreadPosition, bool),
+    Thread(DecidedAt, bool),
     /// The head of the n-th stream of a rank.
     Stream(Rank, u32, OpRef),
 }
@@ -158,7 +158,7 @@ enum Turn {
 /// The values and the schedule of a run.
 #[derive(Debug, Default)]
 pub(crate) struct DecidedRun {
-    values: BTreeMap<ThreadPosition, Vec<u32>>,
+    values: BTreeMap<DecidedAt, Vec<u32>>,
     /// For each turn when it comes, first of all 0.
     turns: BTreeMap<Turn, usize>,
 }
@@ -217,7 +217,7 @@ impl DecidedRun {
     }
 }
 
-fn position(machine: &Machine, state: &State, rank: Rank, thread: Thread) -> ThreadPosition {
+fn position(machine: &Machine, state: &State, rank: Rank, thread: Thread) -> DecidedAt {
     (rank, thread, machine.next_op(state, rank, thread).index)
 }
 

@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankcheck_model::edit::Position;
+use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
     BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Slot,
@@ -28,18 +28,19 @@ use crate::spec::{Check, Param};
 /// A change with which the program holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Repair {
-    /// What is changed.
-    pub change: Change,
+    /// What is changed of the program.
+    pub change: RepairChange,
     /// Rank counts at which the changed program was explored and holds.
     pub holds_at: Vec<u32>,
     /// Rank counts at which a bound was hit first.
     pub unknown_at: Vec<u32>,
-    /// Rank counts for which the program was not written: it cannot be evaluated for them.
+    /// Rank counts for which the program was not written: it cannot be evaluated for them, or makes mistakes there that
+    /// the change has nothing to do with.
     pub not_written_for: Vec<u32>,
 }
 
 impl Repair {
-    fn of(change: Change) -> Self {
+    fn of(change: RepairChange) -> Self {
         Self { change, holds_at: Vec::new(), unknown_at: Vec::new(), not_written_for: Vec::new() }
     }
 }
@@ -57,7 +58,7 @@ pub struct Repairs {
 
 /// A change of a program, the same on every rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Change {
+pub enum RepairChange {
     /// All ranks decide alike.
     SameDecision {
         /// What is decided in each place, and where.
@@ -65,27 +66,27 @@ pub enum Change {
     },
     /// Something is waited for beside a call.
     Wait {
-        /// What is waited for.
+        /// What the inserted call waits for.
         what: Wait,
         /// Whether before or after the call.
         side: Side,
-        /// The call, in words.
+        /// The call beside which that is, in words.
         call: String,
-        /// Where it is written.
+        /// Where that call is written.
         at: Loc,
     },
     /// Memory is kept that the program frees, or a mapping that it closes.
     Keep {
         /// The call that is left out, in words.
         call: String,
-        /// Where it is written.
+        /// Where that call is written.
         at: Loc,
     },
     /// Two calls change places.
     Swap {
         /// The first of the program that fails, and where it is written.
         first: (String, Loc),
-        /// The second.
+        /// The second, which comes first in the repaired one.
         second: (String, Loc),
         /// The ranks on which they do.
         on: Scope,
@@ -94,8 +95,10 @@ pub enum Change {
     Group {
         /// The first, and where it is written.
         first: (String, Loc),
-        /// The last.
+        /// The last call of the group.
         last: (String, Loc),
+        /// Whether the group goes from the first such call to the last one that follows, and not only to the next.
+        wide: bool,
         /// The ranks on which they are.
         on: Scope,
     },
@@ -115,11 +118,11 @@ pub enum Wait {
 /// The ranks on which something is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// All of them.
+    /// All ranks of the world.
     All,
     /// Those with an odd number.
     Odd,
-    /// One of them.
+    /// The rank of this number alone.
     One(Rank),
 }
 
@@ -136,9 +139,9 @@ impl Scope {
 /// On which side of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Before it.
+    /// Right before the call.
     Before,
-    /// After it.
+    /// Right after the call.
     After,
 }
 
@@ -173,7 +176,9 @@ pub(crate) fn repairs(broken: &Broken<'_>, at_most: Duration) -> Repairs {
             break;
         }
         repairs.tried += 1;
-        if let Some(repair) = verified(broken, change, left) {
+        let words = change.words();
+        let known = repairs.found.iter().any(|found| found.change.words() == words);
+        if let Some(repair) = verified(broken, change, left).filter(|_| !known) {
             repairs.found.push(repair);
             if repairs.found.len() == SHOWN {
                 break;
@@ -184,7 +189,7 @@ pub(crate) fn repairs(broken: &Broken<'_>, at_most: Duration) -> Repairs {
 }
 
 /// The repair that a change is, if it is one.
-fn verified(broken: &Broken<'_>, change: Change, left: Duration) -> Option<Repair> {
+fn verified(broken: &Broken<'_>, change: RepairChange, left: Duration) -> Option<Repair> {
     let states = 10_000 + 10 * broken.exploration.states;
     let bounds = Bounds { states, time: Some(left), ..Bounds::default() };
     let explored = |source: &Arc<dyn Source>, ranks: u32| {
@@ -220,53 +225,71 @@ fn verified(broken: &Broken<'_>, change: Change, left: Duration) -> Option<Repai
         match (&exploration.bound, exploration.broken.is_empty()) {
             (Some(_), _) => repair.unknown_at.push(ranks),
             (None, true) => repair.holds_at.push(ranks),
+            (None, false) if mistaken(broken, &exploration, ranks, &bounds) => {
+                repair.not_written_for.push(ranks);
+            }
             (None, false) => return None,
         }
     }
     Some(repair)
 }
 
+/// Whether all that a changed program breaks at so many ranks are mistakes that the unchanged one makes there alone, such
+/// as a peer that does not exist: it was not written for that number of ranks.
+fn mistaken(broken: &Broken<'_>, changed: &Exploration, ranks: u32, bounds: &Bounds) -> bool {
+    let Ok(source) = broken.check.source(ranks, broken.params, &broken.check.assume) else { return true };
+    let source: Arc<dyn Source> = Arc::new(source);
+    let config = config(broken.check, ranks, broken.platform, &broken.check.assume);
+    let Ok(unchanged) = explore_agreeing(&source, config, bounds, Vec::new()) else { return true };
+    let known = &broken.exploration.broken;
+    unchanged.bound.is_none()
+        && changed.broken.keys().all(|rule| unchanged.broken.contains_key(rule) && !known.contains_key(rule))
+}
+
 /// Changes that may be repairs, the nearest to the cause first.
-fn candidates(broken: &Broken<'_>) -> Vec<Change> {
+fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
     let shown = broken.shown;
-    let mut all: Vec<Change> = Vec::new();
-    let mut add = |change: Change| {
+    let mut all: Vec<RepairChange> = Vec::new();
+    let mut add = |change: RepairChange| {
         if !all.contains(&change) {
             all.push(change);
         }
     };
     let decisions = decisions(shown);
     for decision in &decisions {
-        add(Change::SameDecision { of: vec![decision.clone()] });
+        add(RepairChange::SameDecision { of: vec![decision.clone()] });
     }
     let calls = calls(shown);
     for what in [Wait::Device, Wait::Ranks, Wait::Devices] {
         for side in [Side::Before, Side::After] {
             for operation in &calls {
                 let (call, at) = (operation.text.clone(), operation.at.loc.clone());
-                add(Change::Wait { what, side, call, at });
+                add(RepairChange::Wait { what, side, call, at });
             }
         }
     }
     let all_calls = all_calls(broken);
     for call in all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op)) {
         let (call, at) = call.named.clone();
-        add(Change::Keep { call, at });
+        add(RepairChange::Keep { call, at });
     }
-    let all_calls: Vec<Rc<Call>> = all_calls.into_iter().filter(|call| meets_others(&call.op)).collect();
+    let all_calls: Vec<Rc<KnownCall>> = all_calls.into_iter().filter(|call| meets_others(&call.op)).collect();
     for (first, second, swaps) in neighbours(&all_calls) {
         for on in [Scope::All, Scope::Odd, Scope::One(first.rank)] {
             let (one, other) = (first.named.clone(), second.named.clone());
             if swaps {
-                add(Change::Swap { first: one.clone(), second: other.clone(), on });
+                add(RepairChange::Swap { first: one.clone(), second: other.clone(), on });
             }
             if grouped(&first.op) && grouped(&second.op) {
-                add(Change::Group { first: one, last: other, on });
+                for wide in [false, true] {
+                    let (first, last) = (one.clone(), other.clone());
+                    add(RepairChange::Group { first, last, wide, on });
+                }
             }
         }
     }
     if decisions.len() > 1 {
-        add(Change::SameDecision { of: decisions });
+        add(RepairChange::SameDecision { of: decisions });
     }
     all
 }
@@ -307,7 +330,7 @@ fn calls(shown: &Counterexample) -> Vec<&Operation> {
 }
 
 /// A call of a thread: done, blocked, or known to come.
-struct Call {
+struct KnownCall {
     rank: Rank,
     start: ThreadStart,
     index: u32,
@@ -322,10 +345,10 @@ struct Call {
 
 /// Calls that a thread makes near one another, of which the finding has one or one is marked, nearest first, and whether
 /// they can change places.
-fn neighbours(calls: &[Rc<Call>]) -> Vec<(Rc<Call>, Rc<Call>, bool)> {
+fn neighbours(calls: &[Rc<KnownCall>]) -> Vec<(Rc<KnownCall>, Rc<KnownCall>, bool)> {
     /// Operations that may lie between them.
     const BETWEEN: u32 = 8;
-    let mut pairs: Vec<(usize, u32, Rc<Call>, Rc<Call>, bool)> = Vec::new();
+    let mut pairs: Vec<(usize, u32, Rc<KnownCall>, Rc<KnownCall>, bool)> = Vec::new();
     for first in calls {
         for second in calls {
             let follows =
@@ -335,7 +358,7 @@ fn neighbours(calls: &[Rc<Call>]) -> Vec<(Rc<Call>, Rc<Call>, bool)> {
                 continue;
             };
             // Nobody reads a result under the number of the other.
-            let group = |call: &Call| matches!(call.op, Op::Group(_));
+            let group = |call: &KnownCall| matches!(call.op, Op::Group(_));
             let swaps = first.op.slots() == second.op.slots()
                 && !(first.used || second.used || group(first) || group(second));
             pairs.push((near, second.index - first.index, Rc::clone(first), Rc::clone(second), swaps));
@@ -345,7 +368,7 @@ fn neighbours(calls: &[Rc<Call>]) -> Vec<(Rc<Call>, Rc<Call>, bool)> {
     pairs.into_iter().map(|(.., first, second, swaps)| (first, second, swaps)).collect()
 }
 
-fn all_calls(broken: &Broken<'_>) -> Vec<Rc<Call>> {
+fn all_calls(broken: &Broken<'_>) -> Vec<Rc<KnownCall>> {
     let shown = broken.shown;
     let of = (shown.broken.rule, shown.broken.about.as_str(), shown.broken.by);
     let choices = &broken.exploration.broken[&shown.broken.rule].choices;
@@ -365,14 +388,14 @@ fn all_calls(broken: &Broken<'_>) -> Vec<Rc<Call>> {
         let op = performed.op.clone()?;
         let named = (operation.text.clone(), operation.at.loc.clone());
         let (near, used) = (near(&operation.at), used(performed));
-        Some(Call { rank: at.rank, start: at.start, index: at.index, named, near, op, used })
+        Some(KnownCall { rank: at.rank, start: at.start, index: at.index, named, near, op, used })
     });
     let ahead = shown.run.ahead.iter().filter_map(|Ahead { at, op, text }| {
-        let Position { rank, start, index } = trials.position(&at.op)?;
+        let OpPosition { rank, start, index } = trials.position(&at.op)?;
         let (op, named) = (op.clone(), (text.clone(), at.loc.clone()));
         // Who will use the result is not known.
         let used = op.slots() > 0;
-        Some(Call { rank, start, index, named, near: None, op, used })
+        Some(KnownCall { rank, start, index, named, near: None, op, used })
     });
     done.chain(ahead).map(Rc::new).collect()
 }
@@ -450,7 +473,7 @@ impl Wait {
     }
 }
 
-impl Change {
+impl RepairChange {
     /// The changed program, and the places at which its ranks decide alike.
     fn applied(&self, source: &Arc<dyn Source>, ranks: u32) -> (Arc<dyn Source>, Vec<Loc>) {
         let locs = Arc::clone(source);
@@ -496,11 +519,11 @@ impl Change {
                 };
                 (on.applied(source, change), Vec::new())
             }
-            Self::Group { first: (_, first), last: (_, last), on } => {
+            Self::Group { first: (_, first), last: (_, last), wide, on } => {
                 let change = move |block: &Block| {
                     let mut ops = block.ops.clone();
-                    let pairs =
-                        spans(block, |statement| is(statement, &first), |statement| is(statement, &last));
+                    let (first, last) = (|s: &Statement| is(s, &first), |s: &Statement| is(s, &last));
+                    let pairs = if wide { spans(block, first, last) } else { pairs(block, first, last) };
                     let group = |op: GroupOp, loc| Statement { op: Op::Group(op), loc };
                     for (first, last) in pairs.iter().rev() {
                         let (begins, ends) = (ops[*first].loc, ops[*last].loc);
@@ -539,7 +562,7 @@ impl Change {
             Self::Swap { first, second, on } => {
                 format!("{}{} before {}", on.words(), named(second), named(first))
             }
-            Self::Group { first, last, on } => {
+            Self::Group { first, last, wide: _, on } => {
                 format!("{}{} and {} in one group", on.words(), named(first), named(last))
             }
         }

@@ -164,7 +164,7 @@ pub struct Replayed {
 pub struct Ahead {
     /// The operation, and where it is written.
     pub at: Located,
-    /// What is done.
+    /// The operation as the program has it.
     pub op: Op,
     /// In the spec's names.
     pub text: String,

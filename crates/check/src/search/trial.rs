@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rankcheck_model::describe::{NamesOf, uses};
-use rankcheck_model::edit::{Edits, Position};
+use rankcheck_model::edit::{Edits, OpPosition};
 use rankcheck_model::{
     About, Answer, Choice, Config, Explain, FindingKey, Interruption, LocId, Machine, Mode, Nondet, Op,
     OpRef, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
@@ -22,7 +22,7 @@ use super::replay::{Decided, decision};
 
 /// What a change does to the finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Effect {
+pub enum TrialResult {
     /// Some completion of the changed run breaks the same rule on the same object.
     Stays,
     /// No completion does.
@@ -34,8 +34,8 @@ pub enum Effect {
 /// An operation that the shown run came by, done or blocked.
 #[derive(Debug, Clone)]
 pub struct Performed {
-    /// Which.
-    pub at: Position,
+    /// Its rank, thread and position in the run.
+    pub at: OpPosition,
     /// What is done; none for a question.
     pub op: Option<Op>,
     /// Slots that it uses.
@@ -46,8 +46,8 @@ pub struct Performed {
 
 /// What a choice of the run was about, and what was chosen. It says the same of a run in which less happens.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Chosen {
-    at: Position,
+struct TakenChoice {
+    at: OpPosition,
     loc: LocId,
     on_stream: bool,
     /// The values; none for an order.
@@ -56,20 +56,20 @@ struct Chosen {
 
 /// A moment of the run, and which of the recorded choices were taken by then.
 #[derive(Clone)]
-struct Moment {
+struct Reached {
     state: State,
     taken: Vec<bool>,
 }
 
 /// The shown run as far as it is known what is contended, ready to be tried.
-struct Base {
+struct KnownRun {
     machine: Machine,
     /// What was chosen, in the order of the run. Orders that only a wider set of contended objects leaves open come
     /// after those of the run that is shown.
-    chosen: Vec<Chosen>,
-    by_choice: FxHashMap<Chosen, Vec<usize>>,
+    chosen: Vec<TakenChoice>,
+    by_choice: FxHashMap<TakenChoice, Vec<usize>>,
     /// Moments before choices, in the order of the run, at most [`MOMENTS`]; the last one is its end.
-    moments: Vec<Moment>,
+    moments: Vec<Reached>,
 }
 
 /// Moments that are kept at most.
@@ -86,10 +86,10 @@ enum Again {
     GiveUp,
 }
 
-impl Base {
+impl KnownRun {
     /// Makes the run of these choices, and takes the first of what is open beside them.
-    fn new(source: &Arc<dyn Source>, config: Config, chosen: Vec<Chosen>) -> Result<Self, Again> {
-        let mut by_choice: FxHashMap<Chosen, Vec<usize>> = FxHashMap::default();
+    fn new(source: &Arc<dyn Source>, config: Config, chosen: Vec<TakenChoice>) -> Result<Self, Again> {
+        let mut by_choice: FxHashMap<TakenChoice, Vec<usize>> = FxHashMap::default();
         for (nth, chosen) in chosen.iter().enumerate() {
             by_choice.entry(chosen.clone()).or_default().push(nth);
         }
@@ -102,7 +102,7 @@ impl Base {
     fn follow(&mut self) -> Result<(), Again> {
         let mut state = self.machine.init();
         self.machine.advance(&mut state);
-        let mut moment = Moment { state, taken: vec![false; self.chosen.len()] };
+        let mut moment = Reached { state, taken: vec![false; self.chosen.len()] };
         let (mut stride, mut passed) = (1_usize, 0_usize);
         self.moments.push(moment.clone());
         loop {
@@ -140,7 +140,7 @@ impl Base {
     }
 
     /// The choice that comes first in the recorded run, of those that are possible now.
-    fn recorded(&self, moment: &Moment, choices: &[Choice]) -> Option<(Choice, usize)> {
+    fn recorded(&self, moment: &Reached, choices: &[Choice]) -> Option<(Choice, usize)> {
         let known = choices.iter().filter_map(|choice| {
             let of = self.by_choice.get(&subject(&self.machine, &moment.state, choice)?)?;
             let nth = of.iter().copied().find(|nth| !moment.is_taken(*nth))?;
@@ -150,7 +150,7 @@ impl Base {
         Some((choice.clone(), nth))
     }
 
-    fn take(&self, moment: &mut Moment, choice: &Choice, nth: Option<usize>) {
+    fn take(&self, moment: &mut Reached, choice: &Choice, nth: Option<usize>) {
         if let Some(nth) = nth {
             moment.taken.resize(moment.taken.len().max(nth + 1), false);
             moment.taken[nth] = true;
@@ -184,7 +184,7 @@ impl Base {
     }
 
     /// The moment before a choice of the run, and what else could be chosen there.
-    fn before(&self, nth: usize) -> Result<Option<(Moment, Vec<Choice>)>, Again> {
+    fn before(&self, nth: usize) -> Result<Option<(Reached, Vec<Choice>)>, Again> {
         let until = self.moments.partition_point(|moment| !moment.is_taken(nth));
         let Some(mut moment) = until.checked_sub(1).map(|last| self.moments[last].clone()) else {
             return Ok(None);
@@ -202,8 +202,8 @@ impl Base {
     }
 
     /// The last moment at which a thread has not begun an operation; none if it did before the first choice.
-    fn before_operation(&self, at: Position) -> Option<Moment> {
-        let begun = |moment: &Moment| {
+    fn before_operation(&self, at: OpPosition) -> Option<Reached> {
+        let begun = |moment: &Reached| {
             let thread = moment.state.rank(at.rank).threads().iter().find(|t| t.start() == at.start);
             thread.is_some_and(|t| t.index() > at.index || (t.index() == at.index && !t.is_ready()))
         };
@@ -212,15 +212,15 @@ impl Base {
     }
 
     /// The state in which every rank has gone as far as it can without a choice.
-    fn start(&self) -> Result<Moment, Again> {
+    fn start(&self) -> Result<Reached, Again> {
         let mut state = self.machine.init();
         self.machine.advance(&mut state);
         self.interrupted()?;
-        Ok(Moment { state, taken: vec![false; self.chosen.len()] })
+        Ok(Reached { state, taken: vec![false; self.chosen.len()] })
     }
 }
 
-impl Moment {
+impl Reached {
     fn is_taken(&self, nth: usize) -> bool {
         self.taken.get(nth).copied().unwrap_or(false)
     }
@@ -233,12 +233,12 @@ pub struct Trials<'a> {
     about: String,
     by: Option<Rank>,
     performed: Vec<Performed>,
-    answers: Arc<BTreeMap<Position, Answer>>,
+    answers: Arc<BTreeMap<OpPosition, Answer>>,
     /// Which choices the decisions of the told run are.
     told: Vec<usize>,
     /// The run as it is shown, then with more known to be contended, as changed runs found out. A trial begins with the
     /// first, so that it does not matter what was tried before.
-    bases: Vec<Base>,
+    bases: Vec<KnownRun>,
     /// Operations that were executed in trials, and how many may be.
     spent: u64,
     limit: u64,
@@ -296,7 +296,7 @@ impl<'a> Trials<'a> {
         };
         let mut config = Config { mode: Mode::Reduced, ..config };
         for _ in 0..ATTEMPTS {
-            match Base::new(source, config, chosen.clone()) {
+            match KnownRun::new(source, config, chosen.clone()) {
                 Ok(base) => {
                     let end = base.moments.last().map(|moment| moment.state.clone());
                     trials.bases.push(base);
@@ -322,10 +322,10 @@ impl<'a> Trials<'a> {
 
     /// The position of an operation of the shown run.
     #[must_use]
-    pub fn position(&self, op: &OpRef) -> Option<Position> {
+    pub fn position(&self, op: &OpRef) -> Option<OpPosition> {
         let end = &self.bases.first()?.moments.last()?.state;
         let start = end.rank(op.rank).threads().get(op.thread.at())?.start();
-        Some(Position { rank: op.rank, start, index: op.index })
+        Some(OpPosition { rank: op.rank, start, index: op.index })
     }
 
     /// The smallest rank that did the same as this one in everything, so that a trial of one is a trial of the other.
@@ -354,7 +354,7 @@ impl<'a> Trials<'a> {
 
     /// For each rank the smallest one that did the same, where ranks are interchangeable and only values were chosen.
     fn twins(&self) -> Vec<Rank> {
-        let Base { machine, chosen, moments, .. } = &self.bases[0];
+        let KnownRun { machine, chosen, moments, .. } = &self.bases[0];
         let ranks = (0..machine.config.ranks).map(Rank);
         let ordered = chosen.iter().any(|chosen| chosen.values.is_none());
         if self.source.symmetry() != Symmetry::Interchangeable || ordered {
@@ -381,21 +381,21 @@ impl<'a> Trials<'a> {
     }
 
     /// What completions of a run from this moment show.
-    fn complete(&mut self, base: usize, moment: Moment) -> Result<Effect, Again> {
+    fn complete(&mut self, base: usize, moment: Reached) -> Result<TrialResult, Again> {
         let before = self.bases[base].machine.steps_total();
         let mut open = vec![moment];
         let mut completions = 0;
         let effect = loop {
-            let Some(mut moment) = open.pop() else { break Effect::Gone };
+            let Some(mut moment) = open.pop() else { break TrialResult::Gone };
             let of = &self.bases[base];
             if self.spent + (of.machine.steps_total() - before) > self.limit || completions > COMPLETIONS {
-                break Effect::Unknown;
+                break TrialResult::Unknown;
             }
             let choices = of.machine.choices(&moment.state);
             if choices.is_empty() {
                 completions += 1;
                 if self.shows(base, &moment.state) {
-                    break Effect::Stays;
+                    break TrialResult::Stays;
                 }
                 of.interrupted()?;
                 continue;
@@ -420,12 +420,12 @@ impl<'a> Trials<'a> {
     /// Makes a trial, again with more known to be contended where it finds something.
     fn attempt(
         &mut self,
-        trial: impl Fn(&mut Self, usize) -> Result<Effect, Again>,
-    ) -> Result<Effect, SourceError> {
+        trial: impl Fn(&mut Self, usize) -> Result<TrialResult, Again>,
+    ) -> Result<TrialResult, SourceError> {
         let mut base = 0;
         for _ in 0..ATTEMPTS {
             if self.spent > self.limit {
-                return Ok(Effect::Unknown);
+                return Ok(TrialResult::Unknown);
             }
             let result = trial(self, base);
             self.bases[base].machine.config.edits = Edits::default();
@@ -435,21 +435,21 @@ impl<'a> Trials<'a> {
             match result {
                 Ok(effect) => return Ok(effect),
                 Err(Again::Source(error)) => return Err(error),
-                Err(Again::GiveUp) => return Ok(Effect::Unknown),
+                Err(Again::GiveUp) => return Ok(TrialResult::Unknown),
                 Err(Again::With(config)) => match self.base_of(config)? {
                     Some(wider) => base = wider,
-                    None => return Ok(Effect::Unknown),
+                    None => return Ok(TrialResult::Unknown),
                 },
             }
         }
-        Ok(Effect::Unknown)
+        Ok(TrialResult::Unknown)
     }
 
     /// A machine that was interrupted does not go on.
     fn renew(&mut self, base: usize) -> Result<(), SourceError> {
-        let Base { machine, chosen, .. } = &self.bases[base];
+        let KnownRun { machine, chosen, .. } = &self.bases[base];
         let (config, chosen) = (machine.config.clone(), chosen.clone());
-        match Base::new(self.source, config, chosen) {
+        match KnownRun::new(self.source, config, chosen) {
             Ok(renewed) => self.bases[base] = renewed,
             Err(Again::Source(error)) => return Err(error),
             Err(Again::With(_) | Again::GiveUp) => unreachable!("the same run was made before"),
@@ -460,14 +460,14 @@ impl<'a> Trials<'a> {
     /// The shown run with so much known to be contended. None if it cannot be made, or does not show the finding.
     fn base_of(&mut self, mut config: Config) -> Result<Option<usize>, SourceError> {
         for _ in 0..ATTEMPTS {
-            let is = |base: &Base| {
+            let is = |base: &KnownRun| {
                 let known = &base.machine.config;
                 (&known.contended, known.actors_per_rank) == (&config.contended, config.actors_per_rank)
             };
             if let Some(known) = self.bases.iter().position(is) {
                 return Ok(Some(known));
             }
-            match Base::new(self.source, config, self.bases[0].chosen.clone()) {
+            match KnownRun::new(self.source, config, self.bases[0].chosen.clone()) {
                 Ok(base) => {
                     let end = base.moments.last().map(|moment| moment.state.clone());
                     self.bases.push(base);
@@ -490,7 +490,7 @@ impl<'a> Trials<'a> {
     ///
     /// # Errors
     /// If the program cannot be evaluated.
-    pub fn without(&mut self, at: Position) -> Result<Effect, SourceError> {
+    pub fn without(&mut self, at: OpPosition) -> Result<TrialResult, SourceError> {
         let left_out = self.with_users(at);
         self.attempt(|trials, base| {
             let moment = trials.bases[base].before_operation(at);
@@ -505,7 +505,7 @@ impl<'a> Trials<'a> {
     }
 
     /// An operation, and all that use what it makes.
-    fn with_users(&self, at: Position) -> BTreeSet<Position> {
+    fn with_users(&self, at: OpPosition) -> BTreeSet<OpPosition> {
         let mut left_out = BTreeSet::from([at]);
         let mut slots: BTreeSet<Slot> = BTreeSet::new();
         // A thread's operations stand in their order, and slots of a thread are used by those that it starts.
@@ -530,7 +530,7 @@ impl<'a> Trials<'a> {
 
     /// The operations that made what this one uses, and what those used, on and on.
     #[must_use]
-    pub fn makers(&self, at: Position) -> BTreeSet<Position> {
+    pub fn makers(&self, at: OpPosition) -> BTreeSet<OpPosition> {
         let mut makers = BTreeSet::new();
         let mut wanted = vec![at];
         while let Some(at) = wanted.pop() {
@@ -568,12 +568,12 @@ impl<'a> Trials<'a> {
     ///
     /// # Errors
     /// If the program cannot be evaluated.
-    pub fn instead(&mut self, nth: usize, other: &Choice) -> Result<Effect, SourceError> {
+    pub fn instead(&mut self, nth: usize, other: &Choice) -> Result<TrialResult, SourceError> {
         self.attempt(|trials, base| {
             let of = &trials.bases[base];
-            let Some((mut moment, others)) = of.before(nth)? else { return Ok(Effect::Unknown) };
+            let Some((mut moment, others)) = of.before(nth)? else { return Ok(TrialResult::Unknown) };
             if !others.contains(other) {
-                return Ok(Effect::Unknown);
+                return Ok(TrialResult::Unknown);
             }
             // An order that comes later is a choice that is still to be taken.
             let later = subject(&of.machine, &moment.state, other)
@@ -588,7 +588,7 @@ impl<'a> Trials<'a> {
     }
 
     /// What the run shows where an operation is another one. What uses the result of the first is left out.
-    pub fn exchanged(&mut self, at: Position, op: &Op) -> Effect {
+    pub fn exchanged(&mut self, at: OpPosition, op: &Op) -> TrialResult {
         let op = op.clone();
         let mut left_out = self.with_users(at);
         left_out.remove(&at);
@@ -605,13 +605,13 @@ impl<'a> Trials<'a> {
                 block
             })
         });
-        let Base { machine, chosen, by_choice, .. } = &self.bases[0];
+        let KnownRun { machine, chosen, by_choice, .. } = &self.bases[0];
         let (chosen, by_choice) = (chosen.clone(), by_choice.clone());
         let mut config = Config { edits: edits.clone(), ..machine.config.clone() };
         for _ in 0..ATTEMPTS {
             let machine = Machine::new(Arc::clone(&source), config);
             let (chosen, by_choice) = (chosen.clone(), by_choice.clone());
-            self.bases.push(Base { machine, chosen, by_choice, moments: Vec::new() });
+            self.bases.push(KnownRun { machine, chosen, by_choice, moments: Vec::new() });
             let at = self.bases.len() - 1;
             let result = self.bases[at].start().and_then(|moment| self.complete(at, moment));
             self.bases.pop();
@@ -619,10 +619,10 @@ impl<'a> Trials<'a> {
                 Ok(effect) => return effect,
                 Err(Again::With(wider)) => config = Config { edits: edits.clone(), ..wider },
                 // An operation where it was not written may be no program at all.
-                Err(Again::Source(_) | Again::GiveUp) => return Effect::Unknown,
+                Err(Again::Source(_) | Again::GiveUp) => return TrialResult::Unknown,
             }
         }
-        Effect::Unknown
+        TrialResult::Unknown
     }
 
     /// The choice that a decision of the told run tells.
@@ -648,7 +648,7 @@ impl<'a> Trials<'a> {
 }
 
 /// What a choice is about, for choices of the reduced semantics and values of the other.
-fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<Chosen> {
+fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<TakenChoice> {
     let (op, on_stream, values) = match choice {
         Choice::Value(rank, thread, values) => {
             (machine.next_op(state, *rank, *thread), false, Some(values.clone()))
@@ -658,7 +658,12 @@ fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<Chosen> 
         Choice::Transfer(_) | Choice::Meet(_) => return None,
     };
     let start = state.rank(op.rank).threads().get(op.thread.at())?.start();
-    Some(Chosen { at: Position { rank: op.rank, start, index: op.index }, loc: op.loc, on_stream, values })
+    Some(TakenChoice {
+        at: OpPosition { rank: op.rank, start, index: op.index },
+        loc: op.loc,
+        on_stream,
+        values,
+    })
 }
 
 /// What every thread of a run came by, and the answers that it was given.
@@ -666,7 +671,7 @@ fn performed(
     source: &Arc<dyn Source>,
     config: &Config,
     state: &State,
-) -> Result<(Vec<Performed>, BTreeMap<Position, Answer>), SourceError> {
+) -> Result<(Vec<Performed>, BTreeMap<OpPosition, Answer>), SourceError> {
     let (mut all, mut given) = (Vec::new(), BTreeMap::new());
     let names = NamesOf(&**source);
     for rank in (0..config.ranks).map(Rank) {
@@ -682,7 +687,7 @@ fn performed(
                         break;
                     }
                     let made = slots + op.slots();
-                    let at = Position { rank, start, index };
+                    let at = OpPosition { rank, start, index };
                     let uses = uses(op, &names);
                     all.push(Performed { at, op: Some(op.clone()), uses, produces: slots..made });
                     (index, slots) = (index + 1, made);
@@ -691,7 +696,7 @@ fn performed(
                     && let Some(answer) = answers.get(known)
                 {
                     let made = slots + question.slots(*answer);
-                    let at = Position { rank, start, index };
+                    let at = OpPosition { rank, start, index };
                     given.insert(at, *answer);
                     let uses = uses(question, &names);
                     all.push(Performed { at, op: None, uses, produces: slots..made });

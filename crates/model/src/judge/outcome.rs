@@ -48,7 +48,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// Every class.
+    /// Every class, from the best to the worst.
     pub const ALL: [Self; 9] = [
         Self::Finishes,
         Self::Slow,
@@ -108,15 +108,30 @@ pub enum RankOutcome {
     GpuHang(Arc<str>),
     /// Its process ended with this message.
     Dead(Arc<str>),
-    /// Nobody specifies it.
+    /// Nobody specifies how the rank ends.
     Undefined,
+}
+
+/// What a buffer holds.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeldContent {
+    /// In words, as deep as contents are printed.
+    pub text: Arc<str>,
+    /// What tells contents apart whose words are the same.
+    shape: Vec<u64>,
+}
+
+impl std::fmt::Display for HeldContent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
 }
 
 /// What the buffers hold that the program still has.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Data {
     /// Rank, buffer, contents; those that were written.
-    Known(Vec<(Rank, Arc<str>, Arc<str>)>),
+    Known(Vec<(Rank, Arc<str>, HeldContent)>),
     /// Contents are undefined, because some finding leaves open what follows.
     Undefined,
 }
@@ -300,16 +315,19 @@ impl Machine {
     }
 
     fn data(&self, state: &State) -> Data {
-        let mut known: Vec<(Rank, Arc<str>, Arc<str>)> = Vec::new();
+        let mut known: Vec<(Rank, Arc<str>, HeldContent)> = Vec::new();
         // After a right collective every rank holds the same term: one text for all.
-        let mut texts: FxHashMap<Content, Arc<str>> = FxHashMap::default();
+        let mut texts: FxHashMap<Content, HeldContent> = FxHashMap::default();
         for rank in (0..self.config.ranks).map(Rank) {
             for (_, _, buffer) in Self::held_buffers(state, rank) {
                 let content = self.read(state, rank, &crate::noun::memory::ByteRange::of(buffer));
                 let initial = locked(&self.terms).intern(TermNode::Initial(rank, buffer.name));
                 if content != Content::Whole(initial) {
-                    let text = texts.entry(content).or_insert_with_key(|c| self.show(c).into());
-                    known.push((rank, self.name(buffer.name), Arc::clone(text)));
+                    let text = texts.entry(content).or_insert_with_key(|content| HeldContent {
+                        text: self.show(content).into(),
+                        shape: locked(&self.terms).shape_of(content),
+                    });
+                    known.push((rank, self.name(buffer.name), text.clone()));
                 }
             }
         }

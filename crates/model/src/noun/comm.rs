@@ -54,7 +54,7 @@ impl Describe for Resources {
     }
 }
 
-/// `NCCL_SPLIT_NOCOLOR`.
+/// `NCCL_SPLIT_NOCOLOR`: the rank becomes a member of no communicator.
 const NO_COLOR: i64 = -1;
 
 /// Operations that make and end communicators.
@@ -420,20 +420,20 @@ walk!(struct Comms {
 
 /// A thread's last call on a communicator.
 #[derive(Debug, Clone)]
-struct Called {
+struct CalledBy {
     comm: CommId,
     actor: Actor,
     epoch: u32,
     op: OpRef,
 }
 
-walk!(struct Called { comm: hashed fixed, actor: hashed moved, epoch: hashed fixed, op: hashed moved });
+walk!(struct CalledBy { comm: hashed fixed, actor: hashed moved, epoch: hashed fixed, op: hashed moved });
 
 /// The last calls of each thread of a rank on each communicator, kept while there are several threads: a function of
 /// positions.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CommCalls {
-    rows: Vec<Called>,
+    rows: Vec<CalledBy>,
 }
 
 walk!(struct CommCalls { rows: hashed moved });
@@ -599,7 +599,7 @@ impl Cx<'_> {
         let (actor, epoch) = (clock.actor(), clock.epoch());
         let rows = &mut CommCalls::of_mut(r).rows;
         rows.retain(|row| (row.comm, row.actor) != (comm, actor));
-        rows.push(Called { comm, actor, epoch, op });
+        rows.push(CalledBy { comm, actor, epoch, op });
         let Some((other, earlier)) = clash else { return };
         let about = About::Comm(if other == comm { comm } else { family });
         m.find(self.state, Rule::Comm4, about, &[op, earlier], clock.past(), || {

@@ -47,7 +47,7 @@ pub(super) struct Drawn {
 
 /// Draws lanes. Ranks that do the same share one.
 pub(super) fn draw(shown: &Counterexample, lanes: &Lanes<'_>) -> Drawn {
-    let mut alike: Vec<Alike<'_>> = Vec::new();
+    let mut alike: Vec<SharedLane<'_>> = Vec::new();
     for (rank, operations) in lanes {
         let (text, count) = lane(shown, operations);
         match alike.iter_mut().find(|known| known.text == text) {
@@ -58,7 +58,7 @@ pub(super) fn draw(shown: &Counterexample, lanes: &Lanes<'_>) -> Drawn {
             None => {
                 let locs = operations.iter().map(|operation| &operation.at.loc).collect();
                 let marked = operations.iter().any(|operation| is_essential(shown, &operation.at));
-                alike.push(Alike { ranks: vec![*rank], text, shown: count, locs, marked });
+                alike.push(SharedLane { ranks: vec![*rank], text, shown: count, locs, marked });
             }
         }
     }
@@ -86,7 +86,7 @@ pub(super) fn draw(shown: &Counterexample, lanes: &Lanes<'_>) -> Drawn {
 }
 
 /// A lane of ranks that do the same.
-struct Alike<'a> {
+struct SharedLane<'a> {
     ranks: Vec<Rank>,
     text: String,
     shown: usize,
@@ -96,14 +96,14 @@ struct Alike<'a> {
 }
 
 /// One call of a lane, or several in a row that read the same.
-struct Cell {
+struct LaneCell {
     text: String,
     times: usize,
     /// Whether the finding names it, or it is marked.
     named: bool,
 }
 
-impl Cell {
+impl LaneCell {
     fn width(&self) -> usize {
         self.text.chars().count() + 2 + if self.times > 1 { 3 } else { 0 }
     }
@@ -115,7 +115,7 @@ fn is_essential(shown: &Counterexample, at: &Located) -> bool {
 
 /// A lane, and how many operations it shows.
 fn lane(shown: &Counterexample, operations: &[&Operation]) -> (String, usize) {
-    let mut cells: Vec<Cell> = Vec::new();
+    let mut cells: Vec<LaneCell> = Vec::new();
     for Operation { at, call, .. } in operations {
         let marked = is_essential(shown, at);
         let text = if marked { format!("[{call}]") } else { call.clone() };
@@ -125,11 +125,11 @@ fn lane(shown: &Counterexample, operations: &[&Operation]) -> (String, usize) {
                 last.times += 1;
                 last.named |= named;
             }
-            _ => cells.push(Cell { text, times: 1, named }),
+            _ => cells.push(LaneCell { text, times: 1, named }),
         }
     }
     let mut cut = false;
-    while cells.iter().map(Cell::width).sum::<usize>() > LANE_WIDTH && cells.len() > 2 {
+    while cells.iter().map(LaneCell::width).sum::<usize>() > LANE_WIDTH && cells.len() > 2 {
         // What is not named goes first, the oldest before the others.
         let Some(at) = cells.iter().position(|cell| !cell.named) else { break };
         cells.remove(at);

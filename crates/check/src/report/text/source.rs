@@ -18,6 +18,8 @@ use crate::spec::span_from;
 
 /// Places that are marked at most: those of the finding come first.
 const MARKS: usize = 4;
+/// Lines between two places of a file up to which they share an excerpt.
+const NEAR: u32 = 4;
 
 /// Some places of one file.
 #[derive(Debug)]
@@ -69,22 +71,32 @@ impl Diagnostic for Excerpt {
 /// Draws the lines on which the operations of a finding stand.
 pub(super) fn source(out: &mut String, shown: &Counterexample) {
     let mut places: Vec<(&Located, Vec<Rank>)> = Vec::new();
-    for at in shown.broken.ops.iter().chain(&shown.essential) {
+    // What breaks the rule, and where that is one place, what it takes besides.
+    let of_finding = shown.broken.ops.iter();
+    let alone = of_finding.clone().all(|at| at.loc == shown.broken.ops[0].loc);
+    let besides = shown.essential.iter().find(|at| !shown.broken.ops.iter().any(|op| op.loc == at.loc));
+    for at in of_finding.chain(besides.filter(|_| alone)) {
         match places.iter_mut().find(|(known, _)| known.loc == at.loc) {
             Some((_, ranks)) => ranks.push(at.op.rank),
             None => places.push((at, vec![at.op.rank])),
         }
     }
-    let mut files: BTreeMap<&Arc<str>, Vec<(SourceSpan, String)>> = BTreeMap::new();
+    let mut files: BTreeMap<&Arc<str>, Vec<(u32, SourceSpan, String)>> = BTreeMap::new();
     for (at, ranks) in places.into_iter().take(MARKS) {
         let Some(text) = shown.sources.get(&at.loc.file) else { continue };
         let span = span_from(text, &at.loc);
         if !span.is_empty() {
-            files.entry(&at.loc.file).or_default().push((span, ranks_in_words(ranks.into_iter())));
+            let ranks = ranks_in_words(ranks.into_iter());
+            files.entry(&at.loc.file).or_default().push((at.loc.line, span, ranks));
         }
     }
-    for (file, marks) in files {
-        let label = |(span, ranks)| LabeledSpan::new_with_span(Some(ranks), span);
+    let near = |a: &(u32, SourceSpan, String), b: &(u32, SourceSpan, String)| b.0 - a.0 <= NEAR;
+    let excerpts = files.into_iter().flat_map(|(file, mut marks)| {
+        marks.sort_by_key(|(line, ..)| *line);
+        marks.chunk_by(near).map(|marks| (file, marks.to_vec())).collect::<Vec<_>>()
+    });
+    for (file, marks) in excerpts {
+        let label = |(_, span, ranks)| LabeledSpan::new_with_span(Some(ranks), span);
         let excerpt = Excerpt {
             source: Lines {
                 text: shown.sources[file].to_string(),

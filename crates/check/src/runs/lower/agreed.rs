@@ -41,10 +41,10 @@ struct Entry {
     captured: bool,
 }
 
-type Entries = BTreeMap<Meeting, Vec<Entry>>;
+type AgreedEntries = BTreeMap<Meeting, Vec<Entry>>;
 
 /// What is done about a call that does not say all.
-enum Settled {
+enum SettledEntry {
     Filled(Op),
     CutOff(Entry, Lacks),
 }
@@ -54,16 +54,16 @@ pub(super) fn settle(orders: &[Vec<Rank>], programs: &mut [RankRun], names: &Sou
     if programs.iter().all(|program| program.open.is_empty()) {
         return;
     }
-    let entries: Vec<Entries> = (0..)
+    let entries: Vec<AgreedEntries> = (0..)
         .zip(programs.iter())
         .map(|(rank, program)| {
-            let mut entries = Entries::new();
+            let mut entries = AgreedEntries::new();
             let mut walk = EntryWalk { rank: Rank(rank), program, orders, capturing: false };
             walk.walk(&program.blocks[0].ops, None, &mut entries);
             entries
         })
         .collect();
-    let mut settled: Vec<(usize, LocId, Settled)> = Vec::new();
+    let mut settled: Vec<(usize, LocId, SettledEntry)> = Vec::new();
     for (rank, program) in programs.iter().enumerate() {
         for (meeting, mine) in &entries[rank] {
             for (nth, entry) in mine.iter().enumerate() {
@@ -81,7 +81,7 @@ pub(super) fn settle(orders: &[Vec<Rank>], programs: &mut [RankRun], names: &Sou
     let mut cuts: BTreeMap<usize, (Entry, Lacks)> = BTreeMap::new();
     for (rank, loc, settled) in settled {
         match settled {
-            Settled::Filled(op) => {
+            SettledEntry::Filled(op) => {
                 let program = &mut programs[rank];
                 let open = program.open.remove(&loc).unwrap_or_default();
                 program.replace(loc, op);
@@ -91,7 +91,7 @@ pub(super) fn settle(orders: &[Vec<Rank>], programs: &mut [RankRun], names: &Sou
                     *program.unjudged.entry((Unjudged::Agreed, call.into())).or_default() += 1;
                 }
             }
-            Settled::CutOff(entry, lacks) => {
+            SettledEntry::CutOff(entry, lacks) => {
                 let first = cuts.entry(rank).or_insert_with(|| (entry.clone(), lacks));
                 if entry.at < first.0.at {
                     *first = (entry, lacks);
@@ -107,7 +107,7 @@ pub(super) fn settle(orders: &[Vec<Rank>], programs: &mut [RankRun], names: &Sou
 /// A call that does not say all.
 struct Unsaid<'a> {
     programs: &'a [RankRun],
-    entries: &'a [Entries],
+    entries: &'a [AgreedEntries],
     meeting: Meeting,
     /// The ranks that meet.
     all: &'a [usize],
@@ -121,8 +121,8 @@ impl Unsaid<'_> {
         self.entries[rank].get(&self.meeting).map_or(&[], Vec::as_slice)
     }
 
-    fn settle(&self, entry: &Entry, open: &[&'static str]) -> Settled {
-        let cut = |lacks| Settled::CutOff(entry.clone(), lacks);
+    fn settle(&self, entry: &Entry, open: &[&'static str]) -> SettledEntry {
+        let cut = |lacks| SettledEntry::CutOff(entry.clone(), lacks);
         // A replay has its own place among the calls.
         if self.all.iter().any(|rank| self.of(*rank).iter().any(|entry| entry.captured)) {
             return cut(Lacks::Value(open[0]));
@@ -149,7 +149,7 @@ impl Unsaid<'_> {
             let Some(rank) = self.all.iter().find(says) else { return cut(Lacks::Value(key)) };
             fill(&mut op, &self.of(*rank)[self.nth].op, key);
         }
-        Settled::Filled(op)
+        SettledEntry::Filled(op)
     }
 }
 
@@ -206,7 +206,7 @@ impl EntryWalk<'_> {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "few operations meet others in their order")]
-    fn walk(&mut self, ops: &[Statement], thread_at: Option<usize>, into: &mut Entries) {
+    fn walk(&mut self, ops: &[Statement], thread_at: Option<usize>, into: &mut AgreedEntries) {
         for (at, statement) in ops.iter().enumerate() {
             let at = thread_at.unwrap_or(at);
             let open = self.program.open.get(&statement.loc);

@@ -12,8 +12,8 @@ use crate::rank::{LocId, Rank};
 use crate::state::State;
 
 /// What is blocked on each of some ranks in the same way.
-struct Alike {
-    lane: Lane,
+struct ToldTogether {
+    lane: WaitingLane,
     /// What it waits in, where they are several as where there is one.
     text: String,
     /// As positions among the nodes, in the order of their ranks.
@@ -22,12 +22,12 @@ struct Alike {
 
 /// A thread or stream, whatever its rank.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Lane {
+enum WaitingLane {
     Thread(u32),
     Stream(String),
 }
 
-impl Lane {
+impl WaitingLane {
     /// It on some ranks; of a rank's first thread nothing is said.
     fn on(&self, ranks: &str) -> String {
         let several = if ranks.starts_with("ranks ") { "s" } else { "" };
@@ -107,10 +107,16 @@ impl Machine {
     }
 
     /// What is blocked in a component, by what it does; what breaks the rule comes first.
-    fn alike(&self, state: &State, nodes: &[WaitNode], component: &[usize], first: usize) -> Vec<Alike> {
+    fn alike(
+        &self,
+        state: &State,
+        nodes: &[WaitNode],
+        component: &[usize],
+        first: usize,
+    ) -> Vec<ToldTogether> {
         let mut sorted = component.to_vec();
         sorted.sort_by_key(|n| nodes[*n].op);
-        let mut groups: Vec<(Alike, LocId, Rule)> = Vec::new();
+        let mut groups: Vec<(ToldTogether, LocId, Rule)> = Vec::new();
         for n in std::iter::once(first).chain(sorted.into_iter().filter(|n| *n != first)) {
             let node = &nodes[n];
             let lane = self.lane(state, node);
@@ -123,15 +129,15 @@ impl Machine {
                 }
                 _ => self.waiting_text(state, node),
             };
-            let same = |(group, loc, rule): &&mut (Alike, LocId, Rule)| {
+            let same = |(group, loc, rule): &&mut (ToldTogether, LocId, Rule)| {
                 (&group.lane, &group.text, *loc, *rule) == (&lane, &text, node.op.loc, node.rule)
             };
             match groups.iter_mut().find(same) {
                 Some((group, ..)) => group.nodes.push(n),
-                None => groups.push((Alike { lane, text, nodes: vec![n] }, node.op.loc, node.rule)),
+                None => groups.push((ToldTogether { lane, text, nodes: vec![n] }, node.op.loc, node.rule)),
             }
         }
-        let alone = |mut group: Alike| {
+        let alone = |mut group: ToldTogether| {
             group.nodes.sort_by_key(|n| nodes[*n].op);
             if let [one] = group.nodes.as_slice() {
                 group.text = self.waiting_text(state, &nodes[*one]);
@@ -146,7 +152,7 @@ impl Machine {
     }
 
     /// Whom the members of a group wait for, each and every one.
-    fn whom(&self, state: &State, nodes: &[WaitNode], component: &[usize], group: &Alike) -> String {
+    fn whom(&self, state: &State, nodes: &[WaitNode], component: &[usize], group: &ToldTogether) -> String {
         let targets = |n: usize| {
             let mut targets: Vec<usize> =
                 nodes[n].waits_for.iter().filter(|to| component.contains(to)).copied().collect();
@@ -204,7 +210,7 @@ impl Machine {
         &self,
         state: &State,
         nodes: &[WaitNode],
-        group: &Alike,
+        group: &ToldTogether,
         of_each: &[Vec<usize>],
     ) -> Option<String> {
         let ranks = self.config.ranks;
@@ -228,18 +234,18 @@ impl Machine {
         Some(format!("{} (of {ranks})", lane.on(&neighbour)))
     }
 
-    fn lane(&self, state: &State, node: &WaitNode) -> Lane {
+    fn lane(&self, state: &State, node: &WaitNode) -> WaitingLane {
         match node.who {
-            Who::Thread(_, thread) => Lane::Thread(thread),
+            Who::Thread(_, thread) => WaitingLane::Thread(thread),
             Who::Stream(rank, stream) => {
-                Lane::Stream(self.name(state.rank(rank).streams()[stream].0).to_string())
+                WaitingLane::Stream(self.name(state.rank(rank).streams()[stream].0).to_string())
             }
         }
     }
 
     /// Threads and streams of several ranks.
     fn these(&self, state: &State, nodes: &[WaitNode], these: &[usize]) -> String {
-        let mut lanes: Vec<(Lane, Vec<Rank>)> = Vec::new();
+        let mut lanes: Vec<(WaitingLane, Vec<Rank>)> = Vec::new();
         for n in these {
             let lane = self.lane(state, &nodes[*n]);
             match lanes.iter_mut().find(|(known, _)| *known == lane) {
@@ -350,7 +356,7 @@ impl Machine {
 }
 
 /// Whether the nodes that a group waits for are all of another one, so that a clause about it can follow.
-fn covers(nodes: &[WaitNode], group: &Alike, other: &Alike) -> bool {
+fn covers(nodes: &[WaitNode], group: &ToldTogether, other: &ToldTogether) -> bool {
     let targets = |n: &usize| nodes[*n].waits_for.iter();
     other.nodes.iter().all(|wanted| group.nodes.iter().flat_map(targets).any(|to| to == wanted))
 }
