@@ -176,34 +176,7 @@ impl Fragment {
                 let (at, comm) = (b.second(rank), b.comm(rank));
                 b.destroy(at, &comm);
             }
-            Self::CallsOfTwo { rank, call, order } => {
-                let rank = b.rank(rank);
-                for r in b.ranks() {
-                    let child = (call == CallOnComm::OnChild).then(|| {
-                        let (comm, name) = (b.comm_that_shares(r), b.name("child"));
-                        b.push(first(r), Op::Comm(CommOp::Split { comm, name, color: Some(0) }))
-                    });
-                    let second = if r == rank { b.second(r) } else { first(r) };
-                    let mutex = b.name("calls");
-                    let locks = r == rank && order == Order::AMutex;
-                    for at in [first(r), second] {
-                        if locks {
-                            b.push(at, Op::Mutex(MutexOp::Lock { mutex }));
-                        }
-                        if at == second && r == rank && order == Order::AKey {
-                            b.fetch(at, "called");
-                        }
-                        let child = child.as_ref().filter(|_| at != second);
-                        call_on(b, at, call, child);
-                        if at != second && order == Order::AKey {
-                            b.store(at, "called", Operand::Int(1));
-                        }
-                        if locks {
-                            b.push(at, Op::Mutex(MutexOp::Unlock { mutex }));
-                        }
-                    }
-                }
-            }
+            Self::CallsOfTwo { rank, call, order } => calls_of_two(b, rank, call, order),
             Self::InvalidArgument { rank, what, group, who } => {
                 let rank = b.rank(rank);
                 for r in b.ranks() {
@@ -226,6 +199,36 @@ impl Fragment {
                     b.push(first(r), Op::Comm(CommOp::Split { comm, name, color }));
                     b.init(second, "twin", Resources::Own);
                 }
+            }
+        }
+    }
+}
+
+/// Calls of two threads of a rank on one communicator, and of one thread on the other ranks.
+fn calls_of_two(b: &mut Builder, rank: Who, call: CallOnComm, order: Order) {
+    let rank = b.rank(rank);
+    for r in b.ranks() {
+        let child = (call == CallOnComm::OnChild).then(|| {
+            let (comm, name) = (b.comm_that_shares(r), b.name("child"));
+            b.push(first(r), Op::Comm(CommOp::Split { comm, name, color: Some(0) }))
+        });
+        let second = if r == rank { b.second(r) } else { first(r) };
+        let mutex = b.name("calls");
+        let locks = r == rank && order == Order::AMutex;
+        for at in [first(r), second] {
+            if locks {
+                b.push(at, Op::Mutex(MutexOp::Lock { mutex }));
+            }
+            if at == second && r == rank && order == Order::AKey {
+                b.fetch(at, "called");
+            }
+            let child = child.as_ref().filter(|_| at != second);
+            call_on(b, at, call, child);
+            if at != second && order == Order::AKey {
+                b.store(at, "called", Operand::Int(1));
+            }
+            if locks {
+                b.push(at, Op::Mutex(MutexOp::Unlock { mutex }));
             }
         }
     }

@@ -187,7 +187,7 @@ impl Explaining<'_> {
 
     /// Every value that was decided: those first in which another rank differs, then what is not the usual case, and
     /// of each kind the latest first.
-    fn values(&self) -> Vec<(usize, usize, Option<(usize, usize)>)> {
+    fn values(&self) -> Vec<DecidedValue> {
         let decisions = &self.shown.run.decisions;
         let words = |decision: &Decision| match &decision.decided {
             Decided::Values { words, .. } => words.clone(),
@@ -373,6 +373,9 @@ impl Explaining<'_> {
         known.collect()
     }
 }
+
+/// A decision, which of its values is meant, and the same of a rank that decided otherwise in the same place.
+type DecidedValue = (usize, usize, Option<(usize, usize)>);
 
 /// An operation that ranks usually do alike.
 struct AlikeOperation {

@@ -331,14 +331,19 @@ struct Settled {
 /// decided there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 struct SameDecisions {
-    values: BTreeMap<(usize, u32), Vec<u32>>,
+    values: AgreedValues,
     /// By place and original number of the rank.
-    counts: BTreeMap<(usize, Rank), u32>,
+    counts: DecidedTimes,
 }
+
+/// The values of each place and occurrence.
+type AgreedValues = BTreeMap<(usize, u32), Vec<u32>>;
+/// How often each rank decided in each place.
+type DecidedTimes = BTreeMap<(usize, Rank), u32>;
 
 impl Settled {
     /// What ranks agreed on, with the ranks' numbers of this state.
-    fn agreed(&self) -> (&BTreeMap<(usize, u32), Vec<u32>>, BTreeMap<(usize, Rank), u32>) {
+    fn agreed(&self) -> (&AgreedValues, DecidedTimes) {
         let SameDecisions { values, counts } = &*self.agreed;
         let now = counts.iter().map(|((place, rank), count)| ((*place, self.state.now(*rank)), *count));
         (values, now.collect())

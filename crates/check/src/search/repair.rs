@@ -348,7 +348,7 @@ struct KnownCall {
 fn neighbours(calls: &[Rc<KnownCall>]) -> Vec<(Rc<KnownCall>, Rc<KnownCall>, bool)> {
     /// Operations that may lie between them.
     const BETWEEN: u32 = 8;
-    let mut pairs: Vec<(usize, u32, Rc<KnownCall>, Rc<KnownCall>, bool)> = Vec::new();
+    let mut pairs = Vec::new();
     for first in calls {
         for second in calls {
             let follows =

@@ -81,7 +81,7 @@ const ATTEMPTS: usize = 8;
 
 /// Why a run has to be begun again, or cannot be made.
 enum Again {
-    With(Config),
+    With(Box<Config>),
     Source(SourceError),
     GiveUp,
 }
@@ -173,12 +173,12 @@ impl KnownRun {
             Some(Interruption::Source(error)) => Err(Again::Source(error)),
             Some(Interruption::Steps(_)) => Err(Again::GiveUp),
             Some(Interruption::Actors(actors)) => {
-                Err(Again::With(Config { actors_per_rank: actors, ..config() }))
+                Err(Again::With(Box::new(Config { actors_per_rank: actors, ..config() })))
             }
             Some(Interruption::Contended(objects)) => {
                 let mut wider = config();
                 wider.contended.extend(objects);
-                Err(Again::With(wider))
+                Err(Again::With(Box::new(wider)))
             }
         }
     }
@@ -306,7 +306,7 @@ impl<'a> Trials<'a> {
                     trials.twin_of = trials.twins();
                     return Ok(Some(trials));
                 }
-                Err(Again::With(wider)) => config = wider,
+                Err(Again::With(wider)) => config = *wider,
                 Err(Again::Source(error)) => return Err(error),
                 Err(Again::GiveUp) => return Ok(None),
             }
@@ -436,7 +436,7 @@ impl<'a> Trials<'a> {
                 Ok(effect) => return Ok(effect),
                 Err(Again::Source(error)) => return Err(error),
                 Err(Again::GiveUp) => return Ok(TrialResult::Unknown),
-                Err(Again::With(config)) => match self.base_of(config)? {
+                Err(Again::With(config)) => match self.base_of(*config)? {
                     Some(wider) => base = wider,
                     None => return Ok(TrialResult::Unknown),
                 },
@@ -478,7 +478,7 @@ impl<'a> Trials<'a> {
                     self.bases.pop();
                     return Ok(None);
                 }
-                Err(Again::With(wider)) => config = wider,
+                Err(Again::With(wider)) => config = *wider,
                 Err(Again::Source(error)) => return Err(error),
                 Err(Again::GiveUp) => return Ok(None),
             }
@@ -617,7 +617,7 @@ impl<'a> Trials<'a> {
             self.bases.pop();
             match result {
                 Ok(effect) => return effect,
-                Err(Again::With(wider)) => config = Config { edits: edits.clone(), ..wider },
+                Err(Again::With(wider)) => config = Config { edits: edits.clone(), ..*wider },
                 // An operation where it was not written may be no program at all.
                 Err(Again::Source(_) | Again::GiveUp) => return TrialResult::Unknown,
             }
