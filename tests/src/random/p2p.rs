@@ -16,7 +16,7 @@ drawn! {
         8 => Pair { rank: Who, by: By, odd: OddPair, length: TransferLength, received: Received },
         4 => Ring { rank: Who, order: RingOrder, into: RingInto },
         4 => Behind { rank: Who, pair: Connection, on: On, order: BehindOrder },
-        6 => Registered { rank: Who, from: Either, into: Either, length: RegisteredLength },
+        9 => Registered { rank: Who, from: Either, into: Either, length: RegisteredLength },
         /// On parent and child, on two streams.
         5 => ParentAndChild { rank: Who, channels: Channels, order: HalvesOrder },
         /// Two threads of a rank transfer with one other.
