@@ -212,7 +212,8 @@ impl Platform {
     /// (measured with 2.28.9, `rules.contract.death` X2). Among more, the neighbours of the dead one are told by their
     /// sockets (`v2.28.9:bootstrap.cc`, a ring), and the others wait for ranks that have left: not measured.
     ///
-    /// Other calls hang: an init, a registration, a first use and a collective did for over a minute (X1, X3 to X7).
+    /// Other calls hang: a registration and a first all-reduce did for 75 seconds (X3, X4), a first broadcast, send or
+    /// receive for ten (X5 to X7), after which they were ended. An init was not measured: the exchange of its id comes first.
     #[must_use]
     pub fn split_with_the_dead(self, ranks: usize) -> SplitWithTheDead {
         match ranks {
