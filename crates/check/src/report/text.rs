@@ -241,7 +241,7 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
         "FAILS {rule}  {title}   {}, {class}; {} of {operations} operations shown\n{}",
         run.setting(),
         drawn.shown,
-        sentence(shown)
+        format_args!("{}.", shown.broken.sentence)
     );
     source::source(out, shown);
     let widest = drawn.lines.iter().map(|(ranks, _)| ranks.chars().count()).max().unwrap_or(0);
@@ -250,6 +250,14 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     }
     data(out, &shown.run.outcome);
     because(out, shown);
+    if shown.untried > 0 {
+        let what = if shown.untried == 1 { "operation or cause was" } else { "operations and causes were" };
+        let _ = write!(
+            out,
+            "\n  untried   {} {what} not tried to the end: it would take too long",
+            shown.untried
+        );
+    }
     let _ = write!(out, "\n  rule      {rule}: {}", rule.title());
     let also: Vec<String> = run
         .broken
@@ -270,23 +278,6 @@ fn fails(out: &mut String, explained: &Explained, title: &str, primary: Rule) {
     prediction(out, explained);
 }
 
-/// The finding's sentence. Where it names one operation alone, it ends in another one without which the run does not
-/// show the finding, if there is one.
-fn sentence(shown: &Counterexample) -> String {
-    let mut text = shown.broken.sentence.clone();
-    let unnamed = |at: &&Located| !text.contains(&at.loc.to_string());
-    let elsewhere = |at: &&Located| shown.broken.ops.first().is_none_or(|op| op.op.rank != at.op.rank);
-    let others = || shown.essential.iter().filter(unnamed);
-    if shown.broken.ops.len() < 2
-        && let Some(at) = others().find(elsewhere).or_else(|| others().next())
-    {
-        let tail = format!("; it also takes {} on rank {} ({})", words(shown, at), at.op.rank.0, at.loc);
-        text.push_str(&tail);
-    }
-    text.push('.');
-    text
-}
-
 fn words<'a>(shown: &'a Counterexample, at: &Located) -> &'a str {
     shown.run.operation(at).map_or("", |operation| &operation.call)
 }
@@ -305,6 +296,9 @@ fn repaired(out: &mut String, repairs: &Repairs) {
         if !repair.unknown_at.is_empty() {
             let _ = write!(out, ", not known at {}", counts(&repair.unknown_at));
         }
+    }
+    if repairs.found.is_empty() && repairs.gave_up_after.is_none() {
+        let _ = write!(out, "\n  repairs   none of {} changes that were tried", repairs.tried);
     }
     if let Some(time) = repairs.gave_up_after {
         let (tried, seconds) = (repairs.tried, time.as_secs_f64());

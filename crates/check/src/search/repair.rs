@@ -3,7 +3,7 @@
 //! A repair is a change of the text at one place, made on all ranks: a synchronize, a barrier, two calls in the other
 //! order or in one group, one decision that all ranks take alike. Each is explored before it is shown, at the
 //! ranks of the finding first and then at others. Nothing is taken away, so the program still does what it did.
-//! Not here: how programs are changed ([`super::changed`]).
+//! Not here: how programs are changed (`changed.rs`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -540,10 +540,16 @@ impl RepairChange {
     /// What is changed, in words.
     #[must_use]
     pub fn words(&self) -> String {
-        let named = |(call, at): &(String, Loc)| format!("{call} ({at})");
+        // Its operands are those of one rank.
+        let verb = |call: &str| call.split('(').next().unwrap_or(call).to_owned();
+        let named = |(call, at): &(String, Loc)| format!("{} ({at})", verb(call));
+        let decided = |(what, at): &(String, Loc)| {
+            let what = what.strip_prefix("choose ").unwrap_or(what);
+            format!("{what} ({at})")
+        };
         match self {
             Self::SameDecision { of } => {
-                let of: Vec<String> = of.iter().map(named).collect();
+                let of: Vec<String> = of.iter().map(decided).collect();
                 format!("the same decision on all ranks: {}", of.join(" and "))
             }
             Self::Wait { what, side, call, at } => {
@@ -556,9 +562,9 @@ impl RepairChange {
                     Side::Before => "before",
                     Side::After => "after",
                 };
-                format!("{what} {side} {call} ({at})")
+                format!("{what} {side} {} ({at})", verb(call))
             }
-            Self::Keep { call, at } => format!("without {call} ({at})"),
+            Self::Keep { call, at } => format!("without {} ({at})", verb(call)),
             Self::Swap { first, second, on } => {
                 format!("{}{} before {}", on.words(), named(second), named(first))
             }

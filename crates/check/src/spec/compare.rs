@@ -340,7 +340,7 @@ mod tests {
             ),
             ("[k for k in d if k not in [1, \")\"]]", "[k for k in d if _not_in(k ,      [1, \")\"])]"),
             ("not a in b and c == d", "not _in(a ,  b) and _equal(c ,  d)"),
-            ("a * (b + c) == d * 2", "_equal(_times(a ,  (b + c)) ,  _times(d ,  2))"),
+            ("a * (b + c) == d * 2", "_equal(_times(a , (b + c)) ,  _times(d , 2))"),
             ("(a).b and (c) or d", "_known(_known((a).b) and (c)) or d"),
         ];
         for (text, expected) in cases {

@@ -23,6 +23,8 @@ pub(super) struct CounterexampleEntry {
     because: Option<String>,
     /// Changes with which the program holds; null where they were not looked for.
     repairs: Option<Vec<RepairEntry>>,
+    /// Operations and causes that were not tried to the end.
+    untried: usize,
     lanes: Vec<LaneEntry>,
     decisions: Vec<DecisionEntry>,
     steps: Vec<StepEntry>,
@@ -137,6 +139,7 @@ impl CounterexampleEntry {
             at: broken.ops.iter().map(|at| call(run, at)).collect(),
             because: cause(shown),
             repairs: repairs(shown),
+            untried: shown.untried,
             lanes: of_ranks.iter().map(lane).collect(),
             decisions: run.decisions.iter().map(decision).collect(),
             steps: steps(run),
@@ -147,7 +150,7 @@ impl CounterexampleEntry {
 }
 
 fn text(run: &Replayed, at: &Located) -> Option<String> {
-    run.operation(at).map(|operation| operation.text.clone())
+    run.operation(at).map(|operation| operation.call.clone())
 }
 
 fn call(run: &Replayed, at: &Located) -> CallEntry {
@@ -157,7 +160,7 @@ fn call(run: &Replayed, at: &Located) -> CallEntry {
 fn in_lane(shown: &Counterexample, operation: &Operation) -> LaneCallEntry {
     LaneCallEntry {
         thread: operation.at.op.thread.0,
-        call: operation.text.clone(),
+        call: operation.call.clone(),
         stream: operation.stream.clone(),
         place: place(&operation.at.loc),
         bracketed: shown.essential.iter().any(|essential| essential.is(&operation.at)),

@@ -118,8 +118,10 @@ fn lane(shown: &Counterexample, operations: &[&Operation]) -> (String, usize) {
     let mut cells: Vec<LaneCell> = Vec::new();
     for Operation { at, call, .. } in operations {
         let marked = is_essential(shown, at);
-        let text = if marked { format!("[{call}]") } else { call.clone() };
-        let named = marked || shown.broken.ops.iter().any(|op| op.is(at));
+        let of_finding = shown.broken.ops.iter().any(|op| op.is(at));
+        let call = if of_finding { format!("»{call}") } else { call.clone() };
+        let text = if marked { format!("[{call}]") } else { call };
+        let named = marked || of_finding;
         match cells.last_mut() {
             Some(last) if last.text == text => {
                 last.times += 1;

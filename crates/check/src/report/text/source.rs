@@ -71,11 +71,7 @@ impl Diagnostic for Excerpt {
 /// Draws the lines on which the operations of a finding stand.
 pub(super) fn source(out: &mut String, shown: &Counterexample) {
     let mut places: Vec<(&Located, Vec<Rank>)> = Vec::new();
-    // What breaks the rule, and where that is one place, what it takes besides.
-    let of_finding = shown.broken.ops.iter();
-    let alone = of_finding.clone().all(|at| at.loc == shown.broken.ops[0].loc);
-    let besides = shown.essential.iter().find(|at| !shown.broken.ops.iter().any(|op| op.loc == at.loc));
-    for at in of_finding.chain(besides.filter(|_| alone)) {
+    for at in &shown.broken.ops {
         match places.iter_mut().find(|(known, _)| known.loc == at.loc) {
             Some((_, ranks)) => ranks.push(at.op.rank),
             None => places.push((at, vec![at.op.rank])),
