@@ -545,7 +545,13 @@ impl Machine {
                 let at = *stream as usize;
                 match &state.rank(*rank).stream(at).head().expect("enabled").work {
                     Work::Collective(launch) if self.can_hand_over(state, *rank, launch) => {
+                        let comm = launch.comm;
                         self.hand_over(state, *rank, at);
+                        // Nobody is left at whose stream head it stands.
+                        let members = self.members(comm);
+                        if members.iter().all(|member| self.has_handed_over(state, *member, comm)) {
+                            self.run_collective(state, comm);
+                        }
                     }
                     Work::Collective(launch) => {
                         let comm = launch.comm;
