@@ -10,7 +10,7 @@ drawn! {
     /// A piece of protocol that registers memory.
     pub(super) enum Fragment {
         4 => Register { rank: Who, odd: OddRegistration },
-        4 => Deregister { rank: Who, times: Times, used: WindowUse },
+        7 => Deregister { rank: Who, times: Times, used: WindowUse },
         4 => RegisterStrange { rank: Who, memory: StrangeMemory, who: Registrants },
         /// All register, and reduce what lies elsewhere in the window or beyond it.
         8 => Offsets { rank: Who, used: UsedPart },
