@@ -100,8 +100,10 @@ impl Finding<'_> {
             Some(Cause::Difference { at, peer }) => {
                 let position = trials.position(&at.op).expect("it is of the run");
                 let other = trials.position(&peer.op).expect("it is of the run");
-                let op = trials.performed().iter().find(|performed| performed.at == other);
-                let op = op.and_then(|performed| performed.op.clone()).expect("it is an operation");
+                let op = trials
+                    .performed_at(other)
+                    .and_then(|performed| performed.op.clone())
+                    .expect("it is an operation");
                 if trials.exchanged(position, &op) != TrialResult::Gone {
                     wrong.push(format!("with {:?} in place of {:?} the finding stays", peer.op, at.op));
                 }
@@ -152,7 +154,7 @@ impl Finding<'_> {
 
     fn op_at(&self, trials: &Trials<'_>, at: &Located) -> Option<Op> {
         let position = trials.position(&at.op)?;
-        trials.performed().iter().find(|performed| performed.at == position)?.op.clone()
+        trials.performed_at(position)?.op.clone()
     }
 
     /// The first operations in which the first two ranks of the finding differ.

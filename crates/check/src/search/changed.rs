@@ -9,32 +9,44 @@ use rankcheck_model::{
 };
 use rustc_hash::FxHashMap;
 
-/// The block that is being changed.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Of {
+/// Whose block is being changed, and after which answers.
+#[derive(Clone, Copy)]
+pub(crate) struct BlockOf<'a> {
     /// World rank that runs it.
     pub(crate) rank: Rank,
     /// What its thread runs.
     pub(crate) start: ThreadStart,
-    /// How many operations and questions of the unchanged thread come before it.
-    pub(crate) first: u32,
+    answers: &'a [Answer],
+    source: &'a dyn Source,
+}
+
+impl BlockOf<'_> {
+    /// How many operations and questions of the unchanged thread come before the block.
+    pub(crate) fn first(self) -> Result<u32, SourceError> {
+        let before = (0..self.answers.len()).map(|known| {
+            let block = self.source.block(self.rank, self.start, &self.answers[..known])?;
+            Ok(u32::try_from(block.ops.len()).expect("fewer than 2^32 operations") + 1)
+        });
+        before.sum()
+    }
 }
 
 /// What a block becomes; none if it stays.
-type BlockChange = dyn Fn(&Block, Of) -> Option<Block> + Send + Sync;
+type BlockChange = dyn Fn(&Block, BlockOf<'_>) -> Result<Option<Block>, SourceError> + Send + Sync;
 
 /// A program with its ranks told apart: a device's ranks have numbers, and so has what they write.
 pub(crate) fn distinct(source: &Arc<dyn Source>) -> Arc<dyn Source> {
-    changed(source, |_, _| None)
+    let (inner, change) = (Arc::clone(source), None);
+    Arc::new(Changed { inner, change, alike: false, known: Mutex::default() })
 }
 
 /// A program with some of its blocks changed. Its ranks are told apart.
 pub(crate) fn changed(
     source: &Arc<dyn Source>,
-    change: impl Fn(&Block, Of) -> Option<Block> + Send + Sync + 'static,
+    change: impl Fn(&Block, BlockOf<'_>) -> Result<Option<Block>, SourceError> + Send + Sync + 'static,
 ) -> Arc<dyn Source> {
     let (inner, change) = (Arc::clone(source), Box::new(change));
-    Arc::new(Changed { inner, change, alike: false, known: Mutex::default() })
+    Arc::new(Changed { inner, change: Some(change), alike: false, known: Mutex::default() })
 }
 
 /// A program that is changed in the same way on every rank, so that ranks stay interchangeable where they are.
@@ -42,39 +54,36 @@ pub(crate) fn alike(
     source: &Arc<dyn Source>,
     change: impl Fn(&Block) -> Option<Block> + Send + Sync + 'static,
 ) -> Arc<dyn Source> {
-    let change = Box::new(move |block: &Block, _| change(block));
-    Arc::new(Changed { inner: Arc::clone(source), change, alike: true, known: Mutex::default() })
+    let change = Box::new(move |block: &Block, _: BlockOf<'_>| Ok(change(block)));
+    Arc::new(Changed {
+        inner: Arc::clone(source),
+        change: Some(change),
+        alike: true,
+        known: Mutex::default(),
+    })
 }
 
 type ChangedBlocks = FxHashMap<(Rank, ThreadStart, Vec<Answer>), Arc<Block>>;
 
 struct Changed {
     inner: Arc<dyn Source>,
-    change: Box<BlockChange>,
+    /// None where blocks stay as they are.
+    change: Option<Box<BlockChange>>,
     /// Whether every rank is changed in the same way.
     alike: bool,
     known: Mutex<ChangedBlocks>,
 }
 
-impl Changed {
-    fn make(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
-        let block = self.inner.block(rank, start, answers)?;
-        let mut first = 0;
-        for known in 0..answers.len() {
-            let before = self.inner.block(rank, start, &answers[..known])?;
-            first += u32::try_from(before.ops.len()).expect("fewer than 2^32 operations") + 1;
-        }
-        Ok((self.change)(&block, Of { rank, start, first }).map_or(block, Arc::new))
-    }
-}
-
 impl Source for Changed {
     fn block(&self, rank: Rank, start: ThreadStart, answers: &[Answer]) -> Result<Arc<Block>, SourceError> {
+        let Some(change) = &self.change else { return self.inner.block(rank, start, answers) };
         let at = (rank, start, answers.to_vec());
         if let Some(block) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&at) {
             return Ok(Arc::clone(block));
         }
-        let block = self.make(rank, start, answers)?;
+        let block = self.inner.block(rank, start, answers)?;
+        let of = BlockOf { rank, start, answers, source: &*self.inner };
+        let block = change(&block, of)?.map_or(block, Arc::new);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(at, Arc::clone(&block));
         Ok(block)
     }

@@ -50,16 +50,12 @@ impl Coverage {
     /// The larger of each number.
     #[must_use]
     pub fn max(&self, other: &Self) -> Self {
-        let (a, b) = (&self.executed, &other.executed);
+        let mut executed = self.executed;
+        executed.raise_to(&other.executed);
         Self {
             communicators: self.communicators.max(other.communicators),
             windows: self.windows.max(other.windows),
-            executed: Executed {
-                collectives: a.collectives.max(b.collectives),
-                transfers: a.transfers.max(b.transfers),
-                mappings: a.mappings.max(b.mappings),
-                others: a.others.max(b.others),
-            },
+            executed,
             idle_ranks: self.idle_ranks.intersection(&other.idle_ranks).copied().collect(),
             idle_sides: self
                 .idle_sides

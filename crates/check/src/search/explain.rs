@@ -129,33 +129,34 @@ pub(crate) fn nameable(operation: &Operation) -> bool {
 }
 
 impl Explaining<'_> {
+    /// Whether a trial made the finding go away. One that did not come to an end is counted.
+    fn is_gone(&mut self, trial: TrialResult) -> bool {
+        self.shown.untried += usize::from(trial == TrialResult::Unknown);
+        trial == TrialResult::Gone
+    }
+
     /// Leaves out one operation after the other: those that break the rule first, then the others, the last first.
     fn find_essential(&mut self) -> Result<(), SourceError> {
         let run = &self.shown.run;
         let named = self.shown.broken.ops.iter().filter_map(|at| run.operation(at));
-        let order: Vec<&Operation> =
-            named.chain(run.operations.iter().rev()).filter(|operation| nameable(operation)).collect();
+        let is_named = |operation: &&Operation| self.shown.broken.ops.iter().any(|at| at.is(&operation.at));
+        let others = run.operations.iter().rev().filter(|operation| !is_named(operation));
+        let order = named.chain(others).filter(|operation| nameable(operation));
+        let order: Vec<Located> = order.map(|operation| operation.at.clone()).collect();
         let mut known: BTreeMap<OpPosition, TrialResult> = BTreeMap::new();
         let mut found: Vec<(OpPosition, Located)> = Vec::new();
-        for operation in order {
-            let at = &operation.at;
+        for at in order {
             let Some(position) = self.trials.position(&at.op) else { continue };
-            if found.iter().any(|(_, other)| other.is(at)) {
+            if found.iter().any(|(_, other)| other.is(&at)) {
                 continue;
             }
             let twin = OpPosition { rank: self.trials.twin_of(position.rank), ..position };
             let trial = match known.get(&twin) {
                 Some(trial) => *trial,
-                None => {
-                    let trial = self.trials.without(twin)?;
-                    known.insert(twin, trial);
-                    trial
-                }
+                None => *known.entry(twin).or_insert(self.trials.without(twin)?),
             };
-            match trial {
-                TrialResult::Gone => found.push((position, at.clone())),
-                TrialResult::Stays => {}
-                TrialResult::Unknown => self.shown.untried += 1,
+            if self.is_gone(trial) {
+                found.push((position, at));
             }
         }
         let makers: BTreeSet<OpPosition> =
@@ -231,10 +232,9 @@ impl Explaining<'_> {
             if others.get(..nth) != values.get(..nth) || others.get(nth) == values.get(nth) {
                 continue;
             }
-            match self.trials.instead(choice, &other)? {
-                TrialResult::Gone => return self.words(choice, &other, nth),
-                TrialResult::Stays => {}
-                TrialResult::Unknown => self.shown.untried += 1,
+            let trial = self.trials.instead(choice, &other)?;
+            if self.is_gone(trial) {
+                return self.words(choice, &other, nth);
             }
         }
         Ok(None)
@@ -247,10 +247,9 @@ impl Explaining<'_> {
         }
         let Some(choice) = self.trials.choice_of(decision) else { return Ok(None) };
         for other in self.trials.alternatives(choice)? {
-            match self.trials.instead(choice, &other)? {
-                TrialResult::Gone => return self.words(choice, &other, 0),
-                TrialResult::Stays => {}
-                TrialResult::Unknown => self.shown.untried += 1,
+            let trial = self.trials.instead(choice, &other)?;
+            if self.is_gone(trial) {
+                return self.words(choice, &other, 0);
             }
         }
         Ok(None)
@@ -312,14 +311,8 @@ impl Explaining<'_> {
     /// An operation that the peer does not do.
     fn extra(&mut self, of: Option<&AlikeOperation>, peer: Rank) -> Result<Option<Cause>, SourceError> {
         let Some(of) = of else { return Ok(None) };
-        Ok(match self.trials.without(of.position)? {
-            TrialResult::Gone => Some(Cause::Extra { at: of.at.clone(), peer }),
-            TrialResult::Stays => None,
-            TrialResult::Unknown => {
-                self.shown.untried += 1;
-                None
-            }
-        })
+        let trial = self.trials.without(of.position)?;
+        Ok(self.is_gone(trial).then(|| Cause::Extra { at: of.at.clone(), peer }))
     }
 
     /// An operation in whose place the peer does another. Slots before `common` are the same to both.
@@ -328,14 +321,8 @@ impl Explaining<'_> {
         if !known || peer.op.slots() > of.op.slots() {
             return None;
         }
-        match self.trials.exchanged(of.position, &peer.op) {
-            TrialResult::Gone => Some(Cause::Difference { at: of.at.clone(), peer: peer.at.clone() }),
-            TrialResult::Stays => None,
-            TrialResult::Unknown => {
-                self.shown.untried += 1;
-                None
-            }
-        }
+        let trial = self.trials.exchanged(of.position, &peer.op);
+        self.is_gone(trial).then(|| Cause::Difference { at: of.at.clone(), peer: peer.at.clone() })
     }
 
     /// Ranks whose operations are compared: those of the finding with one another, else with a rank beside them.
@@ -360,7 +347,7 @@ impl Explaining<'_> {
         let operations = self.shown.run.operations.iter().filter(of);
         let known = operations.filter_map(|operation| {
             let position = OpPosition { rank, start: ThreadStart(0), index: operation.at.op.index };
-            let performed = self.trials.performed().iter().find(|performed| performed.at == position)?;
+            let performed = self.trials.performed_at(position)?;
             let (uses, slots) = (performed.uses.clone(), performed.produces.start);
             Some(AlikeOperation {
                 at: operation.at.clone(),

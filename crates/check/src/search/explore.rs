@@ -238,21 +238,9 @@ impl CompleteRuns {
         collected.executions += 1;
         for rank in (0..machine.config.ranks).map(rankcheck_model::Rank) {
             let costs = state.rank(rank).costs();
-            let most = &mut collected.costs;
-            most.communicators = most.communicators.max(costs.communicators);
-            most.registrations = most.registrations.max(costs.registrations);
-            most.registrations_warm_up = most.registrations_warm_up.max(costs.registrations_warm_up);
-            most.barriers = most.barriers.max(costs.barriers);
-            most.store_calls = most.store_calls.max(costs.store_calls);
-            most.collectives = most.collectives.max(costs.collectives);
-            most.reserved_bytes_max = most.reserved_bytes_max.max(costs.reserved_bytes_max);
-            most.steady |= costs.steady;
+            collected.costs.raise_to(costs);
             let executed = state.rank(rank).executed();
-            let most = &mut collected.executed;
-            most.collectives = most.collectives.max(executed.collectives);
-            most.transfers = most.transfers.max(executed.transfers);
-            most.mappings = most.mappings.max(executed.mappings);
-            most.others = most.others.max(executed.others);
+            collected.executed.raise_to(executed);
             let registered = costs.registrations + costs.registrations_warm_up > 0;
             if *executed != Executed::default() || registered {
                 collected.active.insert(rank);

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use rankcheck_model::edit::OpPosition;
 use rankcheck_model::machine::Kind;
 use rankcheck_model::{
-    BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Slot,
-    Source, Statement, StreamOp, ThreadStart,
+    BarrierOp, Block, Config, GroupOp, IpcOp, Loc, MemoryOp, Op, Operand, Platform, PoolOp, Rank, Source,
+    Statement, StreamOp, ThreadStart,
 };
 
 use super::changed::{alike, changed};
 use super::explore::{Bounds, Exploration, explore_agreeing};
 use super::replay::Ahead;
-use super::trial::{Performed, Trials};
+use super::trial::Trials;
 use super::verdict::config;
 use super::{Cause, Counterexample, Decided, Located, Operation};
 use crate::spec::{Check, Param};
@@ -175,10 +175,12 @@ pub(crate) fn repairs(broken: &Broken<'_>, at_most: Duration) -> Repairs {
             repairs.gave_up_after = Some(at_most);
             break;
         }
-        repairs.tried += 1;
         let words = change.words();
-        let known = repairs.found.iter().any(|found| found.change.words() == words);
-        if let Some(repair) = verified(broken, change, left).filter(|_| !known) {
+        if repairs.found.iter().any(|found| found.change.words() == words) {
+            continue;
+        }
+        repairs.tried += 1;
+        if let Some(repair) = verified(broken, change, left) {
             repairs.found.push(repair);
             if repairs.found.len() == SHOWN {
                 break;
@@ -375,19 +377,12 @@ fn all_calls(broken: &Broken<'_>) -> Vec<Rc<KnownCall>> {
     let trials = Trials::new(broken.source, &broken.exploration.config, choices, of, u64::MAX);
     let Ok(Some(trials)) = trials else { return Vec::new() };
     let near = |at: &Located| shown.broken.ops.iter().chain(&shown.essential).position(|other| other.is(at));
-    let used = |performed: &Performed| {
-        performed.produces.clone().any(|index| {
-            let slot = Slot { start: performed.at.start, index };
-            let uses = |other: &Performed| other.at.rank == performed.at.rank && other.uses.contains(&slot);
-            trials.performed().iter().any(uses)
-        })
-    };
     let done = shown.run.operations.iter().filter_map(|operation| {
         let at = trials.position(&operation.at.op)?;
-        let performed = trials.performed().iter().find(|performed| performed.at == at)?;
+        let performed = trials.performed_at(at)?;
         let op = performed.op.clone()?;
         let named = (operation.text.clone(), operation.at.loc.clone());
-        let (near, used) = (near(&operation.at), used(performed));
+        let (near, used) = (near(&operation.at), trials.is_used(performed));
         Some(KnownCall { rank: at.rank, start: at.start, index: at.index, named, near, op, used })
     });
     let ahead = shown.run.ahead.iter().filter_map(|Ahead { at, op, text }| {
@@ -584,7 +579,7 @@ impl Scope {
         match self {
             Self::All => alike(source, change),
             Self::Odd | Self::One(_) => {
-                changed(source, move |block, of| if self.has(of.rank) { change(block) } else { None })
+                changed(source, move |block, of| Ok(self.has(of.rank).then(|| change(block)).flatten()))
             }
         }
     }

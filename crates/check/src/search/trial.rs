@@ -15,7 +15,7 @@ use rankcheck_model::{
     About, Answer, Choice, Config, Explain, FindingKey, Interruption, LocId, Machine, Mode, Nondet, Op,
     OpRef, Rank, Rule, Slot, Source, SourceError, State, Statement, Symmetry, Terminator, ThreadStart,
 };
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::changed::changed;
 use super::replay::{Decided, decision};
@@ -232,7 +232,9 @@ pub struct Trials<'a> {
     rule: Rule,
     about: String,
     by: Option<Rank>,
-    performed: Vec<Performed>,
+    performed: PerformedOps,
+    /// Results that operations of the run use.
+    used: FxHashSet<(Rank, Slot)>,
     answers: Arc<BTreeMap<OpPosition, Answer>>,
     /// Which choices the decisions of the told run are.
     told: Vec<usize>,
@@ -278,6 +280,11 @@ impl<'a> Trials<'a> {
             return Err(error);
         }
         let (performed, answers) = performed(source, &config, &state)?;
+        let uses = |user: &Performed| {
+            let rank = user.at.rank;
+            user.uses.iter().map(move |slot| (rank, *slot)).collect::<Vec<_>>()
+        };
+        let used = performed.values().flat_map(uses).collect();
         // Without reduction every step is a choice, and only values are told.
         let told = |nth: &usize| !naive || chosen[*nth].values.is_some();
         let told = (0..chosen.len()).filter(told).collect();
@@ -287,6 +294,7 @@ impl<'a> Trials<'a> {
             about: about.to_owned(),
             by,
             performed,
+            used,
             answers: Arc::new(answers),
             told,
             bases: Vec::new(),
@@ -314,10 +322,10 @@ impl<'a> Trials<'a> {
         Ok(None)
     }
 
-    /// The operations and questions of the run, thread by thread.
+    /// The operation or question at a position, if the run came by it.
     #[must_use]
-    pub fn performed(&self) -> &[Performed] {
-        &self.performed
+    pub fn performed_at(&self, at: OpPosition) -> Option<&Performed> {
+        self.performed.get(&at)
     }
 
     /// The position of an operation of the shown run.
@@ -326,6 +334,12 @@ impl<'a> Trials<'a> {
         let end = &self.bases.first()?.moments.last()?.state;
         let start = end.rank(op.rank).threads().get(op.thread.at())?.start();
         Some(OpPosition { rank: op.rank, start, index: op.index })
+    }
+
+    /// Whether an operation of the run uses what this one makes.
+    pub(crate) fn is_used(&self, performed: &Performed) -> bool {
+        let OpPosition { rank, start, .. } = performed.at;
+        performed.produces.clone().any(|index| self.used.contains(&(rank, Slot { start, index })))
     }
 
     /// The smallest rank that did the same as this one in everything, so that a trial of one is a trial of the other.
@@ -368,7 +382,7 @@ impl<'a> Trials<'a> {
         type Did<'a> = (Vec<(ThreadStart, Option<&'a Op>)>, Vec<(ThreadStart, u32, &'a [u32])>, Option<Rank>);
         let mut known: FxHashMap<Did<'_>, Rank> = FxHashMap::default();
         let twin = |rank| {
-            let did = self.performed.iter().filter(|performed| performed.at.rank == rank);
+            let did = self.performed.values().filter(|performed| performed.at.rank == rank);
             let of = chosen.iter().filter(|chosen| chosen.at.rank == rank);
             let did = (
                 did.map(|performed| (performed.at.start, performed.op.as_ref())).collect(),
@@ -511,7 +525,7 @@ impl<'a> Trials<'a> {
         // A thread's operations stand in their order, and slots of a thread are used by those that it starts.
         loop {
             let known = left_out.len();
-            for performed in &self.performed {
+            for performed in self.performed.values() {
                 let uses =
                     performed.at.rank == at.rank && performed.uses.iter().any(|slot| slots.contains(slot));
                 if performed.op.is_some() && uses {
@@ -534,9 +548,9 @@ impl<'a> Trials<'a> {
         let mut makers = BTreeSet::new();
         let mut wanted = vec![at];
         while let Some(at) = wanted.pop() {
-            let Some(user) = self.performed.iter().find(|performed| performed.at == at) else { continue };
+            let Some(user) = self.performed_at(at) else { continue };
             for slot in &user.uses {
-                let made = self.performed.iter().find(|performed| {
+                let made = self.performed.values().find(|performed| {
                     performed.at.rank == at.rank
                         && performed.at.start == slot.start
                         && performed.produces.contains(&slot.index)
@@ -592,18 +606,20 @@ impl<'a> Trials<'a> {
         let op = op.clone();
         let mut left_out = self.with_users(at);
         left_out.remove(&at);
-        let slots = self.performed.iter().find(|performed| performed.at == at);
-        let slots = slots.map(|performed| (at, performed.produces.end - performed.produces.start));
+        let slots =
+            self.performed_at(at).map(|performed| (at, performed.produces.end - performed.produces.start));
         let edits =
             Edits { left_out, slots: slots.into_iter().collect(), answers: Arc::clone(&self.answers) };
         let source = changed(self.source, move |block, of| {
-            let nth = at.index.checked_sub(of.first)?;
-            let there = (of.rank, of.start) == (at.rank, at.start) && (nth as usize) < block.ops.len();
-            there.then(|| {
+            if (of.rank, of.start) != (at.rank, at.start) {
+                return Ok(None);
+            }
+            let nth = at.index.checked_sub(of.first()?).map(|nth| nth as usize);
+            Ok(nth.filter(|nth| *nth < block.ops.len()).map(|nth| {
                 let mut block = block.clone();
-                block.ops[nth as usize].op = op.clone();
+                block.ops[nth].op = op.clone();
                 block
-            })
+            }))
         });
         let KnownRun { machine, chosen, by_choice, .. } = &self.bases[0];
         let (chosen, by_choice) = (chosen.clone(), by_choice.clone());
@@ -666,13 +682,15 @@ fn subject(machine: &Machine, state: &State, choice: &Choice) -> Option<TakenCho
     })
 }
 
+type PerformedOps = BTreeMap<OpPosition, Performed>;
+
 /// What every thread of a run came by, and the answers that it was given.
 fn performed(
     source: &Arc<dyn Source>,
     config: &Config,
     state: &State,
-) -> Result<(Vec<Performed>, BTreeMap<OpPosition, Answer>), SourceError> {
-    let (mut all, mut given) = (Vec::new(), BTreeMap::new());
+) -> Result<(PerformedOps, BTreeMap<OpPosition, Answer>), SourceError> {
+    let (mut all, mut given) = (BTreeMap::new(), BTreeMap::new());
     let names = NamesOf(&**source);
     for rank in (0..config.ranks).map(Rank) {
         for thread in state.rank(rank).threads() {
@@ -689,7 +707,7 @@ fn performed(
                     let made = slots + op.slots();
                     let at = OpPosition { rank, start, index };
                     let uses = uses(op, &names);
-                    all.push(Performed { at, op: Some(op.clone()), uses, produces: slots..made });
+                    all.insert(at, Performed { at, op: Some(op.clone()), uses, produces: slots..made });
                     (index, slots) = (index + 1, made);
                 }
                 if let Terminator::Ask(question, _) = &block.terminator
@@ -699,7 +717,7 @@ fn performed(
                     let at = OpPosition { rank, start, index };
                     given.insert(at, *answer);
                     let uses = uses(question, &names);
-                    all.push(Performed { at, op: None, uses, produces: slots..made });
+                    all.insert(at, Performed { at, op: None, uses, produces: slots..made });
                     (index, slots) = (index + 1, made);
                 }
             }

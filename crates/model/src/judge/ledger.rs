@@ -41,6 +41,20 @@ pub struct Costs {
     pub steady: bool,
 }
 
+impl Costs {
+    /// Raises each maximum to what another rank or run cost. What is held now is no maximum.
+    pub fn raise_to(&mut self, other: &Self) {
+        self.communicators = self.communicators.max(other.communicators);
+        self.registrations = self.registrations.max(other.registrations);
+        self.registrations_warm_up = self.registrations_warm_up.max(other.registrations_warm_up);
+        self.barriers = self.barriers.max(other.barriers);
+        self.store_calls = self.store_calls.max(other.store_calls);
+        self.collectives = self.collectives.max(other.collectives);
+        self.reserved_bytes_max = self.reserved_bytes_max.max(other.reserved_bytes_max);
+        self.steady |= other.steady;
+    }
+}
+
 /// What a rank has executed of that which a verdict is about. It follows from the answers that its threads were given and
 /// from the values that were chosen for it, so it tells no states apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -53,6 +67,16 @@ pub struct Executed {
     pub mappings: u32,
     /// Barriers, votes, store calls, flags, mutexes, kernels, copies, frees and accesses of lists.
     pub others: u32,
+}
+
+impl Executed {
+    /// Raises each number to what another rank or run executed.
+    pub fn raise_to(&mut self, other: &Self) {
+        self.collectives = self.collectives.max(other.collectives);
+        self.transfers = self.transfers.max(other.transfers);
+        self.mappings = self.mappings.max(other.mappings);
+        self.others = self.others.max(other.others);
+    }
 }
 
 /// The ledger of a rank.
