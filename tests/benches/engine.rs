@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rankcheck::search::explore::{Bounds, explore};
 use rankcheck::search::naive;
-use rankcheck::search::{Options, search};
+use rankcheck::search::{Detail, Options, search};
 use rankcheck_model::{
     Answer, Block, Collective, CollectiveKind, CommOp, Config, Declared, Dtype, Loc, LocId, MemoryKind,
     MemoryOp, Op, Operand, Rank, ReduceOp, Resources, Source, SourceError, StreamOp, Symmetry, ThreadOp,
@@ -37,6 +37,9 @@ fn main() {
     }
     if run("specs") {
         specs();
+    }
+    if run("reports") {
+        reports();
     }
 }
 
@@ -208,6 +211,21 @@ fn pool_history() {
         run.executions,
         run.states as f64 / times.median.as_secs_f64() / 1e6
     );
+}
+
+/// What a report costs beside its verdict: brackets and causes are tried, repairs are not looked for.
+fn reports() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/reports.star");
+    let spec = rankcheck::spec::load(&path).expect("the benchmark's spec is good");
+    for check in &spec.checks {
+        let times = |detail: Detail| {
+            let options = Options::telling(detail);
+            Times::of(|| drop(search(&spec, check, &options).expect("it evaluates")))
+        };
+        let (verdict, report) = (times(Detail::Verdict), times(Detail::Reason));
+        let ratio = report.median.as_secs_f64() / verdict.median.as_secs_f64();
+        println!("{} of 16 ranks: verdict {verdict}, report {report}, {ratio:.1} times as long", check.name);
+    }
 }
 
 fn specs() {
