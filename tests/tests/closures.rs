@@ -165,6 +165,7 @@ fn everything(r: &Builder) -> Flow {
     assert_eq!(raised, Err("no".to_owned()));
     r.malloc("y", KIB)?;
     r.mem_alloc("z", x.len_bytes().expect("of a block it is known"))?;
+    r.mem_create("v", KIB)?;
     x.free(r, Some(&e))?;
     ep.finalize(r)?;
     ep.destroy(r)?;
