@@ -214,7 +214,7 @@ fn a_launcher_changes_only_runs_in_which_a_rank_dies() {
         let source: Arc<dyn Source> = script;
         config.faults.of.insert(FaultOf::Death);
         config.faults.at_most = 1;
-        let mut under = |launcher| {
+        let under = |launcher| {
             let config = Config { launcher, ..config.clone() };
             explore(&source, config, &bounds()).expect("a script evaluates")
         };
