@@ -226,8 +226,7 @@ fn a_launcher_changes_only_runs_in_which_a_rank_dies() {
         assert!(rules(&ended).is_subset(&rules(&alone)), "{recipe:?}");
         let dead = |outcome: &&Outcome| outcome.ranks.iter().any(|rank| matches!(rank, RankOutcome::Dead(_)));
         let undefined = |outcome: &&Outcome| outcome.ranks.contains(&RankOutcome::Undefined);
-        let hangs =
-            |rank: &RankOutcome| matches!(rank, RankOutcome::HostHang(_) | RankOutcome::GpuHang(_));
+        let hangs = |rank: &RankOutcome| matches!(rank, RankOutcome::HostHang(_) | RankOutcome::GpuHang(_));
         for outcome in ended.outcomes.keys().filter(dead) {
             assert!(!outcome.ranks.iter().any(hangs), "{recipe:?}: {outcome:?}");
         }

@@ -249,7 +249,13 @@ fn assumptions(assume: Option<UnpackList<Value<'_>>>) -> starlark::Result<Vec<As
         assumptions.push(match (value.unpack_str(), AssumptionValue::from_value(value)) {
             (Some(text), _) => Assumption::Named(text.to_owned()),
             (None, Some(assumption)) => assumption.0.clone(),
-            (None, None) => return Err(expected("assume", "a list of strings, coresident(n) and job_ends_with_a_rank", value)),
+            (None, None) => {
+                return Err(expected(
+                    "assume",
+                    "a list of strings, coresident(n) and job_ends_with_a_rank",
+                    value,
+                ));
+            }
         });
     }
     Ok(assumptions)

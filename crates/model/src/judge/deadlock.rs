@@ -138,9 +138,8 @@ impl Machine {
         if self.job_ends(state) {
             let dead = |rank: Rank| state.rank(rank).is_dead();
             for node in &mut nodes {
-                node.explained |= dead(node.op.rank)
-                    || node.never.is_some_and(dead)
-                    || self.waits_for_anybody(state, node);
+                node.explained |=
+                    dead(node.op.rank) || node.never.is_some_and(dead) || self.waits_for_anybody(state, node);
             }
         }
         let edges: Vec<Vec<usize>> = nodes.iter().map(|node| node.waits_for.clone()).collect();

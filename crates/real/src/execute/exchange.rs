@@ -97,12 +97,8 @@ impl ProgramThread<'_, '_> {
             self.failed(call, INVALID_VALUE, Some(why.to_owned()));
             return Ok(vec![Value::Null; members.len()]);
         }
-        let others: Vec<(Rank, &Contribution)> = members
-            .iter()
-            .copied()
-            .zip(&all)
-            .filter(|(member, _)| *member != self.run.rank)
-            .collect();
+        let others: Vec<(Rank, &Contribution)> =
+            members.iter().copied().zip(&all).filter(|(member, _)| *member != self.run.rank).collect();
         let handles = match &share.shareable {
             Some((own, inbox)) => {
                 let rank = self.run.rank;

@@ -11,7 +11,9 @@ use rankcheck_model::host::container::Containers;
 use rankcheck_model::host::lookup::window_of;
 use rankcheck_model::host::operand::Known;
 use rankcheck_model::host::value::{Address, BlockId, Buffer, CommId, MemoryId, Value};
-use rankcheck_model::{HandleKind, MemoryKind, Operand, Rank, SizeClasses, Slot, Source, ThreadStart, TieBreak, Token};
+use rankcheck_model::{
+    HandleKind, MemoryKind, Operand, Rank, SizeClasses, Slot, Source, ThreadStart, TieBreak, Token,
+};
 
 use super::graph::GraphRow;
 use super::value::{Base, OnDevice, own_memory};

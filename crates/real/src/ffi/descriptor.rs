@@ -75,8 +75,7 @@ impl Inbox {
         let mut control = [0_u64; CONTROL_WORDS];
         let mut message = message(&mut data, &mut control);
         // SAFETY: the header points to `bytes` and `control`, which live and are as long as it says.
-        let got =
-            unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
+        let got = unsafe { libc::recvmsg(self.socket.as_raw_fd(), &raw mut message, libc::MSG_CMSG_CLOEXEC) };
         if got < 0 {
             return Err(failed(io::Error::last_os_error()));
         }
