@@ -12,8 +12,8 @@ use rankcheck_model::{Answer, Op, Question, Rank, Source, Symmetry, Terminator, 
 
 use rankcheck::closure::{
     BlockRequest, Buffer, Builder, Caching, Capture, CaptureMode, Comm, Dtype, Flow, IpcHandle, MapOrder,
-    MemoryKind, Payload, Platform, Program, ReduceOp, SizeClasses, TieBreak, Verdict, Window, WindowFlags,
-    fails, holds,
+    MemoryKind, Payload, Platform, Program, ReduceOp, Rule, SizeClasses, TieBreak, Verdict, Window,
+    WindowFlags, fails, holds,
 };
 use rankcheck::report;
 use rankcheck::spec::{Param, SpecSource, load};
@@ -165,6 +165,7 @@ fn everything(r: &Builder) -> Flow {
     assert_eq!(raised, Err("no".to_owned()));
     r.malloc("y", KIB)?;
     r.mem_alloc("z", x.len_bytes().expect("of a block it is known"))?;
+    r.mem_create("v", KIB)?;
     x.free(r, Some(&e))?;
     ep.finalize(r)?;
     ep.destroy(r)?;
@@ -314,6 +315,49 @@ fn what_is_wrong_with_a_closure_is_told_at_its_line() {
 fn a_panic_of_a_closure_is_an_error_and_not_a_finding() {
     let (message, _) = wrong(|_| panic!("by itself"));
     assert_eq!(message, "the program panicked: by itself");
+}
+
+#[test]
+fn a_leader_that_dies_takes_its_job_along() {
+    let leader = |r: &Builder| {
+        if r.rank() != 0 {
+            return r.store_get(if r.rank() == 1 { "one" } else { "two" }).map(drop);
+        }
+        if r.choose("the disk is full", &[false, true])? {
+            return r.exit("no space left");
+        }
+        r.store_set("one", 1)?;
+        r.store_set("two", 1)
+    };
+    let verdict = |program: Program| program.check().expect("it is a program").run().verdict.clone();
+    let alone = verdict(Program::new(3, leader));
+    assert!(matches!(alone, Verdict::Fails { primary: Rule::Store1, .. }), "{alone:?}");
+    assert_eq!(verdict(Program::new(3, leader).job_ends_with_a_rank()), Verdict::Holds);
+}
+
+#[test]
+fn a_peer_reads_what_its_owner_released() {
+    let kinds = [MemoryKind::Cuda, MemoryKind::CuMem, MemoryKind::Nccl];
+    for kind in kinds {
+        // The segments of a pool go back to the driver while the next rank has one mapped.
+        let trims = move |r: &Builder| {
+            let pool = r.pool(Caching::named("symm").memory(kind))?;
+            let (x, out) = (pool.alloc(r, ("x", MIB))?, r.malloc("out", MIB)?);
+            let peers = r.exchange("x", &x, None)?;
+            x.free(r, None)?;
+            pool.trim(r)?;
+            r.barrier(None)?;
+            let next = (r.rank() + 1) % r.size();
+            r.copy(&out, peers[next as usize].slice(r, 0..MIB)?, None)
+        };
+        let verdict = Program::new(2, trims).check().expect("it is a program").run().verdict.clone();
+        match kind {
+            MemoryKind::Cuda => {
+                assert!(matches!(verdict, Verdict::Fails { primary: Rule::Ipc3, .. }), "{verdict:?}")
+            }
+            MemoryKind::CuMem | MemoryKind::Nccl => assert_eq!(verdict, Verdict::Holds, "{kind:?}"),
+        }
+    }
 }
 
 #[test]

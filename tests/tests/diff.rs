@@ -145,6 +145,9 @@ fn what_is_not_run_is_told_and_why() {
     assert!(summary.text().contains("the time is up"), "{}", summary.text());
     let one = plan(&specs, &wanted("WIN-2", 1));
     assert!(one.items.is_empty() && one.left_out[0].1.contains("more than 1"), "{:?}", one.left_out);
+    let hosts = [spec::load(Path::new("specs/rules/host.star")).expect("the spec is good")];
+    let one = plan(&hosts, &wanted("the job ends with a rank", 8));
+    assert!(one.items.is_empty() && one.left_out[0].1.contains("without one"), "{:?}", one.left_out);
 }
 
 #[test]

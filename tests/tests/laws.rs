@@ -8,10 +8,10 @@ use std::sync::Arc;
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as ProptestConfig, RngAlgorithm, TestRng, TestRunner};
-use rankcheck::search::explore::explore;
+use rankcheck::search::explore::{Exploration, explore};
 use rankcheck::search::naive;
-use rankcheck_model::machine::ConcurrentCalls;
-use rankcheck_model::{ObjectKind, Rule, Source};
+use rankcheck_model::machine::{ConcurrentCalls, FaultOf, Launcher};
+use rankcheck_model::{Config, ObjectKind, Outcome, RankOutcome, Rule, Source};
 use rankcheck_tests::agreement::{Both, Compared, Difference, bounds, compare, outcomes, verdict};
 use rankcheck_tests::random::{Recipe, recipes};
 use rankcheck_tests::repository::{differs_from_golden, enter, files_under};
@@ -201,6 +201,47 @@ fn reduced_and_naive_agree() {
         let times = broken.get(rule).copied().unwrap_or_default();
         assert!(times >= at_least, "{rule} is broken {times} times; at least {at_least} times is enough");
     }
+}
+
+/// A launcher that ends the job takes away what hangs once a rank is dead, and changes nothing else.
+#[test]
+fn a_launcher_changes_only_runs_in_which_a_rank_dies() {
+    let (mut runner, strategy) = (runner(19), recipes());
+    let (mut died, mut fewer) = (0, 0);
+    for _ in 0..programs() / 10 {
+        let recipe = strategy.new_tree(&mut runner).expect("a strategy generates").current();
+        let Trial { script, mut config } = recipe.trial();
+        let source: Arc<dyn Source> = script;
+        config.faults.of.insert(FaultOf::Death);
+        config.faults.at_most = 1;
+        let under = |launcher| {
+            let config = Config { launcher, ..config.clone() };
+            explore(&source, config, &bounds()).expect("a script evaluates")
+        };
+        let (alone, ended) = (under(Launcher::LeavesPeers), under(Launcher::EndsJob));
+        if alone.bound.is_some() || ended.bound.is_some() {
+            continue;
+        }
+        let rules = |of: &Exploration| of.broken.keys().copied().collect::<BTreeSet<Rule>>();
+        assert!(rules(&ended).is_subset(&rules(&alone)), "{recipe:?}");
+        let dead = |outcome: &&Outcome| outcome.ranks.iter().any(|rank| matches!(rank, RankOutcome::Dead(_)));
+        let undefined = |outcome: &&Outcome| outcome.ranks.contains(&RankOutcome::Undefined);
+        let hangs = |rank: &RankOutcome| matches!(rank, RankOutcome::HostHang(_) | RankOutcome::GpuHang(_));
+        for outcome in ended.outcomes.keys().filter(dead) {
+            assert!(!outcome.ranks.iter().any(hangs), "{recipe:?}: {outcome:?}");
+        }
+        // Without a dead rank both have the same runs, with the same findings. What died behind a hang of its own is
+        // told as a hang where nobody ends it.
+        let lives = |of: &Exploration| {
+            let lives = of.outcomes.keys().filter(|outcome| !dead(outcome) && !undefined(outcome));
+            lives.cloned().collect::<BTreeSet<Outcome>>()
+        };
+        assert!(lives(&ended).is_subset(&lives(&alone)), "{recipe:?}");
+        died += usize::from(ended.outcomes.keys().any(|outcome| dead(&outcome)));
+        fewer += usize::from(rules(&ended) != rules(&alone));
+    }
+    println!("in {died} programs a rank dies, {fewer} of them break fewer rules where that ends the job");
+    assert!(fewer * 100 >= programs(), "few programs would tell: {fewer}");
 }
 
 /// Ranks that run one program: what the merged exploration finds is, under all numbers, what the oracle finds.

@@ -193,6 +193,14 @@ impl Program {
         self
     }
 
+    /// Takes for granted that the launcher ends the job when the process of a rank ends with an error: who waits for that
+    /// rank hangs nowhere.
+    #[must_use]
+    pub fn job_ends_with_a_rank(mut self) -> Self {
+        self.check.assume.push(Assumption::JobEndsWithARank);
+        self
+    }
+
     /// This rule may be broken, for this reason, which reports repeat. A rule that no run breaks cannot be waived.
     #[must_use]
     pub fn waive(mut self, rule: Rule, reason: &str) -> Self {

@@ -289,6 +289,20 @@ pub enum Assumption {
     Named(String),
     /// So many kernels of one device run at the same time.
     Coresident(u32),
+    /// The launcher ends the job when the process of a rank ends with an error, as torchrun and mpirun do.
+    JobEndsWithARank,
+}
+
+impl Assumption {
+    /// The assumption as a spec states it.
+    #[must_use]
+    pub fn text(&self) -> String {
+        match self {
+            Self::Named(text) => text.clone(),
+            Self::Coresident(kernels) => format!("coresident({kernels})"),
+            Self::JobEndsWithARank => "job_ends_with_a_rank".to_owned(),
+        }
+    }
 }
 
 /// The value of a parameter of a check.

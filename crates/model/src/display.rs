@@ -11,7 +11,7 @@ use crate::judge::finding::OpRef;
 use crate::machine::{Machine, bytes};
 use crate::noun::collective::{Counting, Root};
 use crate::noun::thread::Next;
-use crate::op::{Collective, MemoryKind, MemoryOp, Op, PoolOp, StreamOp, WindowFlags, WindowOp};
+use crate::op::{Collective, MemoryOp, Op, PoolOp, StreamOp, WindowFlags, WindowOp};
 use crate::order::poll::{FaultOf, Nondet, Placing};
 use crate::program::{Dtype, Operand, Question, ReduceOp};
 use crate::rank::{Rank, Thread, Token};
@@ -83,11 +83,7 @@ impl Machine {
                 operands.push("flags = default".to_owned());
             }
             Op::Memory(MemoryOp::Alloc { name, len_bytes, memory }) => {
-                let call = match memory {
-                    MemoryKind::Cuda => "malloc",
-                    MemoryKind::Nccl => "mem_alloc",
-                };
-                return format!("{} = {call}({})", self.name(*name), bytes(*len_bytes));
+                return format!("{} = {}({})", self.name(*name), memory.call(), bytes(*len_bytes));
             }
             Op::Pool(PoolOp::Alloc { len_bytes, .. }) => operands.push(bytes(*len_bytes)),
             Op::Stream(StreamOp::Kernel { reads, writes, .. }) => {

@@ -83,6 +83,15 @@ pub enum ConcurrentCalls {
     InEveryOrder,
 }
 
+/// What becomes of the other ranks once the process of one has ended with an error.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Launcher {
+    /// They go on, and wait for it for ever.
+    LeavesPeers,
+    /// The job ends: whoever waits then is ended, some time after. What ranks do until then, they may have done.
+    EndsJob,
+}
+
 /// What is run, apart from the program.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -94,6 +103,8 @@ pub struct Config {
     pub faults: Faults,
     /// Kernels of different communicators assumed to run at the same time; 1 for no assumption.
     pub coresident: u32,
+    /// What the launcher does when a rank dies.
+    pub launcher: Launcher,
     /// Whether communicators are connected from the beginning or by their first use.
     pub connections: Connections,
     /// What sends leave in flight.
@@ -130,6 +141,7 @@ impl Config {
             platform: Platform::default(),
             faults: Faults::default(),
             coresident: 1,
+            launcher: Launcher::LeavesPeers,
             connections: Connections::OnFirstUse,
             in_flight: InFlight::Nothing,
             mode: Mode::Reduced,

@@ -24,7 +24,7 @@ pub use crate::noun::flag::{FlagAct, FlagOp, Test};
 pub use crate::noun::graph::{CaptureMode, GraphOp};
 pub use crate::noun::group::GroupOp;
 pub use crate::noun::ipc::IpcOp;
-pub use crate::noun::memory::{MemoryKind, MemoryOp};
+pub use crate::noun::memory::{HandleKind, MemoryKind, MemoryOp};
 pub use crate::noun::mutex::MutexOp;
 pub use crate::noun::overlap::OverlapOp;
 pub use crate::noun::p2p::{Direction, Transfer};
@@ -63,7 +63,7 @@ pub enum Op {
     Pool(PoolOp),
     /// An export, open or close of memory of other ranks, by IPC handles.
     Ipc(IpcOp),
-    /// An exchange of shareable handles.
+    /// An exchange of handles.
     Exchange(ExchangeOp),
     /// A barrier or a vote of host processes.
     Barrier(BarrierOp),

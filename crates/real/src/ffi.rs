@@ -16,6 +16,7 @@ use libloading::Library;
 use crate::Error;
 
 pub mod cuda;
+pub(crate) mod descriptor;
 pub mod graph;
 pub(crate) mod host_words;
 pub(crate) mod inventory;
@@ -24,6 +25,7 @@ pub(crate) mod kernel;
 pub mod nccl;
 pub(crate) mod placed;
 pub mod process;
+pub(crate) mod shareable;
 
 /// A library that could be opened.
 #[derive(Debug, Clone, PartialEq, Eq)]

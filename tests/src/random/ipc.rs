@@ -41,6 +41,7 @@ drawn! {
     pub(super) enum Lent {
         3 => Cuda,
         1 => Nccl,
+        1 => CuMem,
         1 => CudaAndOpenedByOwner,
     }
 }
@@ -214,7 +215,11 @@ fn touch(b: &mut Builder, at: At, how: TouchOfPeer, on: On) {
 fn handle(b: &mut Builder, rank: Who, lent: Lent, (closes, on): (Closes, On), owner: LenderThen) {
     let rank = b.rank(rank);
     let (lender, borrower) = (first(rank), first(b.next(rank)));
-    let kind = if lent == Lent::Nccl { MemoryKind::Nccl } else { MemoryKind::Cuda };
+    let kind = match lent {
+        Lent::Nccl => MemoryKind::Nccl,
+        Lent::CuMem => MemoryKind::CuMem,
+        Lent::Cuda | Lent::CudaAndOpenedByOwner => MemoryKind::Cuda,
+    };
     let buffer = b.alloc(lender, "lent", MIB, kind);
     let handle = b.push(lender, Op::Ipc(IpcOp::Export { buffer: buffer.clone() }));
     if lent == Lent::CudaAndOpenedByOwner {

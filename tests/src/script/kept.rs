@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use rankcheck_model::machine::FaultOf;
+use rankcheck_model::machine::{FaultOf, Launcher};
 use rankcheck_model::{Config, Connections, InFlight, Platform};
 
 use super::Script;
@@ -86,7 +86,8 @@ fn of_verdict(line: &str) -> bool {
 /// # Panics
 /// If a setting differs that no random program has: its line is missing here.
 fn settings(config: &Config) -> String {
-    let Config { ranks, platform, faults, coresident, connections, in_flight, planned_together, .. } = config;
+    let Config { ranks, platform, faults, coresident, launcher, connections, .. } = config;
+    let Config { in_flight, planned_together, .. } = config;
     let silent = (*platform, *coresident, *connections) == (Platform::default(), 1, Connections::OnFirstUse);
     assert!(silent, "no line says so: {config:?}");
     let mut lines = format!("ranks: {ranks}\n");
@@ -94,6 +95,9 @@ fn settings(config: &Config) -> String {
         let of: Vec<&str> =
             FAULTS.iter().filter(|(_, fault)| faults.of.contains(fault)).map(|(name, _)| *name).collect();
         let _ = writeln!(lines, "faults: at most {} of {}", faults.at_most, of.join(", "));
+    }
+    if *launcher == Launcher::EndsJob {
+        lines.push_str("launcher: ends the job\n");
     }
     if *in_flight == InFlight::OfPlatform {
         lines.push_str("in flight: what the platform can\n");
@@ -118,6 +122,7 @@ fn setting(config: &mut Config, line: &str) -> Option<()> {
                 config.faults.of.insert(FAULTS.iter().find(|(known, _)| *known == name)?.1);
             }
         }
+        "launcher" if value == "ends the job" => config.launcher = Launcher::EndsJob,
         "in flight" if value == "what the platform can" => config.in_flight = InFlight::OfPlatform,
         "planned together" => config.planned_together = Some(value.parse().ok()?),
         "launches kept" => config.launches_kept = value.parse().ok()?,

@@ -429,7 +429,7 @@ read_one_of! {
     CaptureMode: Global, ThreadLocal, Relaxed;
     Declared: Nothing, Symmetric;
     MapOrder: Insertion, Hash, Address;
-    MemoryKind: Nccl, Cuda;
+    MemoryKind: Nccl, Cuda, CuMem;
     Release: Now, AfterHook;
     Resources: Own, Shared;
     SizeClasses: Exact, Torch;

@@ -14,7 +14,7 @@ use super::Runner;
 use super::digest::ProgramName;
 use super::observation::{self, Observation, ObservationError, Testbed};
 use super::{Agreement, Judgement, PredictionQuery, Predictions, compare, predict};
-use crate::spec::{CheckKind, Param, Spec, SpecError};
+use crate::spec::{Assumption, CheckKind, Param, Spec, SpecError};
 
 /// Cases that may fail to run one after the other before the rest is given up.
 const FAILURES_AT_MOST: u32 = 3;
@@ -79,6 +79,11 @@ pub fn plan<'a>(specs: &'a [Spec], wanted: &Selection) -> DiffPlan<'a> {
             let name = format!("{} \"{}\"", spec.path, check.name);
             if check.kind == CheckKind::SameOperations {
                 plan.left_out.push((name, "it compares two programs and runs none".to_owned()));
+                continue;
+            }
+            if check.assume.contains(&Assumption::JobEndsWithARank) {
+                let why = "it assumes a launcher that ends the job, and ranks run here without one";
+                plan.left_out.push((name, why.to_owned()));
                 continue;
             }
             for ranks in &check.ranks {

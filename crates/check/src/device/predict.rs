@@ -16,7 +16,7 @@ use super::digest::{DigestBuilder, printed};
 use crate::search::changed::distinct;
 use crate::search::explore::{BoundHit, Bounds, explore_alone};
 use crate::search::verdict;
-use crate::spec::{Check, Param, Spec, SpecError};
+use crate::spec::{Assumption, Check, Param, Spec, SpecError};
 
 /// Runs of one program that are tried on a device.
 pub const TRIED_AT_MOST: usize = 12;
@@ -126,7 +126,10 @@ pub fn predict(question: &PredictionQuery<'_>) -> Result<Predictions, SpecError>
     let PredictionQuery { spec, check, ranks, params, platform, comms } = *question;
     let source: Arc<dyn Source> = Arc::new(check.source(ranks, params, &check.assume)?);
     let source = distinct(&source);
-    let config = verdict::config(check, ranks, platform, &check.assume);
+    // Who runs ranks on devices ends none of them for another.
+    let (mut assume, launcher) = (check.assume.clone(), Assumption::JobEndsWithARank);
+    assume.retain(|assumption| *assumption != launcher);
+    let config = verdict::config(check, ranks, platform, &assume);
     predicted(source, config, &printed(params), comms).map_err(|error| spec.diagnose(&error))
 }
 

@@ -12,7 +12,7 @@ use crate::runs;
 use counterexample::CounterexampleEntry;
 
 use crate::search::{Assumed, Coverage, Explained, Explored, IdleSide, PredictedEnd, Verdict};
-use crate::spec::{Assumption, Param, SpecError};
+use crate::spec::{Param, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -210,10 +210,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         names.iter().filter_map(|name| Some(((*name).to_owned(), run.cost(name)?))).collect();
     costs.extend(run.measured.clone());
     let assumptions = explained.assumed.iter().map(|Assumed { assumption, without }| AssumptionEntry {
-        assumption: match assumption {
-            Assumption::Named(text) => text.clone(),
-            Assumption::Coresident(kernels) => format!("coresident({kernels})"),
-        },
+        assumption: assumption.text(),
         without: without.word(),
         rules_without: rules(without),
     });

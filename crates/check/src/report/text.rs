@@ -176,6 +176,7 @@ fn holds(out: &mut String, explained: &Explained, title: &str) {
         let what = match assumption {
             Assumption::Named(text) => text.clone(),
             Assumption::Coresident(kernels) => format!("{kernels} kernels are co-resident"),
+            Assumption::JobEndsWithARank => "the launcher ends the job when a rank dies".to_owned(),
         };
         let then = match without {
             Verdict::Holds => "dropping it: still holds".to_owned(),

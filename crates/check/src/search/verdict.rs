@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankcheck_model::machine::FaultOf;
+use rankcheck_model::machine::{FaultOf, Launcher};
 use rankcheck_model::platform::UnknownPlatform;
 use rankcheck_model::{Class, Config, Faults, Platform, Rule, Source, SourceError};
 
@@ -100,13 +100,18 @@ fn primary(exploration: &Exploration) -> Option<(Rule, &Witness)> {
 pub fn config(check: &Check, ranks: u32, platform: Platform, assume: &[Assumption]) -> Config {
     let coresident = assume.iter().filter_map(|assumption| match assumption {
         Assumption::Coresident(kernels) => Some(*kernels),
-        Assumption::Named(_) => None,
+        Assumption::Named(_) | Assumption::JobEndsWithARank => None,
     });
+    let launcher = match assume.contains(&Assumption::JobEndsWithARank) {
+        true => Launcher::EndsJob,
+        false => Launcher::LeavesPeers,
+    };
     let of: BTreeSet<FaultOf> = check.faults.iter().copied().collect();
     Config {
         platform,
         faults: Faults { of, at_most: check.faults_at_most },
         coresident: coresident.max().unwrap_or(1),
+        launcher,
         ..Config::new(ranks)
     }
 }

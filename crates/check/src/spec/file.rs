@@ -102,6 +102,7 @@ fn constants(builder: &mut GlobalsBuilder) {
     builder.set("KiB", 1_i32 << 10);
     builder.set("MiB", 1_i32 << 20);
     builder.set("GiB", 1_i32 << 30);
+    builder.set("job_ends_with_a_rank", AssumptionValue(Assumption::JobEndsWithARank));
 }
 
 /// Builtins of the language that know a bound here.
@@ -248,7 +249,13 @@ fn assumptions(assume: Option<UnpackList<Value<'_>>>) -> starlark::Result<Vec<As
         assumptions.push(match (value.unpack_str(), AssumptionValue::from_value(value)) {
             (Some(text), _) => Assumption::Named(text.to_owned()),
             (None, Some(assumption)) => assumption.0.clone(),
-            (None, None) => return Err(expected("assume", "a list of strings and coresident(n)", value)),
+            (None, None) => {
+                return Err(expected(
+                    "assume",
+                    "a list of strings, coresident(n) and job_ends_with_a_rank",
+                    value,
+                ));
+            }
         });
     }
     Ok(assumptions)

@@ -367,7 +367,7 @@ fn length(noun: &Handle, name: &'static str) -> starlark::Result<i32> {
         | Handle::Graph(_)
         | Handle::Map(..) => Err(wrong(
             format!("the length of a {name} is not known while the program is recorded"),
-            "len() works on what pool.alloc, r.malloc, r.mem_alloc and slices of them give",
+            "len() works on what pool.alloc, r.malloc, r.mem_alloc, r.mem_create and slices of them give",
         )),
     }
 }

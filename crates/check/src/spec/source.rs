@@ -102,7 +102,7 @@ impl SpecSource {
     ) -> Self {
         let assumed = assume.iter().filter_map(|assumption| match assumption {
             Assumption::Named(text) => Some(text.clone()),
-            Assumption::Coresident(_) => None,
+            Assumption::Coresident(_) | Assumption::JobEndsWithARank => None,
         });
         let declares_overlap = match program {
             ProgramBody::Starlark(_) => texts.values().any(|text| text.original.contains(".overlap(")),

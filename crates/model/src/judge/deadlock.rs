@@ -42,7 +42,7 @@ struct WaitNode {
     waits_for: Vec<usize>,
     /// A rank that will never come.
     never: Option<Rank>,
-    /// A finding has been made where it got stuck.
+    /// Nothing is to be found: a finding has been made where it got stuck, or the launcher ends it with its job.
     explained: bool,
 }
 
@@ -134,6 +134,13 @@ impl Machine {
                 nodes[at].rule = Rule::P2p2;
             }
             nodes[at].waits_for = if never.is_some() { Vec::new() } else { targets };
+        }
+        if self.job_ends(state) {
+            let dead = |rank: Rank| state.rank(rank).is_dead();
+            for node in &mut nodes {
+                node.explained |=
+                    dead(node.op.rank) || node.never.is_some_and(dead) || self.waits_for_anybody(state, node);
+            }
         }
         let edges: Vec<Vec<usize>> = nodes.iter().map(|node| node.waits_for.clone()).collect();
         for component in components(&edges) {
@@ -408,6 +415,22 @@ impl Machine {
         }
         let never = others.is_empty().then(|| self.other_rank(rank));
         (others, never)
+    }
+
+    /// Whether no rank in particular has to do what is waited for: one that died might have.
+    fn waits_for_anybody(&self, state: &State, node: &WaitNode) -> bool {
+        match node.who {
+            Who::Thread(rank, thread) => {
+                let t = state.rank(rank).thread(thread);
+                let Next::Op(op) = t.upcoming() else { return false };
+                let awaits = || op.op.verb().waits_for(self.here(state, rank, thread));
+                *t.status() == Status::Ready && matches!(awaits(), Awaits::Anybody | Awaits::Flag(_))
+            }
+            Who::Stream(rank, stream) => {
+                let head = state.rank(rank).stream(stream).head();
+                head.is_some_and(|head| matches!(head.work, Work::Flag(..)))
+            }
+        }
     }
 
     fn other_rank(&self, rank: Rank) -> Rank {

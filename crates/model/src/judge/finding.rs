@@ -91,9 +91,9 @@ rules! {
     Mem3 = "MEM-3", "memory is freed once";
     Mem4 = "MEM-4", "a buffer that an operation is given exists and is long enough";
     Mem5 = "MEM-5", "a buffer holds what the program says that it holds";
-    Ipc1 = "IPC-1", "cudaMalloc memory is exported, and other ranks open it";
+    Ipc1 = "IPC-1", "memory is exported by the handle that it has, and other ranks open it";
     Ipc2 = "IPC-2", "a handle is opened while its memory lives";
-    Ipc3 = "IPC-3", "memory is freed after every peer has closed it";
+    Ipc3 = "IPC-3", "memory of cudaMalloc is freed after every peer has closed it";
     Ipc4 = "IPC-4", "a mapping is used while it is open, and closed once for each open";
     List1 = "LIST-1", "an index into a list is smaller than its length";
 }

@@ -12,14 +12,14 @@ use rustc_hash::FxHashMap;
 
 use crate::judge::finding::{About, Rule};
 use crate::judge::ledger::CallError;
-use crate::machine::{Machine, locked};
+use crate::machine::{Launcher, Machine, locked};
 use crate::noun::stream::Work;
 use crate::noun::thread::Next;
 use crate::noun::thread::Status;
 use crate::order::poll::Poll;
 use crate::program::Question;
 use crate::rank::{Rank, Token};
-use crate::state::State;
+use crate::state::{RankState, State};
 use crate::term::{Content, TermNode};
 
 /// How bad an outcome is, from harmless to worst.
@@ -267,7 +267,28 @@ impl Machine {
         Outcome { findings, ranks, errors, data: self.data(state), corrupt, class }
     }
 
+    /// Whether the launcher ends whoever waits, because the process of a rank has ended with an error.
+    pub(crate) fn job_ends(&self, state: &State) -> bool {
+        self.config.launcher == Launcher::EndsJob && state.ranks().any(RankState::is_dead)
+    }
+
     pub(crate) fn rank_outcome(&self, state: &State, rank: Rank) -> RankOutcome {
+        let died = state.rank(rank).threads().iter().find_map(|thread| match thread.status() {
+            Status::Exited(Token(u32::MAX)) => Some(RankOutcome::Dead("killed".into())),
+            Status::Exited(code) => Some(RankOutcome::Dead(self.name(*code))),
+            Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done => None,
+        });
+        match self.hang_of(state, rank) {
+            Some(_) if self.job_ends(state) => {
+                died.unwrap_or_else(|| RankOutcome::Dead("the job ends (assumed)".into()))
+            }
+            Some(hang) => hang,
+            None => died.unwrap_or(RankOutcome::Finishes),
+        }
+    }
+
+    /// The call or the stream in which a rank would stay for ever.
+    fn hang_of(&self, state: &State, rank: Rank) -> Option<RankOutcome> {
         let r = state.rank(rank);
         // By name: the order in which threads made streams is nothing that a run leaves behind.
         let shown = r.streams().iter().filter(|(name, _)| !Self::hidden(*name));
@@ -295,23 +316,12 @@ impl Machine {
                 && *thread.status() == Status::Ready
                 && op.op.verb().waits_for_device()
             {
-                return gpu.clone();
+                return Some(gpu.clone());
             }
             let thread = u32::try_from(at).expect("few threads");
-            return RankOutcome::HostHang(self.here(state, rank, thread).verb_name().into());
+            return Some(RankOutcome::HostHang(self.here(state, rank, thread).verb_name().into()));
         }
-        if let Some(gpu) = gpu {
-            return gpu;
-        }
-        let died = r.threads().iter().find_map(|thread| match thread.status() {
-            Status::Exited(code) => Some(code),
-            Status::Ready | Status::Waiting(_) | Status::Stuck | Status::Done => None,
-        });
-        match died {
-            Some(Token(u32::MAX)) => RankOutcome::Dead("killed".into()),
-            Some(code) => RankOutcome::Dead(self.name(*code)),
-            None => RankOutcome::Finishes,
-        }
+        gpu
     }
 
     fn data(&self, state: &State) -> Data {

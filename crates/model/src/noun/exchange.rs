@@ -1,5 +1,6 @@
-//! The exchange of shareable handles: a rendezvous of hosts that maps every member's allocation on all of them.
+//! The exchange of handles: a rendezvous of hosts that maps every member's allocation on all of them.
 //!
+//! Each member brings the handle that its memory has, of CUDA IPC or a shareable one, and all bring one kind.
 //! The n-th exchange of some ranks on one of them meets the n-th on the others, whatever it is for. What was
 //! meant is judged afterwards. Not here: handles that a program carries itself ([`crate::noun::ipc`]).
 
@@ -8,7 +9,7 @@ use crate::cx::Here;
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
-use crate::op::{MemoryKind, Op, Show, Verb};
+use crate::op::{HandleKind, MemoryKind, Op, Show, Verb};
 use crate::program::Operand;
 use crate::program::Statement;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::rank::{Rank, Token};
 use crate::state::{State, Table};
 use crate::walk::{Rows, walk};
 
-/// An exchange of shareable handles, matched by order only. Produces, for each member in order, the mapping
+/// An exchange of handles of memory, matched by order only. Produces, for each member in order, the mapping
 /// of its allocation; for this rank its own (null if it failed).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct ExchangeOp {
@@ -93,8 +94,8 @@ struct Brought {
     rank: Rank,
     thread: u32,
     name: Token,
-    /// None where the member has no memory that can be shared.
-    buffer: Option<Arc<Buffer>>,
+    /// With the kind of its memory; none where the member has no memory of its own.
+    buffer: Option<(Arc<Buffer>, MemoryKind)>,
     op: OpRef,
 }
 
@@ -131,7 +132,7 @@ impl Machine {
             let mapped = brought
                 .iter()
                 .map(|peer| {
-                    let buffer = peer.buffer.as_ref().expect("none is missing");
+                    let (buffer, _) = peer.buffer.as_ref().expect("none is missing");
                     let memory = state.rank(peer.rank).memory(buffer.memory);
                     let whole = memory.expect("it is shareable").whole();
                     let whole = Buffer { block: None, ..Buffer::clone(whole) };
@@ -168,10 +169,24 @@ impl Machine {
         if let Some(other) = brought.iter().find(|b| b.name != first.name) {
             differs(state, Rule::Exchange2, other, &|b| format!("for {}", self.name(b.name)));
         }
-        let buffer = |b: &Brought| b.buffer.clone();
+        let buffer = |b: &Brought| b.buffer.as_ref().map(|(buffer, _)| Arc::clone(buffer));
+        let kind = |b: &Brought| b.buffer.as_ref().map(|(_, kind)| *kind);
+        let handle = |b: &Brought| kind(b).map(MemoryKind::handle);
         let len = |b: &Brought| buffer(b).map(|buffer| buffer.memory_len_bytes);
         let offset = |b: &Brought| buffer(b).map(|buffer| buffer.offset_bytes);
         if brought.iter().any(|b| b.buffer.is_none()) {
+            return true;
+        }
+        if let Some(other) = brought.iter().find(|b| handle(b) != handle(first)) {
+            let what = |b: &Brought| {
+                let by = match handle(b) {
+                    Some(HandleKind::Shareable) => "a shareable handle",
+                    Some(HandleKind::Ipc) | None => "a CUDA IPC handle",
+                };
+                let call = kind(b).map_or("", MemoryKind::vendor_call);
+                format!("of memory of {call}, which has {by},")
+            };
+            differs(state, Rule::Ipc1, other, &what);
             return true;
         }
         if let Some(other) = brought.iter().find(|b| len(b) != len(first)) {
@@ -223,14 +238,14 @@ impl Cx<'_> {
             }
         };
         let buffer = self.given(&operand, op);
-        let shareable = |buffer: &Arc<Buffer>| {
-            let memory = self.me().memory(buffer.memory);
-            buffer.through.is_none() && memory.is_some_and(|memory| memory.kind() == MemoryKind::Cuda)
-        };
-        let kept = buffer.clone().filter(shareable);
-        if let (Some(buffer), None) = (&buffer, &kept) {
-            self.find_unshareable(buffer, op);
+        if let Some(mapping) = buffer.as_ref().filter(|buffer| buffer.through.is_some()) {
+            self.find_unshareable(mapping, op, "a mapping");
         }
-        Brought { rank, thread, name, buffer: kept, op }
+        let own = buffer.filter(|buffer| buffer.through.is_none());
+        let buffer = own.and_then(|buffer| {
+            let kind = self.me().memory(buffer.memory)?.kind();
+            Some((buffer, kind))
+        });
+        Brought { rank, thread, name, buffer, op }
     }
 }

@@ -1,8 +1,9 @@
 //! Memory of other ranks: handles, the mappings that open them, and what a free leaves to a mapping.
 //!
-//! Accesses through a mapping are accesses of the owner's memory, with the clock of whoever makes them. A free
-//! while a mapping is open leaves the pages to the mapping (measured); whoever reads them reads what nobody
-//! writes any more. Not here: who carries handles between ranks ([`crate::noun::store`], [`crate::noun::exchange`]).
+//! Accesses through a mapping are accesses of the owner's memory, with the clock of whoever makes them. What a CUDA
+//! IPC handle names may be freed only after every mapping of it is closed; on devices the mapping keeps the old pages
+//! (measured), and whoever reads them reads what nobody writes any more. What a shareable handle names lives as long
+//! as it is mapped anywhere, so its owner may release it before. Not here: who carries handles between ranks ([`crate::noun::store`], [`crate::noun::exchange`]).
 #![expect(
     clippy::wildcard_enum_match_arm,
     reason = "an operand of another kind is as good as null, and verbs are dispatched by noun"
@@ -12,7 +13,7 @@ use crate::cx::{Cx, Here};
 use crate::describe::{Describe, Description};
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
-use crate::op::{MemoryKind, Show, Verb};
+use crate::op::{HandleKind, Show, Verb};
 use std::sync::Arc;
 
 use crate::clock::{Actor, Clock};
@@ -233,11 +234,15 @@ impl Cx<'_> {
         let (rank, op) = (self.rank, self.op);
         let handle = self.given(buffer, op).and_then(|buffer| {
             let memory = self.me().memory(buffer.memory)?;
-            if memory.kind() == MemoryKind::Cuda && buffer.through.is_none() {
+            if memory.kind().handle() == HandleKind::Ipc && buffer.through.is_none() {
                 let whole = Buffer { block: None, ..Buffer::clone(memory.whole()) };
                 return Some(Value::Handle(rank, Arc::new(whole)));
             }
-            self.find_unshareable(&buffer, op);
+            let why = match buffer.through {
+                Some(_) => "a mapping".to_owned(),
+                None => format!("memory of {} and not of cudaMalloc", memory.kind().vendor_call()),
+            };
+            self.find_unshareable(&buffer, op, &why);
             None
         });
         if handle.is_none() {
@@ -247,11 +252,10 @@ impl Cx<'_> {
     }
 
     /// Memory that no handle can be made of.
-    pub(crate) fn find_unshareable(&mut self, buffer: &Buffer, op: OpRef) {
+    pub(crate) fn find_unshareable(&mut self, buffer: &Buffer, op: OpRef, why: &str) {
         let (m, rank) = (self.m, self.rank);
         let past = self.here().past();
         m.find(self.state, Rule::Ipc1, About::Memory(buffer.home(rank), buffer.memory), &[op], past, || {
-            let why = if buffer.through.is_some() { "a mapping" } else { "not memory of cudaMalloc" };
             format!("rank {} exports {} ({}), which is {why}", rank.0, m.buffer_name(buffer), m.at(&op))
         });
     }
@@ -280,7 +284,7 @@ impl Cx<'_> {
         self.done(&[mapped.unwrap_or(Value::Null)]);
     }
 
-    /// The mapping of a peer's allocation: the one that is open, or a new one.
+    /// The mapping of a peer's allocation: the one that is open where its handle gives that again, or a new one.
     pub(crate) fn open_mapping(&mut self, of: Rank, whole: &Buffer) -> Value {
         let m = self.m;
         self.access(Object::memory(whole.memory), Access::Write);
@@ -288,6 +292,7 @@ impl Cx<'_> {
         let past = self.here().past();
         let memory = self.state.rank(of).memory(whole.memory);
         let released = memory.and_then(|memory| memory.released()).map(|released| released.op);
+        let handle = memory.map(|memory| memory.kind().handle());
         if memory.is_none() || released.is_some() {
             match (m.source.freed(moment.op.loc), released) {
                 (Freed::AsOrdered | Freed::BeforeOpened, _) => {
@@ -300,7 +305,12 @@ impl Cx<'_> {
             }
         }
         let mappings = &mut Mappings::of_mut(self.me_mut()).rows;
-        let open = mappings.iter().position(|m| (m.of, m.memory) == (of, whole.memory) && m.count > 0);
+        let open = match handle {
+            Some(HandleKind::Shareable) => None,
+            Some(HandleKind::Ipc) | None => {
+                mappings.iter().position(|m| (m.of, m.memory) == (of, whole.memory) && m.count > 0)
+            }
+        };
         let at = open.unwrap_or_else(|| {
             mappings.push(Mapping {
                 of,
@@ -389,6 +399,8 @@ impl Cx<'_> {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let clock = self.this().clock().clone();
         let past = clock.past();
+        let memory = self.me().memory(id);
+        let held = memory.is_some_and(|memory| memory.kind().handle() == HandleKind::Shareable);
         let mut late = Vec::new();
         let mut open = None;
         for mapping in self.state.ranks().flat_map(|r| &Mappings::of(r).rows) {
@@ -400,7 +412,8 @@ impl Cx<'_> {
                 match m.source.freed(opened.op.loc) {
                     Freed::BeforeOpened => late.push(opened.op),
                     Freed::AsOrdered if !opened.before(&clock) => late.push(opened.op),
-                    Freed::AsOrdered if closed => {}
+                    // Each mapping that is left holds the memory.
+                    Freed::AsOrdered if closed || held => {}
                     Freed::AsOrdered | Freed::WhileOpen => open = open.or(Some(opened.op)),
                     Freed::AfterClosed => {}
                 }

@@ -34,13 +34,57 @@ use crate::rank::Rank;
 use crate::state::{State, Table};
 use crate::term::{Content, Term, TermNode};
 
-/// Where ordinary memory comes from.
+/// Which allocator memory comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum MemoryKind {
     /// `ncclMemAlloc`: can be registered as a window.
     Nccl,
     /// `cudaMalloc`: it cannot be registered.
     Cuda,
+    /// `cuMemCreate` with a shareable handle, mapped by `cuMemMap`: can be registered as a window.
+    CuMem,
+}
+
+/// By which handle another process opens memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum HandleKind {
+    /// Of `cudaIpcGetMemHandle`: it names an allocation, and `cudaFree` frees that under every mapping. Opening it again
+    /// gives the mapping that is open.
+    Ipc,
+    /// Of `cuMemExportToShareableHandle`: a mapping of it holds the memory, which is freed with the last one
+    /// (`cuMemRelease`). Every import is mapped by itself.
+    Shareable,
+}
+
+impl MemoryKind {
+    /// The call that allocates it, as programs write it.
+    #[must_use]
+    pub fn call(self) -> &'static str {
+        match self {
+            Self::Nccl => "mem_alloc",
+            Self::Cuda => "malloc",
+            Self::CuMem => "mem_create",
+        }
+    }
+
+    /// The vendor's call that allocates it.
+    #[must_use]
+    pub fn vendor_call(self) -> &'static str {
+        match self {
+            Self::Nccl => "ncclMemAlloc",
+            Self::Cuda => "cudaMalloc",
+            Self::CuMem => "cuMemCreate",
+        }
+    }
+
+    /// The handle by which other processes open it. `ncclMemAlloc` is `cuMemCreate` with a shareable handle.
+    #[must_use]
+    pub fn handle(self) -> HandleKind {
+        match self {
+            Self::Cuda => HandleKind::Ipc,
+            Self::Nccl | Self::CuMem => HandleKind::Shareable,
+        }
+    }
 }
 
 impl Describe for MemoryKind {
@@ -48,6 +92,7 @@ impl Describe for MemoryKind {
         to.word(match self {
             Self::Nccl => "Nccl",
             Self::Cuda => "Cuda",
+            Self::CuMem => "CuMem",
         });
     }
 }
@@ -87,13 +132,13 @@ pub enum MemoryOp {
         /// The segment, which nothing may use any more.
         segment: Operand,
     },
-    /// `ncclMemAlloc` or `cudaMalloc`. Produces a buffer that is a segment of its own.
+    /// `ncclMemAlloc`, `cudaMalloc` or `cuMemCreate`. Produces a buffer that is a segment of its own.
     Alloc {
         /// Its name in reports.
         name: Token,
         /// Size in bytes, as the program asks for it.
         len_bytes: u64,
-        /// Who allocates it: only what NCCL allocates can be registered.
+        /// Who allocates it: what `cudaMalloc` allocates cannot be registered.
         memory: MemoryKind,
     },
 }
@@ -175,7 +220,7 @@ impl Verb for MemoryOp {
     fn unsafe_in_capture(&self) -> bool {
         match self {
             Self::Alloc { memory: MemoryKind::Cuda, .. } | Self::Free { .. } => true,
-            Self::Alloc { memory: MemoryKind::Nccl, .. }
+            Self::Alloc { memory: MemoryKind::Nccl | MemoryKind::CuMem, .. }
             | Self::Release { .. }
             | Self::Copy { .. }
             | Self::Expect { .. } => false,
@@ -191,7 +236,7 @@ impl Verb for MemoryOp {
                 let kind = here.me().memory(own.memory)?.kind();
                 (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
             }
-            Self::Alloc { memory: MemoryKind::Nccl, .. }
+            Self::Alloc { memory: MemoryKind::Nccl | MemoryKind::CuMem, .. }
             | Self::Release { .. }
             | Self::Copy { .. }
             | Self::Expect { .. } => None,
@@ -487,7 +532,8 @@ impl Machine {
         let range = (buffer.offset_bytes, buffer.len_bytes);
         // A mapping keeps the pages: whoever frees them while it is open is judged there.
         let released = memory.released.is_some() && buffer.through.is_none();
-        let stale = memory.released.as_ref().is_some_and(|released| released.before(&clock));
+        let stale = memory.kind.handle() == HandleKind::Ipc
+            && memory.released.as_ref().is_some_and(|released| released.before(&clock));
         let mut race = None;
         let hidden = self.source.hides_order();
         let epoch = clock.epoch();

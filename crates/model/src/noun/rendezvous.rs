@@ -31,7 +31,7 @@ pub enum Rendezvous {
     Link(Link, Handshake),
     /// The n-th host barrier or agreement of these ranks.
     Host(Arc<[Rank]>, u32),
-    /// The n-th exchange of shareable handles of these ranks.
+    /// The n-th exchange of handles of these ranks.
     Exchange(Arc<[Rank]>, u32),
 }
 

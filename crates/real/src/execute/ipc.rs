@@ -1,11 +1,11 @@
 //! Handles and mappings of a program.
 //!
-//! Not here: the exchange that carries handles itself (`exchange.rs`).
+//! Not here: the exchange that carries handles itself, shareable ones among them (`exchange.rs`).
 
 use std::sync::Arc;
 
 use rankcheck_model::host::value::{Buffer, MappingId, Value};
-use rankcheck_model::{IpcOp, MemoryKind, Operand};
+use rankcheck_model::{IpcOp, Operand};
 
 use super::dispatch::{Execute, Produced};
 use super::inspect::WaitsFor;
@@ -95,9 +95,20 @@ impl ProgramThread<'_, '_> {
                 return Ok(Value::Null);
             }
         };
+        Ok(self.mapped(exported, Some(handle), mapping))
+    }
+
+    /// The buffer of a mapping. One of CUDA IPC that is open already is counted.
+    pub(crate) fn mapped(
+        &self,
+        exported: &ExportedHandle,
+        handle: Option<IpcHandleBytes>,
+        mapping: PeerMapping,
+    ) -> Value<OnDevice> {
         let mut tables = self.run.tables();
-        let known =
-            |row: &MappingRow| !row.open.is_empty() && (row.of, row.handle) == (exported.rank, handle);
+        let known = |row: &MappingRow| {
+            handle.is_some() && !row.open.is_empty() && (row.of, row.handle) == (exported.rank, handle)
+        };
         let at = tables.mappings.iter().position(known).unwrap_or_else(|| {
             let (of, name) = (exported.rank, exported.name.clone());
             tables.mappings.push(MappingRow { of, name, handle, open: Vec::new() });
@@ -107,7 +118,7 @@ impl ProgramThread<'_, '_> {
         let memory = Provenance::Mapped(through);
         let address = Base { first: memory, address: mapping.address() };
         tables.mappings[at].open.push(mapping);
-        Ok(Value::Buffer(Arc::new(Buffer {
+        Value::Buffer(Arc::new(Buffer {
             block: None,
             memory,
             address,
@@ -118,7 +129,7 @@ impl ProgramThread<'_, '_> {
             name: self.run.source.default_stream(),
             through: Some(through),
             grew: false,
-        })))
+        }))
     }
 
     fn close(&mut self, text: &str, mapping: &Operand) -> Result<(), Halt> {
@@ -134,13 +145,5 @@ impl ProgramThread<'_, '_> {
         };
         let result = self.inside(text, WaitsFor::Hosts, |_| open.end());
         self.noted("ipc.close", result).map(drop)
-    }
-
-    /// Whether memory can be shared with other processes by a handle.
-    pub(crate) fn shareable(&self, buffer: &Buffer<OnDevice>) -> bool {
-        let tables = self.run.tables();
-        let row = own_memory(buffer).and_then(|memory| tables.memory.get(&memory));
-        let physical = row.and_then(|row| row.physical.as_ref());
-        physical.is_some_and(|physical| physical.kind() == MemoryKind::Cuda)
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rankcheck_model::host::best_fit::GRANULARITY_BYTES;
 use rankcheck_model::host::value::{BlockId, Buffer, MemoryId, Owner, Value};
 use rankcheck_model::term::initial_number;
-use rankcheck_model::{MemoryKind, MemoryOp, Operand, Token};
+use rankcheck_model::{HandleKind, MemoryKind, MemoryOp, Operand, Token};
 
 use super::POISON_BYTE;
 use super::device::locked;
@@ -151,7 +151,7 @@ impl ProgramThread<'_, '_> {
             return memory.map(Physical::Ordinary);
         }
         let nondet = locked(&self.run.nondet);
-        if !nondet.forces_addresses {
+        if kind == MemoryKind::Nccl && !nondet.forces_addresses {
             drop(nondet);
             let alloc = || NcclSegment::alloc(&self.device, len_bytes);
             let segment = match made.owner {
@@ -248,7 +248,7 @@ impl ProgramThread<'_, '_> {
         let ordinary = {
             let tables = self.run.tables();
             let physical = tables.memory.get(&memory).and_then(|row| row.physical.as_ref());
-            physical.is_some_and(|physical| physical.kind() == MemoryKind::Cuda)
+            physical.is_some_and(|physical| physical.handle() == HandleKind::Ipc)
         };
         if ordinary && self.run.tables().captures() {
             return self.free_in_capture(text);

@@ -11,7 +11,9 @@ use rankcheck_model::host::container::Containers;
 use rankcheck_model::host::lookup::window_of;
 use rankcheck_model::host::operand::Known;
 use rankcheck_model::host::value::{Address, BlockId, Buffer, CommId, MemoryId, Value};
-use rankcheck_model::{MemoryKind, Operand, Rank, SizeClasses, Slot, Source, ThreadStart, TieBreak, Token};
+use rankcheck_model::{
+    HandleKind, MemoryKind, Operand, Rank, SizeClasses, Slot, Source, ThreadStart, TieBreak, Token,
+};
 
 use super::graph::GraphRow;
 use super::value::{Base, OnDevice, own_memory};
@@ -84,10 +86,11 @@ pub(crate) enum Physical {
 }
 
 impl Physical {
-    pub(crate) fn kind(&self) -> MemoryKind {
+    /// The handle by which other processes open it.
+    pub(crate) fn handle(&self) -> HandleKind {
         match self {
-            Self::Segment(_) => MemoryKind::Nccl,
-            Self::Ordinary(_) => MemoryKind::Cuda,
+            Self::Segment(_) => HandleKind::Shareable,
+            Self::Ordinary(_) => HandleKind::Ipc,
         }
     }
 
@@ -113,7 +116,8 @@ pub(crate) struct MemoryRow {
 pub(crate) struct MappingRow {
     pub(crate) of: Rank,
     pub(crate) name: String,
-    pub(crate) handle: IpcHandleBytes,
+    /// None of what was imported by a shareable handle: each import is a mapping of its own.
+    pub(crate) handle: Option<IpcHandleBytes>,
     /// One for each open that was not closed yet.
     pub(crate) open: Vec<PeerMapping>,
 }

@@ -18,7 +18,7 @@ use super::{DeviceRange, FoundLibrary, Libraries};
 use crate::Error;
 
 /// The calls of this module and of its neighbours, by the symbols that cudarc loads for them.
-const SYMBOLS: [&str; 60] = [
+const SYMBOLS: [&str; 64] = [
     "cuInit",
     "cuDeviceGet",
     "cuDeviceGetCount",
@@ -59,6 +59,10 @@ const SYMBOLS: [&str; 60] = [
     "cuMemMap",
     "cuMemUnmap",
     "cuMemSetAccess",
+    "cuMemGetAddressRange_v2",
+    "cuMemRetainAllocationHandle",
+    "cuMemExportToShareableHandle",
+    "cuMemImportFromShareableHandle",
     "cuModuleLoadDataEx",
     "cuModuleGetFunction",
     "cuModuleUnload",

@@ -14,7 +14,7 @@ use super::cuda::{Device, check};
 use super::inventory;
 use crate::Error;
 
-fn length(len: u64) -> usize {
+pub(super) fn length(len: u64) -> usize {
     usize::try_from(len).expect("CUDA needs 64-bit hosts")
 }
 
@@ -39,6 +39,17 @@ fn properties(device: &Device) -> Result<sys::CUmemAllocationProp, Error> {
 
 fn on(device: i32) -> sys::CUmemLocation {
     sys::CUmemLocation { type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE, id: device }
+}
+
+/// Lets a device read and write memory that is mapped at this address with this length.
+pub(super) fn grant(device: i32, address: u64, mapped_bytes: u64) -> Result<(), Error> {
+    let access = sys::CUmemAccessDesc {
+        location: on(device),
+        flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
+    };
+    // SAFETY: one description is passed; the driver answers addresses where nothing is mapped with an error.
+    let result = unsafe { sys::cuMemSetAccess(address, length(mapped_bytes), &raw const access, 1) };
+    check("cuMemSetAccess", result)
 }
 
 /// The size of which every piece of placed memory is a multiple.
@@ -156,14 +167,7 @@ impl Placed {
 
     fn grant(&self, device: &Device, peers: &[i32]) -> Result<(), Error> {
         for ordinal in std::iter::once(&device.ordinal()).chain(peers) {
-            let access = sys::CUmemAccessDesc {
-                location: on(*ordinal),
-                flags: sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-            };
-            // SAFETY: the memory is mapped at this address with this length; one description is passed.
-            let result =
-                unsafe { sys::cuMemSetAccess(self.address, length(self.mapped_bytes), &raw const access, 1) };
-            check("cuMemSetAccess", result)?;
+            grant(*ordinal, self.address, self.mapped_bytes)?;
         }
         Ok(())
     }

@@ -54,7 +54,8 @@ impl Lowering<'_> {
             CallKind::Transfer(direction) => self.transfer(direction, shape, call, origin),
             CallKind::Collective(kind) => self.collect(kind, shape, call, origin),
             CallKind::Allocate(allocator) => self.allocated(allocator, call, given("address"), origin),
-            CallKind::Map => self.appeared(number(call, "address"), call, MemoryKind::Nccl, origin),
+            // Whether it has a handle that can be shared is not recorded; a registration says so by its result.
+            CallKind::Map => self.appeared(number(call, "address"), call, MemoryKind::CuMem, origin),
             // It is the stream that frees; that order is not followed.
             CallKind::Free(Allocator::CudaAsync) => Vec::new(),
             CallKind::Free(Allocator::Nccl | Allocator::Cuda) | CallKind::Unmap => self.free(call, origin),

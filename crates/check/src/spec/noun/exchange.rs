@@ -1,4 +1,4 @@
-//! Exchanges of shareable handles, matched by order alone.
+//! Exchanges of handles, matched by order alone.
 //!
 //! Not here: handles that a program carries itself (`ipc.rs`).
 
@@ -16,7 +16,7 @@ use crate::spec::noun::memory::Buffer;
 use crate::spec::rank::RankValue;
 
 impl Builder {
-    /// An exchange of shareable handles, of all ranks or of these. Gives mappings, one of each member's whole
+    /// An exchange of handles of memory, of all ranks or of these. Gives mappings, one of each member's whole
     /// allocation; this rank's own is its own. The name says what it is for and matches nothing.
     #[track_caller]
     pub fn exchange(

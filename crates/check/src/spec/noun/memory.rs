@@ -62,6 +62,13 @@ impl Builder {
         self.allocate(name, len_bytes, MemoryKind::Nccl)
     }
 
+    /// `cuMemCreate` with a shareable handle, mapped: memory that can be registered as a window, and that lives as long
+    /// as it is mapped anywhere.
+    #[track_caller]
+    pub fn mem_create(&self, name: &str, len_bytes: u64) -> Flow<Buffer> {
+        self.allocate(name, len_bytes, MemoryKind::CuMem)
+    }
+
     #[track_caller]
     fn allocate(&self, name: &str, len_bytes: u64, memory: MemoryKind) -> Flow<Buffer> {
         let op = Op::Memory(MemoryOp::Alloc { name: self.token(name), len_bytes, memory });
@@ -209,6 +216,16 @@ pub(crate) fn memory_of_rank(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<Buffer> {
         let len_bytes = natural("bytes", bytes)?;
         Ok(builder(eval)?.mem_alloc(name, len_bytes)?)
+    }
+
+    fn mem_create<'v>(
+        #[starlark(this)] _this: &RankValue,
+        name: &str,
+        bytes: Value<'v>,
+        eval: &mut Evaluator<'v, '_, '_>,
+    ) -> starlark::Result<Buffer> {
+        let len_bytes = natural("bytes", bytes)?;
+        Ok(builder(eval)?.mem_create(name, len_bytes)?)
     }
 
     fn copy<'v>(

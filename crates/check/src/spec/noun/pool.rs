@@ -315,7 +315,8 @@ pub(crate) fn pools_of_rank(methods: &mut MethodsBuilder) {
             caching = caching.tie(word("tie", given, &known)?);
         }
         if let Some(given) = memory {
-            let known = [("nccl", MemoryKind::Nccl), ("cuda", MemoryKind::Cuda)];
+            let known =
+                [("nccl", MemoryKind::Nccl), ("cuda", MemoryKind::Cuda), ("cumem", MemoryKind::CuMem)];
             caching = caching.memory(word("memory", given, &known)?);
         }
         let name = builder(eval)?.pool(caching)?.name;
