@@ -17,7 +17,7 @@ use crate::op::{Show, Verb};
 use std::sync::Arc;
 
 pub(crate) use self::table::{Stream, StreamQueues};
-pub(crate) use self::work::{Expectation, Kernel, Queued, Work};
+pub(crate) use self::work::{Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Value};
@@ -313,16 +313,7 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    pub(crate) fn expect(&mut self, (buffer, kernel, by): (&Operand, Token, Rank), stream: Token) {
-        let op = self.op;
-        if let Some(buffer) = self.given(buffer, op) {
-            let work = Work::Expect(Arc::new(Expectation { buffer, kernel, by }));
-            self.launch(stream, work);
-        }
-        self.done(&[]);
-    }
-
-    fn launch(&mut self, stream: Token, work: Work) {
+    pub(crate) fn launch(&mut self, stream: Token, work: Work) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         let issue = self.this().clock().clone();

@@ -8,8 +8,9 @@ use crate::host::value::Buffer;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::flag::FlagAct;
+use crate::noun::memory::Expectation;
 use crate::noun::p2p::Transfers;
-use crate::rank::{Rank, Thread, Token};
+use crate::rank::{Thread, Token};
 use crate::walk::walk;
 
 /// What waits on a stream.
@@ -34,7 +35,7 @@ pub(crate) enum Work {
 walk!(enum Work {
     Kernel(kernel: hashed fixed),
     Copy { to: hashed fixed, from: hashed fixed },
-    // Whoever expects something names the rank that wrote it: ranks are told apart then.
+    // Whoever expects something names the ranks that it comes from: ranks are told apart then.
     Expect(expectation: hashed fixed),
     Flag(flag: hashed fixed, act: hashed fixed),
     Collective(launch: hashed moved),
@@ -67,14 +68,6 @@ pub(crate) struct Kernel {
     pub(crate) name: Token,
     pub(crate) reads: Vec<Arc<Buffer>>,
     pub(crate) writes: Vec<Arc<Buffer>>,
-}
-
-/// What the author says a buffer holds: what a kernel of a rank wrote.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Expectation {
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) kernel: Token,
-    pub(crate) by: Rank,
 }
 
 /// Work with who put it there.
