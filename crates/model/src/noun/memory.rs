@@ -106,14 +106,21 @@ impl Describe for MemoryOp {
             Self::Copy { to, from, stream } => {
                 out.call("Copy", &[("to", to), ("from", from), ("stream", stream)])
             }
-            Self::Expect { buffer, origin: Origin::Kernel(kernel), made: Made::By(by), stream } => {
-                out.call("Expect", &[("buffer", buffer), ("kernel", kernel), ("by", by), ("stream", stream)])
-            }
             Self::Expect { buffer, origin, made, stream } => {
-                out.call(
-                    "Expect",
-                    &[("buffer", buffer), ("origin", origin), ("made", made), ("stream", stream)],
-                );
+                let mut fields: Vec<(&str, &dyn Describe)> = vec![("buffer", buffer)];
+                fields.push(match origin {
+                    Origin::Kernel(kernel) => ("kernel", kernel),
+                    Origin::Allocated(of) => ("of", of),
+                });
+                match made {
+                    Made::By(rank) => fields.push(("by", rank)),
+                    Made::Gathered(comm) => fields.push(("gathered", comm)),
+                    Made::Reduced(comm, op) => {
+                        fields.extend([("reduced", comm as &dyn Describe), ("op", op)])
+                    }
+                }
+                fields.push(("stream", stream));
+                out.call("Expect", &fields);
             }
             Self::Free { buffer, after } => out.call("Free", &[("buffer", buffer), ("after", after)]),
             Self::Release { segment } => out.call("Release", &[("segment", segment)]),

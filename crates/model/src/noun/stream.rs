@@ -215,7 +215,12 @@ impl Machine {
         match r.stream(stream).work() {
             None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
             Some(
-                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
+                Work::Kernel(_)
+                | Work::Copy { .. }
+                | Work::Expect(_)
+                | Work::Record(..)
+                | Work::Fresh(_)
+                | Work::GiveBack(_),
             ) => true,
             Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
             Some(Work::Wait(event, nth)) => *nth == 0 || r.complete(*event, *nth).is_some(),
@@ -227,6 +232,10 @@ impl Machine {
         state.steps += 1;
         let r = state.rank_mut(rank);
         let head = r.stream_mut(stream).pop().expect("a ready stream has a head");
+        if let Work::GiveBack(_) = &head.work {
+            self.judge_given_back(state, rank, Some(stream), &head);
+            return;
+        }
         let clock = r.stream_mut(stream).clock_mut();
         if let (Work::Fresh(buffer), None) = (&head.work, head.replay) {
             let mut now = clock.clone();
@@ -284,6 +293,7 @@ impl Machine {
                     r.stream_mut(stream).clock_mut().join(&done);
                 }
             }
+            Work::GiveBack(_) => unreachable!("judged above"),
             Work::Collective(_) | Work::Transfers(_) => {
                 unreachable!("what communicates runs on several ranks")
             }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use super::{Accessed, overlap};
 use crate::cx::Cx;
-use crate::describe::{Describe, Description};
 use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
@@ -25,15 +24,6 @@ pub enum Origin {
     Allocated(Operand),
 }
 
-impl Describe for Origin {
-    fn describe(&self, to: &mut Description<'_>) {
-        match self {
-            Self::Kernel(name) => to.parts("Kernel", &[name]),
-            Self::Allocated(buffer) => to.parts("Allocated", &[buffer]),
-        }
-    }
-}
-
 /// What was made of data of one rank or of several.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Made {
@@ -43,16 +33,6 @@ pub enum Made {
     Gathered(Operand),
     /// The reduction over all members of this communicator, or a part of it.
     Reduced(Operand, ReduceOp),
-}
-
-impl Describe for Made {
-    fn describe(&self, to: &mut Description<'_>) {
-        match self {
-            Self::By(rank) => to.parts("By", &[rank]),
-            Self::Gathered(comm) => to.parts("Gathered", &[comm]),
-            Self::Reduced(comm, op) => to.parts("Reduced", &[comm, op]),
-        }
-    }
 }
 
 /// An [`Origin`] that was looked up.

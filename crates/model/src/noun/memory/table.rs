@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::MemoryKind;
-use crate::clock::Actor;
+use crate::clock::{Actor, Clock};
 use crate::host::value::{AddressId, BlockId, Buffer, MemoryId};
 use crate::judge::finding::OpRef;
 use crate::noun::ipc::Moment;
@@ -83,6 +83,18 @@ impl Memory {
     /// All that was asked for.
     pub(crate) fn whole(&self) -> &Arc<Buffer> {
         &self.buffer
+    }
+
+    /// An access to some of these bytes, a start and a length, that is not ordered before `now`.
+    pub(crate) fn used_after(
+        &self,
+        now: &Clock,
+        range: (u64, u64),
+        by: impl Fn(Actor) -> bool,
+    ) -> Option<OpRef> {
+        let unordered = |a: &&Accessed| by(a.actor) && !now.after(a.actor, a.epoch);
+        let within = |a: &&Accessed| super::overlap((a.offset_bytes, a.len_bytes), range);
+        self.accesses.iter().filter(unordered).find(within).map(|access| access.op)
     }
 
     /// When it went back to the driver.

@@ -30,6 +30,8 @@ pub(crate) enum Work {
     /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
     /// a block of a caching allocator fills it on its stream.
     Fresh(Arc<Buffer>),
+    /// A block was given back to its pool, which may hand it out again for what is launched on this stream from here on.
+    GiveBack(Arc<Buffer>),
 }
 
 walk!(enum Work {
@@ -44,6 +46,7 @@ walk!(enum Work {
     Record(event: hashed fixed, nth: hashed fixed),
     Wait(event: hashed fixed, nth: hashed fixed),
     Fresh(buffer: hashed fixed),
+    GiveBack(buffer: hashed fixed),
 });
 
 impl Work {
@@ -57,7 +60,9 @@ impl Work {
             Self::Expect(expectation) => vec![&expectation.buffer],
             Self::Collective(launch) => vec![&launch.send, &launch.recv],
             Self::Transfers(launch) => launch.transfers.iter().map(|transfer| &*transfer.buffer).collect(),
-            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
+            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) | Self::GiveBack(_) => {
+                Vec::new()
+            }
         }
     }
 }
