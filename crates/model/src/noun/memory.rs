@@ -405,6 +405,23 @@ impl Machine {
         }
     }
 
+    /// A graph hands a block out again on a stream: nothing orders that after earlier users of the block. It is no use of
+    /// the block by its owner.
+    pub(crate) fn hand_out_again(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        stream: usize,
+        (buffer, op): (&Buffer, OpRef),
+    ) {
+        self.access_memory(state, rank, stream, buffer, Access::Write, op);
+        let memory = state.rank_mut(rank).memory_mut(buffer.memory);
+        if let Some(last) = memory.and_then(|memory| memory.accesses.last_mut()) {
+            last.block = None;
+        }
+        self.fresh_contents(state, rank, buffer);
+    }
+
     /// What a range holds.
     pub(crate) fn read(&self, state: &State, rank: Rank, range: &ByteRange) -> Content {
         let nothing = || TermNode::Row(Vec::new());
@@ -530,7 +547,9 @@ impl Machine {
             // Whatever is unordered with an access that this one covers is unordered with this one.
             let covers = range.0 <= theirs.0 && theirs.0 + theirs.1 <= range.0 + range.1;
             let stronger = access == Access::Write || old.access == Access::Read;
-            !(ordered && covers && stronger)
+            // Of another block, it is needed until that was given back in order.
+            let judged = old.block.is_none() || old.block == buffer.block;
+            !(ordered && covers && stronger && judged)
         });
         memory.accesses.push(Accessed {
             offset_bytes: range.0,
@@ -539,6 +558,7 @@ impl Machine {
             epoch,
             access,
             op,
+            block: buffer.block,
         });
         let about = About::Memory(home, buffer.memory);
         if stale && buffer.through.is_some() {

@@ -428,10 +428,10 @@ impl Machine {
         if let Some(at) = stream {
             now.join(state.rank(rank).stream(at).clock());
         }
-        let running = self.used_after(state, rank, block, &now).filter(|user| {
-            // What the same thread launched later uses the block as its next owner does.
-            (user.rank, user.thread) != (given.op.rank, given.op.thread) || user.index < given.op.index
-        });
+        let running = self.used_after(state, rank, block, &now);
+        if let Some(given) = block.block {
+            state.rank_mut(rank).forget_uses(block.memory, given);
+        }
         let streams = state.rank(rank).streams().iter().enumerate();
         let queued = streams.filter(|(at, _)| Some(*at) != stream).find_map(|(_, (_, other))| {
             let uses =
@@ -452,13 +452,10 @@ impl Machine {
         });
     }
 
-    /// An operation of a rank that used some of these bytes and that nothing orders before `now`.
-    fn used_after(&self, state: &State, rank: Rank, range: &Buffer, now: &Clock) -> Option<OpRef> {
-        let (start, len) = (range.offset_bytes, range.len_bytes);
-        state
-            .rank(rank)
-            .memory(range.memory)?
-            .used_after(now, (start, len), |actor| self.rank_of(actor) == rank)
+    /// An operation of a rank that used the block of a buffer and that nothing orders before `now`.
+    fn used_after(&self, state: &State, rank: Rank, buffer: &Buffer, now: &Clock) -> Option<OpRef> {
+        let memory = state.rank(rank).memory(buffer.memory)?;
+        memory.used_after(buffer.block?, now, |actor| self.rank_of(actor) == rank)
     }
 
     /// A fresh address, or one that was freed and comes back.
@@ -630,8 +627,9 @@ impl Cx<'_> {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
                 let recorded = after.map(|event| (event, self.me().generation(event)));
-                if recorded.is_none() {
-                    self.give_back_in_order(&buffer);
+                match recorded {
+                    Some(_) => self.me_mut().forget_uses(buffer.memory, block),
+                    None => self.give_back_in_order(&buffer),
                 }
                 let row = m.pool_mut(self.state, rank, pool);
                 match recorded {
@@ -663,12 +661,13 @@ impl Cx<'_> {
         let Some(block) = self.me().held_block(buffer).cloned() else { return };
         // What a graph uses stays reserved while it lives.
         if self.here().records_on(block.stream) {
+            if let Some(given) = buffer.block {
+                self.me_mut().forget_uses(buffer.memory, given);
+            }
             return;
         }
-        let whole =
-            Buffer { offset_bytes: block.offset_bytes, len_bytes: block.len_bytes, ..Buffer::clone(buffer) };
         let issue = self.this().clock().clone();
-        let given = Queued { work: Work::GiveBack(Arc::new(whole)), issue, op, replay: None };
+        let given = Queued { work: Work::GiveBack(Arc::clone(buffer)), issue, op, replay: None };
         match self.me().stream_named(block.stream) {
             Some(at) if !self.me().stream(at).is_empty() => self.me_mut().stream_mut(at).push(given),
             of => m.judge_given_back(self.state, rank, of, &given),
@@ -679,8 +678,7 @@ impl Cx<'_> {
     fn judge_cuda_free(&mut self, buffer: &Buffer) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         let (clock, past) = (self.this().clock().clone(), self.here().past());
-        let all = Buffer { offset_bytes: 0, len_bytes: buffer.memory_len_bytes, ..buffer.clone() };
-        let Some(user) = m.used_after(self.state, rank, &all, &clock) else { return };
+        let Some(user) = m.used_after(self.state, rank, buffer, &clock) else { return };
         m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op, user], past, || {
             format!(
                 "rank {} frees {} ({}) without waiting for the operation at {} that uses it: cudaFree may wait for \

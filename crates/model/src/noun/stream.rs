@@ -248,10 +248,7 @@ impl Machine {
         clock.join(&head.issue);
         match head.work {
             // A graph may run on a stream that nothing orders after earlier users of the block.
-            Work::Fresh(buffer) => {
-                self.access_memory(state, rank, stream, &buffer, Access::Write, head.op);
-                self.fresh_contents(state, rank, &buffer);
-            }
+            Work::Fresh(buffer) => self.hand_out_again(state, rank, stream, (&buffer, head.op)),
             Work::Kernel(kernel) => {
                 let Kernel { name, reads, writes } = &*kernel;
                 for buffer in reads {

@@ -24,6 +24,8 @@ pub(super) struct Accessed {
     pub(super) epoch: u32,
     pub(super) access: Access,
     pub(super) op: OpRef,
+    /// The block that is used, until it is judged to be given back in order.
+    pub(super) block: Option<BlockId>,
 }
 
 walk!(struct Accessed {
@@ -33,6 +35,7 @@ walk!(struct Accessed {
     epoch: hashed fixed,
     access: hashed fixed,
     op: hashed moved,
+    block: hashed fixed,
 });
 
 /// Physical memory of a rank: what lies in it, and who accessed it.
@@ -85,16 +88,15 @@ impl Memory {
         &self.buffer
     }
 
-    /// An access to some of these bytes, a start and a length, that is not ordered before `now`.
+    /// A use of a block that is not ordered before `now`.
     pub(crate) fn used_after(
         &self,
+        block: BlockId,
         now: &Clock,
-        range: (u64, u64),
         by: impl Fn(Actor) -> bool,
     ) -> Option<OpRef> {
-        let unordered = |a: &&Accessed| by(a.actor) && !now.after(a.actor, a.epoch);
-        let within = |a: &&Accessed| super::overlap((a.offset_bytes, a.len_bytes), range);
-        self.accesses.iter().filter(unordered).find(within).map(|access| access.op)
+        let unordered = |a: &&Accessed| a.block == Some(block) && by(a.actor) && !now.after(a.actor, a.epoch);
+        self.accesses.iter().find(unordered).map(|access| access.op)
     }
 
     /// When it went back to the driver.
@@ -111,6 +113,13 @@ impl RankState {
 
     pub(super) fn memory_mut(&mut self, id: MemoryId) -> Option<&mut Memory> {
         Memories::of_mut(self).rows.get_mut(&id).map(Arc::make_mut)
+    }
+
+    /// What used a block needs no judging any more when it is given back.
+    pub(crate) fn forget_uses(&mut self, memory: MemoryId, block: BlockId) {
+        let Some(memory) = self.memory_mut(memory) else { return };
+        let uses = memory.accesses.iter_mut().filter(|access| access.block == Some(block));
+        uses.for_each(|access| access.block = None);
     }
 
     /// Whether memory was never made, or went back to the driver.
