@@ -3,6 +3,7 @@
 #![expect(clippy::print_stdout, reason = "tests say what they counted")]
 
 mod broken;
+mod buffers;
 mod built;
 mod cli;
 mod closures;

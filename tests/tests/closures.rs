@@ -190,6 +190,8 @@ fn peers(r: &Builder) -> Flow {
     r.copy(&y, x.slice(r, 0..8)?, None)?;
     r.copy(&y, &x, Some(&s))?;
     r.expect(&y, "k", 1, Some(&s))?;
+    r.expect_gathered(&y, &x, &tp, None)?;
+    r.expect_reduced(&y, "k", (&tp, ReduceOp::Max), Some(&s))?;
     for mapping in r.exchange("peers", &x, Some(&[0, 1]))? {
         r.copy(&y, mapping.at(&x.slice(r, 0..8)?), None)?;
     }

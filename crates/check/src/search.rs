@@ -150,6 +150,8 @@ pub struct Explored {
     pub costs: Costs,
     /// What the verdict is about.
     pub coverage: Coverage,
+    /// Where, in some run, two ranks use the same buffers in another order, in words. It breaks no rule.
+    pub another_order: Option<String>,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
     /// Objects that turned out to be contended, in words.
@@ -202,11 +204,30 @@ impl Explained {
         self.runs.iter().filter(|run| run.verdict == Verdict::Holds && run.coverage.nothing())
     }
 
+    /// The runs that hold, each with what makes that worth less than it seems.
+    pub fn warnings(&self) -> impl Iterator<Item = (&Explored, Warning<'_>)> {
+        let holding = self.runs.iter().filter(|run| run.verdict == Verdict::Holds);
+        holding.flat_map(|run| {
+            let nothing = run.coverage.nothing().then_some((run, Warning::NothingJudged));
+            let another = run.another_order.as_deref().map(|told| (run, Warning::AnotherOrder(told)));
+            nothing.into_iter().chain(another)
+        })
+    }
+
     /// Whether any run was cut by a bound.
     #[must_use]
     pub fn inconclusive(&self) -> bool {
         self.cut().next().is_some()
     }
+}
+
+/// What makes a verdict worth less than it seems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Warning<'a> {
+    /// Nothing was executed that it could be about.
+    NothingJudged,
+    /// Two ranks use the same buffers in another order, as it is told.
+    AnotherOrder(&'a str),
 }
 
 impl Explored {

@@ -8,7 +8,7 @@ use crate::judge::finding::{Finding, FindingKey, OpRef};
 use crate::judge::ledger::Ledger;
 use crate::noun::address::{FreedAddresses, KnownAddresses};
 use crate::noun::barrier::Barriers;
-use crate::noun::collective::HandedOverParts;
+use crate::noun::collective::{DifferentOperands, HandedOverParts};
 use crate::noun::comm::{CommCalls, Comms};
 use crate::noun::container::Kept;
 use crate::noun::event::Events;
@@ -99,6 +99,7 @@ tables! {
         flags: Flags = hashed moved,
         group_order: GroupOrder = hashed fixed,
         executions: Executions = derived moved,
+        different_operands: DifferentOperands = derived moved,
         transit: Transit = hashed fixed,
         handed_over: HandedOverParts = hashed fixed,
         touches: Touches = derived moved,

@@ -148,20 +148,6 @@ impl Terms {
         }
     }
 
-    /// Whether every part of a term is what this kernel wrote on this rank.
-    #[must_use]
-    pub fn written_by(&self, term: Term, kernel: Token, by: Rank) -> bool {
-        match self.node(term) {
-            TermNode::Kernel(name, rank, _) => (*name, *rank) == (kernel, by),
-            TermNode::Part(of, ..) => self.written_by(*of, kernel, by),
-            TermNode::Row(parts) => {
-                !parts.is_empty() && parts.iter().all(|(part, _)| self.written_by(*part, kernel, by))
-            }
-            TermNode::Striped(parts) => parts.iter().all(|part| self.written_by(*part, kernel, by)),
-            TermNode::Initial(..) | TermNode::Reduced(..) => false,
-        }
-    }
-
     /// The same term after ranks were renumbered: `to[old] = new`.
     pub fn renumbered(&mut self, term: Term, to: &[Rank], memo: &mut FxHashMap<Term, Term>) -> Term {
         if let Some(done) = memo.get(&term) {

@@ -1,9 +1,9 @@
 //! Fragments about collectives.
 //! Not here: windows, groups and graphs around them.
 
-use rankcheck_model::{CollectiveKind, Declared, Dtype, Operand};
+use rankcheck_model::{CollectiveKind, Declared, Dtype, Made, MemoryOp, Op, Operand, Origin, Rank, ReduceOp};
 
-use super::builder::{Builder, first, slice};
+use super::builder::{Builder, MIB, first, slice};
 use super::draw::{On, Who, drawn};
 
 drawn! {
@@ -15,6 +15,8 @@ drawn! {
         /// One rank alone, with an input that nothing fits.
         4 => Alone { rank: Who, input: StrangeInput },
         6 => Mixed { rank: Who, kinds: MixedKinds },
+        /// Two buffers of each rank are reduced or gathered, one after the other, and are expected to be what that makes.
+        6 => Expected { rank: Who, orders: Orders, from: DataFrom, made: MadeBy },
         /// Two launches of all, of which two threads of one rank do one each.
         8 => TwoThreads { rank: Who, comms: Comms, second: On },
     }
@@ -92,6 +94,31 @@ drawn! {
 }
 
 drawn! {
+    /// In which order ranks use their buffers.
+    pub(super) enum Orders {
+        1 => Alike,
+        2 => OneDiffers,
+    }
+}
+
+drawn! {
+    /// Where the data come from.
+    pub(super) enum DataFrom {
+        1 => Kernel,
+        1 => Allocated,
+    }
+}
+
+drawn! {
+    /// What makes what is expected of them.
+    pub(super) enum MadeBy {
+        1 => AllReduce,
+        1 => AllGather,
+        1 => Broadcast,
+    }
+}
+
+drawn! {
     /// How many communicators are used.
     pub(super) enum Comms {
         1 => One,
@@ -132,6 +159,12 @@ impl Fragment {
                 let rank = b.rank(rank);
                 for r in b.ranks() {
                     mixed(b, r, rank, kinds);
+                }
+            }
+            Self::Expected { rank, orders, from, made } => {
+                let rank = b.rank(rank);
+                for r in b.ranks() {
+                    expected(b, r, orders == Orders::OneDiffers && r == rank, (from, made));
                 }
             }
             Self::TwoThreads { rank, comms, second } => {
@@ -202,6 +235,42 @@ fn all_reduce(b: &mut Builder, r: u32, odd_rank: u32, odd: OddCall, length: Call
         | OddCall::Broadcast => {}
     }
     b.launch(first(r), call);
+}
+
+/// Halves of one buffer go in an order, and into halves of another where they are gathered.
+fn expected(b: &mut Builder, r: u32, swapped: bool, (from, made): (DataFrom, MadeBy)) {
+    let (comm, data, all) = (b.comm(r), b.a(r), b.b(r));
+    let stream = b.name("default");
+    let members = u64::from(b.ranks().end);
+    for nth in if swapped { [1, 0] } else { [0, 1] } {
+        let half = slice(&data, nth * MIB / 2, 4096);
+        let kernel = if nth == 0 { "left" } else { "right" };
+        if from == DataFrom::Kernel {
+            b.writes(first(r), kernel, &half, "default");
+        }
+        let mut call = b.reduction(&comm, &half, 1024);
+        let mut held = half.clone();
+        let wanted = match made {
+            MadeBy::AllReduce => Made::Reduced(comm.clone(), ReduceOp::Sum),
+            MadeBy::Broadcast => {
+                call.kind = CollectiveKind::Broadcast { root: 0 };
+                Made::By(Rank(0))
+            }
+            MadeBy::AllGather => {
+                call.kind = CollectiveKind::AllGather;
+                held = slice(&all, nth * MIB / 2, 4096 * members);
+                call.recv = held.clone();
+                Made::Gathered(comm.clone())
+            }
+        };
+        b.launch(first(r), call);
+        let origin = match from {
+            DataFrom::Kernel => Origin::Kernel(b.name(kernel)),
+            DataFrom::Allocated => Origin::Allocated(data.clone()),
+        };
+        let expect = MemoryOp::Expect { buffer: held, origin, made: wanted, stream };
+        b.push(first(r), Op::Memory(expect));
+    }
 }
 
 fn mixed(b: &mut Builder, r: u32, odd_rank: u32, kinds: MixedKinds) {

@@ -1,7 +1,9 @@
 //! Fragments about memory of other ranks: handles, mappings, copies, and flags between them.
 //! Not here: the exchange that makes mappings.
 
-use rankcheck_model::{FlagAct, IpcOp, MemoryKind, MemoryOp, Op, Operand, Rank, StreamOp, Test};
+use rankcheck_model::{
+    FlagAct, IpcOp, Made, MemoryKind, MemoryOp, Op, Operand, Origin, Rank, StreamOp, Test,
+};
 
 use super::builder::{At, Builder, MIB, first, slice};
 use super::draw::{By, On, Who, drawn};
@@ -280,7 +282,15 @@ fn handshake(b: &mut Builder, rank: Who, forgets: Forgets, waits: HandshakeWait)
     let (to, from) = (b.mapped(consumer.rank, consumer.rank), b.mapped(rank, consumer.rank));
     let (stream, kernel) = (b.name("default"), b.name("produce"));
     b.push(consumer, Op::Memory(MemoryOp::Copy { to: to.clone(), from, stream }));
-    b.push(consumer, Op::Memory(MemoryOp::Expect { buffer: to, kernel, by: Rank(rank), stream }));
+    b.push(
+        consumer,
+        Op::Memory(MemoryOp::Expect {
+            buffer: to,
+            origin: Origin::Kernel(kernel),
+            made: Made::By(Rank(rank)),
+            stream,
+        }),
+    );
     if forgets != Forgets::ToGiveBack {
         b.flag(consumer, "full", FlagAct::Write(0), on);
     }
@@ -306,7 +316,15 @@ fn expect(b: &mut Builder, rank: Who, written: Written, between: BetweenTheTwo) 
         }
     }
     let (buffer, kernel, stream) = (b.mapped(rank, reader.rank), b.name("first"), b.name("default"));
-    b.push(reader, Op::Memory(MemoryOp::Expect { buffer, kernel, by: Rank(rank), stream }));
+    b.push(
+        reader,
+        Op::Memory(MemoryOp::Expect {
+            buffer,
+            origin: Origin::Kernel(kernel),
+            made: Made::By(Rank(rank)),
+            stream,
+        }),
+    );
 }
 
 /// Copies one half of a buffer to the other half of another: halves 0 and 1, from the second into the first unless

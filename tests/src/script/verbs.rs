@@ -10,9 +10,9 @@ use std::sync::Arc;
 use rankcheck_model::describe::{Describe, Naming};
 use rankcheck_model::{
     BarrierOp, CaptureMode, Collective, CollectiveKind, CommOp, Declared, Direction, Dtype, EventOp,
-    ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, MapOp, MapOrder, MemoryKind, MemoryOp,
-    MutexOp, Op, Operand, Operation, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release, Resources,
-    SizeClasses, Slot, StoreOp, StreamOp, Test, ThreadOp, ThreadStart, TieBreak, Token, Transfer,
+    ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, Made, MapOp, MapOrder, MemoryKind,
+    MemoryOp, MutexOp, Op, Operand, Operation, Origin, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release,
+    Resources, SizeClasses, Slot, StoreOp, StreamOp, Test, ThreadOp, ThreadStart, TieBreak, Token, Transfer,
     WindowFlags, WindowOp,
 };
 
@@ -140,11 +140,24 @@ calls! { graph -> GraphOp {
 
 calls! { memory -> MemoryOp {
     "Copy" => MemoryOp::Copy { to, from, stream }
-    "Expect" => MemoryOp::Expect { buffer, kernel, by, stream }
     "Free" => MemoryOp::Free { buffer, after }
     "Release" => MemoryOp::Release { segment }
     "MemAlloc" => MemoryOp::Alloc { name, len_bytes, memory }
 } }
+
+/// What a buffer is expected to hold, which is said in one of several fields.
+fn expect(fields: &Fields<'_>) -> Result<MemoryOp, String> {
+    let origin = match fields.optional("kernel")? {
+        Some(kernel) => Origin::Kernel(kernel),
+        None => Origin::Allocated(fields.get("of")?),
+    };
+    let made = match (fields.optional("gathered")?, fields.optional("reduced")?) {
+        (Some(comm), _) => Made::Gathered(comm),
+        (None, Some(comm)) => Made::Reduced(comm, fields.get("op")?),
+        (None, None) => Made::By(fields.get("by")?),
+    };
+    Ok(MemoryOp::Expect { buffer: fields.get("buffer")?, origin, made, stream: fields.get("stream")? })
+}
 
 calls! { pool -> PoolOp {
     "Pool" => PoolOp::Declare { pool, classes, tie, memory }
@@ -265,6 +278,7 @@ impl Read for Op {
             .or_else(|| stream(name, fields).map(|op| op.map(Self::Stream)))
             .or_else(|| event(name, fields).map(|op| op.map(Self::Event)))
             .or_else(|| graph(name, fields).map(|op| op.map(Self::Graph)))
+            .or_else(|| (name == "Expect").then(|| expect(fields).map(Self::Memory)))
             .or_else(|| memory(name, fields).map(|op| op.map(Self::Memory)))
             .or_else(|| pool(name, fields).map(|op| op.map(Self::Pool)))
             .or_else(|| ipc(name, fields).map(|op| op.map(Self::Ipc)))

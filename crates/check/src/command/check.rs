@@ -64,7 +64,7 @@ pub(super) struct CheckArguments {
     /// Look for changes with which a failing program holds.
     #[arg(long, value_enum, value_name = "WHEN", default_value = "unexpected")]
     repairs: LookForRepairs,
-    /// Print unexpected and inconclusive checks only, and those that hold because nothing was judged.
+    /// Print unexpected and inconclusive checks only, and those that hold with a warning.
     #[arg(long, short)]
     quiet: bool,
 }
@@ -290,8 +290,7 @@ impl CheckArguments {
                 output::usage(error);
                 count.lost += 1;
             }
-            if self.shows(conclusion)
-                || self.format == Format::Text && explained.nothing_judged().next().is_some()
+            if self.shows(conclusion) || self.format == Format::Text && explained.warnings().next().is_some()
             {
                 output::line(format_args!("{}\n", report::text(explained)));
             }

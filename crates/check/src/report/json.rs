@@ -72,7 +72,7 @@ pub struct CheckEntry {
     place: String,
     /// Whether the check states what it expects.
     stated: bool,
-    warnings: Vec<&'static str>,
+    warnings: Vec<String>,
     coverage: CoverageEntry,
     counterexample: Option<CounterexampleEntry>,
     steps: u64,
@@ -215,7 +215,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         rules_without: rules(without),
     });
     let found = explained.states_nothing && matches!(run.verdict, Verdict::Fails { .. });
-    let nothing_judged = explained.nothing_judged().any(|other| std::ptr::eq(other, run));
+    let warnings = explained.warnings().filter(|(other, _)| std::ptr::eq(*other, run));
     let shown = explained.counterexample.as_ref().filter(|_| std::ptr::eq(explained.run(), run));
     CheckEntry {
         file: explained.file.clone(),
@@ -243,7 +243,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
         unexpected: explained.unexpected.clone(),
         place: format!("{}:{}", explained.file, explained.line),
         stated: !explained.states_nothing,
-        warnings: if nothing_judged { vec![super::text::NOTHING_JUDGED] } else { Vec::new() },
+        warnings: warnings.map(|(_, warning)| super::text::warning(warning)).collect(),
         coverage: CoverageEntry::of(&run.coverage),
         counterexample: shown.map(|shown| CounterexampleEntry::of(shown, run.ranks)),
         steps: run.steps,

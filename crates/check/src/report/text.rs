@@ -6,6 +6,7 @@ mod lanes;
 mod prediction;
 mod source;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rankcheck_model::Rule;
@@ -21,12 +22,17 @@ pub(crate) use self::prediction::ends;
 use self::prediction::prediction;
 use crate::search::repair::Repairs;
 use crate::search::{
-    Asked, Assumed, BoundHit, Counterexample, Explained, Explored, IdleSide, Located, Verdict,
+    Asked, Assumed, BoundHit, Counterexample, Explained, Explored, IdleSide, Located, Verdict, Warning,
 };
 use crate::spec::Assumption;
 
-/// What is said of a run that holds although nothing was executed in it that a verdict could be about.
-pub(super) const NOTHING_JUDGED: &str = "nothing was judged: no rank came to a collective, transfer, registration, mapping, barrier, store call, flag or mutex";
+/// A warning in words.
+pub(super) fn warning(warning: Warning<'_>) -> String {
+    match warning {
+        Warning::NothingJudged => "nothing was judged: no rank came to a collective, transfer, registration, mapping, barrier, store call, flag or mutex".to_owned(),
+        Warning::AnotherOrder(told) => told.to_owned(),
+    }
+}
 
 /// The last component of a path.
 fn file_name(path: &str) -> &str {
@@ -101,12 +107,8 @@ fn coverage(out: &mut String, explained: &Explained) {
     if !all.nothing() {
         let _ = write!(out, "\n  judged    {all}");
     }
-    let nothing: Vec<&Explored> = explained.nothing_judged().collect();
-    if !nothing.is_empty() {
-        let _ = write!(out, "\n  WARNING   {}", NOTHING_JUDGED);
-        if nothing.len() < explained.runs.len() {
-            settings(out, "", nothing.iter().map(|run| run.setting()));
-        }
+    warnings(out, explained);
+    if explained.nothing_judged().next().is_some() {
         return;
     }
     // That all are idle is said by what was judged.
@@ -119,6 +121,24 @@ fn coverage(out: &mut String, explained: &Explained) {
     let sides =
         all.idle_sides.iter().map(|IdleSide { answer, loc }| format!("every rank after {answer} ({loc})"));
     settings(out, "idle", idle.chain(sides));
+}
+
+/// Each warning once, with the runs that it is about where these are not all.
+fn warnings(out: &mut String, explained: &Explained) {
+    const SHOWN: usize = 4;
+    let mut runs: BTreeMap<Warning<'_>, Vec<&Explored>> = BTreeMap::new();
+    for (run, of) in explained.warnings() {
+        runs.entry(of).or_default().push(run);
+    }
+    for (of, runs) in runs.iter().take(SHOWN) {
+        let _ = write!(out, "\n  WARNING   {}", warning(*of));
+        if runs.len() < explained.runs.len() {
+            settings(out, "", runs.iter().map(|run| run.setting()));
+        }
+    }
+    if runs.len() > SHOWN {
+        let _ = write!(out, "\n            … {} more", runs.len() - SHOWN);
+    }
 }
 
 /// The runs whose verdict the headline does not give although a bound has cut them, and, where the headline is about a

@@ -130,6 +130,8 @@ pub struct Exploration {
     pub executed: Executed,
     /// Ranks that executed nothing of the kind in any run.
     pub idle_ranks: BTreeSet<Rank>,
+    /// Where, in some run, two ranks use the same buffers in another order, in words.
+    pub another_order: Option<String>,
     /// What `r.measure` recorded, as maxima.
     pub measured: BTreeMap<String, i64>,
     /// The configuration that the exploration ended with, for replays.
@@ -145,6 +147,8 @@ struct Collected {
     costs: Costs,
     executed: Executed,
     active: BTreeSet<Rank>,
+    /// After how many choices, and in words.
+    another_order: Option<(usize, String)>,
     bound: Option<BoundHit>,
 }
 
@@ -234,8 +238,14 @@ impl CompleteRuns {
         let mut state = state.clone();
         machine.finish(&mut state);
         let outcome = machine.outcome(&state);
+        let another_order = machine.operands_in_another_order(&state);
         let mut collected = self.locked();
         collected.executions += 1;
+        if let Some(told) = another_order.map(|told| (state.choices().len(), told))
+            && collected.another_order.as_ref().is_none_or(|best| told < *best)
+        {
+            collected.another_order = Some(told);
+        }
         for rank in (0..machine.config.ranks).map(rankcheck_model::Rank) {
             let costs = state.rank(rank).costs();
             collected.costs.raise_to(costs);
@@ -278,6 +288,7 @@ impl CompleteRuns {
             costs: collected.costs,
             executed: collected.executed,
             idle_ranks,
+            another_order: collected.another_order.take().map(|(_, told)| told),
             measured: machine.measured().into_iter().map(|(name, value)| (word(name), value)).collect(),
             config: machine.config.clone(),
         }

@@ -211,6 +211,7 @@ impl Search<'_> {
             reached: std::mem::take(&mut exploration.reached),
             costs: exploration.costs,
             coverage: Coverage::of(&exploration, &program),
+            another_order: exploration.another_order.take(),
             measured: std::mem::take(&mut exploration.measured),
             contended: std::mem::take(&mut exploration.contended),
             steps: exploration.steps,

@@ -481,9 +481,12 @@ impl Machine {
                 (targets, None)
             }
             Work::Flag(flag, _) => self.flag_waits_for(state, nodes, rank, *flag, Who::Stream(rank, stream)),
-            Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_) => {
-                (Vec::new(), None)
-            }
+            Work::Kernel(_)
+            | Work::Copy { .. }
+            | Work::Expect(_)
+            | Work::Record(..)
+            | Work::Fresh(_)
+            | Work::GiveBack(_) => (Vec::new(), None),
         }
     }
 

@@ -130,6 +130,7 @@ impl Machine {
             Work::Expect(expected) => format!("the expectation in {}", self.buffer_name(&expected.buffer)),
             Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
             Work::Fresh(buffer) => format!("the first contents of {}", self.buffer_name(buffer)),
+            Work::GiveBack(buffer) => format!("the free of {}", self.buffer_name(buffer)),
             Work::Record(event, _) => format!("the record of {}", self.name(*event)),
             Work::Wait(event, _) => format!("the wait for {}", self.name(*event)),
         }

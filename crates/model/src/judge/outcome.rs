@@ -226,6 +226,7 @@ impl Machine {
                     | Work::Flag(..)
                     | Work::Collective(_)
                     | Work::Transfers(_)
+                    | Work::GiveBack(_)
                     | Work::Record(..)
                     | Work::Wait(..) => None,
                 })
@@ -303,7 +304,7 @@ impl Machine {
                 Work::Copy { to, .. } => format!("copy to {}", self.buffer_name(to)),
                 Work::Expect(expected) => format!("expect in {}", self.buffer_name(&expected.buffer)),
                 Work::Flag(flag, act) => format!("{}.{}", self.name(*flag), act.words()),
-                Work::Fresh(buffer) => self.buffer_name(buffer),
+                Work::Fresh(buffer) | Work::GiveBack(buffer) => self.buffer_name(buffer),
                 Work::Record(..) | Work::Wait(..) => "an event".to_owned(),
             };
             RankOutcome::GpuHang(format!("{what} on stream {}", self.name(*name)).into())

@@ -19,6 +19,7 @@ mod data;
 mod hand_over;
 mod kind;
 mod launch;
+mod operands;
 mod run;
 
 use kind::Share;
@@ -27,6 +28,7 @@ pub use kind::{CollectiveKind, Connection, Counting, Root};
 
 pub(crate) use self::hand_over::HandedOverParts;
 pub(crate) use self::launch::{Call, Launch, Recorded};
+pub(crate) use self::operands::DifferentOperands;
 use crate::host::value::{Buffer, CommId, Value};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{InFlight, Machine};

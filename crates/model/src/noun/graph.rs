@@ -196,7 +196,7 @@ impl Machine {
                 self.cx(state, rank, thread).fail(format!("{}.{}", self.name(*flag), act.words()), code);
             }
             // An expectation is no call.
-            Work::Expect(_) | Work::Fresh(_) | Work::Record(..) | Work::Wait(..) => {}
+            Work::Expect(_) | Work::Fresh(_) | Work::GiveBack(_) | Work::Record(..) | Work::Wait(..) => {}
         }
         None
     }
@@ -643,7 +643,9 @@ impl Cx<'_> {
                     self.me_mut().executed_mut().others += 1;
                     enqueue(self.state, on, node.work.clone(), node.op);
                 }
-                Work::Expect(_) | Work::Fresh(_) => enqueue(self.state, on, node.work.clone(), node.op),
+                Work::Expect(_) | Work::Fresh(_) | Work::GiveBack(_) => {
+                    enqueue(self.state, on, node.work.clone(), node.op)
+                }
                 Work::Collective(captured) => {
                     let comm = captured.comm;
                     let before = *launched.entry(comm).or_insert_with(|| m.launched(self.state, rank, comm));

@@ -178,7 +178,8 @@ impl Work {
             | Self::Flag(..)
             | Self::Record(..)
             | Self::Wait(..)
-            | Self::Fresh(_) => None,
+            | Self::Fresh(_)
+            | Self::GiveBack(_) => None,
         }
     }
 

@@ -3,6 +3,7 @@
 //! A race is judged by clocks alone: two accesses to the same bytes, one a write, that happens-before does
 //! not order, whatever order this run took. Not here: who hands memory out ([`crate::noun::pool`]).
 
+mod expectation;
 mod table;
 
 use crate::cx::Cx;
@@ -20,6 +21,8 @@ use crate::program::Operand;
 use crate::rank::Token;
 use std::sync::Arc;
 
+pub(crate) use self::expectation::Expectation;
+pub use self::expectation::{Made, Origin};
 use self::table::Accessed;
 pub(crate) use self::table::{Memories, Memory};
 use crate::clock::Clock;
@@ -28,7 +31,6 @@ use crate::host::value::{Buffer, MemoryId};
 use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::{Machine, locked};
 use crate::noun::ipc::Moment;
-use crate::noun::stream::Expectation;
 use crate::order::dependence::{Access, Object};
 use crate::rank::Rank;
 use crate::state::{State, Table};
@@ -109,14 +111,14 @@ pub enum MemoryOp {
         /// Stream it is launched on.
         stream: Token,
     },
-    /// Declares what a buffer holds when a stream gets here: what a kernel of a rank wrote.
+    /// Declares what a buffer holds when a stream gets here.
     Expect {
         /// The buffer: what an allocation produced, or a slice of it.
         buffer: Operand,
-        /// Name of the kernel that is expected to have written it.
-        kernel: Token,
-        /// The rank that ran it.
-        by: Rank,
+        /// Where the data are expected to come from, on each rank that gave some.
+        origin: Origin,
+        /// What was made of the origins of one rank or of several.
+        made: Made,
         /// Stream whose position decides when the contents are looked at.
         stream: Token,
     },
@@ -149,8 +151,21 @@ impl Describe for MemoryOp {
             Self::Copy { to, from, stream } => {
                 out.call("Copy", &[("to", to), ("from", from), ("stream", stream)])
             }
-            Self::Expect { buffer, kernel, by, stream } => {
-                out.call("Expect", &[("buffer", buffer), ("kernel", kernel), ("by", by), ("stream", stream)])
+            Self::Expect { buffer, origin, made, stream } => {
+                let mut fields: Vec<(&str, &dyn Describe)> = vec![("buffer", buffer)];
+                fields.push(match origin {
+                    Origin::Kernel(kernel) => ("kernel", kernel),
+                    Origin::Allocated(of) => ("of", of),
+                });
+                match made {
+                    Made::By(rank) => fields.push(("by", rank)),
+                    Made::Gathered(comm) => fields.push(("gathered", comm)),
+                    Made::Reduced(comm, op) => {
+                        fields.extend([("reduced", comm as &dyn Describe), ("op", op)])
+                    }
+                }
+                fields.push(("stream", stream));
+                out.call("Expect", &fields);
             }
             Self::Free { buffer, after } => out.call("Free", &[("buffer", buffer), ("after", after)]),
             Self::Release { segment } => out.call("Release", &[("segment", segment)]),
@@ -199,8 +214,19 @@ impl Verb for MemoryOp {
         let of = |operand: &Operand| show.operand(operand);
         match self {
             Self::Copy { to, from, .. } => format!("copy {} to {}", of(from), of(to)),
-            Self::Expect { buffer, kernel, by, .. } => {
-                format!("expect {} of rank {} in {}", name(kernel), by.0, of(buffer))
+            Self::Expect { buffer, origin, made, .. } => {
+                let origin = match origin {
+                    Origin::Kernel(kernel) => name(kernel).to_string(),
+                    Origin::Allocated(buffer) => of(buffer),
+                };
+                let made = match made {
+                    Made::By(rank) => format!("{origin} of rank {}", rank.0),
+                    Made::Gathered(comm) => format!("{origin} gathered over {}", of(comm)),
+                    Made::Reduced(comm, op) => {
+                        format!("{origin} reduced over {} ({})", of(comm), op.name())
+                    }
+                };
+                format!("expect {made} in {}", of(buffer))
             }
             Self::Free { buffer, .. } => format!("{}.free", of(buffer)),
             Self::Release { segment } => format!("{}.release", of(segment)),
@@ -318,7 +344,7 @@ impl Verb for MemoryOp {
                 cx.done(&[]);
             }
             Self::Copy { to, from, stream } => cx.copy((to, from), *stream),
-            Self::Expect { buffer, kernel, by, stream } => cx.expect((buffer, *kernel, *by), *stream),
+            Self::Expect { buffer, origin, made, stream } => cx.expect((buffer, origin, made), *stream),
         }
     }
 }
@@ -422,6 +448,23 @@ impl Machine {
             let range = ByteRange { memory: buffer.memory, offset_bytes: from, len_bytes: to - from };
             self.write(state, rank, &range, part);
         }
+    }
+
+    /// A graph hands a block out again on a stream: nothing orders that after earlier users of the block. It is no use of
+    /// the block by its owner.
+    pub(crate) fn hand_out_again(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        stream: usize,
+        (buffer, op): (&Buffer, OpRef),
+    ) {
+        self.access_memory(state, rank, stream, buffer, Access::Write, op);
+        let memory = state.rank_mut(rank).memory_mut(buffer.memory);
+        if let Some(last) = memory.and_then(|memory| memory.accesses.last_mut()) {
+            last.block = None;
+        }
+        self.fresh_contents(state, rank, buffer);
     }
 
     /// What a range holds.
@@ -550,7 +593,9 @@ impl Machine {
             // Whatever is unordered with an access that this one covers is unordered with this one.
             let covers = range.0 <= theirs.0 && theirs.0 + theirs.1 <= range.0 + range.1;
             let stronger = access == Access::Write || old.access == Access::Read;
-            !(ordered && covers && stronger)
+            // Of another block, it is needed until that was given back in order.
+            let judged = old.block.is_none() || old.block == buffer.block;
+            !(ordered && covers && stronger && judged)
         });
         memory.accesses.push(Accessed {
             offset_bytes: range.0,
@@ -559,6 +604,7 @@ impl Machine {
             epoch,
             access,
             op,
+            block: buffer.block,
         });
         let about = About::Memory(home, buffer.memory);
         if stale && buffer.through.is_some() {
@@ -598,52 +644,6 @@ impl Machine {
             });
             Self::undefine(state, op);
         }
-    }
-
-    /// What a buffer holds against what the author says. Which of two unordered writes it sees is a race, and
-    /// judged as one: where nobody specifies what follows, nothing is found here ([`Machine::finish`]).
-    pub(crate) fn judge_expectation(
-        &self,
-        state: &mut State,
-        rank: Rank,
-        expected: &Expectation,
-        (op, past): (OpRef, u64),
-    ) {
-        let buffer = &expected.buffer;
-        let content = self.held_in(state, rank, buffer);
-        let met = {
-            let mut terms = locked(&self.terms);
-            let term = terms.whole(&content);
-            terms.written_by(term, expected.kernel, expected.by)
-        };
-        if met {
-            return;
-        }
-        let home = buffer.home(rank);
-        let range = (buffer.offset_bytes, buffer.len_bytes);
-        let accesses = state.rank(home).memory(buffer.memory).map(|memory| &memory.accesses);
-        let writes =
-            |a: &&Accessed| a.access == Access::Write && overlap((a.offset_bytes, a.len_bytes), range);
-        let writer = accesses.and_then(|accesses| accesses.iter().rfind(writes)).map(|a| a.op);
-        let mut ops = vec![op];
-        ops.extend(writer);
-        state.rank_mut(rank).spoil();
-        self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
-            let writer = writer.map_or_else(
-                || "as it was allocated".to_owned(),
-                |writer| format!("written by rank {} at {}", writer.rank.0, self.at(&writer)),
-            );
-            format!(
-                "rank {} expects what {} wrote on rank {} in {} of rank {} ({}) and finds {}, {writer}",
-                rank.0,
-                self.name(expected.kernel),
-                expected.by.0,
-                self.buffer_name(buffer),
-                home.0,
-                self.at(&op),
-                self.show(&content)
-            )
-        });
     }
 }
 

@@ -14,9 +14,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::clock::Clock;
-use crate::host::best_fit::{Rounded, Segment, Use, best_fit, position};
+use crate::host::best_fit::{PoolBlock, Rounded, Segment, Use, best_fit, position};
 use crate::host::value::{AddressId, BlockId, Buffer, MemoryId, Owner, Value};
-use crate::judge::finding::{About, Rule};
+use crate::judge::finding::{About, OpRef, Rule};
 use crate::machine::Machine;
 use crate::noun::stream::{Queued, Work};
 use crate::order::dependence::{Access, Object, ObjectKind};
@@ -383,6 +383,21 @@ impl RankState {
     }
 }
 
+impl RankState {
+    /// Where the block of a buffer starts in its memory, while the program holds it.
+    pub(crate) fn block_start(&self, buffer: &Buffer) -> Option<u64> {
+        self.held_block(buffer).map(|block| block.offset_bytes)
+    }
+
+    /// The block of a buffer, while the program holds it.
+    fn held_block(&self, buffer: &Buffer) -> Option<&PoolBlock> {
+        let Owner::Pool(pool) = buffer.memory.owner else { return None };
+        let pool = pool_of(self, pool)?;
+        let (segment, block) = position(&pool.segments, buffer.block?)?;
+        Some(&pool.segments[segment].blocks[block])
+    }
+}
+
 fn pool_of(rank: &RankState, pool: Token) -> Option<&Pool> {
     Pools::of(rank).rows.get(&pool)
 }
@@ -396,6 +411,51 @@ impl Machine {
     /// Whether another thread holds the allocator's lock.
     pub(crate) fn pool_held(&self, rank: &RankState, pool: Token, thread: u32) -> bool {
         pool_of(rank, pool).is_some_and(|pool| pool.holder.is_some_and(|holder| holder != thread))
+    }
+
+    /// A block's stream gets to where the program gave the block back. Whoever uses it on another stream, not ordered
+    /// before that, may still use it when the pool hands it out again. That it does is a race of its own; until then
+    /// nothing is wrong but the order.
+    pub(crate) fn judge_given_back(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        stream: Option<usize>,
+        given: &Queued,
+    ) {
+        let Work::GiveBack(block) = &given.work else { unreachable!("a block that was given back") };
+        let mut now = given.issue.clone();
+        if let Some(at) = stream {
+            now.join(state.rank(rank).stream(at).clock());
+        }
+        let running = self.used_after(state, rank, block, &now);
+        if let Some(given) = block.block {
+            state.rank_mut(rank).forget_uses(block.memory, given);
+        }
+        let streams = state.rank(rank).streams().iter().enumerate();
+        let queued = streams.filter(|(at, _)| Some(*at) != stream).find_map(|(_, (_, other))| {
+            let uses =
+                |work: &Work| work.buffers().iter().any(|b| b.through.is_none() && b.block == block.block);
+            other.queue().iter().find(|queued| uses(&queued.work)).map(|queued| queued.op)
+        });
+        let Some(user) = running.or(queued) else { return };
+        let (op, past) = (given.op, given.issue.past());
+        self.find(state, Rule::Mem1, About::Memory(rank, block.memory), &[op, user], past, || {
+            format!(
+                "rank {} gives {} back to its pool ({}), and nothing orders the stream of the block after the operation \
+                 at {} that uses it on another: the pool may hand it out again before that is over",
+                rank.0,
+                self.buffer_name(block),
+                self.at(&op),
+                self.at(&user)
+            )
+        });
+    }
+
+    /// An operation of a rank that used the block of a buffer and that nothing orders before `now`.
+    fn used_after(&self, state: &State, rank: Rank, buffer: &Buffer, now: &Clock) -> Option<OpRef> {
+        let memory = state.rank(rank).memory(buffer.memory)?;
+        memory.used_after(buffer.block?, now, |actor| self.rank_of(actor) == rank)
     }
 
     /// A fresh address, or one that was freed and comes back.
@@ -567,6 +627,10 @@ impl Cx<'_> {
             Owner::Pool(pool) => {
                 self.access(Object::named(ObjectKind::Pool, pool), Access::Write);
                 let recorded = after.map(|event| (event, self.me().generation(event)));
+                match recorded {
+                    Some(_) => self.me_mut().forget_uses(buffer.memory, block),
+                    None => self.give_back_in_order(&buffer),
+                }
                 let row = m.pool_mut(self.state, rank, pool);
                 match recorded {
                     Some((event, nth)) => row.deferred.push((block, event, nth)),
@@ -576,6 +640,7 @@ impl Cx<'_> {
             Owner::Program(_) => {
                 let cuda = self.me().memory(buffer.memory).map(|m| m.kind()) == Some(MemoryKind::Cuda);
                 if cuda {
+                    self.judge_cuda_free(&buffer);
                     self.access(Object::DEVICE, Access::Write);
                     let clocks: Vec<Clock> =
                         self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
@@ -587,6 +652,43 @@ impl Cx<'_> {
             }
         }
         self.done(&[]);
+    }
+
+    /// The pool gets a block back as of where the block's stream stands now: it hands the block out again in the order
+    /// of that stream, and waits for no other.
+    fn give_back_in_order(&mut self, buffer: &Arc<Buffer>) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let Some(block) = self.me().held_block(buffer).cloned() else { return };
+        // What a graph uses stays reserved while it lives.
+        if self.here().records_on(block.stream) {
+            if let Some(given) = buffer.block {
+                self.me_mut().forget_uses(buffer.memory, given);
+            }
+            return;
+        }
+        let issue = self.this().clock().clone();
+        let given = Queued { work: Work::GiveBack(Arc::clone(buffer)), issue, op, replay: None };
+        match self.me().stream_named(block.stream) {
+            Some(at) if !self.me().stream(at).is_empty() => self.me_mut().stream_mut(at).push(given),
+            of => m.judge_given_back(self.state, rank, of, &given),
+        }
+    }
+
+    /// Memory of `cudaMalloc` is freed: the call may wait for the device, and nobody promises that it does.
+    fn judge_cuda_free(&mut self, buffer: &Buffer) {
+        let (m, rank, op) = (self.m, self.rank, self.op);
+        let (clock, past) = (self.this().clock().clone(), self.here().past());
+        let Some(user) = m.used_after(self.state, rank, buffer, &clock) else { return };
+        m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op, user], past, || {
+            format!(
+                "rank {} frees {} ({}) without waiting for the operation at {} that uses it: cudaFree may wait for \
+                 the device, and CUDA does not promise that it does",
+                rank.0,
+                m.memory_name(buffer.memory),
+                m.at(&op),
+                m.at(&user)
+            )
+        });
     }
 
     fn trim(&mut self, (pool, release): (Token, Release)) {

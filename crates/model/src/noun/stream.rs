@@ -17,7 +17,7 @@ use crate::op::{Show, Verb};
 use std::sync::Arc;
 
 pub(crate) use self::table::{Stream, StreamQueues};
-pub(crate) use self::work::{Expectation, Kernel, Queued, Work};
+pub(crate) use self::work::{Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::history::{Lane, Moment};
 use crate::host::value::{Buffer, Value};
@@ -215,7 +215,12 @@ impl Machine {
         match r.stream(stream).work() {
             None | Some(Work::Collective(_) | Work::Transfers(_)) => false,
             Some(
-                Work::Kernel(_) | Work::Copy { .. } | Work::Expect(_) | Work::Record(..) | Work::Fresh(_),
+                Work::Kernel(_)
+                | Work::Copy { .. }
+                | Work::Expect(_)
+                | Work::Record(..)
+                | Work::Fresh(_)
+                | Work::GiveBack(_),
             ) => true,
             Some(Work::Flag(flag, act)) => Self::flag_allows(state, *flag, *act),
             Some(Work::Wait(event, nth)) => *nth == 0 || r.complete(*event, *nth).is_some(),
@@ -227,6 +232,10 @@ impl Machine {
         state.steps += 1;
         let r = state.rank_mut(rank);
         let head = r.stream_mut(stream).pop().expect("a ready stream has a head");
+        if let Work::GiveBack(_) = &head.work {
+            self.judge_given_back(state, rank, Some(stream), &head);
+            return;
+        }
         let clock = r.stream_mut(stream).clock_mut();
         if let (Work::Fresh(buffer), None) = (&head.work, head.replay) {
             let mut now = clock.clone();
@@ -239,10 +248,7 @@ impl Machine {
         clock.join(&head.issue);
         match head.work {
             // A graph may run on a stream that nothing orders after earlier users of the block.
-            Work::Fresh(buffer) => {
-                self.access_memory(state, rank, stream, &buffer, Access::Write, head.op);
-                self.fresh_contents(state, rank, &buffer);
-            }
+            Work::Fresh(buffer) => self.hand_out_again(state, rank, stream, (&buffer, head.op)),
             Work::Kernel(kernel) => {
                 let Kernel { name, reads, writes } = &*kernel;
                 for buffer in reads {
@@ -284,6 +290,7 @@ impl Machine {
                     r.stream_mut(stream).clock_mut().join(&done);
                 }
             }
+            Work::GiveBack(_) => unreachable!("judged above"),
             Work::Collective(_) | Work::Transfers(_) => {
                 unreachable!("what communicates runs on several ranks")
             }
@@ -313,16 +320,7 @@ impl Cx<'_> {
         self.done(&[]);
     }
 
-    pub(crate) fn expect(&mut self, (buffer, kernel, by): (&Operand, Token, Rank), stream: Token) {
-        let op = self.op;
-        if let Some(buffer) = self.given(buffer, op) {
-            let work = Work::Expect(Arc::new(Expectation { buffer, kernel, by }));
-            self.launch(stream, work);
-        }
-        self.done(&[]);
-    }
-
-    fn launch(&mut self, stream: Token, work: Work) {
+    pub(crate) fn launch(&mut self, stream: Token, work: Work) {
         let (m, rank, op) = (self.m, self.rank, self.op);
         self.access(Object::named(ObjectKind::Stream, stream), Access::Write);
         let issue = self.this().clock().clone();

@@ -674,7 +674,8 @@ impl Cx<'_> {
             | Work::Copy { .. }
             | Work::Expect(_)
             | Work::Flag(..)
-            | Work::Fresh(_) => None,
+            | Work::Fresh(_)
+            | Work::GiveBack(_) => None,
         });
         if !done || queued.is_some() {
             let ops = [op, queued.unwrap_or(window.op)];

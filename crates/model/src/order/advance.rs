@@ -564,7 +564,8 @@ impl Machine {
                     | Work::Flag(..)
                     | Work::Record(..)
                     | Work::Wait(..)
-                    | Work::Fresh(_) => self.run_head(state, *rank, at),
+                    | Work::Fresh(_)
+                    | Work::GiveBack(_) => self.run_head(state, *rank, at),
                 }
             }
         }

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rankcheck_model::{MemoryKind, MemoryOp, Op, Operand};
+use rankcheck_model::{Made, MemoryKind, MemoryOp, Op, Operand, Origin, ReduceOp};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -14,9 +14,10 @@ use starlark::values::none::NoneType;
 
 use crate::spec::argument::{self, expected, given, natural};
 use crate::spec::builder::{Builder, Flow};
-use crate::spec::error::Wrong;
+use crate::spec::error::{Wrong, wrong};
 use crate::spec::evaluation::builder;
 use crate::spec::handle::Handle;
+use crate::spec::noun::comm::Comm;
 use crate::spec::noun::event::{self, Event};
 use crate::spec::noun::stream::Stream;
 use crate::spec::rank::RankValue;
@@ -83,26 +84,82 @@ impl Builder {
         self.add(Op::Memory(MemoryOp::Copy { to: dst.of, from: src.of, stream }))
     }
 
-    /// States that the buffer holds what this kernel wrote on this rank, when the stream gets here. On a device it
-    /// does nothing.
+    /// States that the buffer holds what comes from there on this rank, when the stream gets here. On a device it does
+    /// nothing.
     #[track_caller]
     pub fn expect(
         &self,
         buffer: impl Into<Buffer>,
-        kernel: &str,
+        data: impl Into<Data>,
         rank: u32,
         stream: Option<&Stream>,
     ) -> Flow {
-        self.expect_of(&buffer.into(), kernel, rank.into(), stream)
+        self.expect_of(&buffer.into(), data.into(), rank.into(), stream)
+    }
+
+    /// States that the buffer holds the gather of what comes from there on all members of a communicator: one part of
+    /// each, in their order.
+    #[track_caller]
+    pub fn expect_gathered(
+        &self,
+        buffer: impl Into<Buffer>,
+        data: impl Into<Data>,
+        comm: &Comm,
+        stream: Option<&Stream>,
+    ) -> Flow {
+        self.expect_made(&buffer.into(), data.into(), Made::Gathered(comm.0.clone()), stream)
+    }
+
+    /// States that the buffer holds the reduction of what comes from there on all members of a communicator, or a part
+    /// of it.
+    #[track_caller]
+    pub fn expect_reduced(
+        &self,
+        buffer: impl Into<Buffer>,
+        data: impl Into<Data>,
+        (comm, op): (&Comm, ReduceOp),
+        stream: Option<&Stream>,
+    ) -> Flow {
+        self.expect_made(&buffer.into(), data.into(), Made::Reduced(comm.0.clone(), op), stream)
     }
 
     #[track_caller]
-    fn expect_of(&self, buffer: &Buffer, kernel: &str, rank: i64, stream: Option<&Stream>) -> Flow {
+    fn expect_of(&self, buffer: &Buffer, data: Data, rank: i64, stream: Option<&Stream>) -> Flow {
         let by = self.known_rank(rank)?;
-        // Memory of another rank is memory of one of them.
+        self.expect_made(buffer, data, Made::By(by), stream)
+    }
+
+    #[track_caller]
+    fn expect_made(&self, buffer: &Buffer, data: Data, made: Made, stream: Option<&Stream>) -> Flow {
+        // Memory of another rank is memory of one of them, and the parts of a gather stand in their order.
         self.tell_ranks_apart();
-        let (kernel, stream) = (self.token(kernel), self.stream_or_default(stream));
-        self.add(Op::Memory(MemoryOp::Expect { buffer: buffer.of.clone(), kernel, by, stream }))
+        let origin = match data {
+            Data::WrittenBy(kernel) => Origin::Kernel(self.token(&kernel)),
+            Data::Of(buffer) => Origin::Allocated(buffer.of),
+        };
+        let stream = self.stream_or_default(stream);
+        self.add(Op::Memory(MemoryOp::Expect { buffer: buffer.of.clone(), origin, made, stream }))
+    }
+}
+
+/// Where data come from that a buffer is expected to hold, on each rank that gave some.
+#[derive(Debug, Clone)]
+pub enum Data {
+    /// The kernel of this name wrote them.
+    WrittenBy(String),
+    /// The buffer held them when it was allocated; on another rank, a buffer of its name.
+    Of(Buffer),
+}
+
+impl From<&str> for Data {
+    fn from(kernel: &str) -> Self {
+        Self::WrittenBy(kernel.to_owned())
+    }
+}
+
+impl From<&Buffer> for Data {
+    fn from(buffer: &Buffer) -> Self {
+        Self::Of(buffer.clone())
     }
 }
 
@@ -244,14 +301,46 @@ pub(crate) fn memory_of_rank(methods: &mut MethodsBuilder) {
     fn expect<'v>(
         #[starlark(this)] _this: &RankValue,
         buffer: Value<'v>,
-        kernel: &str,
-        rank: Value<'v>,
+        data: Value<'v>,
+        rank: Option<Value<'v>>,
+        #[starlark(require = named)] gathered: Option<Value<'v>>,
+        #[starlark(require = named)] reduced: Option<Value<'v>>,
+        #[starlark(require = named)] op: Option<&str>,
         stream: Option<Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {
         let buffer = argument::memory("buffer", buffer)?;
-        let (rank, stream) = (argument::rank("rank", rank)?, argument::stream(stream)?);
-        builder(eval)?.expect_of(&buffer, kernel, rank, stream.as_ref())?;
+        let data = match data.unpack_str() {
+            Some(kernel) => Data::from(kernel),
+            None if Handle::of(data).is_none() => {
+                return Err(expected("data", "the name of a kernel or a buffer", data));
+            }
+            None => Data::Of(argument::memory("data", data)?),
+        };
+        let stream = argument::stream(stream)?;
+        let (rank, gathered, reduced) = (given(rank), given(gathered), given(reduced));
+        if op.is_some() && reduced.is_none() {
+            return Err(wrong("`op` is how something is reduced, and nothing is", "say also reduced = comm"));
+        }
+        let builder = builder(eval)?;
+        match (rank, gathered, reduced) {
+            (Some(rank), None, None) => {
+                builder.expect_of(&buffer, data, argument::rank("rank", rank)?, stream.as_ref())?;
+            }
+            (None, Some(comm), None) => {
+                builder.expect_gathered(&buffer, data, &argument::comm(comm)?, stream.as_ref())?;
+            }
+            (None, None, Some(comm)) => {
+                let op = argument::reduce_op(op.unwrap_or("sum"))?;
+                builder.expect_reduced(&buffer, data, (&argument::comm(comm)?, op), stream.as_ref())?;
+            }
+            _ => {
+                return Err(wrong(
+                    "an expectation is about one rank, or about a gather or a reduction over a communicator",
+                    "give one of rank, gathered and reduced",
+                ));
+            }
+        }
         Ok(NoneType)
     }
 }

@@ -92,6 +92,9 @@ impl Machine {
         }
         self.note_streams_met(members.iter().map(|member| member.op));
         let kernels = self.judge_kernels(state, comm, &members);
+        if kernels == Kernels::Together {
+            self.note_operands(state, comm, &members);
+        }
         if kernels == Kernels::Apart {
             for Member { rank, stream, launch, issue, op, replay, handed_over } in members {
                 if handed_over.is_some() {
@@ -302,7 +305,7 @@ impl Machine {
     }
 
     /// Collectives before this one that are not in the program. All members left out as many.
-    fn skipped(&self, member: &Member) -> u32 {
+    pub(super) fn skipped(&self, member: &Member) -> u32 {
         self.source.skipped(member.op.loc, member.replay.unwrap_or(member.op).loc)
     }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::MemoryKind;
-use crate::clock::Actor;
+use crate::clock::{Actor, Clock};
 use crate::host::value::{AddressId, BlockId, Buffer, MemoryId};
 use crate::judge::finding::OpRef;
 use crate::noun::ipc::Moment;
@@ -24,6 +24,8 @@ pub(super) struct Accessed {
     pub(super) epoch: u32,
     pub(super) access: Access,
     pub(super) op: OpRef,
+    /// The block that is used, until it is judged to be given back in order.
+    pub(super) block: Option<BlockId>,
 }
 
 walk!(struct Accessed {
@@ -33,6 +35,7 @@ walk!(struct Accessed {
     epoch: hashed fixed,
     access: hashed fixed,
     op: hashed moved,
+    block: hashed fixed,
 });
 
 /// Physical memory of a rank: what lies in it, and who accessed it.
@@ -85,6 +88,17 @@ impl Memory {
         &self.buffer
     }
 
+    /// A use of a block that is not ordered before `now`.
+    pub(crate) fn used_after(
+        &self,
+        block: BlockId,
+        now: &Clock,
+        by: impl Fn(Actor) -> bool,
+    ) -> Option<OpRef> {
+        let unordered = |a: &&Accessed| a.block == Some(block) && by(a.actor) && !now.after(a.actor, a.epoch);
+        self.accesses.iter().find(unordered).map(|access| access.op)
+    }
+
     /// When it went back to the driver.
     pub(crate) fn released(&self) -> Option<&Moment> {
         self.released.as_ref()
@@ -99,6 +113,13 @@ impl RankState {
 
     pub(super) fn memory_mut(&mut self, id: MemoryId) -> Option<&mut Memory> {
         Memories::of_mut(self).rows.get_mut(&id).map(Arc::make_mut)
+    }
+
+    /// What used a block needs no judging any more when it is given back.
+    pub(crate) fn forget_uses(&mut self, memory: MemoryId, block: BlockId) {
+        let Some(memory) = self.memory_mut(memory) else { return };
+        let uses = memory.accesses.iter_mut().filter(|access| access.block == Some(block));
+        uses.for_each(|access| access.block = None);
     }
 
     /// Whether memory was never made, or went back to the driver.

@@ -8,8 +8,9 @@ use crate::host::value::Buffer;
 use crate::judge::finding::OpRef;
 use crate::noun::collective::Launch;
 use crate::noun::flag::FlagAct;
+use crate::noun::memory::Expectation;
 use crate::noun::p2p::Transfers;
-use crate::rank::{Rank, Thread, Token};
+use crate::rank::{Thread, Token};
 use crate::walk::walk;
 
 /// What waits on a stream.
@@ -29,12 +30,14 @@ pub(crate) enum Work {
     /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
     /// a block of a caching allocator fills it on its stream.
     Fresh(Arc<Buffer>),
+    /// A block was given back to its pool, which may hand it out again for what is launched on this stream from here on.
+    GiveBack(Arc<Buffer>),
 }
 
 walk!(enum Work {
     Kernel(kernel: hashed fixed),
     Copy { to: hashed fixed, from: hashed fixed },
-    // Whoever expects something names the rank that wrote it: ranks are told apart then.
+    // Whoever expects something names the ranks that it comes from: ranks are told apart then.
     Expect(expectation: hashed fixed),
     Flag(flag: hashed fixed, act: hashed fixed),
     Collective(launch: hashed moved),
@@ -43,6 +46,7 @@ walk!(enum Work {
     Record(event: hashed fixed, nth: hashed fixed),
     Wait(event: hashed fixed, nth: hashed fixed),
     Fresh(buffer: hashed fixed),
+    GiveBack(buffer: hashed fixed),
 });
 
 impl Work {
@@ -56,7 +60,9 @@ impl Work {
             Self::Expect(expectation) => vec![&expectation.buffer],
             Self::Collective(launch) => vec![&launch.send, &launch.recv],
             Self::Transfers(launch) => launch.transfers.iter().map(|transfer| &*transfer.buffer).collect(),
-            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) => Vec::new(),
+            Self::Flag(..) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) | Self::GiveBack(_) => {
+                Vec::new()
+            }
         }
     }
 }
@@ -67,14 +73,6 @@ pub(crate) struct Kernel {
     pub(crate) name: Token,
     pub(crate) reads: Vec<Arc<Buffer>>,
     pub(crate) writes: Vec<Arc<Buffer>>,
-}
-
-/// What the author says a buffer holds: what a kernel of a rank wrote.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Expectation {
-    pub(crate) buffer: Arc<Buffer>,
-    pub(crate) kernel: Token,
-    pub(crate) by: Rank,
 }
 
 /// Work with who put it there.
