@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use rankcheck_tests::recording::Run;
+use rankcheck_tests::recording::{Run, Saved};
 use rankcheck_tests::repository::{differs_from_golden, enter};
 use rstest::{Context, rstest};
 use serde_json::Value;
 
 use crate::built::{command, folder};
+use crate::reported::wrong_in;
 
 /// Fails if a rank leaves early.
 const LEAVES: &str = r#"def program(r):
@@ -458,4 +459,97 @@ fn a_directory_of_a_recorded_run_is_judged() {
     wants(&run(enter(), &["timeline", &path, "-o", &output]), 0, &["timeline.json"]);
     let empty = folder("no_recording");
     wants(&run(&empty, &["timeline", "."]), 2, &["holds no recording"]);
+}
+
+/// A run of which rank 0 frees memory while a window holds it, and never deregisters the window.
+fn freed_too_early(name: &str) -> Saved {
+    let mut run = Run::new(2);
+    run.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let buffer = process.alloc(1 << 22);
+        let window = process.register(comm, buffer, 1 << 22);
+        if rank == 0 {
+            process.from("pool.py:5", |p| p.free(buffer));
+        } else {
+            process.deregister(comm, window);
+        }
+    });
+    run.exit();
+    run.save(name)
+}
+
+#[test]
+fn a_rule_is_waived_in_a_recorded_run_with_a_reason() {
+    let saved = freed_too_early("waived");
+    let folder = &saved.folder;
+    wants(&run(folder, &["check", "."]), 1, &["FAILS WIN-11"]);
+    let reason = "WIN-11=the process ends right after";
+    let ran = run(folder, &["check", ".", "--waive", reason]);
+    wants(&ran, 0, &["HOLDS", "waived    WIN-11: the process ends right after", "1 passed"]);
+    let ran = run(folder, &["check", ".", "--waive", reason, "--format", "json"]);
+    let report: Value = serde_json::from_str(&ran.out).expect("it is JSON");
+    assert_eq!(wrong_in(&report), [""; 0]);
+    let entry = &report["recordings"][0];
+    assert_eq!(entry["waived"]["WIN-11"], "the process ends right after");
+    assert_eq!((&entry["verdict"], &entry["rules"]), (&"holds".into(), &serde_json::json!([])));
+}
+
+#[test]
+fn a_waiver_of_what_no_recorded_run_breaks_is_not_as_expected() {
+    let saved = freed_too_early("waived-in-vain");
+    let mut right = Run::new(2);
+    right.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream) = (process.alloc(1 << 20), process.stream());
+        process.all_reduce(comm, buffer, 64, stream);
+        process.synchronize(stream);
+    });
+    right.exit();
+    let right = right.save("waived-in-vain-right");
+    let waivers = ["--waive", "WIN-11=ends"];
+    let ran = run(&right.folder, &[&["check", "."][..], &waivers].concat());
+    wants(&ran, 1, &["HOLDS", "NOT AS EXPECTED  waives WIN-11, which no run breaks", "1 failed"]);
+    // Of several runs one that breaks it is enough.
+    let other = saved.folder.to_str().expect("UTF-8");
+    let ran = run(&right.folder, &[&["check", ".", other][..], &waivers].concat());
+    wants(&ran, 0, &["2 passed"]);
+}
+
+#[test]
+fn a_trace_names_the_partners_of_its_steps_and_one_without_them_is_replayed() {
+    let folder = folder("partners");
+    let spec = "def program(r):\n    c = r.comm(\"c\", r.world)\n    x = r.mem_alloc(\"x\", 1 * MiB)\n    \
+                c.all_reduce(x)\n    r.barrier()\n    if r.rank == 1:\n        r.barrier()\n\n\
+                check(\"one more\", program, ranks = 3, expect = fails(\"HOST-1\"))\n";
+    write(&folder, "one.star", spec);
+    wants(&run(&folder, &["check", "one.star", "--trace-out", "traces"]), 0, &["FAILS HOST-1"]);
+    let text = fs::read_to_string(folder.join("traces/one.one-more.trace")).expect("it was written");
+    let mut trace: Value = serde_json::from_str(&text).expect("a trace is JSON");
+    let steps = trace["steps"].as_array().expect("a list");
+    let numbers = |step: &Value, key: &str| -> Vec<usize> {
+        let list = step[key].as_array().into_iter().flatten();
+        list.map(|nth| usize::try_from(nth.as_u64().expect("a position")).expect("a position")).collect()
+    };
+    for op in ["c.all_reduce(x)", "c.init"] {
+        let ranks: Vec<usize> = (0..steps.len()).filter(|nth| steps[*nth]["op"] == op).collect();
+        assert_eq!(ranks.len(), 3, "{op}: {text}");
+        for nth in &ranks {
+            let others: Vec<usize> = ranks.iter().filter(|other| *other != nth).copied().collect();
+            assert_eq!(numbers(&steps[*nth], "meets"), others, "{op}");
+        }
+    }
+    // The barrier that all of them came to has partners, the second one of rank 1 has none.
+    let barriers: Vec<&Value> = steps.iter().filter(|step| step["op"] == "barrier").collect();
+    let alone: Vec<&&Value> = barriers.iter().filter(|step| numbers(step, "meets").is_empty()).collect();
+    assert_eq!((barriers.len(), alone.len()), (4, 1), "{text}");
+    assert_eq!(alone[0]["rank"], 1);
+    wants(&run(&folder, &["replay", "traces/one.one-more.trace"]), 0, &["again breaks HOST-1"]);
+    // As it was written before steps had partners.
+    for step in trace["steps"].as_array_mut().expect("a list") {
+        let step = step.as_object_mut().expect("an object");
+        step.remove("meets");
+        step.remove("after");
+    }
+    write(&folder, "older.trace", &trace.to_string());
+    wants(&run(&folder, &["replay", "older.trace"]), 0, &["again breaks HOST-1"]);
 }

@@ -12,7 +12,7 @@ use rankcheck_tests::repository::{differs_from_golden, enter, files_under};
 const RUNS: &str = "tests/recordings/runs";
 
 /// Folders of recordings: one for each program and number of ranks, with `clean` and `divergent` in it.
-fn folders() -> Vec<PathBuf> {
+pub(crate) fn folders() -> Vec<PathBuf> {
     enter();
     let mut folders: Vec<PathBuf> = files_under(RUNS)
         .iter()

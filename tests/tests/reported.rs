@@ -7,12 +7,15 @@ use std::sync::OnceLock;
 
 use jsonschema::Validator;
 use rankcheck::report;
+use rankcheck::runs::judge::{judge, read};
 use rankcheck::search::{Detail, Options, search};
 use rankcheck::spec::load;
+use rankcheck_tests::recording::Run;
 use rankcheck_tests::repository::enter;
 use serde_json::{Value, json};
 
 use crate::built::folder;
+use crate::recordings::folders;
 use crate::specs::verified;
 
 fn schema() -> &'static Validator {
@@ -51,6 +54,34 @@ fn every_report_of_the_repository_fits_the_schema() {
     }
     println!("{entries} entries, {counterexamples} counterexamples of {steps} steps");
     assert!(entries > 500 && counterexamples > 200 && steps > 2000);
+}
+
+#[test]
+fn every_report_of_a_recording_fits_the_schema() {
+    let mut left_out = 0;
+    let mut runs = folders();
+    let mut cut = Run::new(2);
+    cut.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream) = (process.alloc(1 << 20), process.stream());
+        process.all_reduce(comm, buffer, 64, stream);
+    });
+    let cut = cut.save("reported-cut");
+    runs.push(cut.folder.clone());
+    for folder in &runs {
+        let judged = judge(read(folder).expect("a recording"), None).expect("a run of one program");
+        let report = as_json(&report::json([], [&judged], &[]));
+        assert_eq!(wrong_in(&report), [""; 0], "{}", folder.display());
+        let entry = &report["recordings"][0];
+        left_out += entry["not_judged"].as_array().map_or(0, Vec::len);
+        assert!(entry["judged"]["collectives"].is_u64(), "{entry}");
+        for path in ["/recordings/0", "/recordings/0/judged"] {
+            let mut edited = report.clone();
+            edited.pointer_mut(path).expect("it is there")["another"] = json!(1);
+            assert!(!wrong_in(&edited).is_empty(), "another field in {path:?}");
+        }
+    }
+    assert!(runs.len() > 40 && left_out > 0, "{} recordings, {left_out} calls not judged", runs.len());
 }
 
 #[test]

@@ -103,6 +103,9 @@ fn steady(text: &str) -> String {
 #[case::list_that_doubles("check grows.star")]
 #[case::list_of_a_file_that_doubles("check top.star holds.star -q")]
 #[case::list_that_no_memory_holds("check repeats.star")]
+#[case::waiver_for_a_spec("check fails.star --waive HOST-1=restarted")]
+#[case::waiver_without_a_reason("check fails.star --waive HOST-1")]
+#[case::waiver_of_no_rule("check fails.star --waive HOST-99=restarted")]
 #[case::memory_that_ends("check many.star --max-memory 100MiB")]
 fn a_wrong_use_is_told(#[context] context: Context, #[case] arguments: &str) {
     let (mut told, _) = ran(&format!("rankcheck {arguments}"));

@@ -5,18 +5,19 @@
 //! `docs/trace-file.md`.
 //! Not here: how a run is explained.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use miette::Diagnostic;
 use rankcheck_model::platform::UnknownPlatform;
-use rankcheck_model::{Choice, Config, Loc, Machine, Platform, Rank, Source, State, Thread};
+use rankcheck_model::{Choice, Config, Loc, Machine, OpRef, Platform, Rank, Source, State, Thread};
 use serde::{Deserialize, Serialize};
 
 use crate::search::replay::{ReplayError, Subject, replay, subject};
 use crate::search::verdict::config;
-use crate::search::{Asked, Bounds, Decided, Decision, Explained, Replayed, explore};
+use crate::search::{Asked, Bounds, Decided, Decision, Explained, Operation, Replayed, explore};
 use crate::spec::{self, Check, Param, Spec, SpecError};
 
 /// Raised whenever a field changes its meaning or goes away.
@@ -79,6 +80,45 @@ pub struct TraceStep {
     /// `file:line` in the spec.
     #[serde(rename = "place")]
     pub loc: String,
+    /// The steps that it met in a rendezvous, collective or transfer, as positions in the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub meets: Vec<usize>,
+    /// The steps of other threads and streams that it, or the work that it launched, is ordered after.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub after: Vec<usize>,
+}
+
+/// Returns the steps of a trace: the operations of a run, with whom each met and what it is ordered after.
+fn steps(run: &Replayed) -> Vec<TraceStep> {
+    let key = |op: &OpRef| (op.rank, op.thread, op.index);
+    let positions: BTreeMap<_, usize> =
+        run.operations.iter().zip(0..).map(|(operation, nth)| (key(&operation.at.op), nth)).collect();
+    // What a host thread launches and what a stream runs of it are two steps of a run and one of a trace.
+    let position = |step: usize| positions.get(&key(&run.steps[step].at.op)).copied();
+    let mut meets = vec![BTreeSet::new(); run.operations.len()];
+    for meeting in &run.meetings {
+        let met: BTreeSet<usize> = meeting.iter().filter_map(|step| position(*step)).collect();
+        for one in &met {
+            meets[*one].extend(met.iter().filter(|other| *other != one));
+        }
+    }
+    let mut after = vec![BTreeSet::new(); run.operations.len()];
+    for (earlier, later) in &run.order {
+        if let (Some(earlier), Some(later)) = (position(*earlier), position(*later))
+            && earlier != later
+        {
+            after[later].insert(earlier);
+        }
+    }
+    let step = |((operation, meets), after): ((&Operation, BTreeSet<usize>), BTreeSet<usize>)| TraceStep {
+        rank: operation.at.op.rank.0,
+        thread: operation.at.op.thread.0,
+        op: operation.text.clone(),
+        loc: line(&operation.at.loc),
+        meets: meets.into_iter().collect(),
+        after: after.into_iter().collect(),
+    };
+    run.operations.iter().zip(meets).zip(after).map(step).collect()
 }
 
 impl Trace {
@@ -87,12 +127,6 @@ impl Trace {
     pub fn of(explained: &Explained) -> Option<Self> {
         let shown = explained.counterexample.as_ref().filter(|_| explained.asked == Asked::Rules)?;
         let run = explained.run();
-        let steps = shown.run.operations.iter().map(|operation| TraceStep {
-            rank: operation.at.op.rank.0,
-            thread: operation.at.op.thread.0,
-            op: operation.text.clone(),
-            loc: line(&operation.at.loc),
-        });
         Some(Self {
             schema_version: SCHEMA_VERSION,
             file: explained.file.clone(),
@@ -103,7 +137,7 @@ impl Trace {
             platform: run.platform.name().to_owned(),
             rule: shown.broken.rule.id().to_owned(),
             choices: shown.run.decisions.iter().map(Chosen::of).collect(),
-            steps: steps.collect(),
+            steps: steps(&shown.run),
         })
     }
 }

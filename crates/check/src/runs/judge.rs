@@ -5,14 +5,14 @@
 //! cut may have done anything afterwards, so whoever waits for it alone waits for nobody in vain.
 //! Not here: how calls become operations ([`super::lower`]), and how a verdict is printed ([`super::report`]).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
 use rankcheck_model::{
     Answer, Block, Choice, Config, Explain, Finding, Freed, Interruption, Loc, LocId, Machine, ObjectKind,
-    Platform, Rank, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token, actors_per_rank,
+    Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token, actors_per_rank,
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
@@ -149,6 +149,10 @@ pub struct Judged {
     pub left_out: Vec<LeftOut>,
     /// Whether the platform is the one that was asked for.
     pub asked: Asked,
+    /// The rules that are broken and were waived, each with its reason.
+    pub waived: BTreeMap<Rule, String>,
+    /// Waivers that are not as expected, because no run breaks their rules.
+    pub waived_in_vain: Vec<Rule>,
 }
 
 /// Who decided on the platform that a run is judged as.
@@ -278,19 +282,29 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
         coverage: Coverage::of(&recording),
         left_out: LeftOut::of(&recording),
         asked,
+        waived: BTreeMap::new(),
+        waived_in_vain: Vec::new(),
         recording,
     };
     judged.unknown = judged.why_unknown();
-    judged.verdict = if !judged.findings.is_empty() || !judged.divergences.is_empty() {
-        RunVerdict::Fails
-    } else if judged.silent() {
-        RunVerdict::Hangs
-    } else if judged.unknown.is_empty() {
-        RunVerdict::Holds
-    } else {
-        RunVerdict::Unknown
-    };
+    judged.verdict = judged.conclude();
     Ok(judged)
+}
+
+/// Waives rules in runs that were judged together. A rule that none of them breaks is waived in vain, unless one is not
+/// known well enough: the waiver would hide the next run that breaks it.
+pub fn waive(runs: &mut [Judged], waivers: &BTreeMap<Rule, String>) {
+    for run in &mut *runs {
+        run.waive(waivers);
+    }
+    if runs.iter().any(|run| run.verdict == RunVerdict::Unknown) {
+        return;
+    }
+    let in_vain = |rule: &&Rule| !runs.iter().any(|run| run.waived.contains_key(rule));
+    let in_vain: Vec<Rule> = waivers.keys().filter(in_vain).copied().collect();
+    for run in runs {
+        run.waived_in_vain.clone_from(&in_vain);
+    }
 }
 
 /// Runs the program to where nothing can go on.
@@ -354,6 +368,30 @@ fn complete(finding: &mut Finding, program: &RunProgram) {
 }
 
 impl Judged {
+    /// Takes the findings of waived rules away. Where ranks diverge, and that the run stood still, no rule says, and no
+    /// waiver of a rule takes away.
+    fn waive(&mut self, waivers: &BTreeMap<Rule, String>) {
+        for finding in &self.findings {
+            if let Some(reason) = waivers.get(&finding.rule) {
+                self.waived.insert(finding.rule, reason.clone());
+            }
+        }
+        self.findings.retain(|finding| !waivers.contains_key(&finding.rule));
+        self.verdict = self.conclude();
+    }
+
+    fn conclude(&self) -> RunVerdict {
+        if !self.findings.is_empty() || !self.divergences.is_empty() {
+            RunVerdict::Fails
+        } else if self.silent() {
+            RunVerdict::Hangs
+        } else if self.unknown.is_empty() {
+            RunVerdict::Holds
+        } else {
+            RunVerdict::Unknown
+        }
+    }
+
     /// Whether every rank said that it ends, and no call returned an error.
     #[must_use]
     pub fn went_well(&self) -> bool {

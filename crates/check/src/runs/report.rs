@@ -3,6 +3,7 @@
 //! The order is that of other reports: what is wrong, where ranks diverge, where the run stands, what calls
 //! returned, and what the verdict rests on. Not here: how any of it was found.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rankcheck_model::machine::Awaited;
@@ -106,8 +107,19 @@ pub fn text(judged: &Judged) -> String {
     rows(&mut out, "returned", &failures(judged));
     rows(&mut out, "unknown", &judged.unknown);
     rows(&mut out, "judged", &[judged.coverage.to_string()]);
+    let waived = judged.waived.iter().map(|(rule, reason)| format!("{rule}: {reason}"));
+    rows(&mut out, "waived", &waived.collect::<Vec<_>>());
     rows(&mut out, "rests on", &rests(judged));
+    if let Some(why) = unexpected(judged) {
+        let _ = write!(out, "\n  NOT AS EXPECTED  {why}");
+    }
     out
+}
+
+/// Why a run is not as expected, though nothing may be wrong with it.
+fn unexpected(judged: &Judged) -> Option<String> {
+    let rules: Vec<&str> = judged.waived_in_vain.iter().map(|rule| rule.id()).collect();
+    (!rules.is_empty()).then(|| format!("waives {}, which no run breaks", rules.join(" and ")))
 }
 
 /// What is wrong, in sentences; the first names ranks, object and locations.
@@ -257,6 +269,8 @@ pub struct RunEntry {
     rests_on: Vec<String>,
     judged: Coverage,
     not_judged: Vec<LeftOutEntry>,
+    waived: BTreeMap<&'static str, String>,
+    unexpected: Option<String>,
     steps: u64,
 }
 
@@ -331,6 +345,8 @@ pub fn entry(judged: &Judged) -> RunEntry {
             .flat_map(|left_out| left_out.calls.iter().map(move |call| (left_out.why(), call)))
             .map(|(why, (name, count))| LeftOutEntry { call: name.to_string(), count: *count, why })
             .collect(),
+        waived: judged.waived.iter().map(|(rule, reason)| (rule.id(), reason.clone())).collect(),
+        unexpected: unexpected(judged),
         steps: judged.steps,
     }
 }
