@@ -267,7 +267,7 @@ fn a_block_reused_on_another_stream_races_with_the_kernel() {
         );
         s.push(0, 0, Op::Memory(MemoryOp::Free { buffer: block, after: None }));
     }
-    decides(s, Config::new(1), &["undefined MEM-2"], 1);
+    decides(s, Config::new(1), &["undefined MEM-1 MEM-2"], 1);
 }
 
 #[test]

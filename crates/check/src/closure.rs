@@ -88,7 +88,7 @@ pub use crate::spec::noun::event::Event;
 pub use crate::spec::noun::flag::Flag;
 pub use crate::spec::noun::graph::{Capture, Graph};
 pub use crate::spec::noun::ipc::IpcHandle;
-pub use crate::spec::noun::memory::{Address, Buffer, Data, Segment};
+pub use crate::spec::noun::memory::{Address, Buffer, ExpectedData, Segment};
 pub use crate::spec::noun::mutex::Mutex;
 pub use crate::spec::noun::pool::{BlockRequest, Caching, Pool};
 pub use crate::spec::noun::stream::Stream;

@@ -1,7 +1,7 @@
 //! Fragments about collectives.
 //! Not here: windows, groups and graphs around them.
 
-use rankcheck_model::{CollectiveKind, Declared, Dtype, Made, MemoryOp, Op, Operand, Origin, Rank, ReduceOp};
+use rankcheck_model::{CollectiveKind, Declared, Dtype, Made, MemoryOp, Op, Operand, DataOrigin, Rank, ReduceOp};
 
 use super::builder::{Builder, MIB, first, slice};
 use super::draw::{On, Who, drawn};
@@ -265,8 +265,8 @@ fn expected(b: &mut Builder, r: u32, swapped: bool, (from, made): (DataFrom, Mad
         };
         b.launch(first(r), call);
         let origin = match from {
-            DataFrom::Kernel => Origin::Kernel(b.name(kernel)),
-            DataFrom::Allocated => Origin::Allocated(data.clone()),
+            DataFrom::Kernel => DataOrigin::Kernel(b.name(kernel)),
+            DataFrom::Allocated => DataOrigin::Allocated(data.clone()),
         };
         let expect = MemoryOp::Expect { buffer: held, origin, made: wanted, stream };
         b.push(first(r), Op::Memory(expect));

@@ -2,7 +2,7 @@
 //! Not here: the exchange that makes mappings.
 
 use rankcheck_model::{
-    FlagAct, IpcOp, Made, MemoryKind, MemoryOp, Op, Operand, Origin, Rank, StreamOp, Test,
+    FlagAct, IpcOp, Made, MemoryKind, MemoryOp, Op, Operand, DataOrigin, Rank, StreamOp, Test,
 };
 
 use super::builder::{At, Builder, MIB, first, slice};
@@ -286,7 +286,7 @@ fn handshake(b: &mut Builder, rank: Who, forgets: Forgets, waits: HandshakeWait)
         consumer,
         Op::Memory(MemoryOp::Expect {
             buffer: to,
-            origin: Origin::Kernel(kernel),
+            origin: DataOrigin::Kernel(kernel),
             made: Made::By(Rank(rank)),
             stream,
         }),
@@ -320,7 +320,7 @@ fn expect(b: &mut Builder, rank: Who, written: Written, between: BetweenTheTwo) 
         reader,
         Op::Memory(MemoryOp::Expect {
             buffer,
-            origin: Origin::Kernel(kernel),
+            origin: DataOrigin::Kernel(kernel),
             made: Made::By(Rank(rank)),
             stream,
         }),

@@ -11,7 +11,7 @@ use rankcheck_model::describe::{Describe, Naming};
 use rankcheck_model::{
     BarrierOp, CaptureMode, Collective, CollectiveKind, CommOp, Declared, Direction, Dtype, EventOp,
     ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, Made, MapOp, MapOrder, MemoryKind,
-    MemoryOp, MutexOp, Op, Operand, Operation, Origin, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release,
+    MemoryOp, MutexOp, Op, Operand, Operation, DataOrigin, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release,
     Resources, SizeClasses, Slot, StoreOp, StreamOp, Test, ThreadOp, ThreadStart, TieBreak, Token, Transfer,
     WindowFlags, WindowOp,
 };
@@ -148,8 +148,8 @@ calls! { memory -> MemoryOp {
 /// What a buffer is expected to hold, which is said in one of several fields.
 fn expect(fields: &Fields<'_>) -> Result<MemoryOp, String> {
     let origin = match fields.optional("kernel")? {
-        Some(kernel) => Origin::Kernel(kernel),
-        None => Origin::Allocated(fields.get("of")?),
+        Some(kernel) => DataOrigin::Kernel(kernel),
+        None => DataOrigin::Allocated(fields.get("of")?),
     };
     let made = match (fields.optional("gathered")?, fields.optional("reduced")?) {
         (Some(comm), _) => Made::Gathered(comm),

@@ -54,6 +54,7 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/stand_in/*.rs", "libraries in place of CUDA and NCCL, and a program that calls them"),
     ("tests/recordings/*.{py,sh}", "how runs were recorded on GPUs"),
     ("tests/recordings/programs/*.py", "the programs that were recorded"),
+    ("tests/recordings/foreign/*.py", "how programs of others are started, to be recorded"),
     ("tests/recordings/runs/*/*/rank-*.rankrec", "the runs"),
     ("tests/recordings/runs/*/*.report", "golden reports of the runs"),
 ];

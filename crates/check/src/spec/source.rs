@@ -139,26 +139,18 @@ impl SpecSource {
     /// An answer in words; none for numbers, which only say how often something is done.
     fn side(&self, question: &Question, answer: Answer) -> Option<String> {
         let text = |token: &Token| self.setting.names.text(*token);
-        let yes = answer != 0;
+        let truth = if answer == 0 { "False" } else { "True" };
         Some(match question {
             Question::Choose { name, options } => {
                 format!("{} = {}", text(name), options.get(answer as usize).map(text)?)
             }
-            Question::Grew(_) => if yes { "a new segment" } else { "no new segment" }.to_owned(),
-            Question::Failed(_) => {
-                if yes { "the result is None" } else { "the result is not None" }.to_owned()
-            }
-            Question::Equal(..) => if yes { "the values are equal" } else { "the values differ" }.to_owned(),
-            Question::Truth(_) => if yes { "the value is true" } else { "the value is false" }.to_owned(),
-            Question::MapHas { map, .. } => {
-                format!("the key is {}in {}", if yes { "" } else { "not " }, text(map))
-            }
-            Question::HasWindow { .. } => {
-                if yes { "there is a window" } else { "there is no window" }.to_owned()
-            }
-            Question::EventQuery { event } => {
-                format!("{} is {}complete", text(event), if yes { "" } else { "not " })
-            }
+            Question::Grew(_) => format!("grew(…) = {}", truth),
+            Question::Failed(_) => format!("failed(…) = {}", truth),
+            Question::Equal(..) => format!("equal(…) = {truth}"),
+            Question::Truth(_) => format!("truth(…) = {}", truth),
+            Question::MapHas { map, .. } => format!("{}.has(…) = {}", text(map), truth),
+            Question::HasWindow { .. } => format!("has_window(…) = {}", truth),
+            Question::EventQuery { event } => format!("{}.query() = {}", text(event), truth),
             Question::Number(_)
             | Question::MapItems { .. }
             | Question::ListLen { .. }

@@ -22,7 +22,7 @@ use crate::rank::Token;
 use std::sync::Arc;
 
 pub(crate) use self::expectation::Expectation;
-pub use self::expectation::{Made, Origin};
+pub use self::expectation::{Made, DataOrigin};
 use self::table::Accessed;
 pub(crate) use self::table::{Memories, Memory};
 use crate::clock::Clock;
@@ -116,7 +116,7 @@ pub enum MemoryOp {
         /// The buffer: what an allocation produced, or a slice of it.
         buffer: Operand,
         /// Where the data are expected to come from, on each rank that gave some.
-        origin: Origin,
+        origin: DataOrigin,
         /// What was made of the origins of one rank or of several.
         made: Made,
         /// Stream whose position decides when the contents are looked at.
@@ -154,8 +154,8 @@ impl Describe for MemoryOp {
             Self::Expect { buffer, origin, made, stream } => {
                 let mut fields: Vec<(&str, &dyn Describe)> = vec![("buffer", buffer)];
                 fields.push(match origin {
-                    Origin::Kernel(kernel) => ("kernel", kernel),
-                    Origin::Allocated(of) => ("of", of),
+                    DataOrigin::Kernel(kernel) => ("kernel", kernel),
+                    DataOrigin::Allocated(of) => ("of", of),
                 });
                 match made {
                     Made::By(rank) => fields.push(("by", rank)),
@@ -216,8 +216,8 @@ impl Verb for MemoryOp {
             Self::Copy { to, from, .. } => format!("copy {} to {}", of(from), of(to)),
             Self::Expect { buffer, origin, made, .. } => {
                 let origin = match origin {
-                    Origin::Kernel(kernel) => name(kernel).to_string(),
-                    Origin::Allocated(buffer) => of(buffer),
+                    DataOrigin::Kernel(kernel) => name(kernel).to_string(),
+                    DataOrigin::Allocated(buffer) => of(buffer),
                 };
                 let made = match made {
                     Made::By(rank) => format!("{origin} of rank {}", rank.0),

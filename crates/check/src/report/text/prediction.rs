@@ -41,7 +41,8 @@ fn predicted(end: &PredictedEnd, guaranteed: Option<Class>) -> String {
     } else if end.basis == Basis::Measured {
         match guaranteed.filter(|class| *class != end.outcome.class) {
             Some(class) => {
-                let _ = write!(text, " (as measured; by what is promised alone: {class})");
+                let _ =
+                    write!(text, " (measured and not promised: {class} where only what is promised holds)");
             }
             None => text.push_str(" (as measured)"),
         }

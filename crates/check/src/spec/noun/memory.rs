@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rankcheck_model::{Made, MemoryKind, MemoryOp, Op, Operand, Origin, ReduceOp};
+use rankcheck_model::{Made, MemoryKind, MemoryOp, Op, Operand, DataOrigin, ReduceOp};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;
@@ -90,7 +90,7 @@ impl Builder {
     pub fn expect(
         &self,
         buffer: impl Into<Buffer>,
-        data: impl Into<Data>,
+        data: impl Into<ExpectedData>,
         rank: u32,
         stream: Option<&Stream>,
     ) -> Flow {
@@ -103,7 +103,7 @@ impl Builder {
     pub fn expect_gathered(
         &self,
         buffer: impl Into<Buffer>,
-        data: impl Into<Data>,
+        data: impl Into<ExpectedData>,
         comm: &Comm,
         stream: Option<&Stream>,
     ) -> Flow {
@@ -116,7 +116,7 @@ impl Builder {
     pub fn expect_reduced(
         &self,
         buffer: impl Into<Buffer>,
-        data: impl Into<Data>,
+        data: impl Into<ExpectedData>,
         (comm, op): (&Comm, ReduceOp),
         stream: Option<&Stream>,
     ) -> Flow {
@@ -124,18 +124,18 @@ impl Builder {
     }
 
     #[track_caller]
-    fn expect_of(&self, buffer: &Buffer, data: Data, rank: i64, stream: Option<&Stream>) -> Flow {
+    fn expect_of(&self, buffer: &Buffer, data: ExpectedData, rank: i64, stream: Option<&Stream>) -> Flow {
         let by = self.known_rank(rank)?;
         self.expect_made(buffer, data, Made::By(by), stream)
     }
 
     #[track_caller]
-    fn expect_made(&self, buffer: &Buffer, data: Data, made: Made, stream: Option<&Stream>) -> Flow {
+    fn expect_made(&self, buffer: &Buffer, data: ExpectedData, made: Made, stream: Option<&Stream>) -> Flow {
         // Memory of another rank is memory of one of them, and the parts of a gather stand in their order.
         self.tell_ranks_apart();
         let origin = match data {
-            Data::WrittenBy(kernel) => Origin::Kernel(self.token(&kernel)),
-            Data::Of(buffer) => Origin::Allocated(buffer.of),
+            ExpectedData::WrittenBy(kernel) => DataOrigin::Kernel(self.token(&kernel)),
+            ExpectedData::Of(buffer) => DataOrigin::Allocated(buffer.of),
         };
         let stream = self.stream_or_default(stream);
         self.add(Op::Memory(MemoryOp::Expect { buffer: buffer.of.clone(), origin, made, stream }))
@@ -144,20 +144,20 @@ impl Builder {
 
 /// Where data come from that a buffer is expected to hold, on each rank that gave some.
 #[derive(Debug, Clone)]
-pub enum Data {
+pub enum ExpectedData {
     /// The kernel of this name wrote them.
     WrittenBy(String),
     /// The buffer held them when it was allocated; on another rank, a buffer of its name.
     Of(Buffer),
 }
 
-impl From<&str> for Data {
+impl From<&str> for ExpectedData {
     fn from(kernel: &str) -> Self {
         Self::WrittenBy(kernel.to_owned())
     }
 }
 
-impl From<&Buffer> for Data {
+impl From<&Buffer> for ExpectedData {
     fn from(buffer: &Buffer) -> Self {
         Self::Of(buffer.clone())
     }
@@ -311,11 +311,11 @@ pub(crate) fn memory_of_rank(methods: &mut MethodsBuilder) {
     ) -> starlark::Result<NoneType> {
         let buffer = argument::memory("buffer", buffer)?;
         let data = match data.unpack_str() {
-            Some(kernel) => Data::from(kernel),
+            Some(kernel) => ExpectedData::from(kernel),
             None if Handle::of(data).is_none() => {
                 return Err(expected("data", "the name of a kernel or a buffer", data));
             }
-            None => Data::Of(argument::memory("data", data)?),
+            None => ExpectedData::Of(argument::memory("data", data)?),
         };
         let stream = argument::stream(stream)?;
         let (rank, gathered, reduced) = (given(rank), given(gathered), given(reduced));

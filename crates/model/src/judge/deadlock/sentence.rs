@@ -123,8 +123,7 @@ impl Machine {
             let text = match node.about {
                 // Who the other end is, the targets say.
                 Some(About::Pair(comm, from, _)) => {
-                    let way =
-                        if from == node.op.rank { "from each to another rank" } else { "from another rank" };
+                    let way = if from == node.op.rank { "to another rank" } else { "from another rank" };
                     self.waiting_in(state, node, &format!("{} {way}", self.comm_name(comm)))
                 }
                 _ => self.waiting_text(state, node),

@@ -37,7 +37,7 @@ struct Operands {
 }
 
 /// What collectives have to agree on to meet.
-type Signature = (CollectiveKind, u64, Dtype, Option<ReduceOp>);
+type CollectiveShape = (CollectiveKind, u64, Dtype, Option<ReduceOp>);
 
 /// One member of a collective.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ walk!(struct Used { rank: hashed moved, operands: hashed fixed, op: hashed moved
 #[derive(Debug, Clone)]
 struct Different {
     comm: CommId,
-    signature: Signature,
+    signature: CollectiveShape,
     /// Its number on the communicator, as reports count.
     nth: u32,
     members: Vec<Used>,
@@ -75,7 +75,7 @@ pub(crate) struct DifferentOperands {
 walk!(struct DifferentOperands { rows: derived moved });
 
 impl Launch {
-    fn signature(&self) -> Signature {
+    fn signature(&self) -> CollectiveShape {
         let call = &self.call;
         (call.kind, call.count, call.dtype, call.kind.reduces().then_some(call.op))
     }
@@ -114,7 +114,7 @@ impl Machine {
     #[must_use]
     pub fn operands_in_another_order(&self, state: &State) -> Option<String> {
         let rows = &DifferentOperands::of(state.shared()).rows;
-        let mut asked: Vec<(CommId, Signature)> = Vec::new();
+        let mut asked: Vec<(CommId, CollectiveShape)> = Vec::new();
         for row in rows {
             let kind = (row.comm, row.signature);
             if asked.contains(&kind) {

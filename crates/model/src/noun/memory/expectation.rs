@@ -17,7 +17,7 @@ use crate::term::{Term, TermNode, Terms};
 
 /// Where data come from on a rank that gave some.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Origin {
+pub enum DataOrigin {
     /// The kernel of this name wrote them.
     Kernel(Token),
     /// A buffer of the name of this one held them when it was allocated.
@@ -35,7 +35,7 @@ pub enum Made {
     Reduced(Operand, ReduceOp),
 }
 
-/// An [`Origin`] that was looked up.
+/// An [`DataOrigin`] that was looked up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum From {
     Kernel(Token),
@@ -199,11 +199,11 @@ impl Machine {
 }
 
 impl Cx<'_> {
-    pub(crate) fn expect(&mut self, (buffer, origin, made): (&Operand, &Origin, &Made), stream: Token) {
+    pub(crate) fn expect(&mut self, (buffer, origin, made): (&Operand, &DataOrigin, &Made), stream: Token) {
         let op = self.op;
         let from = match origin {
-            Origin::Kernel(kernel) => Some(From::Kernel(*kernel)),
-            Origin::Allocated(of) => {
+            DataOrigin::Kernel(kernel) => Some(From::Kernel(*kernel)),
+            DataOrigin::Allocated(of) => {
                 let value = Machine::value(self.state, self.rank, of);
                 value.buffer().map(|buffer| From::Allocated(buffer.name))
             }
