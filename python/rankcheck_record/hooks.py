@@ -154,6 +154,7 @@ def _wrapped_new_group(function, after):
         ranks = given.get("ranks")
         tell.enter_once(
             "torch.distributed.new_group",
+            group=_name_of(None),
             members=None if ranks is None else ",".join(map(str, ranks)),
             local=int(bool(given.get("use_local_synchronization", False))),
             place=places.of(sys._getframe(1)),

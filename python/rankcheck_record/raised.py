@@ -5,6 +5,7 @@ Not here: exceptions that end a thread, for the program goes on.
 """
 
 import atexit
+import os
 import sys
 
 from . import places, tell
@@ -32,10 +33,16 @@ def _at_exit() -> None:
         _note(type(value), value, value.__traceback__)
 
 
+def _is_rank() -> bool:
+    """Whether this is the process of a rank. One that was started by it has its variables too."""
+    processes = sys.modules.get("multiprocessing.process")
+    return "RANK" in os.environ and (processes is None or processes.parent_process() is None)
+
+
 def _note(kind, value, traceback) -> None:
     """Whatever an exception does when it is looked at, the program ends as it would have."""
     global _told
-    if _told:
+    if _told or not (tell.began() or _is_rank()):
         return
     _told = True
     try:

@@ -122,6 +122,21 @@ fn slow() -> Vec<(&'static str, Run)> {
             }),
         ),
         (
+            "key of a process that is no rank",
+            stopped(2, |process, _, _| process.enter_store_get("plan", "load.py:4")),
+        ),
+        (
+            "interrupted while it slept",
+            stopped(2, |process, rank, made| {
+                if rank == 0 {
+                    stands_in_all_reduce(process, made, 8);
+                } else {
+                    process.raises("KeyboardInterrupt", "", "train.py:7");
+                    process.exit_with(1);
+                }
+            }),
+        ),
+        (
             "long kernel",
             stopped(2, |process, rank, made| {
                 all_reduce(process, made, 8);

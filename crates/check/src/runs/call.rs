@@ -94,7 +94,7 @@ pub(super) enum CallKind {
     GroupWindow,
     /// The members and the name of a process group.
     ProcessGroup,
-    /// A process group is made, which every rank has to take part in.
+    /// A process group is made, which every rank has to take part in unless the call says that only members do.
     MakesGroup,
     /// A barrier of Python around whatever carries it.
     Barrier,
@@ -357,7 +357,6 @@ static CALLS: &[VendorCall] = &[
     call("torch.process_group", CallKind::ProcessGroup, FoldClass::Local),
     call("torch.distributed.init_process_group", CallKind::MakesGroup, FoldClass::Local),
     call("torch.distributed.new_group", CallKind::MakesGroup, FoldClass::Local),
-    call("torch.distributed.split_group", CallKind::MakesGroup, FoldClass::Local),
     call("torch.distributed.barrier", CallKind::Barrier, FoldClass::Local),
     call("torch.autograd.backward", CallKind::Backward, FoldClass::Local),
     call("torch.autograd.grad", CallKind::Backward, FoldClass::Local),
@@ -540,6 +539,11 @@ impl CallKind {
     /// `ncclCommDestroy` "an intra-node collective call", and `ncclCommAbort` not.
     pub(super) fn destroys_together(self, call: &Shape) -> bool {
         self == Self::Destroy && &*call.name == "ncclCommDestroy"
+    }
+
+    /// Whether every rank has to make a call.
+    pub(super) fn is_every_ranks(self, call: &Shape) -> bool {
+        self == Self::MakesGroup && call.get("local").and_then(Argument::number).unwrap_or(0) == 0
     }
 
     /// Whether a call of this kind makes a communicator for its caller.

@@ -441,6 +441,9 @@ impl Judged {
                 (_, Some(last)) if program.truncated => {
                     (format!("the file was cut: what came after {}", self.called(program, &last)), 0)
                 }
+                (_, Some(last)) if program.interrupted => {
+                    (format!("interrupted, last at {}", self.called(program, &last)), 0)
+                }
                 ([], Some(last)) => {
                     (format!("last at {}", self.called(program, &last)), since(program.times.0))
                 }

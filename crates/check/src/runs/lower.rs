@@ -266,10 +266,11 @@ impl<'a> Lowering<'a> {
         if kind.acts() {
             state.acted = Some(time);
         }
-        match kind {
-            CallKind::Backward => self.backward.push(loc),
-            CallKind::MakesGroup => self.program.groups_made += 1,
-            _ => {}
+        if kind == CallKind::Backward {
+            self.backward.push(loc);
+        }
+        if kind.is_every_ranks(call) {
+            self.program.groups_made += 1;
         }
         let groups_made = self.program.groups_made;
         if kind == CallKind::Destroy
@@ -332,6 +333,10 @@ impl<'a> Lowering<'a> {
                     self.windows.insert(window, operand);
                 }
             }
+            // Somebody stopped the program: what it would have done is not known.
+            CallKind::Exception if note.get("type").and_then(Argument::text) == Some("KeyboardInterrupt") => {
+                self.program.interrupted = true;
+            }
             CallKind::Exception if self.program.exception.is_none() => {
                 let text = |key: &str| note.get(key).and_then(Argument::text).filter(|text| !text.is_empty());
                 let parts: Vec<&str> = ["type", "message"].into_iter().filter_map(text).collect();
@@ -339,6 +344,7 @@ impl<'a> Lowering<'a> {
                 let loc = loc.and_then(|loc| self.program.locs.get(loc as usize).cloned());
                 self.program.exception = Some(Exception { text: parts.join(": "), loc });
             }
+            CallKind::Exit if self.program.interrupted => {}
             CallKind::Exit => self.program.ending = RecordingEnd::Exit(signed(note, "code")),
             _ => {}
         }
@@ -656,25 +662,32 @@ impl<'a> Lowering<'a> {
             }
         }
         for thread in threads {
-            let mut calls = open.iter().filter(|(other, _)| *other == thread).map(|(_, open)| open);
-            let makes = calls.clone().find(|open| self.kind(process, open.shape) == CallKind::MakesGroup);
-            let Some(call) = makes.or_else(|| calls.next_back()) else { continue };
-            let shape = process.shape(call.shape);
-            let kind = self.kind(process, call.shape);
-            let text = |key: &str| shape.get(key).and_then(Argument::text);
-            let waits = match (kind, self.comm(call::number(shape, "comm"))) {
-                (CallKind::MakesGroup, _) => OpenWait::MakesGroup {
-                    nth: call.groups_made,
-                    members: text("members").map(Into::into),
-                    local: call::number(shape, "local") != 0,
-                },
-                (CallKind::Store, _) => OpenWait::Key(text("key").unwrap_or_default().into()),
-                (kind, Some(comm)) if kind.destroys_together(shape) => OpenWait::Destroys(comm),
-                (_, _) if kind.polls() => continue,
-                (_, _) => OpenWait::Other,
+            let calls = || open.iter().filter(|(other, _)| *other == thread).map(|(_, open)| open);
+            let every_ranks = |open: &&OpenCall| {
+                let shape = process.shape(open.shape);
+                CallKind::of(&shape.name).is_every_ranks(shape)
             };
-            let (origin, entered) = (call.origin, call.time);
-            self.program.open_calls.push(OpenCallAtEnd { origin, entered, waits });
+            let mut told: Vec<&OpenCall> = calls().filter(every_ranks).take(1).collect();
+            let innermost = calls().next_back();
+            told.extend(innermost.filter(|open| told.iter().all(|other| other.origin != open.origin)));
+            for call in told {
+                let (shape, kind) = (process.shape(call.shape), self.kind(process, call.shape));
+                if kind.polls() {
+                    continue;
+                }
+                let text = |key: &str| shape.get(key).and_then(Argument::text);
+                let waits = match (kind, self.comm(call::number(shape, "comm"))) {
+                    (kind, _) if kind.is_every_ranks(shape) => {
+                        let members = text("members").map(Into::into);
+                        OpenWait::MakesGroup { nth: call.groups_made, members }
+                    }
+                    (CallKind::Store, _) => OpenWait::Key(text("key").unwrap_or_default().into()),
+                    (kind, Some(comm)) if kind.destroys_together(shape) => OpenWait::Destroys(comm),
+                    (_, _) => OpenWait::Other,
+                };
+                let (origin, entered) = (call.origin, call.time);
+                self.program.open_calls.push(OpenCallAtEnd { origin, entered, waits });
+            }
         }
     }
 

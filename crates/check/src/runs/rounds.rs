@@ -99,9 +99,10 @@ fn folded(program: &RankRun, comm: RunCommId, line: &str) -> u64 {
 fn statements(program: &RankRun) -> Vec<&Statement> {
     let mut out: Vec<&Statement> = Vec::new();
     for op in &program.blocks[0].ops {
-        match &op.op {
-            Op::Thread(ThreadOp::Spawn { start }) => out.extend(&program.blocks[start.0 as usize].ops),
-            _ => out.push(op),
+        if let Op::Thread(ThreadOp::Spawn { start }) = op.op {
+            out.extend(&program.blocks[start.0 as usize].ops);
+        } else {
+            out.push(op);
         }
     }
     out

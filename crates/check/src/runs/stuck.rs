@@ -6,9 +6,12 @@
 //! Not here: which rules are broken ([`super::judge`]), and how it is told ([`super::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
-use rankcheck_model::{LocId, Op, Operand, Rank, Root as RootOf, Source as _, Statement, StreamOp, Thread};
+use rankcheck_model::{
+    LocId, Op, Operand, Rank, Root as RootOf, Source as _, Statement, StreamOp, Thread, Token,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::judge::Recording;
@@ -183,7 +186,7 @@ impl<'a> WaitGraph<'a> {
         graph.ends = (0..ranks).map(|rank| graph.end(Rank(rank))).collect();
         let by_op: FxHashMap<_, usize> = standing.iter().enumerate().map(|(at, one)| (one.op, at)).collect();
         let of_standing = |one: &Standing| {
-            if !graph.counts(one.op.rank) || one.awaits.is_empty() {
+            if !graph.counts(one.op.rank) || one.awaits.is_empty() || graph.has_returned(one) {
                 return Progress::Possible;
             }
             let mut groups: Vec<Vec<usize>> = Vec::new();
@@ -222,6 +225,13 @@ impl<'a> WaitGraph<'a> {
     fn counts(&self, rank: Rank) -> bool {
         let program = self.program(rank);
         !program.truncated && matches!(program.ending, RecordingEnd::Cut { .. })
+    }
+
+    /// Whether a host stands, as the machine has it, in a call that returned: then too little is known of what it waited for.
+    fn has_returned(&self, one: &Standing) -> bool {
+        let program = self.program(one.op.rank);
+        let number = program.origin_of(one.op.loc).map(|origin| origin.number);
+        one.stream.is_none() && !program.open_calls.iter().any(|open| Some(open.origin.number) == number)
     }
 
     fn end(&self, rank: Rank) -> HostEnd {
@@ -266,8 +276,14 @@ impl<'a> WaitGraph<'a> {
             let whom = match &open.waits {
                 OpenWait::Other => Vec::new(),
                 OpenWait::Key(key) => {
-                    let members = self.recording.world.members.iter().map(|member| member.rank);
-                    match members.clone().any(|other| self.program(other).keys.contains(key)) {
+                    // What several ranks wait for may come from a process that is no rank, or from C++.
+                    let knows = |other: Rank| {
+                        let program = self.program(other);
+                        let waits = |open: &OpenCallAtEnd| open.waits == OpenWait::Key(Arc::clone(key));
+                        program.keys.contains(key) || other != rank && program.open_calls.iter().any(waits)
+                    };
+                    let mut members = self.recording.world.members.iter();
+                    match members.any(|member| knows(member.rank)) {
                         true => Vec::new(),
                         false => (0..self.recording.world.ranks).map(Rank).filter(|o| *o != rank).collect(),
                     }
@@ -278,17 +294,9 @@ impl<'a> WaitGraph<'a> {
                     let here = members.filter(|other| hosts[other.at()] == hosts[rank.at()]);
                     here.filter(|other| !self.program(**other).destroyed.contains(comm)).copied().collect()
                 }
-                OpenWait::MakesGroup { nth, members, local } => {
-                    let given = members.as_deref().map(|members| {
-                        members
-                            .split(',')
-                            .filter_map(|rank| rank.trim().parse().ok().map(Rank))
-                            .collect::<Vec<_>>()
-                    });
+                OpenWait::MakesGroup { nth, .. } => {
                     let ranks = (0..self.recording.world.ranks).map(Rank).filter(|other| *other != rank);
-                    let meant =
-                        |other: &Rank| !local || given.as_ref().is_none_or(|given| given.contains(other));
-                    ranks.filter(meant).filter(|other| self.program(*other).groups_made < *nth).collect()
+                    ranks.filter(|other| self.program(*other).groups_made < *nth).collect()
                 }
             };
             (!whom.is_empty()).then_some((open, whom))
@@ -584,11 +592,7 @@ impl<'a> WaitGraph<'a> {
         let last =
             ops[..wait].iter().rposition(|op| op.op.stream().is_some() && !matches!(op.op, Op::Event(_)))?;
         let stream = ops[last].op.stream()?;
-        let meant = match what {
-            Operand::Stream(of) => *of == stream,
-            Operand::Device => true,
-            _ => false,
-        };
+        let meant = waits_for_stream(what, stream);
         let Op::Collective(call) = &ops[last].op else { return None };
         let launched = program.origin_of(ops[last].loc)?.number;
         let unknown = |number: &u32| *number > launched;
@@ -621,16 +625,9 @@ impl<'a> WaitGraph<'a> {
             let number = program.origin_of(loc).map(|origin| origin.number);
             !program.open_calls.iter().any(|open| Some(open.origin.number) == number)
         };
-        ops[at..].iter().any(|op| match &op.op {
-            Op::Stream(StreamOp::Synchronize { what }) => {
-                let meant = match what {
-                    Operand::Stream(of) => *of == stream,
-                    Operand::Device => true,
-                    _ => false,
-                };
-                meant && returned(op.loc)
-            }
-            _ => false,
+        ops[at..].iter().any(|op| {
+            matches!(&op.op, Op::Stream(StreamOp::Synchronize { what }) if waits_for_stream(what, stream))
+                && returned(op.loc)
         })
     }
 }
@@ -639,4 +636,9 @@ impl<'a> WaitGraph<'a> {
 fn of_comm(program: &RankRun, comm: RunCommId) -> impl Iterator<Item = usize> {
     let ops = program.blocks[0].ops.iter().enumerate();
     ops.filter(move |(_, op)| program.collects_on(op) == Some(comm)).map(|(at, _)| at)
+}
+
+/// Whether a wait of the host includes a stream.
+fn waits_for_stream(what: &Operand, stream: Token) -> bool {
+    matches!(what, Operand::Stream(of) if *of == stream) || matches!(what, Operand::Device)
 }

@@ -46,7 +46,8 @@ pub enum RecordingEnd {
     },
 }
 
-/// A call that had not returned when the recording of its process ended; the innermost of its thread.
+/// A call that had not returned when the recording of its process ended: the innermost of its thread, or one that every
+/// rank has to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCallAtEnd {
     /// The call.
@@ -72,8 +73,6 @@ pub enum OpenWait {
         nth: u32,
         /// The members that it gave, as the program wrote them.
         members: Option<Arc<str>>,
-        /// Whether only members take part (`use_local_synchronization`).
-        local: bool,
     },
 }
 
@@ -161,6 +160,8 @@ pub struct RankRun {
     pub open_calls: Vec<OpenCallAtEnd>,
     /// What it had done on communicators that existed when its recording began.
     pub(in crate::runs) before: BTreeMap<RunCommId, Before>,
+    /// Whether somebody interrupted its program (`KeyboardInterrupt`).
+    pub interrupted: bool,
     /// The exception that ended its program.
     pub exception: Option<Exception>,
     /// Whether its file was cut: it did more than is known.
@@ -218,6 +219,7 @@ impl RankRun {
             keys: FxHashSet::default(),
             open_calls: Vec::new(),
             before: BTreeMap::new(),
+            interrupted: false,
             exception: None,
             truncated: false,
             groups_made: 0,

@@ -90,14 +90,13 @@ fn count(program: &mut RankRun, names: &SourceNames, locs: &[LocId]) {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "few operations meet others in their order")]
 fn on_comm(program: &RankRun, comm: RunCommId) -> OnComm {
     let mut on = OnComm::default();
     let mut capturing: Option<Token> = None;
     walk(program, &program.blocks[0].ops, None, &mut |at, op| {
-        let is = |operand: &Operand| match operand {
-            Operand::Slot(slot) => made(program, slot) == Some(comm),
-            _ => false,
-        };
+        let is =
+            |operand: &Operand| matches!(operand, Operand::Slot(slot) if made(program, slot) == Some(comm));
         match &op.op {
             Op::Graph(GraphOp::Begin { graph, .. }) => capturing = Some(*graph),
             Op::Graph(GraphOp::End { .. }) => capturing = None,
@@ -130,11 +129,10 @@ fn walk(
 ) {
     for (at, op) in ops.iter().enumerate() {
         let at = thread_at.unwrap_or(at);
-        match &op.op {
-            Op::Thread(ThreadOp::Spawn { start }) => {
-                walk(program, &program.blocks[start.0 as usize].ops, Some(at), each);
-            }
-            _ => each(at, op),
+        if let Op::Thread(ThreadOp::Spawn { start }) = op.op {
+            walk(program, &program.blocks[start.0 as usize].ops, Some(at), each);
+        } else {
+            each(at, op);
         }
     }
 }
