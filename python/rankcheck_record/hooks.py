@@ -329,8 +329,12 @@ def _cuda(module) -> None:
 
 def _autograd(module) -> None:
     """What the threads of autograd call has no frames of Python: it is called where the backward pass was begun."""
-    for name in ("backward", "grad"):
-        setattr(module, name, _wrapped(getattr(module, name), f"torch.autograd.{name}"))
+    # What both `backward` and `grad` go through, where there is such; nobody outside calls it.
+    for name in ("_engine_run_backward", "backward"):
+        function = getattr(module, name, None)
+        if function is not None:
+            setattr(module, name, _wrapped(function, "torch.autograd.backward"))
+            return
 
 
 _MODULES = {

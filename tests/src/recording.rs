@@ -541,6 +541,20 @@ impl Process {
         self.transfer(signature, address, count, from);
     }
 
+    /// Enters `ncclRecv` of f32; it does not return yet.
+    pub fn enter_recv(&mut self, address: u64, count: u64, (peer, comm, stream): (u32, u64, u64)) {
+        let signature = signature!("ncclRecv", "address", "count", "dtype", "peer", "comm", "stream");
+        let fields = [
+            Field::Address(address),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Number(peer.into()),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.enter(signature, &fields);
+    }
+
     /// Calls between `ncclGroupStart` and `ncclGroupEnd`.
     pub fn group(&mut self, calls: impl FnOnce(&mut Self)) {
         self.call(signature!("ncclGroupStart"), &[]);

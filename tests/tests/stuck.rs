@@ -270,8 +270,11 @@ fn members_that_are_all_inside_one_call_are_told_with_how_long() {
     assert!(text.contains(said) && text.contains("ncclCommInitRank") && text.contains("for 30 s"), "{text}");
 }
 
-/// A stuck run with what its root, or the hops of its cycle, have to say.
-fn stuck() -> Vec<(&'static str, Run, &'static str, Vec<&'static str>)> {
+/// A stuck run: its name, the run, the row of the report that tells why, and what that has to say.
+type StuckRun = (&'static str, Run, &'static str, Vec<&'static str>);
+
+/// Ranks that wait for one that is gone, or for one another in calls that are no collectives.
+fn stuck_for_somebody() -> Vec<StuckRun> {
     vec![
         (
             "exception, exited",
@@ -362,6 +365,12 @@ fn stuck() -> Vec<(&'static str, Run, &'static str, Vec<&'static str>)> {
             "cycle",
             vec!["rank 0 waits in the destruction of comm 01010101", "(train.py:9) for rank 0"],
         ),
+    ]
+}
+
+/// Ranks that wait in collectives and transfers, and for devices.
+fn stuck_in_collectives() -> Vec<StuckRun> {
+    vec![
         (
             "receives that nobody sends",
             stopped(3, |process, rank, made| {
@@ -445,14 +454,8 @@ fn stuck() -> Vec<(&'static str, Run, &'static str, Vec<&'static str>)> {
             "behind one that is gone",
             stopped(4, |process, rank, made| match rank {
                 0 => process.lives_for(0),
-                1 => {
-                    process.recv(made.buffer, 64, (0, made.comm, made.stream));
-                    process.enter_synchronize(made.stream);
-                }
-                _ => {
-                    process.recv(made.buffer, 64, (rank - 1, made.comm, made.stream));
-                    process.enter_synchronize(made.stream);
-                }
+                // The first transfer of two ranks waits until both are there.
+                _ => process.enter_recv(made.buffer, 64, (rank - 1, made.comm, made.stream)),
             }),
             "root",
             vec!["rank 0 was gone before the others", "ranks 1 to 3 wait for it"],
@@ -462,7 +465,8 @@ fn stuck() -> Vec<(&'static str, Run, &'static str, Vec<&'static str>)> {
 
 #[test]
 fn what_is_stuck_hangs_and_the_root_is_told_first() {
-    let stuck = stuck();
+    let mut stuck = stuck_for_somebody();
+    stuck.append(&mut stuck_in_collectives());
     assert!(stuck.len() >= 10);
     for (name, run, label, words) in stuck {
         let judged = judged(run, name);

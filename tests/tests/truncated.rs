@@ -181,7 +181,9 @@ fn a_file_that_is_cut_invents_nothing_and_keeps_what_was_before() {
             let invents = !rules(cut).is_subset(&rules(&whole.judged))
                 || fails && whole.judged.verdict != RunVerdict::Fails
                 || cut.verdict == RunVerdict::Hangs && !whole.judged.stuck.is_proven()
-                || cut.verdict == RunVerdict::Holds;
+                || cut.verdict == RunVerdict::Holds
+                // Nothing is named that has no name.
+                || [" of  (", " on  (", " in  ("].iter().any(|part| text(cut).contains(part));
             if invents {
                 wrong.push(format!(
                     "{} cut at {length} of {}: {}",

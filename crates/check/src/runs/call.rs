@@ -359,7 +359,6 @@ static CALLS: &[VendorCall] = &[
     call("torch.distributed.new_group", CallKind::MakesGroup, FoldClass::Local),
     call("torch.distributed.barrier", CallKind::Barrier, FoldClass::Local),
     call("torch.autograd.backward", CallKind::Backward, FoldClass::Local),
-    call("torch.autograd.grad", CallKind::Backward, FoldClass::Local),
     call("torch.block.alloc", CallKind::Note, FoldClass::Notes(Thing::Block, "address")),
     call("torch.block.free", CallKind::Note, FoldClass::Ends(Thing::Block, "address")),
     call("torch.segment.alloc", CallKind::Note, FoldClass::Notes(Thing::Segment, "address")),

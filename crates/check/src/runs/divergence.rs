@@ -88,11 +88,9 @@ impl Divergence {
         let comm = &recording.world.comm(self.comm).name;
         let at = |loc: LocId| recording.program.loc(loc).to_string();
         let (one, act, loc) = self.one;
-        let named = |rank: Rank, act: Act, loc: LocId| match act {
-            Act::Collect(..) if is_barrier(&recording.program.ranks[rank.at()], loc) => {
-                "a barrier".to_owned()
-            }
-            act => act.to_string(),
+        let named = |rank: Rank, act: Act, loc: LocId| {
+            let barrier = is_barrier(&recording.program.ranks[rank.at()], loc);
+            if barrier { "a barrier".to_owned() } else { act.to_string() }
         };
         let act = named(one, act, loc);
         let other = match self.other {

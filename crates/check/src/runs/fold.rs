@@ -47,7 +47,7 @@ pub struct Fold {
     pub calls: u64,
     /// The number of the first call that was taken out, of the first rank.
     pub from: u64,
-    /// What they are.
+    /// What an iteration is made of.
     pub of: LoopOf,
 }
 

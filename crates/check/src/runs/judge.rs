@@ -27,7 +27,7 @@ use super::fold::{self, Fold};
 use super::gaps::Gaps;
 use super::lower::{self, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd};
 use super::sequence::{self, Sequence, Symbol};
-use super::stuck::{self, Stuck};
+use super::stuck::{self, Standstill};
 use super::world::{self, RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
@@ -136,7 +136,7 @@ pub struct Judged {
     /// What was not over at the end.
     pub standing: Vec<Standing>,
     /// Who waits for whom at the end.
-    pub stuck: Stuck,
+    pub stuck: Standstill,
     /// Where two ranks first diverge on a communicator, set-up events and collectives apart.
     pub divergences: Vec<Divergence>,
     /// Nobody specifies what follows a finding.
@@ -276,7 +276,7 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
     let mut judged = Judged {
         verdict: RunVerdict::Holds,
         findings,
-        stuck: Stuck::of(&recording, &standing),
+        stuck: Standstill::of(&recording, &standing),
         standing,
         divergences,
         undefined,

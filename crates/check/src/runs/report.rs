@@ -13,7 +13,7 @@ use super::coverage::Coverage;
 use super::fold::LoopOf;
 use super::judge::{Asked, Judged, RunVerdict};
 use super::lower::RecordingEnd;
-use super::stuck::{Hop, HostEnd, Root};
+use super::stuck::{Hop, HostEnd, RankWait, WaitRoot};
 use super::vendor;
 
 /// Lines of one kind, beyond which the rest is counted.
@@ -147,12 +147,12 @@ fn roots(judged: &Judged) -> Vec<String> {
 }
 
 /// Where a rule is broken, who may still come is no cause.
-fn told_roots(judged: &Judged) -> impl Iterator<Item = &Root> {
+fn told_roots(judged: &Judged) -> impl Iterator<Item = &WaitRoot> {
     let fails = judged.verdict == RunVerdict::Fails;
     judged.stuck.roots.iter().filter(move |root| !fails || root.end.is_gone())
 }
 
-fn root_text(judged: &Judged, root: &Root) -> String {
+fn root_text(judged: &Judged, root: &WaitRoot) -> String {
     let program = &judged.recording.program;
     let of = &program.ranks[root.rank.at()];
     let last = of.last.map(|last| of.loc(&last, &program.names).to_string());
@@ -198,20 +198,18 @@ fn cycles(judged: &Judged) -> Vec<String> {
 
 /// Who waits for whom, what ranks do alike together.
 fn standing(judged: &Judged) -> Vec<String> {
-    let mut groups: Vec<(&str, Option<u32>, Vec<Rank>, BTreeSet<Rank>)> = Vec::new();
+    let mut groups: Vec<(&RankWait, Vec<Rank>, BTreeSet<Rank>)> = Vec::new();
     for wait in &judged.stuck.waits {
-        let same = groups.iter_mut().find(|(text, made, _, awaits)| {
-            (*text, *made, awaits.is_empty()) == (wait.text.as_str(), wait.made, wait.awaits.is_empty())
-        });
-        match same {
-            Some((.., ranks, awaits)) => {
+        let key = |wait: &RankWait| (wait.text.clone(), wait.made, wait.awaits.is_empty());
+        match groups.iter_mut().find(|(first, ..)| key(first) == key(wait)) {
+            Some((_, ranks, awaits)) => {
                 ranks.push(wait.rank);
                 awaits.extend(&wait.awaits);
             }
-            None => groups.push((&wait.text, wait.made, vec![wait.rank], wait.awaits.clone())),
+            None => groups.push((wait, vec![wait.rank], wait.awaits.clone())),
         }
     }
-    let told = groups.into_iter().map(|(text, made, ranks, awaits)| {
+    let told = groups.into_iter().map(|(RankWait { text, made, .. }, ranks, awaits)| {
         let verb = if ranks.len() == 1 { "waits" } else { "wait" };
         let mut line = format!("{} {verb} {text}", ranks_in_words(ranks.iter().copied()));
         let others: Vec<Rank> = awaits.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
@@ -423,7 +421,7 @@ pub fn entry(judged: &Judged) -> RunEntry {
     }
 }
 
-fn root_entry(judged: &Judged, root: &Root) -> RootEntry {
+fn root_entry(judged: &Judged, root: &WaitRoot) -> RootEntry {
     let program = &judged.recording.program;
     let of = &program.ranks[root.rank.at()];
     let raised = of.exception.as_ref().and_then(|exception| exception.loc.as_ref()).map(ToString::to_string);

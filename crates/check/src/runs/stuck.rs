@@ -9,9 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use rankcheck_model::machine::{Awaited, Standing};
-use rankcheck_model::{
-    LocId, Op, Operand, Rank, Root as RootOf, Source as _, Statement, StreamOp, Thread, Token,
-};
+use rankcheck_model::{LocId, Op, Operand, Rank, Root, Source as _, Statement, StreamOp, Thread, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::judge::Recording;
@@ -52,8 +50,8 @@ impl HostEnd {
 
 /// A rank that others wait for and that waits for nobody.
 #[derive(Debug, Clone)]
-pub struct Root {
-    /// The rank.
+pub struct WaitRoot {
+    /// The rank that others wait for.
     pub rank: Rank,
     /// What is known of it.
     pub end: HostEnd,
@@ -66,22 +64,22 @@ pub struct Root {
 /// One step of a cycle of waits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hop {
-    /// Who waits.
+    /// The rank that waits.
     pub rank: Rank,
     /// In what, as in "in the set-up of tp", with the location.
     pub text: String,
-    /// Where it waits.
+    /// The line at which it waits.
     pub place: String,
-    /// For whom.
+    /// The rank that it waits for.
     pub awaits: Rank,
 }
 
 /// A wait that is told of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wait {
-    /// Who waits.
+pub struct RankWait {
+    /// The rank that waits.
     pub rank: Rank,
-    /// In what, with locations.
+    /// In what it waits, with locations.
     pub text: String,
     /// The ranks that it waits for.
     pub awaits: BTreeSet<Rank>,
@@ -91,15 +89,15 @@ pub struct Wait {
 
 /// Who waits for whom where a run ends.
 #[derive(Debug, Clone, Default)]
-pub struct Stuck {
+pub struct Standstill {
     /// Ranks that wait in vain, which is proven.
     pub in_vain: BTreeSet<Rank>,
     /// Whom everybody waits for; those that are gone first.
-    pub roots: Vec<Root>,
+    pub roots: Vec<WaitRoot>,
     /// Waits that are for one another.
     pub cycles: Vec<Vec<Hop>>,
     /// One wait of each rank that waits.
-    pub waits: Vec<Wait>,
+    pub waits: Vec<RankWait>,
     /// Ranks whose device stands in a collective that a peer's device finished.
     pub devices: Vec<(Rank, String)>,
 }
@@ -107,14 +105,14 @@ pub struct Stuck {
 /// A node of the graph of waits: what a thread or stream of the machine stands at, or a host of which the machine does
 /// not know what it does next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Node {
+enum WaitingNode {
     Standing(usize),
     Host(Rank),
 }
 
 /// Whether a node may go on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Progress {
+enum MayGoOn {
     Possible,
     Impossible,
     /// If of each of these nodes one may.
@@ -124,18 +122,18 @@ enum Progress {
 struct WaitGraph<'a> {
     recording: &'a Recording,
     standing: &'a [Standing],
-    progress: Vec<Progress>,
+    progress: Vec<MayGoOn>,
     ends: Vec<HostEnd>,
 }
 
-impl Stuck {
+impl Standstill {
     /// Returns who waits for whom in what is left of a run.
     #[must_use]
     pub fn of(recording: &Recording, standing: &[Standing]) -> Self {
         let graph = WaitGraph::new(recording, standing);
         let live = graph.live();
         let waits_in_vain = |at: &usize| {
-            !live[*at] && matches!(graph.progress[*at], Progress::If(_)) && graph.counts(graph.rank(*at))
+            !live[*at] && matches!(graph.progress[*at], MayGoOn::If(_)) && graph.counts(graph.rank(*at))
         };
         let in_vain: BTreeSet<usize> = (0..live.len()).filter(waits_in_vain).collect();
         let devices = graph.devices();
@@ -187,7 +185,7 @@ impl<'a> WaitGraph<'a> {
         let by_op: FxHashMap<_, usize> = standing.iter().enumerate().map(|(at, one)| (one.op, at)).collect();
         let of_standing = |one: &Standing| {
             if !graph.counts(one.op.rank) || one.awaits.is_empty() || graph.has_returned(one) {
-                return Progress::Possible;
+                return MayGoOn::Possible;
             }
             let mut groups: Vec<Vec<usize>> = Vec::new();
             let mut others: BTreeMap<Rank, Vec<usize>> = BTreeMap::new();
@@ -196,7 +194,7 @@ impl<'a> WaitGraph<'a> {
                     Awaited::Blocked(op) => match by_op.get(op) {
                         Some(at) if op.rank == one.op.rank => groups.push(vec![*at]),
                         Some(at) => others.entry(op.rank).or_default().push(*at),
-                        None => return Progress::Possible,
+                        None => return MayGoOn::Possible,
                     },
                     Awaited::Ended(rank) | Awaited::Unknown(rank) => {
                         others.entry(*rank).or_default().push(standing.len() + rank.at());
@@ -204,10 +202,10 @@ impl<'a> WaitGraph<'a> {
                 }
             }
             groups.extend(others.into_values());
-            Progress::If(groups)
+            MayGoOn::If(groups)
         };
         graph.progress = standing.iter().map(of_standing).collect();
-        let hosts: Vec<Progress> = (0..ranks).map(|rank| graph.host(Rank(rank))).collect();
+        let hosts: Vec<MayGoOn> = (0..ranks).map(|rank| graph.host(Rank(rank))).collect();
         graph.progress.extend(hosts);
         graph
     }
@@ -318,52 +316,54 @@ impl<'a> WaitGraph<'a> {
         nodes
     }
 
-    fn host(&self, rank: Rank) -> Progress {
+    fn host(&self, rank: Rank) -> MayGoOn {
         match self.ends[rank.at()] {
-            HostEnd::Exited(_) | HostEnd::Raised | HostEnd::Died => Progress::Impossible,
-            HostEnd::GoesOn | HostEnd::NotRecorded => Progress::Possible,
+            HostEnd::Exited(_) | HostEnd::Raised | HostEnd::Died => MayGoOn::Impossible,
+            HostEnd::GoesOn | HostEnd::NotRecorded => MayGoOn::Possible,
             HostEnd::Waits => {
-                let Some((open, whom)) = self.open_wait(rank) else { return Progress::Possible };
+                let Some((open, whom)) = self.open_wait(rank) else { return MayGoOn::Possible };
                 let each = whom.into_iter().map(|other| self.nodes_of_host(other));
                 match open.waits {
-                    OpenWait::Key(_) => Progress::If(vec![each.flatten().collect()]),
+                    OpenWait::Key(_) => MayGoOn::If(vec![each.flatten().collect()]),
                     OpenWait::Other | OpenWait::Destroys(_) | OpenWait::MakesGroup { .. } => {
-                        Progress::If(each.collect())
+                        MayGoOn::If(each.collect())
                     }
                 }
             }
         }
     }
 
-    fn node(&self, at: usize) -> Node {
+    fn node(&self, at: usize) -> WaitingNode {
         match at.checked_sub(self.standing.len()) {
-            None => Node::Standing(at),
-            Some(rank) => Node::Host(Rank(u32::try_from(rank).expect("ranks are numbered in 32 bits"))),
+            None => WaitingNode::Standing(at),
+            Some(rank) => {
+                WaitingNode::Host(Rank(u32::try_from(rank).expect("ranks are numbered in 32 bits")))
+            }
         }
     }
 
     fn rank(&self, at: usize) -> Rank {
         match self.node(at) {
-            Node::Standing(at) => self.standing[at].op.rank,
-            Node::Host(rank) => rank,
+            WaitingNode::Standing(at) => self.standing[at].op.rank,
+            WaitingNode::Host(rank) => rank,
         }
     }
 
     fn targets(&self, at: usize) -> impl Iterator<Item = usize> {
         let groups: &[Vec<usize>] = match &self.progress[at] {
-            Progress::If(groups) => groups,
-            Progress::Possible | Progress::Impossible => &[],
+            MayGoOn::If(groups) => groups,
+            MayGoOn::Possible | MayGoOn::Impossible => &[],
         };
         groups.iter().flatten().copied()
     }
 
     /// Which nodes may go on.
     fn live(&self) -> Vec<bool> {
-        let mut live: Vec<bool> = self.progress.iter().map(|one| *one == Progress::Possible).collect();
+        let mut live: Vec<bool> = self.progress.iter().map(|one| *one == MayGoOn::Possible).collect();
         loop {
             let mut changed = false;
             for at in 0..live.len() {
-                if let (false, Progress::If(groups)) = (live[at], &self.progress[at])
+                if let (false, MayGoOn::If(groups)) = (live[at], &self.progress[at])
                     && groups.iter().all(|group| group.iter().any(|to| live[*to]))
                 {
                     live[at] = true;
@@ -378,14 +378,14 @@ impl<'a> WaitGraph<'a> {
 
     /// Ranks that are awaited and wait for nobody. Where some are gone, or waits are in vain without, nobody is one who may
     /// still come.
-    fn roots(&self, in_vain: &BTreeSet<usize>) -> Vec<Root> {
+    fn roots(&self, in_vain: &BTreeSet<usize>) -> Vec<WaitRoot> {
         let mut waiting: Vec<Vec<usize>> = vec![Vec::new(); self.progress.len()];
         for at in 0..self.progress.len() {
             for to in self.targets(at) {
                 waiting[to].push(at);
             }
         }
-        let mut roots: Vec<Root> = Vec::new();
+        let mut roots: Vec<WaitRoot> = Vec::new();
         for rank in (0..self.recording.world.ranks).map(Rank) {
             let host = self.standing.len() + rank.at();
             let end = self.ends[rank.at()];
@@ -405,10 +405,10 @@ impl<'a> WaitGraph<'a> {
                 continue;
             }
             let rounds = waiting[host].iter().find_map(|at| self.rounds(*at, rank));
-            roots.push(Root { rank, end, awaited_by: awaited_by.into_iter().collect(), rounds });
+            roots.push(WaitRoot { rank, end, awaited_by: awaited_by.into_iter().collect(), rounds });
         }
         // An exception is the cause of what others that are gone did not do.
-        let key = |root: &Root| {
+        let key = |root: &WaitRoot| {
             let raised = self.program(root.rank).exception.is_some();
             (!raised, !root.end.is_gone(), std::cmp::Reverse(root.awaited_by.len()), root.rank)
         };
@@ -418,7 +418,7 @@ impl<'a> WaitGraph<'a> {
 
     /// In which round of a loop whoever is awaited parted from whoever waits.
     fn rounds(&self, at: usize, behind: Rank) -> Option<Rounds> {
-        let Node::Standing(at) = self.node(at) else { return None };
+        let WaitingNode::Standing(at) = self.node(at) else { return None };
         let op = self.standing[at].op;
         Rounds::of(self.recording, (op.rank, op.loc), behind)
     }
@@ -469,11 +469,11 @@ impl<'a> WaitGraph<'a> {
     fn waits_in(&self, at: usize) -> (String, String) {
         let program = &self.recording.program;
         match self.node(at) {
-            Node::Standing(at) => {
+            WaitingNode::Standing(at) => {
                 let one = &self.standing[at];
                 (one.text.clone(), program.loc(one.op.loc).to_string())
             }
-            Node::Host(rank) => match self.open_wait(rank) {
+            WaitingNode::Host(rank) => match self.open_wait(rank) {
                 Some((open, _)) => self.open_text(rank, open),
                 None => (String::new(), String::new()),
             },
@@ -500,7 +500,7 @@ impl<'a> WaitGraph<'a> {
     }
 
     /// One wait of each rank: of its host, with the stream that this waits for, else of a stream.
-    fn waits(&self) -> Vec<Wait> {
+    fn waits(&self) -> Vec<RankWait> {
         let mut waits = Vec::new();
         for rank in (0..self.recording.world.ranks).map(Rank) {
             let host = self.standing.len() + rank.at();
@@ -520,7 +520,7 @@ impl<'a> WaitGraph<'a> {
                     .open_wait(rank)
                     .is_some_and(|(open, _)| matches!(open.waits, OpenWait::MakesGroup { .. }));
                 let made = counts.first().copied().filter(|_| makes && counts.len() == 1);
-                waits.push(Wait { rank, text: format!("{text} ({place})"), awaits, made });
+                waits.push(RankWait { rank, text: format!("{text} ({place})"), awaits, made });
                 continue;
             }
             let stream = mine
@@ -542,7 +542,7 @@ impl<'a> WaitGraph<'a> {
                 Some(second) => format!("{}, {}", told(first), told(second)),
                 None => told(first),
             };
-            waits.push(Wait { rank, text, awaits: others(second.unwrap_or(first)), made: None });
+            waits.push(RankWait { rank, text, awaits: others(second.unwrap_or(first)), made: None });
         }
         waits
     }
@@ -550,7 +550,7 @@ impl<'a> WaitGraph<'a> {
     /// The ranks that a node waits for.
     fn awaited(&self, at: usize) -> BTreeSet<Rank> {
         match self.node(at) {
-            Node::Standing(at) => self.standing[at]
+            WaitingNode::Standing(at) => self.standing[at]
                 .awaits
                 .iter()
                 .map(|awaited| match awaited {
@@ -558,7 +558,7 @@ impl<'a> WaitGraph<'a> {
                     Awaited::Ended(rank) | Awaited::Unknown(rank) => *rank,
                 })
                 .collect(),
-            Node::Host(rank) => {
+            WaitingNode::Host(rank) => {
                 self.open_wait(rank).map_or_else(BTreeSet::new, |(_, whom)| whom.into_iter().collect())
             }
         }
@@ -596,7 +596,7 @@ impl<'a> WaitGraph<'a> {
         let Op::Collective(call) = &ops[last].op else { return None };
         let launched = program.origin_of(ops[last].loc)?.number;
         let unknown = |number: &u32| *number > launched;
-        if !meant || call.kind.root() != RootOf::None || program.unknown_work.values().any(unknown) {
+        if !meant || call.kind.root() != Root::None || program.unknown_work.values().any(unknown) {
             return None;
         }
         let comm = program.collects_on(&ops[last])?;

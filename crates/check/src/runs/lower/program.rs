@@ -50,7 +50,7 @@ pub enum RecordingEnd {
 /// rank has to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OpenCallAtEnd {
-    /// The call.
+    /// Which call it is, and where it was made.
     pub origin: Origin,
     /// When it was entered: nanoseconds since the process began.
     pub entered: u64,
