@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 
-from . import blocks, frames, places, tell
+from . import blocks, frames, places, raised, tell
 
 # Functions of torch.distributed that make process groups.
 _MAKING = ("init_process_group", "new_group", "split_group", "new_subgroups", "new_subgroups_by_enumeration")
@@ -42,6 +42,7 @@ def activate() -> None:
     """Gets ready for torch. Called once, before the program begins."""
     if tell.connect():
         sys.meta_path.insert(0, _Finder())
+        raised.watch()
 
 
 @functools.cache
@@ -140,6 +141,33 @@ def _wrapped(function, name: str, group_at=None, group_of=None, after=None):
     return wrapper
 
 
+def _wrapped_new_group(function, after):
+    """`new_group`, recorded with its members: every rank has to call it, and who did not is missed by those who did."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def wrapper(*arguments, **keywords):
+        try:
+            given = signature.bind(*arguments, **keywords).arguments
+        except TypeError:
+            given = {}
+        ranks = given.get("ranks")
+        tell.enter_once(
+            "torch.distributed.new_group",
+            group=_name_of(None),
+            members=None if ranks is None else ",".join(map(str, ranks)),
+            local=int(bool(given.get("use_local_synchronization", False))),
+            place=places.of(sys._getframe(1)),
+        )
+        try:
+            return function(*arguments, **keywords)
+        finally:
+            tell.leave()
+            _try(after)
+
+    return wrapper
+
+
 def _try(after) -> None:
     """What is noted afterwards must not fail the program."""
     try:
@@ -188,7 +216,9 @@ def _distributed(module) -> None:
         function = getattr(module, name, None)
         if function is None:
             continue
-        if name in _MAKING:
+        if name == "new_group":
+            wrapped = _wrapped_new_group(_groups_change(function), functools.partial(_note_groups, module))
+        elif name in _MAKING:
             function = _groups_change(function)
             wrapped = _wrapped(function, f"torch.distributed.{name}", -1, after=functools.partial(_note_groups, module))
         elif name == "destroy_process_group":
@@ -297,9 +327,20 @@ def _cuda(module) -> None:
     blocks.attach(module)
 
 
+def _autograd(module) -> None:
+    """What the threads of autograd call has no frames of Python: it is called where the backward pass was begun."""
+    # What both `backward` and `grad` go through, where there is such; nobody outside calls it.
+    for name in ("_engine_run_backward", "backward"):
+        function = getattr(module, name, None)
+        if function is not None:
+            setattr(module, name, _wrapped(function, "torch.autograd.backward"))
+            return
+
+
 _MODULES = {
     "torch.distributed.distributed_c10d": _distributed,
     "torch.distributed._symmetric_memory": _symmetric_memory,
+    "torch.autograd": _autograd,
     "torch.cuda": _cuda,
     "torch.cuda.graphs": _graphs,
     "torch.cuda.memory": _memory,

@@ -45,6 +45,13 @@ const PROCESS: Signature =
     Signature { name: "process", keys: &["rank", "ranks", "nccl_version", "torch_version"], instant: true };
 const WINDOW: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
+const EXCEPTION: Signature =
+    Signature { name: "exception", keys: &["type", "message", "place"], instant: true };
+const COMMUNICATOR: Signature = Signature {
+    name: "communicator",
+    keys: &["comm", "id", "rank", "ranks", "collectives", "set_ups"],
+    instant: true,
+};
 const FAILED: Signature = Signature { name: "failed", keys: &["code"], instant: false };
 const PYTHON: Signature = Signature { name: "torch.distributed.step", keys: &["place"], instant: false };
 
@@ -204,6 +211,12 @@ impl Process {
         self.leave();
     }
 
+    /// Calls from a line of Python, of which the last has not returned: neither has the line.
+    pub fn from_open(&mut self, loc: &str, calls: impl FnOnce(&mut Self)) {
+        self.enter(&PYTHON, &[Field::Text(loc)]);
+        calls(self);
+    }
+
     /// The process ends in order.
     pub fn exit(&mut self) {
         self.note(&EXIT, &[Field::Signed(0)]);
@@ -252,6 +265,70 @@ impl Process {
         let child = if color < 0 { 0 } else { self.handle() };
         self.leave_with(signature!("ncclCommSplit", "comm"), child);
         child
+    }
+
+    /// Notes a communicator that existed when the recording began, with its rank and size, and how many collectives and
+    /// set-up events there had been.
+    pub fn exists(
+        &mut self,
+        id: u8,
+        (rank, ranks): (u32, u32),
+        (collectives, set_ups): (Option<u64>, Option<u64>),
+    ) -> u64 {
+        let comm = self.handle();
+        let number = |number: Option<u64>| number.map_or(Field::None, Field::Number);
+        let id = [id; 16];
+        let fields = [
+            Field::Address(comm),
+            Field::Bytes(&id),
+            Field::Number(rank.into()),
+            Field::Number(ranks.into()),
+            number(collectives),
+            number(set_ups),
+        ];
+        self.note(&COMMUNICATOR, &fields);
+        comm
+    }
+
+    /// Enters `ncclCommDestroy`; it does not return yet.
+    pub fn enter_destroy(&mut self, comm: u64) {
+        self.enter(signature!("ncclCommDestroy", "comm"), &[Field::Address(comm)]);
+    }
+
+    /// Enters `ncclCommSplit`; it does not return yet.
+    pub fn enter_split(&mut self, comm: u64, color: i64, key: i64) {
+        let signature = signature!("ncclCommSplit", "comm", "color", "key", "share");
+        let fields = [Field::Address(comm), Field::Signed(color), Field::Signed(key), Field::Number(0)];
+        self.enter(signature, &fields);
+    }
+
+    /// Enters `torch.distributed.new_group` with these members at a location; it does not return yet.
+    pub fn enter_new_group(&mut self, members: &str, loc: &str) {
+        let fields = [Field::Text(members), Field::Number(0), Field::Text(loc)];
+        self.enter(signature!("torch.distributed.new_group", "members", "local", "place"), &fields);
+    }
+
+    /// Calls inside a call of Python of this name, at a location.
+    pub fn inside(&mut self, name: &'static str, loc: &str, calls: impl FnOnce(&mut Self)) {
+        self.enter(&Signature { name, keys: &["place"], instant: false }, &[Field::Text(loc)]);
+        calls(self);
+        self.leave();
+    }
+
+    /// Notes the exception that ends the program.
+    pub fn raises(&mut self, kind: &str, message: &str, loc: &str) {
+        let fields = [Field::Text(kind), Field::Text(message), Field::Text(loc)];
+        self.note(&EXCEPTION, &fields);
+    }
+
+    /// The process ends with a code.
+    pub fn exit_with(&mut self, code: i64) {
+        self.note(&EXIT, &[Field::Signed(code)]);
+    }
+
+    /// The process was seen to run for so long after what it did last.
+    pub fn lives_for(&mut self, nanoseconds: u64) {
+        self.header.alive = Some(self.header.began + self.time + nanoseconds);
     }
 
     /// Records `ncclCommDestroy`, as one call that succeeds.
@@ -462,6 +539,20 @@ impl Process {
     pub fn recv(&mut self, address: u64, count: u64, from: (u32, u64, u64)) {
         let signature = signature!("ncclRecv", "address", "count", "dtype", "peer", "comm", "stream");
         self.transfer(signature, address, count, from);
+    }
+
+    /// Enters `ncclRecv` of f32; it does not return yet.
+    pub fn enter_recv(&mut self, address: u64, count: u64, (peer, comm, stream): (u32, u64, u64)) {
+        let signature = signature!("ncclRecv", "address", "count", "dtype", "peer", "comm", "stream");
+        let fields = [
+            Field::Address(address),
+            Field::Number(count),
+            Field::Number(F32),
+            Field::Number(peer.into()),
+            Field::Address(comm),
+            Field::Address(stream),
+        ];
+        self.enter(signature, &fields);
     }
 
     /// Calls between `ncclGroupStart` and `ncclGroupEnd`.

@@ -390,6 +390,45 @@ fn calls_have_their_place_in_python() {
     assert_eq!(trained("record-places", python, &[]), wanted);
 }
 
+/// Writes a program that raises, with this line before it, and returns what is noted of its exception.
+fn raised(test: &str, before: &str) -> Vec<(String, String, String)> {
+    let folder = folder(test);
+    let program = format!(
+        "import ctypes, sys\n\
+        ctypes.CDLL('libnccl.so.2').ncclGroupStart()\n\
+        {before}\n\
+        def step():\n\
+        \x20   raise ValueError('batch 7 is empty\\nsee above')\n\
+        step()\n"
+    );
+    fs::write(folder.join("train.py"), program).expect("it can be written");
+    let (code, said) = ended(record(&folder).args(["python3", "train.py"]));
+    assert_eq!(code, Some(1), "{said}");
+    let file = fs::read_dir(folder.join("run")).expect("it was made").next().expect("there is a process");
+    let mut process = ProcessFile::open(&file.expect("it can be listed").path()).expect("a recording");
+    let mut noted = Vec::new();
+    while let Some(event) = process.next_event().expect("a recording") {
+        let CallEvent::Enter { call, .. } = event else { continue };
+        let shape = process.shape(call);
+        let value = |key: &str| shape.get(key).and_then(Argument::text).unwrap_or("-").to_owned();
+        if &*shape.name == "exception" {
+            noted.push((value("type"), value("message"), value("place")));
+        }
+    }
+    noted
+}
+
+#[test]
+fn the_exception_that_ends_a_program_is_noted_once() {
+    if !has_python() {
+        return;
+    }
+    let noted = vec![("ValueError".to_owned(), "batch 7 is empty".to_owned(), "train.py:5".to_owned())];
+    assert_eq!(raised("record-raised", ""), noted);
+    // A program may look at exceptions itself.
+    assert_eq!(raised("record-raised-hook", "sys.excepthook = lambda *_: None"), noted);
+}
+
 #[test]
 fn a_process_that_only_imports_torch_writes_nothing() {
     let folder = folder("record-import");

@@ -28,7 +28,7 @@ fn fails(run: Run, name: &str, rule: &str, words: &[&str]) {
     let text = text(&judged);
     assert_eq!(judged.verdict, RunVerdict::Fails, "{text}");
     assert_eq!(judged.findings.first().map(|finding| finding.rule.id()), Some(rule), "{text}");
-    let sentence = text.lines().nth(1).unwrap_or_default();
+    let sentence = text.lines().skip(1).find(|line| !line.starts_with("  root ")).unwrap_or_default();
     for word in words {
         assert!(sentence.contains(word), "{word:?} is missing:\n{text}");
     }
@@ -510,12 +510,17 @@ fn who_was_cut_while_it_went_on_is_not_blamed() {
         });
         run
     };
-    let cut = judged(run(0), "cut");
-    assert_eq!(cut.verdict, RunVerdict::Unknown, "{}", text(&cut));
-    let hung = judged(run(60_000_000_000), "hung");
-    let text = text(&hung);
-    assert_eq!(hung.verdict, RunVerdict::Hangs, "{text}");
-    assert!(text.contains("rank 0 waits on the GPU in a collective") && text.contains("loop.py:4"), "{text}");
+    // However long the others waited, it may only be slow.
+    for (silence, name) in [(0, "cut"), (60_000_000_000, "slow")] {
+        let judged = judged(run(silence), name);
+        let text = text(&judged);
+        assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+        assert!(
+            text.contains("on the GPU in a collective of comm 01010101 (loop.py:4) for rank 1"),
+            "{text}"
+        );
+        assert!(text.contains("rank 1 had not come when its recording ended (last at loop.py:4)"), "{text}");
+    }
 }
 
 #[test]
@@ -563,7 +568,7 @@ fn who_was_seen_to_live_in_a_call_hung_and_who_was_killed_in_it_did_not() {
         });
         judged(run, &format!("waited-{lived}")).verdict
     };
-    assert_eq!((waiting(0), waiting(LONG_NS)), (RunVerdict::Unknown, RunVerdict::Hangs));
+    assert_eq!((waiting(0), waiting(LONG_NS)), (RunVerdict::Unknown, RunVerdict::Unknown));
     let (killed, hung) = (run(0), run(LONG_NS));
     assert_eq!(killed.verdict, RunVerdict::Unknown, "{}", text(&killed));
     assert_eq!(hung.verdict, RunVerdict::Hangs, "{}", text(&hung));

@@ -3,10 +3,12 @@
 //! Reading order: [`world`] (which process is which rank, which communicator is which), [`ipc`] (which memory of
 //! another process one has open), [`sequence`] (the calls of one process in a row), [`mod@fold`] (iterations that
 //! repeat are judged once), [`lower`] (calls become operations of the model), [`mod@judge`] (what they break),
-//! [`coverage`] (how much of it was judged), [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
+//! [`coverage`] (how much of it was judged), [`stuck`] (who waits for whom at its end), [`rounds`] (loops that ranks leave),
+//! [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
 //! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
+mod accesses;
 mod call;
 pub mod conformance;
 pub mod coverage;
@@ -19,7 +21,9 @@ pub mod judge;
 pub mod lower;
 mod regions;
 pub mod report;
+pub mod rounds;
 pub mod sequence;
+pub mod stuck;
 pub mod timeline;
 mod vendor;
 pub mod world;

@@ -24,7 +24,7 @@ pub use crate::noun::flag::{FlagAct, FlagOp, Test};
 pub use crate::noun::graph::{CaptureMode, GraphOp};
 pub use crate::noun::group::GroupOp;
 pub use crate::noun::ipc::IpcOp;
-pub use crate::noun::memory::{HandleKind, Made, MemoryKind, MemoryOp, DataOrigin};
+pub use crate::noun::memory::{DataOrigin, HandleKind, Made, MemoryKind, MemoryOp};
 pub use crate::noun::mutex::MutexOp;
 pub use crate::noun::overlap::OverlapOp;
 pub use crate::noun::p2p::{Direction, Transfer};

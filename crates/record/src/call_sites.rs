@@ -15,6 +15,23 @@ impl CallSiteId {
     pub(crate) const NONE: Self = Self(0);
     /// A frame that is never the user's.
     const INNER: Self = Self(u32::MAX);
+    /// Set in what a thread knows of a frame of an installed package: it counts where no frame is the user's.
+    const PACKAGE: u32 = 1 << 31;
+
+    fn is_package(self) -> bool {
+        self != Self::INNER && self.0 & Self::PACKAGE != 0
+    }
+
+    fn plain(self) -> Self {
+        Self(self.0 & !Self::PACKAGE)
+    }
+}
+
+/// Whose a frame is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Users,
+    Package,
 }
 
 /// What a frame at an instruction is.
@@ -63,13 +80,16 @@ impl CallSites {
         if self.since != frames::changes() {
             return None;
         }
+        let mut package = CallSiteId::NONE;
         for frame in frames() {
             match self.known(frame)? {
                 CallSiteId::INNER => {}
-                site => return Some(site),
+                site if !site.is_package() => return Some(site),
+                site if package == CallSiteId::NONE => package = site.plain(),
+                _ => {}
             }
         }
-        Some(CallSiteId::NONE)
+        Some(package)
     }
 
     #[inline]
@@ -87,24 +107,32 @@ impl CallSites {
             self.known.fill(Self::NOTHING);
             self.since = changes;
         }
+        let mut package = CallSiteId::NONE;
         for frame in frames() {
             let site = self.known(frame).unwrap_or_else(|| self.learn_frame(frame));
-            if site != CallSiteId::INNER {
+            if site.is_package() {
+                if package == CallSiteId::NONE {
+                    package = site.plain();
+                }
+            } else if site != CallSiteId::INNER {
                 return site;
             }
         }
-        CallSiteId::NONE
+        package
     }
 
     fn learn_frame(&mut self, frame: Frame) -> CallSiteId {
-        let text =
-            frame.location().and_then(|(file, line)| Some(format!("{}:{line}", name(&self.here, &file)?)));
-        let site = text.map_or(CallSiteId::INNER, |text| {
+        let known = frame.location().and_then(|(file, line)| {
+            let (name, whose) = name(&self.here, &file)?;
+            Some((format!("{name}:{line}"), whose))
+        });
+        let site = known.map_or(CallSiteId::INNER, |(text, whose)| {
             let at = self.texts.iter().position(|known| **known == *text).unwrap_or_else(|| {
                 self.texts.push(text.into());
                 self.texts.len() - 1
             });
-            u32::try_from(at + 1).map_or(CallSiteId::INNER, CallSiteId)
+            let bit = if whose == Whose::Package { CallSiteId::PACKAGE } else { 0 };
+            u32::try_from(at + 1).map_or(CallSiteId::INNER, |site| CallSiteId(site | bit))
         });
         let Set(set) = &mut self.known[Self::set(frame.instruction())];
         // The oldest goes.
@@ -121,11 +149,12 @@ impl CallSites {
     }
 }
 
-/// A file as reports name it; none if it is torch's or the recorder's, or of the standard library where that stands
-/// between callers and torch.
-fn name(here: &Path, file: &str) -> Option<String> {
+/// A file as reports name it, and whose it is; none if it is torch's or the recorder's, or of the standard library, which
+/// stands between callers and torch.
+fn name(here: &Path, file: &str) -> Option<(String, Whose)> {
+    const INSTALLED: [&str; 2] = ["/site-packages/", "/dist-packages/"];
     const INNER: [&str; 3] = ["/site-packages/torch/", "/dist-packages/torch/", "/rankcheck_record/"];
-    const LIBRARY: [&str; 3] = ["/contextlib.py", "/functools.py", "/threading.py"];
+    const LIBRARY: [&str; 2] = ["/lib/python3.", "/lib64/python3."];
     let mut path = PathBuf::new();
     for part in here.join(file).components() {
         match part {
@@ -135,9 +164,33 @@ fn name(here: &Path, file: &str) -> Option<String> {
         }
     }
     let whole = path.to_str()?;
-    let inner = file.starts_with('<')
-        || INNER.iter().any(|part| whole.contains(part))
-        || LIBRARY.iter().any(|end| file.ends_with(end));
+    let has = |parts: &[&str]| parts.iter().any(|part| whole.contains(part));
+    let installed = has(&INSTALLED);
+    let inner = file.starts_with('<') || has(&INNER) || !installed && has(&LIBRARY);
     let below = path.strip_prefix(here).unwrap_or(Path::new(whole));
-    (!inner).then(|| below.display().to_string())
+    let whose = if installed { Whose::Package } else { Whose::Users };
+    (!inner).then(|| (below.display().to_string(), whose))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_the_users_unless_they_are_installed() {
+        let whose = |file: &str| name(Path::new("/srv/job"), file).map(|(name, whose)| (name, whose as u8));
+        assert_eq!(whose("train.py"), Some(("train.py".to_owned(), Whose::Users as u8)));
+        assert_eq!(whose("/srv/job/./a/../b.py"), Some(("b.py".to_owned(), Whose::Users as u8)));
+        for file in [
+            "/usr/lib/python3.12/multiprocessing/process.py",
+            "/opt/conda/lib/python3.11/threading.py",
+            "/usr/lib64/python3.13/contextlib.py",
+            "/venv/lib/python3.12/site-packages/torch/_tensor.py",
+            "<frozen runpy>",
+        ] {
+            assert_eq!(whose(file), None, "{file}");
+        }
+        let package = "/venv/lib/python3.12/site-packages/transformers/trainer.py";
+        assert_eq!(whose(package), Some((package.to_owned(), Whose::Package as u8)));
+    }
 }

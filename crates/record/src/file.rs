@@ -141,5 +141,6 @@ fn header(began: u64) -> Header {
         began,
         recorder: env!("CARGO_PKG_VERSION").to_owned(),
         alive: None,
+        bytes: None,
     }
 }

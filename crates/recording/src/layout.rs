@@ -83,6 +83,9 @@ pub struct Header {
     /// When the process was last seen to run: nanoseconds since 1970. Not known of a file that was not packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alive: Option<u64>,
+    /// How long the file is, in bytes, so that it shows if its end is cut off. Not known of a file that was not packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<u64>,
 }
 
 /// The header of an extent.

@@ -1,14 +1,17 @@
 //! Takes the room that nobody wrote to out of a file, for a recorder claims extents whole, and notes how long the process
-//! lived, which it cannot say itself.
+//! lived and how long the file is, which it cannot say itself. Events are written in short extents in the order of time, so
+//! that a file whose end is cut off still has all that happened up to some time.
 //!
 //! Not here: compression. Packed files are read as others are.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
 use crate::layout::{END, EXTENT_HEADER_BYTES, Extent, HEADER_BYTES, encode_header};
+use crate::read::pieces::{Piece, piece_bytes};
 use crate::read::{CallEvent, ProcessFile, ReadError};
 
 /// What a file holds.
@@ -43,9 +46,14 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
     }
     packed.cut = process.cuts().len() as u64;
     let (from, to) = (File::open(path).map_err(io)?, path.with_extension("packing"));
+    let events = process.event_bytes() as u64;
+    let mut pieces = process.pieces(piece_bytes(events))?;
+    pieces.sort_by_key(|piece| piece.time);
+    let bytes = pieces.iter().map(|piece| EXTENT_HEADER_BYTES as u64 + written_bytes(piece)).sum::<u64>();
     process.header.alive = alive;
-    let header = alive.and_then(|_| encode_header(&process.header));
-    let written = write(&process, header, &from, &to).and_then(|bytes| fs::rename(&to, path).map(|()| bytes));
+    process.header.bytes = Some(HEADER_BYTES as u64 + bytes);
+    let header = encode_header(&process.header);
+    let written = write(&pieces, header, &from, &to).and_then(|bytes| fs::rename(&to, path).map(|()| bytes));
     packed.bytes = written.map_err(|source| {
         // It may not even have been made.
         let _ = fs::remove_file(&to);
@@ -54,8 +62,14 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
     Ok(packed)
 }
 
+/// How many bytes of events a piece becomes: the first begins with the extent, and what is open needs an end.
+fn written_bytes(piece: &Piece) -> u64 {
+    let passed = piece.passed.map_or(0, |(_, length)| length - 1);
+    (piece.length - passed) as u64 + u64::from(piece.open)
+}
+
 /// With another header, if there is one.
-fn write(process: &ProcessFile, header: Option<Vec<u8>>, from: &File, to: &Path) -> io::Result<u64> {
+fn write(pieces: &[Piece], header: Option<Vec<u8>>, from: &File, to: &Path) -> io::Result<u64> {
     let mut writer = BufWriter::new(File::create(to)?);
     let old = || {
         let mut bytes = vec![0; HEADER_BYTES];
@@ -64,20 +78,30 @@ fn write(process: &ProcessFile, header: Option<Vec<u8>>, from: &File, to: &Path)
     let mut bytes = header.map_or_else(old, Ok)?;
     writer.write_all(&bytes)?;
     let mut length = bytes.len() as u64;
-    for (at, extent) in &process.extents {
-        let content = at + EXTENT_HEADER_BYTES as u64;
-        let within = content..=content + u64::from(extent.length);
-        let cut = process.cuts().iter().find(|cut| cut.thread == extent.thread && within.contains(&cut.at));
-        let used = cut.map_or(u64::from(extent.used), |cut| cut.at - content);
-        bytes.resize(usize::try_from(used).map_err(io::Error::other)?, 0);
-        from.read_exact_at(&mut bytes, content)?;
+    let mut sequences: BTreeMap<u32, u32> = BTreeMap::new();
+    for piece in pieces {
+        bytes.resize(piece.length, 0);
+        from.read_exact_at(&mut bytes, piece.at)?;
+        if let Some((at, length)) = piece.passed {
+            bytes.splice(at..at + length, [0]);
+        }
+        let used = if piece.open { 0 } else { bytes.len() };
+        let checksum = if piece.open { 0 } else { crc32fast::hash(&bytes) };
         // What was open stays open, and is read up to an end.
-        bytes.extend(cut.map(|_| END));
-        let whole = u32::try_from(EXTENT_HEADER_BYTES + bytes.len()).map_err(io::Error::other)?;
-        let used = if cut.is_some() { 0 } else { extent.used };
-        writer.write_all(&Extent { length: whole, used, ..*extent }.encode())?;
+        bytes.extend(piece.open.then_some(END));
+        let sequence = sequences.entry(piece.thread).or_default();
+        let extent = Extent {
+            thread: piece.thread,
+            sequence: *sequence,
+            length: u32::try_from(EXTENT_HEADER_BYTES + bytes.len()).map_err(io::Error::other)?,
+            used: u32::try_from(used).map_err(io::Error::other)?,
+            checksum,
+            time: piece.time,
+        };
+        *sequence += 1;
+        writer.write_all(&extent.encode())?;
         writer.write_all(&bytes)?;
-        length += u64::from(whole);
+        length += u64::from(extent.length);
     }
     writer.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
     Ok(length)

@@ -4,6 +4,7 @@
 //! dictionary. Not here: which ranks the processes are, and what the calls mean.
 
 mod bytes;
+pub(crate) mod pieces;
 mod shapes;
 mod thread;
 
@@ -152,6 +153,8 @@ pub struct ProcessFile {
     /// The time of the next event of each other thread that has one.
     waiting: BinaryHeap<Reverse<(u64, usize)>>,
     cuts: Vec<Cut>,
+    /// If the end of the file was cut off: before which time it has all events.
+    truncated: Option<u64>,
 }
 
 impl ProcessFile {
@@ -176,6 +179,7 @@ impl ProcessFile {
             current: None,
             waiting: BinaryHeap::new(),
             cuts: Vec::new(),
+            truncated: None,
         };
         process.index(length)?;
         for thread in 0..process.threads.len() {
@@ -219,6 +223,14 @@ impl ProcessFile {
         &self.cuts
     }
 
+    /// If the end of the file was cut off: before which time it has the events of all threads, in nanoseconds since the
+    /// process began. Extents begin in the order of time, so whatever is missing came later than the last of them began.
+    /// What is later is not read.
+    #[must_use]
+    pub fn truncated(&self) -> Option<u64> {
+        self.truncated
+    }
+
     /// The next event of all threads, by time; of one thread in its order.
     ///
     /// # Errors
@@ -238,6 +250,9 @@ impl ProcessFile {
                 first
             }
         };
+        if self.truncated.is_some_and(|end| self.threads[at].next_time >= end) {
+            return Ok(None);
+        }
         let event = self.threads[at].next.take();
         self.fetch(at)?;
         Ok(event)
@@ -265,6 +280,7 @@ impl ProcessFile {
         };
         // Of other threads' events at the same time it is not said here which comes first.
         let before = self.waiting.peek().map_or(u64::MAX, |&Reverse((time, _))| time);
+        let before = before.min(self.truncated.unwrap_or(u64::MAX));
         let first = PlainCall { time, thread: thread.number, call };
         if at_most == 0 || returned >= before || !take(first) {
             return Ok(0);
@@ -330,6 +346,9 @@ impl ProcessFile {
             of_thread.push((at, extent));
             self.extents.push((at, extent));
             at += u64::from(extent.length);
+        }
+        if at != length || self.header.bytes.is_some_and(|bytes| length < bytes) {
+            self.truncated = self.extents.last().map(|(_, extent)| extent.time).or(Some(0));
         }
         self.threads =
             extents.into_iter().map(|(number, extents)| ThreadReader::new(number, extents)).collect();

@@ -1,7 +1,9 @@
 //! Fragments about collectives.
 //! Not here: windows, groups and graphs around them.
 
-use rankcheck_model::{CollectiveKind, Declared, Dtype, Made, MemoryOp, Op, Operand, DataOrigin, Rank, ReduceOp};
+use rankcheck_model::{
+    CollectiveKind, DataOrigin, Declared, Dtype, Made, MemoryOp, Op, Operand, Rank, ReduceOp,
+};
 
 use super::builder::{Builder, MIB, first, slice};
 use super::draw::{On, Who, drawn};

@@ -2,7 +2,7 @@
 //! Not here: the exchange that makes mappings.
 
 use rankcheck_model::{
-    FlagAct, IpcOp, Made, MemoryKind, MemoryOp, Op, Operand, DataOrigin, Rank, StreamOp, Test,
+    DataOrigin, FlagAct, IpcOp, Made, MemoryKind, MemoryOp, Op, Operand, Rank, StreamOp, Test,
 };
 
 use super::builder::{At, Builder, MIB, first, slice};

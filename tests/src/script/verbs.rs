@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use rankcheck_model::describe::{Describe, Naming};
 use rankcheck_model::{
-    BarrierOp, CaptureMode, Collective, CollectiveKind, CommOp, Declared, Direction, Dtype, EventOp,
-    ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, Made, MapOp, MapOrder, MemoryKind,
-    MemoryOp, MutexOp, Op, Operand, Operation, DataOrigin, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release,
+    BarrierOp, CaptureMode, Collective, CollectiveKind, CommOp, DataOrigin, Declared, Direction, Dtype,
+    EventOp, ExchangeOp, FlagAct, FlagOp, GraphOp, GroupOp, IpcOp, ListOp, Made, MapOp, MapOrder, MemoryKind,
+    MemoryOp, MutexOp, Op, Operand, Operation, OverlapOp, PoolOp, Question, Rank, ReduceOp, Release,
     Resources, SizeClasses, Slot, StoreOp, StreamOp, Test, ThreadOp, ThreadStart, TieBreak, Token, Transfer,
     WindowFlags, WindowOp,
 };

@@ -94,6 +94,16 @@ pub(super) enum CallKind {
     GroupWindow,
     /// The members and the name of a process group.
     ProcessGroup,
+    /// A process group is made, which every rank has to take part in unless the call says that only members do.
+    MakesGroup,
+    /// A barrier of Python around whatever carries it.
+    Barrier,
+    /// A backward pass, whose calls other threads make.
+    Backward,
+    /// The exception that ended the program.
+    Exception,
+    /// A communicator existed when the recording began, and was in use.
+    Exists,
     /// A frame of Python around vendor calls, or another note.
     Note,
 }
@@ -119,6 +129,8 @@ pub(crate) enum Unjudged {
     Value,
     /// What all who meet have to agree on was not recorded of all.
     Agreed,
+    /// How many there were before the recording began was not recorded.
+    Numbers,
     /// Elements of a type that has no size here.
     Type,
 }
@@ -143,6 +155,7 @@ impl Unjudged {
             Self::Absent => "the rank at the other end was not recorded",
             Self::Value => "what they touch was not recorded",
             Self::Agreed => "not recorded, and taken to be what the other ranks gave",
+            Self::Numbers => "how many there were before the recording began was not recorded",
             Self::Type => "this version of rankcheck does not know the type of their elements",
         }
     }
@@ -339,7 +352,13 @@ static CALLS: &[VendorCall] = &[
     call("process", CallKind::Process, FoldClass::Doubtful),
     call("exit", CallKind::Exit, FoldClass::Doubtful),
     call("ncclGroupEnd.window", CallKind::GroupWindow, FoldClass::Doubtful),
+    call("exception", CallKind::Exception, FoldClass::Doubtful),
+    call("communicator", CallKind::Exists, FoldClass::Doubtful),
     call("torch.process_group", CallKind::ProcessGroup, FoldClass::Local),
+    call("torch.distributed.init_process_group", CallKind::MakesGroup, FoldClass::Local),
+    call("torch.distributed.new_group", CallKind::MakesGroup, FoldClass::Local),
+    call("torch.distributed.barrier", CallKind::Barrier, FoldClass::Local),
+    call("torch.autograd.backward", CallKind::Backward, FoldClass::Local),
     call("torch.block.alloc", CallKind::Note, FoldClass::Notes(Thing::Block, "address")),
     call("torch.block.free", CallKind::Note, FoldClass::Ends(Thing::Block, "address")),
     call("torch.segment.alloc", CallKind::Note, FoldClass::Notes(Thing::Segment, "address")),
@@ -402,7 +421,27 @@ impl CallKind {
 
     /// Whether it is a call of the vendor's, and more than a look.
     pub(super) fn is_call(self) -> bool {
-        !matches!(self, Self::Note | Self::ProcessGroup | Self::Store | Self::Query(_))
+        !self.is_python() && !matches!(self, Self::Store | Self::Query(_))
+    }
+
+    /// Whether it is a frame of Python, or something that was noted.
+    fn is_python(self) -> bool {
+        matches!(
+            self,
+            Self::Note
+                | Self::ProcessGroup
+                | Self::MakesGroup
+                | Self::Barrier
+                | Self::Backward
+                | Self::Exception
+                | Self::Exists
+        )
+    }
+
+    /// Whether it shows that its thread goes on with the program: not a look, nor what runs beside it.
+    pub(super) fn acts(self) -> bool {
+        self.is_call() && !matches!(self, Self::Nothing | Self::EventDestroy)
+            || matches!(self, Self::Store | Self::MakesGroup)
     }
 
     /// The arguments of which one that is not known leaves open what a call of this kind is about, or whether
@@ -445,6 +484,11 @@ impl CallKind {
             | Self::Exit
             | Self::GroupWindow
             | Self::ProcessGroup
+            | Self::MakesGroup
+            | Self::Barrier
+            | Self::Backward
+            | Self::Exception
+            | Self::Exists
             | Self::Note => &[],
         }
     }
@@ -488,6 +532,17 @@ impl CallKind {
             let options = ["stream", "flags", "blocking", "share"];
             options.into_iter().find(|key| does && call.get(key) == Some(&Argument::None))
         })
+    }
+
+    /// Whether a call returns only once the other members make it too, beyond what its operation says: the vendor calls
+    /// `ncclCommDestroy` "an intra-node collective call", and `ncclCommAbort` not.
+    pub(super) fn destroys_together(self, call: &Shape) -> bool {
+        self == Self::Destroy && &*call.name == "ncclCommDestroy"
+    }
+
+    /// Whether every rank has to make a call.
+    pub(super) fn is_every_ranks(self, call: &Shape) -> bool {
+        self == Self::MakesGroup && call.get("local").and_then(Argument::number).unwrap_or(0) == 0
     }
 
     /// Whether a call of this kind makes a communicator for its caller.

@@ -8,13 +8,14 @@
 use std::fmt;
 
 use rankcheck_model::{
-    CollectiveKind, CommOp, Dtype, LocId, Op, Operand, Rank, ReduceOp, Slot, Source as _, Statement,
-    ThreadOp, WindowFlags, WindowOp,
+    CollectiveKind, CommOp, Declared, Dtype, LocId, Op, Operand, Rank, ReduceOp, Slot, Source as _,
+    Statement, ThreadOp, WindowFlags, WindowOp,
 };
 use rustc_hash::FxHashMap;
 
 use super::judge::Recording;
 use super::lower::RankRun;
+use super::rounds::Rounds;
 use super::world::RunCommId;
 
 /// What one member does on a communicator, as far as all have to do the same.
@@ -74,6 +75,8 @@ pub struct Divergence {
     pub nth: usize,
     /// A rank, and what it does there.
     pub one: (Rank, Act, LocId),
+    /// In which round of a loop they part.
+    pub rounds: Option<Rounds>,
     /// Another; nothing if it ends without it.
     pub other: (Rank, Option<(Act, LocId)>),
 }
@@ -85,8 +88,13 @@ impl Divergence {
         let comm = &recording.world.comm(self.comm).name;
         let at = |loc: LocId| recording.program.loc(loc).to_string();
         let (one, act, loc) = self.one;
+        let named = |rank: Rank, act: Act, loc: LocId| {
+            let barrier = is_barrier(&recording.program.ranks[rank.at()], loc);
+            if barrier { "a barrier".to_owned() } else { act.to_string() }
+        };
+        let act = named(one, act, loc);
         let other = match self.other {
-            (rank, Some((act, loc))) => format!("{act} on rank {} ({})", rank.0, at(loc)),
+            (rank, Some((act, loc))) => format!("{} on rank {} ({})", named(rank, act, loc), rank.0, at(loc)),
             (rank, None) => {
                 let program = &recording.program.ranks[rank.at()];
                 let last = program.last.map(|last| program.loc(&last, &recording.program.names).to_string());
@@ -98,8 +106,15 @@ impl Divergence {
             Counted::SetUp => "a set-up event",
             Counted::Collective => "a collective",
         };
-        format!("{what} of {comm} is {act} on rank {} ({}) and {other}", one.0, at(loc))
+        let rounds = self.rounds.as_ref().map_or_else(String::new, |rounds| format!("; {rounds}"));
+        format!("{what} of {comm} is {act} on rank {} ({}) and {other}{rounds}", one.0, at(loc))
     }
+}
+
+/// Whether a collective carries a barrier.
+fn is_barrier(program: &RankRun, loc: LocId) -> bool {
+    let statement = program.statement(loc);
+    statement.is_some_and(|op| matches!(&op.op, Op::Collective(call) if call.declared == Declared::Barrier))
 }
 
 /// What a rank does on each communicator, in order.
@@ -189,5 +204,13 @@ fn divergence(
     let (nth, other) = members.clone().filter_map(|member| differing(&member)).min()?;
     let (act, loc) = acts(first, nth)?;
     let (_, walk) = members.clone().find(|(rank, _)| *rank == other)?;
-    Some(Divergence { comm, counted, nth, one: (*longest, act, loc), other: (other, acts(walk, nth)) })
+    let rounds = Rounds::of(recording, (*longest, loc), other);
+    Some(Divergence {
+        comm,
+        counted,
+        nth,
+        one: (*longest, act, loc),
+        rounds,
+        other: (other, acts(walk, nth)),
+    })
 }

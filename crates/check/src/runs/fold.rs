@@ -23,6 +23,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use self::count::{Loop, UseKey, loops};
 use self::repeat::repeats;
+use super::call::CallKind;
 use super::sequence::{Sequence, Symbol};
 use super::world::World;
 
@@ -46,6 +47,17 @@ pub struct Fold {
     pub calls: u64,
     /// The number of the first call that was taken out, of the first rank.
     pub from: u64,
+    /// What an iteration is made of.
+    pub of: LoopOf,
+}
+
+/// What an iteration is made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LoopOf {
+    /// Calls of the program.
+    Program,
+    /// Looks, and what runs beside the program: a watchdog that polls is no loop of the user's.
+    Polls,
 }
 
 impl fmt::Display for Fold {
@@ -280,7 +292,7 @@ impl<'a> Round<'a> {
             .map(|((part, &cut), &length)| ((self.loops[part.member][part.at].to - cut) / length) as u64);
         let iterations = iterations.min().filter(|&all| all > FIRST + LAST)?;
         let times = iterations - FIRST - LAST;
-        let (mut calls, mut froms) = (0, BTreeMap::new());
+        let (mut calls, mut froms, mut of) = (0, BTreeMap::new(), LoopOf::Polls);
         for ((part, cut), length) in parts.iter().zip(cut).zip(lengths) {
             let first = usize::try_from(FIRST).expect("small") * length;
             let gone = usize::try_from(times).expect("they lie in a sequence") * length;
@@ -289,6 +301,11 @@ impl<'a> Round<'a> {
             let (of_one, noted) = content(sequence, from..from + length);
             let symbol = Symbol::Folded { calls: of_one * times, noted: noted * times };
             calls += symbol.calls();
+            let shapes = sequence.symbols[from..from + length].iter();
+            let mut shapes = shapes.filter_map(|&symbol| sequence.symbol(symbol).shape());
+            if shapes.any(|shape| CallKind::of(&sequence.shape(shape).name).acts()) {
+                of = LoopOf::Program;
+            }
             froms.insert(self.world.members[part.member].rank, (part.member, from));
             self.removals[part.member].push(Removal { from, to, symbol });
             self.loops[part.member][part.at].from = to;
@@ -296,7 +313,7 @@ impl<'a> Round<'a> {
         let &(member, from) = froms.values().next()?;
         let sequence = &self.sequences[member];
         let from = sequence.recorded(content(sequence, 0..from).0);
-        let fold = Fold { ranks: froms.into_keys().collect(), iterations, calls, from };
+        let fold = Fold { ranks: froms.into_keys().collect(), iterations, calls, from, of };
         self.folds.push(fold);
         Some(())
     }

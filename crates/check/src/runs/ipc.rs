@@ -171,6 +171,8 @@ pub(super) struct Opened {
     /// All of it: a handle is of a whole allocation.
     pub(super) len_bytes: u64,
     pub(super) freed: Freed,
+    /// Whether the clocks do not tell if it was freed before it was opened or closed.
+    pub(super) too_close: bool,
 }
 
 /// What a process exported and opened, by the numbers of its calls.
@@ -222,7 +224,9 @@ pub(super) fn join(processes: &[(Rank, &Header, &IpcListener)]) -> Vec<SharedMem
                 }
                 Some(_) | None => Freed::AfterClosed,
             };
-            let opened = Opened { handle, len_bytes: exported.len_bytes, freed };
+            let too_close = freed == Freed::AfterClosed
+                && exported.freed.is_some_and(|freed| !here.before(closed, (there, freed)));
+            let opened = Opened { handle, len_bytes: exported.len_bytes, freed, too_close };
             shared[opener].opens.insert(open.number, opened);
         }
     }

@@ -9,27 +9,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rankcheck_model::machine::{Awaited, Standing};
+use rankcheck_model::machine::Standing;
 use rankcheck_model::{
-    Answer, Block, Choice, Config, Explain, Finding, Freed, Interruption, Loc, LocId, Machine, ObjectKind,
-    Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token, actors_per_rank,
+    Answer, Block, Choice, Config, Connections, Explain, Finding, Freed, Interruption, Loc, LocId, Machine,
+    ObjectKind, Platform, Rank, Rule, Source, SourceError, State, Symmetry, Thread, ThreadStart, Token,
+    actors_per_rank, ranks_in_words,
 };
 use rankcheck_recording::Argument;
 use rustc_hash::FxHashSet;
 
 use super::RunError;
+use super::accesses;
 use super::call::CallKind;
 use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
-use super::lower::{self, Origin, RankRun, RecordingEnd};
+use super::lower::{self, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd};
 use super::sequence::{self, Sequence, Symbol};
+use super::stuck::{self, Standstill};
 use super::world::{self, RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
-
-/// How long nothing may have happened on the ranks of a run for what stands to count as a hang.
-const SILENCE_NS: u64 = 10_000_000_000;
 
 /// What was recorded, as a program.
 #[derive(Debug)]
@@ -108,6 +108,8 @@ pub struct Recording {
     pub nccl: Option<String>,
     /// When the processes began: nanoseconds since 1970, by rank.
     pub began: Vec<u64>,
+    /// The machines that they ran on, by rank.
+    pub hosts: Vec<String>,
 }
 
 /// What a recording shows.
@@ -133,6 +135,8 @@ pub struct Judged {
     pub findings: Vec<Finding>,
     /// What was not over at the end.
     pub standing: Vec<Standing>,
+    /// Who waits for whom at the end.
+    pub stuck: Standstill,
     /// Where two ranks first diverge on a communicator, set-up events and collectives apart.
     pub divergences: Vec<Divergence>,
     /// Nobody specifies what follows a finding.
@@ -187,7 +191,8 @@ fn read_with(
     let (mut world, mut sequences) = sequence::read_all(&world::files(folder)?)?;
     let folds = fold(&world, &mut sequences);
     let gaps: Vec<Gaps> = sequences.iter().map(Sequence::gaps).collect();
-    let headers: Vec<u64> = sequences.iter().map(|sequence| sequence.header.began).collect();
+    let headers: Vec<(u64, String)> =
+        sequences.iter().map(|sequence| (sequence.header.began, sequence.header.host.clone())).collect();
     name_groups(&mut world, &sequences);
     drop(sequences);
     let names = SourceNames::default();
@@ -195,11 +200,13 @@ fn read_with(
     let ranks = lower::lower_all(&world, &names, &gaps)?;
     let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());
     let mut began = vec![0; world.ranks as usize];
-    for (member, time) in world.members.iter().zip(headers) {
+    let mut hosts = vec![String::new(); world.ranks as usize];
+    for (member, (time, host)) in world.members.iter().zip(headers) {
         began[member.rank.at()] = time;
+        hosts[member.rank.at()] = host;
     }
     let program = Arc::new(RunProgram { names, ranks, default });
-    Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began })
+    Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began, hosts })
 }
 
 /// Communicators get the names of process groups of their members: of several with the same members the first
@@ -273,6 +280,7 @@ pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged,
     let mut judged = Judged {
         verdict: RunVerdict::Holds,
         findings,
+        stuck: Standstill::of(&recording, &standing),
         standing,
         divergences,
         undefined,
@@ -316,6 +324,11 @@ fn run(recording: &Recording, platform: Platform) -> Result<(Machine, State), Ru
         explain: Explain::Sentences,
         // The order of threads is the recorded one, so it is no choice.
         declared_commuting: ObjectKind::ALL.into(),
+        // A communicator that existed before the recording began was used.
+        connections: match ranks.iter().any(|rank| !rank.before.is_empty()) {
+            true => Connections::Made,
+            false => Connections::OnFirstUse,
+        },
         actors_per_rank: u32::try_from(actors).map(actors_per_rank).map_err(|_| RunError::TooMany)?,
         ..Config::new(recording.world.ranks)
     };
@@ -355,7 +368,8 @@ fn recorded(machine: &Machine, state: &State, ranks: &[RankRun]) -> Option<Choic
     Some(choices.swap_remove(at))
 }
 
-/// A sentence names the ranks and locations of all operations that it is about.
+/// A sentence names the ranks and locations of all operations that it is about; of accesses that nothing orders, what
+/// they are and which bytes they touch.
 fn complete(finding: &mut Finding, program: &RunProgram) {
     let mut named = BTreeSet::new();
     for op in &finding.ops {
@@ -364,6 +378,11 @@ fn complete(finding: &mut Finding, program: &RunProgram) {
         if !there && named.insert((op.rank, at.clone())) {
             finding.sentence.push_str(&format!("; {rank} at {at}"));
         }
+    }
+    if finding.rule == Rule::Mem2
+        && let Some(raced) = accesses::raced(program, &finding.ops)
+    {
+        finding.sentence.push_str(&format!(": {raced}"));
     }
 }
 
@@ -383,7 +402,7 @@ impl Judged {
     fn conclude(&self) -> RunVerdict {
         if !self.findings.is_empty() || !self.divergences.is_empty() {
             RunVerdict::Fails
-        } else if self.silent() {
+        } else if self.stuck.is_proven() {
             RunVerdict::Hangs
         } else if self.unknown.is_empty() {
             RunVerdict::Holds
@@ -435,24 +454,8 @@ impl Judged {
                     until.lacks, until.calls
                 ));
             }
-            if matches!(program.ending, RecordingEnd::Cut { .. }) {
-                let loc = |origin: &Origin| {
-                    let name = self.recording.program.names.text(origin.name);
-                    let loc = program.loc(origin, &self.recording.program.names).to_string();
-                    let key = self.awaited(program, origin);
-                    if loc.contains(&*name) { loc } else { format!("{name}{key} ({loc})") }
-                };
-                let last = match (&program.ending, program.last) {
-                    (RecordingEnd::Cut { inside }, _) if !inside.is_empty() => {
-                        let calls: Vec<String> = inside.iter().map(loc).collect();
-                        format!("was inside {}", calls.join(", "))
-                    }
-                    (_, Some(last)) => format!("was last at {}", loc(&last)),
-                    (_, None) => "made no call".to_owned(),
-                };
-                why.push(format!("the recording of rank {rank} ends without its exit; it {last}"));
-            }
         }
+        why.extend(self.ends_without_exit());
         why
     }
 
@@ -463,13 +466,73 @@ impl Judged {
         if loc.contains(&*name) { loc } else { format!("{name} ({loc})") }
     }
 
-    /// The key that a call waited for, and whether anybody set it. Sets in C++ are not seen.
-    fn awaited(&self, program: &RankRun, origin: &Origin) -> String {
-        let Some((_, key)) = program.awaited.iter().find(|(number, _)| *number == origin.number) else {
-            return String::new();
+    /// Ranks whose recordings end without their exit, those together that were inside the same.
+    fn ends_without_exit(&self) -> Vec<String> {
+        let mut ends: Vec<(String, Vec<Rank>, u64)> = Vec::new();
+        for (rank, program) in self.there() {
+            let (RecordingEnd::Cut { .. }, rank) = (&program.ending, Rank(rank)) else { continue };
+            let since = |entered: u64| {
+                let until = stuck::seen_until(&self.recording, rank);
+                until.saturating_sub(stuck::at(&self.recording, rank, entered))
+            };
+            let (text, time) = match (program.open_calls.as_slice(), program.last) {
+                (_, Some(last)) if program.truncated => {
+                    (format!("the file was cut: what came after {}", self.called(program, &last)), 0)
+                }
+                (_, Some(last)) if program.interrupted => {
+                    (format!("interrupted, last at {}", self.called(program, &last)), 0)
+                }
+                ([], Some(last)) => {
+                    (format!("last at {}", self.called(program, &last)), since(program.times.0))
+                }
+                ([], None) => ("made no call".to_owned(), 0),
+                (open, _) => {
+                    let calls: Vec<String> = open.iter().map(|open| self.open_call(program, open)).collect();
+                    let entered = open.iter().map(|open| open.entered).max().unwrap_or(0);
+                    (format!("inside {}", calls.join(", ")), since(entered))
+                }
+            };
+            match ends.iter_mut().find(|(other, ..)| *other == text) {
+                Some((_, ranks, shortest)) => {
+                    ranks.push(rank);
+                    *shortest = (*shortest).min(time);
+                }
+                None => ends.push((text, vec![rank], time)),
+            }
+        }
+        let told = |(text, ranks, time): (String, Vec<Rank>, u64)| {
+            let several = ranks.len() > 1;
+            let whose = ranks_in_words(ranks.iter().copied());
+            if text.starts_with("the file") {
+                return format!("of {whose} {text} is not known");
+            }
+            let seconds = time / 1_000_000_000;
+            let lasted = if seconds > 0 { format!(" for {seconds} s") } else { String::new() };
+            let (recordings, end, were) = match several {
+                true => ("recordings", "end without their exit", "all were "),
+                false => ("recording", "ends without its exit", "it was "),
+            };
+            let were = if text.starts_with("made") {
+                were.trim_end_matches("was ").trim_end_matches("were ")
+            } else {
+                were
+            };
+            format!("the {recordings} of {whose} {end}; {were}{text}{lasted}")
         };
+        ends.into_iter().map(told).collect()
+    }
+
+    /// A call that had not returned, with the key that it waited for, and whether anybody set it. Sets in C++ are not
+    /// seen.
+    fn open_call(&self, program: &RankRun, open: &OpenCallAtEnd) -> String {
+        let called = self.called(program, &open.origin);
+        let OpenWait::Key(key) = &open.waits else { return called };
         let set = self.there().any(|(_, program)| program.keys.contains(key));
-        format!(" of key \"{key}\"{}", if set { "" } else { ", which no rank was seen to set" })
+        let unset = if set { "" } else { ", which no rank was seen to set" };
+        let names = &self.recording.program.names;
+        let (name, loc) = (names.text(open.origin.name), program.loc(&open.origin, names).to_string());
+        let loc = if loc.contains(&*name) { String::new() } else { format!(" ({loc})") };
+        format!("{name} of key \"{key}\"{unset}{loc}")
     }
 
     /// Ranks that were recorded.
@@ -478,44 +541,12 @@ impl Judged {
         members.iter().map(|member| (member.rank.0, &self.recording.program.ranks[member.rank.at()]))
     }
 
-    /// Whether the run stood still when its recording was cut: somebody waits, and nobody whom he waits for did
-    /// anything for long; or some call had not returned for as long.
-    pub(super) fn silent(&self) -> bool {
-        let at = |rank: Rank, time: u64| self.recording.began[rank.at()].saturating_add(time);
-        let recorded = |(rank, program): (u32, &RankRun)| at(Rank(rank), program.times.1);
-        let last = self.there().map(recorded).max().unwrap_or(0);
-        // Who was killed in a call did not wait in it while others went on. If nobody looked whether he lived, the
-        // others' recordings have to do.
-        let until = |rank: Rank| {
-            let program = &self.recording.program.ranks[rank.at()];
-            match (&program.ending, program.alive) {
-                (RecordingEnd::Exit(_), _) => at(rank, program.times.1),
-                (RecordingEnd::Cut { .. }, Some(alive)) => at(rank, alive.max(program.times.1)),
-                (RecordingEnd::Cut { .. }, None) => last,
-            }
+    /// Whether ranks stood where their recordings end: somebody waits, or all that did not exit were inside a call.
+    pub(super) fn stood_still(&self) -> bool {
+        let inside = |(_, program): (u32, &RankRun)| match program.ending {
+            RecordingEnd::Exit(_) => true,
+            RecordingEnd::Cut { .. } => !program.truncated && !program.open_calls.is_empty(),
         };
-        let still = |rank: Rank, until: u64| {
-            let did = at(rank, self.recording.program.ranks[rank.at()].times.0);
-            until.saturating_sub(did) >= SILENCE_NS
-        };
-        let waits = |standing: &Standing| {
-            // Who ended in order did not wait in vain, whatever is not known of the others.
-            let program = &self.recording.program.ranks[standing.op.rank.at()];
-            if matches!(program.ending, RecordingEnd::Exit(_)) {
-                return false;
-            }
-            let until = until(standing.op.rank);
-            still(standing.op.rank, until)
-                && standing.awaits.iter().all(|awaited| match awaited {
-                    Awaited::Blocked(op) => still(op.rank, until),
-                    Awaited::Ended(_) => true,
-                    Awaited::Unknown(rank) => still(*rank, until),
-                })
-        };
-        let inside = |(rank, program): (u32, &RankRun)| {
-            matches!(&program.ending, RecordingEnd::Cut { inside } if !inside.is_empty())
-                && still(Rank(rank), until(Rank(rank)))
-        };
-        self.standing.iter().any(waits) || self.there().any(inside)
+        !self.standing.is_empty() || self.there().all(inside)
     }
 }

@@ -13,12 +13,13 @@ mod group;
 mod memory;
 mod program;
 mod ranks;
+mod window;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use rankcheck_model::{
-    Block, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, Terminator, ThreadOp, ThreadStart,
+    Block, Declared, Loc, LocId, MapOp, Op, Operand, Rank, Slot, Statement, Terminator, ThreadOp, ThreadStart,
 };
 use rankcheck_recording::{Argument, CallEvent, ProcessFile, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -29,7 +30,9 @@ use super::vendor;
 use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
-pub use program::{Failure, KnownUntil, Lacks, Origin, RankRun, RecordingEnd};
+pub use program::{
+    Exception, Failure, KnownUntil, Lacks, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd,
+};
 pub(super) use ranks::lower_all;
 
 /// What becomes of an operation's result.
@@ -65,6 +68,10 @@ struct OpenCall {
     held: bool,
     /// The location in source that it says.
     loc: u32,
+    /// How many process groups the process had made by then, this one included.
+    groups_made: u32,
+    /// What it carries out.
+    carries: Declared,
 }
 
 /// A host thread of the process.
@@ -75,6 +82,8 @@ struct HostThread {
     depth: u32,
     grouped: Vec<Lowered>,
     calls: u64,
+    /// When it was last seen to go on with the program: nanoseconds since the process began.
+    acted: Option<u64>,
 }
 
 const NO_LOC: u32 = u32::MAX;
@@ -93,6 +102,8 @@ pub(super) struct Lowering<'a> {
     slots: u32,
     program: RankRun,
     threads: FxHashMap<u32, HostThread>,
+    /// The locations of backward passes that are under way, whichever thread began them.
+    backward: Vec<u32>,
     by_loc: FxHashMap<Box<str>, u32>,
     kinds: Vec<CallKind>,
     /// The operation that a call became, as long as nothing changed what its addresses mean.
@@ -133,6 +144,7 @@ impl<'a> Lowering<'a> {
             slots: 0,
             program: RankRun::empty(base),
             threads: FxHashMap::default(),
+            backward: Vec::new(),
             by_loc: FxHashMap::default(),
             kinds: Vec::new(),
             cache: FxHashMap::default(),
@@ -184,6 +196,10 @@ impl<'a> Lowering<'a> {
                 CallKind::Collective(_) => {
                     if let Some(comm) = self.comm(call::number(call, "comm")) {
                         *by_comm.entry(comm).or_default() += times;
+                        if let Some(text) = call.get("place").and_then(Argument::text) {
+                            let loc = self.loc(text);
+                            *self.program.folded_at.entry((comm, loc)).or_default() += times;
+                        }
                     }
                 }
                 CallKind::GraphLaunch => {
@@ -217,11 +233,16 @@ impl<'a> Lowering<'a> {
             Some(_) | None => NO_LOC,
         };
         let outer = self.threads.entry(thread).or_default().open.last().map_or(NO_LOC, |open| open.loc);
-        let loc = if own == NO_LOC { outer } else { own };
-        let origin = Origin { number, name: self.names.token(&call.name), loc };
+        // Threads of autograd have no frames of Python: what they call is called by the backward pass.
+        let around = self.backward.last().copied().unwrap_or(NO_LOC);
+        let loc = [own, outer, around].into_iter().find(|loc| *loc != NO_LOC).unwrap_or(NO_LOC);
+        let carrier = self.carried(process, thread, kind);
+        let carries = if carrier.is_some() { Declared::Barrier } else { Declared::Nothing };
+        let name = self.names.token(carrier.unwrap_or(&call.name));
+        let origin = Origin { number, name, loc };
         self.program.times.1 = self.program.times.1.max(time);
         if call.instant {
-            self.note(process, shape);
+            self.note(process, shape, origin);
             return;
         }
         if !kind.polls() {
@@ -242,19 +263,43 @@ impl<'a> Lowering<'a> {
         let held = kind.meets() && (state.depth == 0 || kind == CallKind::Init)
             || kind == CallKind::GroupEnd && state.depth == 1;
         let mark = self.ops.len();
+        if kind.acts() {
+            state.acted = Some(time);
+        }
+        if kind == CallKind::Backward {
+            self.backward.push(loc);
+        }
+        if kind.is_every_ranks(call) {
+            self.program.groups_made += 1;
+        }
+        let groups_made = self.program.groups_made;
+        if kind == CallKind::Destroy
+            && let Some(comm) = self.comm(call::number(call, "comm"))
+        {
+            self.program.destroyed.insert(comm);
+        }
+        let state = self.threads.entry(thread).or_default();
         if kind.is_call() {
             state.calls += 1;
             if let Some(until) = &mut self.program.until {
                 until.calls += 1;
             }
         }
-        state.open.push(OpenCall { shape, origin, time, mark, held, loc });
+        state.open.push(OpenCall { shape, origin, time, mark, held, loc, groups_made, carries });
         if held {
             // It produces a slot, as the start of a thread does that may replace it.
             let map = self.names.token("nothing");
             let op = Op::Map(MapOp::Get { map, key: Operand::Null, default: Operand::Null });
             self.write(Lowered { op, origin, bind: Bind::Nothing });
         }
+    }
+
+    /// What a collective stands for that a call of Python makes of it: a barrier is one, whatever carries it.
+    fn carried<'p>(&mut self, process: &'p ProcessFile, thread: u32, kind: CallKind) -> Option<&'p str> {
+        let open = self.threads.entry(thread).or_default().open.last().map(|open| open.shape)?;
+        let barrier =
+            matches!(kind, CallKind::Collective(_)) && self.kind(process, open) == CallKind::Barrier;
+        barrier.then(|| &*process.shape(open).name)
     }
 
     fn loc(&mut self, text: &str) -> u32 {
@@ -272,9 +317,14 @@ impl<'a> Lowering<'a> {
     }
 
     #[expect(clippy::wildcard_enum_match_arm, reason = "few notes are of interest")]
-    fn note(&mut self, process: &ProcessFile, shape: ShapeId) {
+    fn note(&mut self, process: &ProcessFile, shape: ShapeId, origin: Origin) {
         let note = process.shape(shape);
         match self.kind(process, shape) {
+            CallKind::Exists => {
+                // What was there before this recording began is not known: streams may wait for one another.
+                self.device.begins_in_the_middle();
+                self.exists(note, origin);
+            }
             CallKind::Process => self.program.nccl = note.get("nccl_version").and_then(version),
             CallKind::GroupWindow => {
                 if let (window, Some(operand)) = (call::number(note, "window"), self.unnamed.pop_front())
@@ -283,6 +333,18 @@ impl<'a> Lowering<'a> {
                     self.windows.insert(window, operand);
                 }
             }
+            // Somebody stopped the program: what it would have done is not known.
+            CallKind::Exception if note.get("type").and_then(Argument::text) == Some("KeyboardInterrupt") => {
+                self.program.interrupted = true;
+            }
+            CallKind::Exception if self.program.exception.is_none() => {
+                let text = |key: &str| note.get(key).and_then(Argument::text).filter(|text| !text.is_empty());
+                let parts: Vec<&str> = ["type", "message"].into_iter().filter_map(text).collect();
+                let loc = text("place").map(|place| self.loc(place));
+                let loc = loc.and_then(|loc| self.program.locs.get(loc as usize).cloned());
+                self.program.exception = Some(Exception { text: parts.join(": "), loc });
+            }
+            CallKind::Exit if self.program.interrupted => {}
             CallKind::Exit => self.program.ending = RecordingEnd::Exit(signed(note, "code")),
             _ => {}
         }
@@ -291,6 +353,9 @@ impl<'a> Lowering<'a> {
     fn leave(&mut self, process: &ProcessFile, thread: u32, open: OpenCall, values: Option<ShapeId>) {
         let call = process.shape(open.shape);
         let kind = self.kind(process, open.shape);
+        if kind == CallKind::Backward {
+            self.backward.pop();
+        }
         let result = values.map(|values| process.shape(values));
         if let Some(code) = failure(result) {
             if code == vendor::NOT_READY && kind.polls() {
@@ -312,8 +377,28 @@ impl<'a> Lowering<'a> {
         if let Some(lacks) = lacks {
             self.known_before(&open, lacks);
         }
-        let items = self.items(kind, (open.shape, call), result, open.origin);
+        let items = self.items_of(kind, &open, call, result);
         self.put(thread, kind, &open, items, Completed::Yes);
+    }
+
+    /// The operations of a call, with what they carry out.
+    fn items_of(
+        &mut self,
+        kind: CallKind,
+        open: &OpenCall,
+        call: &Shape,
+        result: Option<&Shape>,
+    ) -> Vec<Lowered> {
+        let mut items = self.items(kind, (open.shape, call), result, open.origin);
+        if open.carries == Declared::Nothing {
+            return items;
+        }
+        for item in &mut items {
+            if let Op::Collective(call) = &mut item.op {
+                Arc::make_mut(call).declared = open.carries;
+            }
+        }
+        items
     }
 
     /// What a call made and did not say. Windows of a group have no names before it ends.
@@ -389,6 +474,10 @@ impl<'a> Lowering<'a> {
             items = group::whole(std::mem::take(&mut state.grouped), open.origin);
         }
         if !open.held {
+            if returned == Completed::NeverApart && !items.is_empty() {
+                self.stands_apart(open, items);
+                return;
+            }
             for item in items {
                 self.write(item);
             }
@@ -398,7 +487,8 @@ impl<'a> Lowering<'a> {
             Bind::Comm(comm) => Some(comm).filter(|comm| self.not_blocking.contains(comm)),
             Bind::Nothing | Bind::Window(_) | Bind::Unnamed | Bind::Failed(_) | Bind::Open(_) => None,
         });
-        if self.ops.len() == open.mark + 1 && (background.is_none() || returned == Completed::Never) {
+        let alone = self.ops.len() == open.mark + 1 && returned != Completed::NeverApart;
+        if alone && (background.is_none() || returned == Completed::Never) {
             self.withdraw(open);
             for item in items {
                 self.write(item);
@@ -412,8 +502,20 @@ impl<'a> Lowering<'a> {
                 let op = Op::Thread(ThreadOp::Join { thread });
                 self.write(Lowered { op, origin: open.origin, bind: Bind::Nothing });
             }
-            (_, None, _) | (_, _, Completed::Never) => {}
+            (_, None, _) | (_, _, Completed::Never | Completed::NeverApart) => {}
         }
+    }
+
+    /// A call that never returned, of a thread for which the others of its process do not wait.
+    fn stands_apart(&mut self, open: &OpenCall, items: Vec<Lowered>) {
+        let start = ThreadStart(u32::try_from(self.own_threads.len() + 1).expect("few calls overlap"));
+        let mut ops = Vec::with_capacity(items.len());
+        for item in items {
+            ops.push(Statement { op: item.op, loc: self.program.origin(item.origin) });
+        }
+        self.own_threads.push(Arc::new(Block { ops, terminator: Terminator::Cut }));
+        let op = Op::Thread(ThreadOp::Spawn { start });
+        self.write(Lowered { op, origin: open.origin, bind: Bind::Nothing });
     }
 
     /// Takes a call's placeholder back, if nothing was written since.
@@ -502,16 +604,15 @@ impl<'a> Lowering<'a> {
         open.sort_by_key(|(_, open)| open.origin.number);
         let mut inside = Vec::new();
         let (mut apart, mut stands, before) = (false, false, self.own_threads.len());
+        self.program.truncated = process.truncated().is_some();
+        let mut goes_on = self.program.truncated;
+        self.open_at_end(process, &open);
         for (thread, open) in open {
             let kind = self.kind(process, open.shape);
             if kind.polls() {
                 continue;
             }
             inside.push(open.origin);
-            if kind == CallKind::Store {
-                let key = process.shape(open.shape).get("key").and_then(Argument::text).unwrap_or_default();
-                self.program.awaited.push((open.origin.number, key.into()));
-            }
             let ops = self.ops.len();
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
                 self.program.times.0 = self.program.times.0.max(open.time);
@@ -519,14 +620,26 @@ impl<'a> Lowering<'a> {
             if let Some(lacks) = kind.lacks(process.shape(open.shape)) {
                 self.known_before(&open, lacks);
             }
-            let items = self.items(kind, (open.shape, process.shape(open.shape)), None, open.origin);
-            let returned = if exited { Completed::Yes } else { Completed::Never };
+            let items = self.items_of(kind, &open, process.shape(open.shape), None);
+            // Who went on while another thread stood does not wait for it; and of a file that was cut nobody knows.
+            let beside = |(other, state): (&u32, &HostThread)| {
+                *other != thread && state.acted.is_some_and(|acted| acted > open.time)
+            };
+            let returned = if exited {
+                Completed::Yes
+            } else if self.program.truncated || self.threads.iter().any(beside) {
+                goes_on = true;
+                Completed::NeverApart
+            } else {
+                Completed::Never
+            };
             self.put(thread, kind, &open, items, returned);
             apart |= self.own_threads.len() > before;
             stands |= self.ops.len() > ops;
         }
         // A process with a thread that stands apart from the others is taken to wait for it.
-        let terminator = if exited || (apart && !stands) { Terminator::Return } else { Terminator::Cut };
+        let returns = exited || (apart && !stands && !goes_on);
+        let terminator = if returns { Terminator::Return } else { Terminator::Cut };
         if !exited {
             self.program.ending = RecordingEnd::Cut { inside };
         }
@@ -538,6 +651,44 @@ impl<'a> Lowering<'a> {
             self.program.cut_off(until.ops);
         }
         self.program
+    }
+
+    /// Notes the innermost call of each thread that never returned, and for what it waits.
+    fn open_at_end(&mut self, process: &ProcessFile, open: &[(u32, OpenCall)]) {
+        let mut threads: Vec<u32> = Vec::new();
+        for (thread, _) in open {
+            if !threads.contains(thread) {
+                threads.push(*thread);
+            }
+        }
+        for thread in threads {
+            let calls = || open.iter().filter(|(other, _)| *other == thread).map(|(_, open)| open);
+            let every_ranks = |open: &&OpenCall| {
+                let shape = process.shape(open.shape);
+                CallKind::of(&shape.name).is_every_ranks(shape)
+            };
+            let mut told: Vec<&OpenCall> = calls().filter(every_ranks).take(1).collect();
+            let innermost = calls().next_back();
+            told.extend(innermost.filter(|open| told.iter().all(|other| other.origin != open.origin)));
+            for call in told {
+                let (shape, kind) = (process.shape(call.shape), self.kind(process, call.shape));
+                if kind.polls() {
+                    continue;
+                }
+                let text = |key: &str| shape.get(key).and_then(Argument::text);
+                let waits = match (kind, self.comm(call::number(shape, "comm"))) {
+                    (kind, _) if kind.is_every_ranks(shape) => {
+                        let members = text("members").map(Into::into);
+                        OpenWait::MakesGroup { nth: call.groups_made, members }
+                    }
+                    (CallKind::Store, _) => OpenWait::Key(text("key").unwrap_or_default().into()),
+                    (kind, Some(comm)) if kind.destroys_together(shape) => OpenWait::Destroys(comm),
+                    (_, _) => OpenWait::Other,
+                };
+                let (origin, entered) = (call.origin, call.time);
+                self.program.open_calls.push(OpenCallAtEnd { origin, entered, waits });
+            }
+        }
     }
 
     fn unjudged(&mut self, why: Unjudged, name: &str) -> Vec<Lowered> {
@@ -561,6 +712,8 @@ fn key_set(call: &Shape) -> Option<&str> {
 enum Completed {
     Yes,
     Never,
+    /// It never returned, and other threads of the process may go on.
+    NeverApart,
 }
 
 /// `2.28.9`, from that or from NCCL's own number for it.

@@ -3,16 +3,17 @@
 //! The order is that of other reports: what is wrong, where ranks diverge, where the run stands, what calls
 //! returned, and what the verdict rests on. Not here: how any of it was found.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use rankcheck_model::machine::Awaited;
-use rankcheck_model::{LocId, Source as _};
+use rankcheck_model::{Rank, Source as _, ranks_in_words};
 use serde::Serialize;
 
 use super::coverage::Coverage;
+use super::fold::LoopOf;
 use super::judge::{Asked, Judged, RunVerdict};
 use super::lower::RecordingEnd;
+use super::stuck::{Hop, HostEnd, RankWait, WaitRoot};
 use super::vendor;
 
 /// Lines of one kind, beyond which the rest is counted.
@@ -75,7 +76,7 @@ pub fn class(judged: &Judged) -> RunClass {
         RunClass::Latent
     } else if judged.there().any(|(_, program)| !program.failures.is_empty()) {
         RunClass::Error
-    } else if cut && (!judged.standing.is_empty() || judged.silent()) {
+    } else if cut && judged.stood_still() {
         RunClass::Hang
     } else {
         RunClass::Ended
@@ -98,6 +99,10 @@ pub fn text(judged: &Judged) -> String {
     let _ = write!(out, "{what}  {folder}   {} ranks, {calls} calls", judged.recording.world.ranks);
     if matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs) {
         let _ = write!(out, ", {}", class(judged).name());
+    }
+    rows(&mut out, "root", &roots(judged));
+    if judged.findings.is_empty() {
+        rows(&mut out, "cycle", &cycles(judged));
     }
     for line in sentences(judged) {
         let _ = write!(out, "\n{line}");
@@ -147,48 +152,95 @@ fn divergences(judged: &Judged) -> Vec<String> {
     judged.divergences.iter().map(|divergence| divergence.sentence(&judged.recording)).collect()
 }
 
-/// Who waits for whom.
-fn standing(judged: &Judged) -> Vec<String> {
+/// Whom everybody waits for, and who waits in a circle.
+fn roots(judged: &Judged) -> Vec<String> {
+    told_roots(judged).map(|root| root_text(judged, root)).collect()
+}
+
+/// Where a rule is broken, who may still come is no cause.
+fn told_roots(judged: &Judged) -> impl Iterator<Item = &WaitRoot> {
+    let fails = judged.verdict == RunVerdict::Fails;
+    judged.stuck.roots.iter().filter(move |root| !fails || root.end.is_gone())
+}
+
+fn root_text(judged: &Judged, root: &WaitRoot) -> String {
     let program = &judged.recording.program;
-    let at = |loc: LocId| program.loc(loc).to_string();
-    let last = |rank: rankcheck_model::Rank| {
-        let of = &program.ranks[rank.at()];
-        let last = of.last.map(|last| of.loc(&last, &program.names).to_string());
-        last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"))
+    let of = &program.ranks[root.rank.at()];
+    let last = of.last.map(|last| of.loc(&last, &program.names).to_string());
+    let last = last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"));
+    let exception = of.exception.as_ref().map(|exception| {
+        let loc = exception.loc.as_ref().map_or_else(String::new, |loc| format!(" ({loc})"));
+        format!("{}{loc}", exception.text)
+    });
+    let ended = match (root.end, exception) {
+        (HostEnd::Exited(code), Some(exception)) => format!("exited with code {code} after {exception}"),
+        (HostEnd::Exited(code), None) => format!("exited with code {code} ({last})"),
+        (_, Some(exception)) => format!("was ended by {exception}"),
+        (HostEnd::Died, None) => format!("was gone before the others ({last})"),
+        (HostEnd::NotRecorded, None) => "was not recorded".to_owned(),
+        (HostEnd::GoesOn | HostEnd::Raised | HostEnd::Waits, None) => match &of.until {
+            Some(_) => "is not known well enough".to_owned(),
+            None => format!("had not come when its recording ended ({last})"),
+        },
     };
-    let lines = judged.standing.iter().map(|standing| {
-        let op = standing.op;
-        let mut text = format!("rank {} waits {} ({})", op.rank.0, standing.text, at(op.loc));
-        let whom: Vec<String> = standing
-            .awaits
-            .iter()
-            .filter(|awaited| !matches!(awaited, Awaited::Blocked(other) if other.rank == op.rank))
-            .map(|awaited| match awaited {
-                Awaited::Blocked(other) => format!("rank {} ({})", other.rank.0, at(other.loc)),
-                Awaited::Ended(rank) => {
-                    format!("rank {}, which exited without making that call ({})", rank.0, last(*rank))
-                }
-                Awaited::Unknown(rank) => match &program.ranks[rank.at()].until {
-                    Some(_) => format!("rank {}, of which too little is known", rank.0),
-                    None => {
-                        let last = last(*rank);
-                        format!("rank {}, which had not come when its recording ended ({last})", rank.0)
-                    }
-                },
-            })
-            .collect();
-        if !whom.is_empty() {
-            let more = whom.len().saturating_sub(3);
-            let _ = write!(text, " for {}", whom[..whom.len().min(3)].join(" and "));
-            if more > 0 {
-                let _ = write!(text, " and {more} more");
-            }
+    let waits = if root.awaited_by.len() == 1 { "waits" } else { "wait" };
+    let mut text = format!(
+        "rank {} {ended}; {} {waits} for it",
+        root.rank.0,
+        ranks_in_words(root.awaited_by.iter().copied())
+    );
+    if let Some(rounds) = &root.rounds {
+        let _ = write!(text, "; {rounds}");
+    }
+    text
+}
+
+fn cycles(judged: &Judged) -> Vec<String> {
+    let told = judged.stuck.cycles.iter().map(|hops| {
+        let mut text = String::new();
+        for (nth, hop) in hops.iter().enumerate() {
+            let who = if nth == 0 { format!("rank {}", hop.rank.0) } else { ", which".to_owned() };
+            let _ = write!(text, "{who} waits {} ({}) for rank {}", hop.text, hop.place, hop.awaits.0);
         }
         text
     });
-    let mut lines: Vec<String> = lines.collect();
-    lines.dedup();
-    lines
+    told.collect()
+}
+
+/// Who waits for whom, what ranks do alike together.
+fn standing(judged: &Judged) -> Vec<String> {
+    let mut groups: Vec<(&RankWait, Vec<Rank>, BTreeSet<Rank>)> = Vec::new();
+    for wait in &judged.stuck.waits {
+        let key = |wait: &RankWait| (wait.text.clone(), wait.made, wait.awaits.is_empty());
+        match groups.iter_mut().find(|(first, ..)| key(first) == key(wait)) {
+            Some((_, ranks, awaits)) => {
+                ranks.push(wait.rank);
+                awaits.extend(&wait.awaits);
+            }
+            None => groups.push((wait, vec![wait.rank], wait.awaits.clone())),
+        }
+    }
+    let told = groups.into_iter().map(|(RankWait { text, made, .. }, ranks, awaits)| {
+        let verb = if ranks.len() == 1 { "waits" } else { "wait" };
+        let mut line = format!("{} {verb} {text}", ranks_in_words(ranks.iter().copied()));
+        let others: Vec<Rank> = awaits.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
+        let mut whom = Vec::new();
+        if awaits.iter().any(|rank| ranks.contains(rank)) {
+            whom.push("one another".to_owned());
+        }
+        if !others.is_empty() {
+            whom.push(ranks_in_words(others.into_iter()));
+        }
+        if !whom.is_empty() {
+            let _ = write!(line, " for {}", whom.join(" and "));
+        }
+        if let Some(made) = made {
+            let _ = write!(line, ", which made {made}");
+        }
+        line
+    });
+    let devices = judged.stuck.devices.iter().map(|(rank, text)| format!("rank {} {text}", rank.0));
+    told.chain(devices).collect()
 }
 
 /// Calls that returned errors.
@@ -222,8 +274,9 @@ fn rests(judged: &Judged) -> Vec<String> {
         }
         None => format!("no version of NCCL was recorded; judged as {}", judged.platform),
     });
-    lines.extend(judged.recording.folds.iter().map(ToString::to_string));
-    if !judged.recording.folds.is_empty() {
+    let folds = judged.recording.folds.iter().filter(|fold| fold.of == LoopOf::Program);
+    lines.extend(folds.clone().map(ToString::to_string));
+    if folds.count() > 0 {
         lines.push(
             "numbers of collectives and registrations do not count what was not judged again".to_owned(),
         );
@@ -233,6 +286,15 @@ fn rests(judged: &Judged) -> Vec<String> {
         lines.push(format!(
             "the calls of up to {threads} host threads of a rank are in the order in which they returned"
         ));
+    }
+    for (rank, program) in judged.there() {
+        lines.extend(program.too_close.iter().map(|(origin, memory)| {
+            format!(
+                "whether {memory} was freed before rank {rank} was done with it is not known: {} and the free lie too \
+                 close to tell",
+                judged.called(program, origin)
+            )
+        }));
     }
     // What matters is among what is not known.
     lines.extend(judged.left_out.iter().filter(|left_out| !left_out.matters()).map(ToString::to_string));
@@ -263,6 +325,8 @@ pub struct RunEntry {
     primary: Option<&'static str>,
     findings: Vec<FoundEntry>,
     partings: Vec<String>,
+    roots: Vec<RootEntry>,
+    cycles: Vec<Vec<HopEntry>>,
     standing: Vec<String>,
     returned: Vec<String>,
     unknown: Vec<String>,
@@ -272,6 +336,25 @@ pub struct RunEntry {
     waived: BTreeMap<&'static str, String>,
     unexpected: Option<String>,
     steps: u64,
+}
+
+#[derive(Debug, Serialize)]
+struct RootEntry {
+    rank: u32,
+    /// `exited`, `raised`, `died`, `late` or `not recorded`.
+    state: &'static str,
+    text: String,
+    place: Option<String>,
+    exception: Option<String>,
+    awaited_by: Vec<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct HopEntry {
+    rank: u32,
+    waits: String,
+    place: String,
+    awaits: u32,
 }
 
 #[derive(Debug, Serialize)]
@@ -334,6 +417,8 @@ pub fn entry(judged: &Judged) -> RunEntry {
         primary: judged.findings.first().map(|finding| finding.rule.id()),
         findings: found.collect(),
         partings: divergences(judged),
+        roots: told_roots(judged).map(|root| root_entry(judged, root)).collect(),
+        cycles: judged.stuck.cycles.iter().map(|hops| hops.iter().map(hop_entry).collect()).collect(),
         standing: standing(judged),
         returned: failures(judged),
         unknown: judged.unknown.clone(),
@@ -349,4 +434,29 @@ pub fn entry(judged: &Judged) -> RunEntry {
         unexpected: unexpected(judged),
         steps: judged.steps,
     }
+}
+
+fn root_entry(judged: &Judged, root: &WaitRoot) -> RootEntry {
+    let program = &judged.recording.program;
+    let of = &program.ranks[root.rank.at()];
+    let raised = of.exception.as_ref().and_then(|exception| exception.loc.as_ref()).map(ToString::to_string);
+    let last = || of.last.map(|last| of.loc(&last, &program.names).to_string());
+    RootEntry {
+        rank: root.rank.0,
+        state: match root.end {
+            HostEnd::Exited(_) => "exited",
+            HostEnd::Raised => "raised",
+            HostEnd::Died => "died",
+            HostEnd::GoesOn | HostEnd::Waits => "late",
+            HostEnd::NotRecorded => "not recorded",
+        },
+        text: root_text(judged, root),
+        place: raised.or_else(last),
+        exception: of.exception.as_ref().map(|exception| exception.text.clone()),
+        awaited_by: root.awaited_by.iter().map(|rank| rank.0).collect(),
+    }
+}
+
+fn hop_entry(hop: &Hop) -> HopEntry {
+    HopEntry { rank: hop.rank.0, waits: hop.text.clone(), place: hop.place.clone(), awaits: hop.awaits.0 }
 }

@@ -107,7 +107,9 @@ pub struct CommListener {
 impl CommListener {
     /// Whether calls of this kind are of interest here; all others may be left out.
     pub(super) fn listens(kind: CallKind) -> bool {
-        kind == CallKind::Process || kind.of_comms() || ipc::IpcListener::listens(kind)
+        matches!(kind, CallKind::Process | CallKind::Exists)
+            || kind.of_comms()
+            || ipc::IpcListener::listens(kind)
     }
 
     /// A call, when it was, and what it returned (`None` if nothing worth a word).
@@ -129,6 +131,19 @@ impl CommListener {
                 let small = |key: &str| get(key).and_then(|number| u32::try_from(number).ok());
                 self.noted_rank = self.noted_rank.or(small("rank"));
                 self.noted_ranks = self.noted_ranks.or(small("ranks"));
+            }
+            CallKind::Exists if get("comm").is_some() => {
+                let id: Box<str> = call.get("id").map_or_else(String::new, ToString::to_string).into();
+                let nth = self.inits.entry(id.clone()).or_default();
+                let birth = match call.get("id") {
+                    None | Some(Argument::None) => Birth::NotKnown,
+                    Some(_) => {
+                        let (rank, ranks) = (number_u32(get("rank")), number_u32(get("ranks")));
+                        Birth::Init { id, nth: *nth, rank, ranks }
+                    }
+                };
+                *nth += 1;
+                self.born(number, birth, Some(call));
             }
             // Without a parent nobody makes a communicator.
             kind if kind.makes_comm(call)

@@ -98,7 +98,12 @@ impl Verb for Collective {
     }
 
     fn display(&self, show: &Show<'_>) -> String {
-        format!("{}.{}({})", show.operand(&self.comm), self.kind.name(), show.operand(&self.send))
+        match self.declared {
+            Declared::Barrier => format!("{}.barrier()", show.operand(&self.comm)),
+            Declared::Nothing | Declared::Symmetric => {
+                format!("{}.{}({})", show.operand(&self.comm), self.kind.name(), show.operand(&self.send))
+            }
+        }
     }
 
     fn stream(&self) -> Option<Token> {
@@ -162,6 +167,8 @@ pub enum Declared {
     Nothing,
     /// A symmetric kernel, by `symmetric = True`: WIN-8 is broken where the ordinary path is taken.
     Symmetric,
+    /// That it is a barrier, which a library carries out by a collective: it is called so, and is otherwise no other.
+    Barrier,
 }
 
 impl Describe for Declared {
@@ -169,6 +176,7 @@ impl Describe for Declared {
         to.word(match self {
             Self::Nothing => "Nothing",
             Self::Symmetric => "Symmetric",
+            Self::Barrier => "Barrier",
         });
     }
 }
@@ -292,6 +300,9 @@ impl Machine {
 
     /// The call in the spec's own names.
     pub(crate) fn call_name(&self, launch: &Launch) -> String {
+        if launch.call.declared == Declared::Barrier {
+            return format!("{}.barrier()", self.comm_name(launch.comm));
+        }
         let buffer = self.buffer_name(&launch.send);
         format!("{}.{}({buffer})", self.comm_name(launch.comm), launch.call.kind.name())
     }

@@ -22,7 +22,7 @@ use crate::rank::Token;
 use std::sync::Arc;
 
 pub(crate) use self::expectation::Expectation;
-pub use self::expectation::{Made, DataOrigin};
+pub use self::expectation::{DataOrigin, Made};
 use self::table::Accessed;
 pub(crate) use self::table::{Memories, Memory};
 use crate::clock::Clock;

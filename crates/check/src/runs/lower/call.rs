@@ -10,6 +10,7 @@ use rankcheck_model::{
 };
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
+use super::window::Before;
 use super::{Bind, Lacks, Lowered, Lowering, Origin};
 use crate::runs::call::{Allocator, CallKind, Unjudged, signed};
 use crate::runs::regions::MemoryAt;
@@ -44,8 +45,17 @@ impl Lowering<'_> {
             | CallKind::Exit
             | CallKind::GroupWindow
             | CallKind::ProcessGroup
+            | CallKind::MakesGroup
+            | CallKind::Barrier
+            | CallKind::Backward
+            | CallKind::Exception
+            | CallKind::Exists
             | CallKind::Note => Vec::new(),
-            CallKind::Unjudged(why) => self.unjudged(why, &call.name),
+            CallKind::Unjudged(why) => {
+                let stream = self.device.stream(number(call, "stream"), self.names);
+                self.program.unknown_work.insert(stream, origin.number);
+                self.unjudged(why, &call.name)
+            }
             CallKind::Init | CallKind::Shrink => self.init(call, given("comm"), origin),
             CallKind::Split => self.split(call, given("comm"), origin),
             CallKind::Destroy => self.destroy(call, origin),
@@ -108,6 +118,19 @@ impl Lowering<'_> {
         let children = if number(call, "share") == 0 { Resources::Own } else { Resources::Shared };
         let op = Op::Comm(CommOp::Init { name, members, children });
         vec![Lowered { op, origin, bind: Bind::Comm(comm) }]
+    }
+
+    /// A communicator that existed when the recording began: all its members had it.
+    pub(super) fn exists(&mut self, call: &Shape, origin: Origin) {
+        let known = |key: &str| call.get(key).and_then(Argument::number);
+        let Some(address) = known("comm") else { return };
+        for item in self.init(call, Some(address), origin) {
+            if let Bind::Comm(comm) = item.bind {
+                let before = Before { collectives: known("collectives"), set_ups: known("set_ups") };
+                self.program.before.insert(comm, before);
+            }
+            self.write(item);
+        }
     }
 
     fn split(&mut self, call: &Shape, address: Option<u64>, origin: Origin) -> Vec<Lowered> {

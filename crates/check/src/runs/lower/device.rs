@@ -48,6 +48,9 @@ pub(super) struct DeviceHandles {
     /// The communicators of the collectives of a graph.
     collectives: FxHashMap<Token, Vec<RunCommId>>,
     graphs_made: u32,
+    /// Whether streams may have been made before the recording began: how is not known, so each is taken to wait for the
+    /// default stream.
+    in_the_middle: bool,
 }
 
 impl DeviceHandles {
@@ -66,6 +69,7 @@ impl DeviceHandles {
             executables: FxHashMap::default(),
             collectives: FxHashMap::default(),
             graphs_made: 0,
+            in_the_middle: false,
         }
     }
 
@@ -84,10 +88,21 @@ impl DeviceHandles {
         if LEGACY.contains(&address) {
             return self.default;
         }
-        *self.streams.entry(address).or_insert_with(|| {
-            self.made += 1;
-            names.token(&format!("stream {}", self.made))
-        })
+        if let Some(stream) = self.streams.get(&address) {
+            return *stream;
+        }
+        self.made += 1;
+        let stream = names.token(&format!("stream {}", self.made));
+        self.streams.insert(address, stream);
+        if self.in_the_middle {
+            self.blocking.push(stream);
+        }
+        stream
+    }
+
+    /// The recording begins in the middle of a run.
+    pub(super) fn begins_in_the_middle(&mut self) {
+        self.in_the_middle = true;
     }
 
     fn event(&mut self, address: u64, names: &SourceNames) -> Token {
@@ -139,7 +154,9 @@ impl Lowering<'_> {
             self.cache.clear();
             self.device.streams.remove(&address);
             let token = self.device.stream(address, self.names);
-            if number(call, "flags") & NON_BLOCKING == 0 {
+            let waits = number(call, "flags") & NON_BLOCKING == 0;
+            self.device.blocking.retain(|other| *other != token);
+            if waits {
                 self.device.blocking.push(token);
             }
         }

@@ -94,6 +94,10 @@ impl Lowering<'_> {
         let mapping =
             self.write(Lowered { op: Op::Ipc(IpcOp::Open { handle }), origin, bind: Bind::Nothing });
         self.program.freed.insert(self.program.last_loc(), opened.freed);
+        if opened.too_close {
+            let memory = format!("the memory of {}", opened.handle).into();
+            self.program.too_close.push((origin, memory));
+        }
         self.memory.map(address, opened.len_bytes, mapping);
         Vec::new()
     }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use rankcheck_model::{Block, Freed, Loc, LocId, Op, Operand, Slot, Statement, Terminator, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::window::Before;
 use crate::runs::call::Unjudged;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
@@ -45,6 +46,45 @@ pub enum RecordingEnd {
     },
 }
 
+/// A call that had not returned when the recording of its process ended: the innermost of its thread, or one that every
+/// rank has to make.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OpenCallAtEnd {
+    /// Which call it is, and where it was made.
+    pub origin: Origin,
+    /// When it was entered: nanoseconds since the process began.
+    pub entered: u64,
+    /// For what it waits, where no operation says so.
+    pub waits: OpenWait,
+}
+
+/// For what a call waits that had not returned, where no operation of the model says so.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OpenWait {
+    /// Its operation says so, or nobody knows.
+    Other,
+    /// Somebody sets this key of a store.
+    Key(Arc<str>),
+    /// The other members destroy the communicator too (`ncclCommDestroy` is "an intra-node collective call").
+    Destroys(RunCommId),
+    /// The other ranks make as many process groups; the n-th, from 1.
+    MakesGroup {
+        /// How many the rank made, this one included.
+        nth: u32,
+        /// The members that it gave, as the program wrote them.
+        members: Option<Arc<str>>,
+    },
+}
+
+/// The exception that ended the program of a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    /// Its type and the first line of what it says.
+    pub text: String,
+    /// The innermost line of the user's that it came from.
+    pub loc: Option<Loc>,
+}
+
 /// Where the recording of a rank stops to say what it did: it may have done anything from there on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KnownUntil {
@@ -69,6 +109,8 @@ pub enum Lacks {
     Elements,
     /// Events behind it, which were lost.
     Events,
+    /// How many calls it comes after that were made before the recording began.
+    Numbers,
 }
 
 impl fmt::Display for Lacks {
@@ -77,6 +119,9 @@ impl fmt::Display for Lacks {
             Self::Value(name) => write!(f, "its `{name}` was not recorded"),
             Self::Origin(kind) => write!(f, "its {kind} is none that was seen to be made"),
             Self::Elements => f.write_str("whether it has elements was not recorded"),
+            Self::Numbers => f.write_str(
+                "how many came before it on its communicator, before the recording began, is not known",
+            ),
             Self::Events => f.write_str("events behind it were lost while recording"),
         }
     }
@@ -111,8 +156,22 @@ pub struct RankRun {
     pub alive: Option<u64>,
     /// Keys of stores that it set.
     pub keys: FxHashSet<Arc<str>>,
-    /// Keys of the calls of stores that it was inside when its recording ended, by the number of the call.
-    pub awaited: Vec<(u32, Arc<str>)>,
+    /// Calls that had not returned when its recording ended, one of each thread.
+    pub open_calls: Vec<OpenCallAtEnd>,
+    /// What it had done on communicators that existed when its recording began.
+    pub(in crate::runs) before: BTreeMap<RunCommId, Before>,
+    /// Whether somebody interrupted its program (`KeyboardInterrupt`).
+    pub interrupted: bool,
+    /// The exception that ended its program.
+    pub exception: Option<Exception>,
+    /// Whether its file was cut: it did more than is known.
+    pub truncated: bool,
+    /// How many process groups it made or began to make, by calls that every rank takes part in.
+    pub groups_made: u32,
+    /// The communicators that it destroyed or began to destroy.
+    pub destroyed: FxHashSet<RunCommId>,
+    /// The last work of which nothing is known, by its stream: the number of the call.
+    pub(in crate::runs) unknown_work: FxHashMap<Token, u32>,
     /// Host threads whose calls were merged.
     pub threads: usize,
     /// Events that were not recorded.
@@ -131,6 +190,11 @@ pub struct RankRun {
     pub(super) open: FxHashMap<LocId, Vec<&'static str>>,
     /// Where collectives were left out: the operation that follows, the communicator, and how many.
     pub(super) skipped: Vec<(LocId, RunCommId, u32)>,
+    /// Collectives that were left out, by communicator and the index of their line.
+    pub(in crate::runs) folded_at: BTreeMap<(RunCommId, u32), u64>,
+    /// Calls that opened memory of other processes which was freed too close to its use for the clocks to tell which came
+    /// first, and what the memory is called.
+    pub(in crate::runs) too_close: Vec<(Origin, Arc<str>)>,
     /// When memory was freed that operations opened.
     pub freed: FxHashMap<LocId, Freed>,
     /// Registrations that failed: operations of the first thread, by communicator.
@@ -153,7 +217,14 @@ impl RankRun {
             times: (0, 0),
             alive: None,
             keys: FxHashSet::default(),
-            awaited: Vec::new(),
+            open_calls: Vec::new(),
+            before: BTreeMap::new(),
+            interrupted: false,
+            exception: None,
+            truncated: false,
+            groups_made: 0,
+            destroyed: FxHashSet::default(),
+            unknown_work: FxHashMap::default(),
             threads: 0,
             lost: 0,
             calls: 0,
@@ -163,6 +234,8 @@ impl RankRun {
             nccl: None,
             open: FxHashMap::default(),
             skipped: Vec::new(),
+            folded_at: BTreeMap::new(),
+            too_close: Vec::new(),
             freed: FxHashMap::default(),
             failed: FxHashMap::default(),
         }
@@ -208,6 +281,17 @@ impl RankRun {
         }
     }
 
+    /// The operation at a location.
+    pub(in crate::runs) fn statement(&self, loc: LocId) -> Option<&Statement> {
+        self.blocks.iter().flat_map(|block| &block.ops).find(|statement| statement.loc == loc)
+    }
+
+    /// Whether it was recorded where in the user's source a call was made.
+    #[must_use]
+    pub fn is_located(&self, origin: &Origin) -> bool {
+        (origin.loc as usize) < self.locs.len()
+    }
+
     /// The location of the operation that was written last.
     pub(super) fn last_loc(&self) -> LocId {
         LocId(
@@ -228,7 +312,7 @@ impl RankRun {
     }
 
     /// The call of an operation of this rank.
-    pub(super) fn origin_of(&self, loc: LocId) -> Option<Origin> {
+    pub(in crate::runs) fn origin_of(&self, loc: LocId) -> Option<Origin> {
         self.origins.get(loc.0.checked_sub(self.base)? as usize).copied()
     }
 

@@ -78,6 +78,7 @@ pub(in crate::runs) fn lower_all(
         Ok::<(), RunError>(())
     })?;
     leave_out_failed(&orders, &mut programs, names.token("nothing"));
+    super::window::align(&orders, &mut programs, names);
     super::agreed::settle(&orders, &mut programs, names);
     Ok(programs)
 }

@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use rankcheck_model::{Made, MemoryKind, MemoryOp, Op, Operand, DataOrigin, ReduceOp};
+use rankcheck_model::{DataOrigin, Made, MemoryKind, MemoryOp, Op, Operand, ReduceOp};
 use starlark::environment::MethodsBuilder;
 use starlark::eval::Evaluator;
 use starlark::starlark_module;

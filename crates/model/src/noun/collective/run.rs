@@ -177,15 +177,13 @@ impl Machine {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Coll3, about, &ops, past, || {
                 self.differ(nth, members, other, &|m| {
-                    let call = &m.launch.call;
-                    format!(
-                        "{} of {} {} ({}){}",
-                        self.call_name(&m.launch),
-                        call.count,
-                        call.dtype.name(),
-                        call.op.name(),
-                        call.kind.way()
-                    )
+                    let (call, name) = (&m.launch.call, self.call_name(&m.launch));
+                    if call.declared == Declared::Barrier {
+                        return name;
+                    }
+                    let op =
+                        if call.kind.reduces() { format!(" ({})", call.op.name()) } else { String::new() };
+                    format!("{name} of {} {}{op}{}", call.count, call.dtype.name(), call.kind.way())
                 })
             });
             if differs(&|l| l.path != first.path).is_some() {
