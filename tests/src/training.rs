@@ -206,6 +206,7 @@ impl Training {
             began: 0,
             recorder: "synthetic".to_owned(),
             alive: None,
+            driver: true,
         };
         file.write_all(&encode_header(&header).expect("it is short"))?;
         let mut process = Process {

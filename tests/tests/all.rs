@@ -27,6 +27,7 @@ mod recordings;
 mod repairs;
 mod reported;
 mod reports;
+mod returned;
 mod runs;
 mod shared;
 mod specs;

@@ -29,7 +29,7 @@ use super::vendor;
 use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
-pub use program::{Failure, KnownUntil, Lacks, Origin, RankRun, RecordingEnd};
+pub use program::{Failure, KnownUntil, Lacks, ModelSays, Origin, RankRun, RecordingEnd};
 pub(super) use ranks::lower_all;
 
 /// What becomes of an operation's result.
@@ -291,12 +291,21 @@ impl<'a> Lowering<'a> {
     fn leave(&mut self, process: &ProcessFile, thread: u32, open: OpenCall, values: Option<ShapeId>) {
         let call = process.shape(open.shape);
         let kind = self.kind(process, open.shape);
+        self.device.thread = thread;
         let result = values.map(|values| process.shape(values));
         if let Some(code) = failure(result) {
             if code == vendor::NOT_READY && kind.polls() {
                 return;
             }
             self.program.failures.push(Failure { origin: open.origin, code });
+            if kind == CallKind::EndCapture && code == vendor::UNJOINED {
+                let items = self.items(kind, (open.shape, call), None, open.origin);
+                self.put(thread, kind, &open, items, Completed::Yes);
+                return;
+            }
+            if kind == CallKind::EndCapture {
+                self.capture_lost(call);
+            }
             if kind != CallKind::Register {
                 self.failed(thread, kind, call, &open);
                 return;
@@ -307,6 +316,10 @@ impl<'a> Lowering<'a> {
             }
             self.put(thread, kind, &open, items, Completed::Yes);
             return;
+        }
+        self.program.waits.called(kind, &call.name, self.ops.len());
+        if kind == CallKind::InitAll && call::number(call, "ranks") > 1 {
+            self.cut_before(&open, Lacks::Ranks);
         }
         let lacks = kind.lacks(call).or_else(|| self.lacks_result(kind, (thread, call), result));
         if let Some(lacks) = lacks {
@@ -332,7 +345,11 @@ impl<'a> Lowering<'a> {
 
     /// A call does not say what it does.
     fn known_before(&mut self, open: &OpenCall, lacks: &'static str) {
-        self.known_until(Some(open.origin), Lacks::Value(lacks));
+        self.cut_before(open, Lacks::Value(lacks));
+    }
+
+    fn cut_before(&mut self, open: &OpenCall, lacks: Lacks) {
+        self.known_until(Some(open.origin), lacks);
         if let (Some(until), true) = (&mut self.program.until, open.held) {
             until.ops = until.ops.min(open.mark);
         }
@@ -507,6 +524,7 @@ impl<'a> Lowering<'a> {
             if kind.polls() {
                 continue;
             }
+            self.device.thread = thread;
             inside.push(open.origin);
             if kind == CallKind::Store {
                 let key = process.shape(open.shape).get("key").and_then(Argument::text).unwrap_or_default();
@@ -534,6 +552,7 @@ impl<'a> Lowering<'a> {
         blocks.append(&mut self.own_threads);
         self.program.blocks = blocks;
         self.program.streams = self.device.used();
+        self.program.waits.driver = process.header.driver;
         if let Some(until) = &self.program.until {
             self.program.cut_off(until.ops);
         }

@@ -9,7 +9,7 @@ use rankcheck_model::machine::Awaited;
 use rankcheck_model::{LocId, Source as _};
 use serde::Serialize;
 
-use super::coverage::Coverage;
+use super::coverage::{Coverage, LeftOut};
 use super::judge::{Asked, Judged, RunVerdict};
 use super::lower::RecordingEnd;
 use super::vendor;
@@ -221,6 +221,9 @@ fn rests(judged: &Judged) -> Vec<String> {
         lines.push(format!(
             "the calls of up to {threads} host threads of a rank are in the order in which they returned"
         ));
+    }
+    if !judged.left_out.iter().any(LeftOut::is_kernels) {
+        lines.push("not judged: kernels, of which no launch was recorded".to_owned());
     }
     // What matters is among what is not known.
     lines.extend(judged.left_out.iter().filter(|left_out| !left_out.matters()).map(ToString::to_string));
