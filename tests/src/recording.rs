@@ -589,6 +589,11 @@ impl Process {
         executable
     }
 
+    /// Records `cudaLaunchHostFunc`: the stream calls a function when it gets there.
+    pub fn host_function(&mut self, stream: u64) {
+        self.call(signature!("cudaLaunchHostFunc", "stream"), &[Field::Address(stream)]);
+    }
+
     /// Records `cuLaunchKernel`, of which nothing is known.
     pub fn driver_kernel(&mut self, stream: u64) {
         let fields = [Field::Address(0x10), Field::Address(stream)];

@@ -203,6 +203,37 @@ fn where_waits_were_left_out_nobody_is_accused_of_not_waiting() {
 }
 
 #[test]
+fn a_function_of_the_host_excuses_what_comes_behind_it_alone() {
+    // Two streams write one buffer; the function is launched between them, or behind both.
+    let run = |between: bool| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let (from, buffer) = (process.alloc(MIB), process.alloc(MIB));
+            let (stream, other) = (process.stream(), process.stream());
+            process.all_reduce(comm, buffer, 1024, stream);
+            if between {
+                process.host_function(stream);
+            }
+            process.copy(buffer, from, 4096, other);
+            if !between {
+                process.host_function(stream);
+            }
+            process.synchronize(stream);
+            process.synchronize(other);
+        });
+        run.exit();
+        run
+    };
+    let (verdict, text) = judged(run(false), "function-behind");
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    assert!(text.starts_with("FAILS MEM-2"), "{text}");
+    let (verdict, text) = judged(run(true), "function-between");
+    assert_eq!(verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("MEM-2 cannot be said: rank 0 has a stream call functions of the host"), "{text}");
+}
+
+#[test]
 fn who_shows_nothing_but_launches_of_the_driver_may_do_more() {
     let mut run = Run::new(2);
     run.all(|process, rank| {

@@ -144,10 +144,14 @@ pub(super) fn doubt(finding: &Finding, program: &RunProgram) -> Option<String> {
                 ));
             }
         }
-        let behind = |other: &&OpRef| {
-            other.rank == op.rank && (other.thread, other.index) > (op.thread, op.index)
-        };
-        let next = finding.ops.iter().filter(behind).min_by_key(|other| other.index).copied();
+        let mut others = finding.ops.iter().filter(|other| other.rank == op.rank && *other != op);
+        let position = |op: &OpRef| (op.thread, op.index);
+        let next = finding.ops.iter().filter(|other| other.rank == op.rank && position(other) > position(op));
+        let next = next.min_by_key(|other| position(other)).copied();
+        // What comes behind the last of them comes too late to order them.
+        if next.is_none() && others.next().is_some() {
+            return None;
+        }
         run.waits.host_function_between(*op, next).then(|| {
             format!(
                 "rank {} has a stream call functions of the host in between, through which it may have waited",
