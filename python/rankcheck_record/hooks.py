@@ -1,6 +1,6 @@
 """Wraps what PyTorch offers for talking to other ranks, once PyTorch is imported, and never imports it.
 
-Not here: how calls get into the recording (`tell.py`), and blocks of the allocator (`blocks.py`).
+Not here: how calls get into the recording (`tell.py`), and blocks of the allocator, which are not recorded.
 """
 
 import functools
@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 
-from . import blocks, frames, places, raised, tell
+from . import frames, places, raised, tell
 
 # Functions of torch.distributed that make process groups.
 _MAKING = ("init_process_group", "new_group", "split_group", "new_subgroups", "new_subgroups_by_enumeration")
@@ -222,7 +222,7 @@ def _distributed(module) -> None:
             function = _groups_change(function)
             wrapped = _wrapped(function, f"torch.distributed.{name}", -1, after=functools.partial(_note_groups, module))
         elif name == "destroy_process_group":
-            wrapped = _wrapped(_groups_change(_drained(function)), f"torch.distributed.{name}", 0)
+            wrapped = _wrapped(_groups_change(function), f"torch.distributed.{name}", 0)
         elif name == "batch_isend_irecv":
             wrapped = _wrapped(function, f"torch.distributed.{name}", group_of=_group_of_first)
         else:
@@ -239,17 +239,6 @@ def _distributed(module) -> None:
     backend = getattr(core, "ProcessGroupNCCL", None)
     names = ("register_mem_pool", "deregister_mem_pool", "abort", "shutdown")
     _methods(backend, "torch.distributed.ProcessGroupNCCL", names)
-
-
-def _drained(function):
-    """The function, before which the allocator's history is read: programs end after it."""
-
-    @functools.wraps(function)
-    def wrapper(*arguments, **keywords):
-        blocks.drain()
-        return function(*arguments, **keywords)
-
-    return wrapper
 
 
 def _wrapped_store(function, method: str):
@@ -323,10 +312,6 @@ def _memory(module) -> None:
     _methods(module, "torch.cuda.memory", ("empty_cache",))
 
 
-def _cuda(module) -> None:
-    blocks.attach(module)
-
-
 def _autograd(module) -> None:
     """What the threads of autograd call has no frames of Python: it is called where the backward pass was begun."""
     # What both `backward` and `grad` go through, where there is such; nobody outside calls it.
@@ -341,7 +326,6 @@ _MODULES = {
     "torch.distributed.distributed_c10d": _distributed,
     "torch.distributed._symmetric_memory": _symmetric_memory,
     "torch.autograd": _autograd,
-    "torch.cuda": _cuda,
     "torch.cuda.graphs": _graphs,
     "torch.cuda.memory": _memory,
 }

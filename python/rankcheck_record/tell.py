@@ -35,7 +35,6 @@ def connect() -> bool:
             library.rankcheck_record_enter.restype = None
             library.rankcheck_record_note.restype = None
             library.rankcheck_record_leave.restype = None
-            library.rankcheck_record_began.restype = ctypes.c_uint64
             library.rankcheck_record_pause.argtypes = [ctypes.c_int]
             library.rankcheck_record_frames.argtypes = [ctypes.c_void_p] * 2
             library.rankcheck_record_place.argtypes = [ctypes.c_char_p, ctypes.c_int]
@@ -112,11 +111,6 @@ def note(name: str, /, **values) -> None:
     if _library is not None:
         call = encode(name, **values)
         _library.rankcheck_record_note(call, len(call))
-
-
-def began() -> int:
-    """When times of this process begin: nanoseconds since 1970; 0 if nothing was recorded yet."""
-    return _library.rankcheck_record_began() if _library is not None else 0
 
 
 def pause(paused: bool) -> None:

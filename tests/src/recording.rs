@@ -69,6 +69,7 @@ impl Run {
                 pid: 100 + rank,
                 run: "a run".to_owned(),
                 began: 1_000_000_000,
+                driver: true,
                 ..Header::default()
             };
             let mut process = Process {
@@ -615,14 +616,31 @@ impl Process {
         self.call(signature!("cudaEventQuery", "event"), &[Field::Varying(event)]);
     }
 
-    /// A capture of calls on a stream; what can be launched of it.
-    pub fn capture(&mut self, stream: u64, calls: impl FnOnce(&mut Self)) -> u64 {
+    /// Records `cudaStreamBeginCapture`, in the mode of the calling thread.
+    pub fn begin_capture(&mut self, stream: u64) {
         let fields = [Field::Address(stream), Field::Number(1)];
         self.call(signature!("cudaStreamBeginCapture", "stream", "mode"), &fields);
-        calls(self);
-        let (graph, executable) = (self.handle(), self.handle());
+    }
+
+    /// Records `cudaStreamEndCapture`, and returns the graph.
+    pub fn end_capture(&mut self, stream: u64) -> u64 {
+        let graph = self.handle();
         self.enter(signature!("cudaStreamEndCapture", "stream"), &[Field::Address(stream)]);
         self.leave_with(signature!("cudaStreamEndCapture", "graph"), graph);
+        graph
+    }
+
+    /// `cudaStreamEndCapture` returns this error.
+    pub fn end_capture_fails(&mut self, stream: u64, code: i64) {
+        self.enter(signature!("cudaStreamEndCapture", "stream"), &[Field::Address(stream)]);
+        self.fails(code);
+    }
+
+    /// A capture of calls on a stream; what can be launched of it.
+    pub fn capture(&mut self, stream: u64, calls: impl FnOnce(&mut Self)) -> u64 {
+        self.begin_capture(stream);
+        calls(self);
+        let (graph, executable) = (self.end_capture(stream), self.handle());
         self.enter(signature!("cudaGraphInstantiate", "graph"), &[Field::Address(graph)]);
         self.leave_with(signature!("cudaGraphInstantiate", "executable"), executable);
         executable
@@ -637,6 +655,40 @@ impl Process {
     /// Records `cudaGraphExecDestroy`, as one call that succeeds.
     pub fn destroy_graph(&mut self, executable: u64) {
         self.call(signature!("cudaGraphExecDestroy", "executable"), &[Field::Address(executable)]);
+    }
+
+    /// `ncclCommInitAll` of so many devices: returns the communicator if it is one.
+    pub fn init_all(&mut self, ranks: u32) -> u64 {
+        self.enter(signature!("ncclCommInitAll", "ranks"), &[Field::Number(ranks.into())]);
+        let (signature, comm, time) = (signature!("ncclCommInitAll", "comm"), self.handle(), self.tick());
+        let made = if ranks == 1 { Field::Address(comm) } else { Field::None };
+        self.writer().leave_with(time, signature, &[made]);
+        comm
+    }
+
+    /// A graph that is put together of a kernel, and maybe another node; returns what can be launched of it.
+    pub fn put_together(&mut self, other: bool) -> u64 {
+        let (graph, executable) = (self.handle(), self.handle());
+        self.enter(signature!("cuGraphCreate"), &[]);
+        self.leave_with(signature!("cuGraphCreate", "graph"), graph);
+        self.call(signature!("cuGraphAddKernelNode", "graph"), &[Field::Address(graph)]);
+        if other {
+            self.call(signature!("cuGraphAddNode", "graph"), &[Field::Address(graph)]);
+        }
+        self.enter(signature!("cuGraphInstantiate", "graph"), &[Field::Address(graph)]);
+        self.leave_with(signature!("cuGraphInstantiate", "executable"), executable);
+        executable
+    }
+
+    /// Records `cudaLaunchHostFunc`: the stream calls a function when it gets there.
+    pub fn host_function(&mut self, stream: u64) {
+        self.call(signature!("cudaLaunchHostFunc", "stream"), &[Field::Address(stream)]);
+    }
+
+    /// Records `cuLaunchKernel`, of which nothing is known.
+    pub fn driver_kernel(&mut self, stream: u64) {
+        let fields = [Field::Address(0x10), Field::Address(stream)];
+        self.call(signature!("cuLaunchKernel", "function", "stream"), &fields);
     }
 
     /// A kernel, of which nothing is known.

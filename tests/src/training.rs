@@ -207,6 +207,7 @@ impl Training {
             recorder: "synthetic".to_owned(),
             alive: None,
             bytes: None,
+            driver: true,
         };
         file.write_all(&encode_header(&header).expect("it is short"))?;
         let mut process = Process {

@@ -44,6 +44,11 @@ pub unsafe extern "C" fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_i
     unsafe { cudaMalloc(to, bytes) }
 }
 
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclMemFree(_: *mut c_void) -> c_int {
+    0
+}
+
 #[repr(C)]
 pub struct UniqueId([c_char; 128]);
 
@@ -52,6 +57,15 @@ pub unsafe extern "C" fn ncclCommInitRank(to: *mut usize, ranks: c_int, id: Uniq
     // SAFETY: as the caller says.
     unsafe { *to = 0xc000 + (rank as usize) };
     c_int::from(id.0[127] != 7 || ranks != 4)
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn ncclCommInitAll(to: *mut usize, ranks: c_int, _: *const c_int) -> c_int {
+    for rank in 0..ranks as usize {
+        // SAFETY: as the caller says.
+        unsafe { *to.add(rank) = 0xd000 + rank };
+    }
+    0
 }
 
 #[unsafe(no_mangle)]

@@ -15,8 +15,19 @@ unsafe extern "C" {
     ) -> c_int;
     fn ncclCommWindowRegister(comm: usize, address: usize, bytes: usize, to: *mut usize, flags: c_int) -> c_int;
     fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) -> c_int;
+    fn ncclMemFree(address: *mut c_void) -> c_int;
     fn ncclCommInitRank(to: *mut usize, ranks: c_int, id: UniqueId, rank: c_int) -> c_int;
+    fn ncclCommInitAll(to: *mut usize, ranks: c_int, devices: *const c_int) -> c_int;
     fn cudaSetDevice(device: c_int) -> c_int;
+    fn cudaStreamSynchronize(stream: usize) -> c_int;
+    fn __cudaLaunchKernel(kernel: usize, grid: Dim3, block: Dim3, arguments: usize, shared: usize, stream: usize) -> c_int;
+    fn __cudaLaunchKernel_ptsz(
+        kernel: usize, grid: Dim3, block: Dim3, arguments: usize, shared: usize, stream: usize,
+    ) -> c_int;
+    fn cudaLaunchCooperativeKernel(
+        kernel: usize, grid: Dim3, block: Dim3, arguments: usize, shared: usize, stream: usize,
+    ) -> c_int;
+    fn cudaLaunchHostFunc(stream: usize, function: usize, data: usize) -> c_int;
     fn cudaEventQuery(event: usize) -> c_int;
     fn cudaEventRecord(event: usize, stream: usize) -> c_int;
     fn cudaStreamCreateWithFlags(to: *mut usize, flags: u32) -> c_int;
@@ -31,6 +42,10 @@ unsafe extern "C" {
 
 #[repr(C)]
 pub struct UniqueId([c_char; 128]);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Dim3([u32; 3]);
 
 type MemCreate = unsafe extern "C" fn(*mut u64, usize, *const c_void, u64) -> c_int;
 
@@ -141,6 +156,108 @@ fn driver() {
     }
 }
 
+/// A function of the driver, as programs find it that load the driver themselves.
+fn of_driver(name: &str) -> *mut c_void {
+    let name = CString::new(name).expect("no zero");
+    // SAFETY: paths and names end in a zero.
+    let function = unsafe { dlsym(dlopen(c"libcuda.so.1".as_ptr(), 2), name.as_ptr()) };
+    assert!(!function.is_null());
+    function
+}
+
+/// A function of the driver, as a CUDA runtime finds it that is linked into the program.
+fn asked_for(name: &str, flags: u64) -> *mut c_void {
+    type GetProcAddress = unsafe extern "C" fn(*const c_char, *mut *mut c_void, c_int, u64, *mut c_int) -> c_int;
+    let (name, mut function) = (CString::new(name).expect("no zero"), std::ptr::null_mut());
+    // SAFETY: all pointers are to what the calls want; the function has this type.
+    let code = unsafe {
+        let get: GetProcAddress = std::mem::transmute(of_driver("cuGetProcAddress_v2"));
+        get(name.as_ptr(), &raw mut function, 12_000, flags, std::ptr::null_mut())
+    };
+    assert_eq!(code, 0);
+    function
+}
+
+/// Calls a function that was looked up, with these arguments.
+macro_rules! call {
+    ($function:expr, $($argument:expr => $type:ty),*) => {{
+        // SAFETY: the function has these parameters, and the stand-ins look at none but the pointers they write to.
+        let function: unsafe extern "C" fn($($type),*) -> c_int = unsafe { std::mem::transmute($function) };
+        // SAFETY: as above.
+        assert_eq!(unsafe { function($($argument),*) }, 0);
+    }};
+}
+
+/// Allocates, fills, orders, waits and frees, all through the driver.
+fn through_driver() {
+    let mut memory = 0_u64;
+    call!(of_driver("cuMemAlloc_v2"), &raw mut memory => *mut u64, 64 => usize);
+    call!(of_driver("cuMemcpyHtoDAsync_v2"), memory => u64, 0x77 => usize, 64 => usize, 5 => usize);
+    call!(of_driver("cuEventRecord"), 0xe0 => usize, 5 => usize);
+    call!(of_driver("cuStreamWaitEvent"), 6 => usize, 0xe0 => usize, 0 => u32);
+    call!(of_driver("cuMemsetD32Async"), memory => u64, 9 => u32, 16 => usize, 6 => usize);
+    call!(of_driver("cuStreamSynchronize"), 6 => usize);
+    call!(of_driver("cuMemcpyDtoH_v2"), 0x77 => usize, memory => u64, 64 => usize);
+    call!(of_driver("cuCtxSynchronize"),);
+    call!(of_driver("cuMemFree_v2"), memory => u64);
+}
+
+/// The same functions under names that do not tell their version, and what a null stream means to them.
+fn through_lookup() {
+    let mut memory = 0_u64;
+    call!(asked_for("cuMemAlloc", 0), &raw mut memory => *mut u64, 64 => usize);
+    call!(asked_for("cuMemsetD32Async", 0), memory => u64, 9 => u32, 16 => usize, 0 => usize);
+    call!(asked_for("cuStreamSynchronize", 1), 0 => usize);
+    call!(asked_for("cuMemsetD32Async", 2), memory => u64, 9 => u32, 16 => usize, 0 => usize);
+    call!(asked_for("cuStreamSynchronize", 2), 0 => usize);
+    call!(asked_for("cuStreamSynchronize", 2), 5 => usize);
+    call!(asked_for("cuMemFree", 0), memory => u64);
+}
+
+/// Every form of a launch.
+fn launches() {
+    let (one, mut comms) = (Dim3([1; 3]), [0; 2]);
+    // SAFETY: the stand-ins look at nothing but where they write to.
+    unsafe {
+        __cudaLaunchKernel(0xf0, one, one, 0, 0, 5);
+        __cudaLaunchKernel_ptsz(0xf0, one, one, 0, 0, 0);
+        cudaLaunchCooperativeKernel(0xf1, one, one, 0, 0, 5);
+        cudaLaunchHostFunc(5, 0xf2, 0);
+        cudaStreamSynchronize(5);
+        ncclCommInitAll(comms.as_mut_ptr(), 1, std::ptr::null());
+        ncclCommInitAll(comms.as_mut_ptr(), 2, std::ptr::null());
+    }
+}
+
+/// Reduces, waits in this way, and frees what was reduced.
+fn step(wait: &str) {
+    let (mut comm, mut memory) = (0, std::ptr::null_mut());
+    let mut id = UniqueId([0; 128]);
+    id.0[127] = 7;
+    let rank = std::env::var("RANK").expect("the test sets it").parse().expect("a number");
+    // SAFETY: all pointers are to what the calls want.
+    assert_eq!(unsafe { ncclCommInitRank(&raw mut comm, 4, id, rank) }, 0);
+    // SAFETY: as above; the stand-in for the reduction looks at nothing.
+    unsafe {
+        assert_eq!(ncclMemAlloc(&raw mut memory, 4096), 0);
+        ncclAllReduce(memory.addr(), memory.addr(), 1024, 7, 0, comm, 5);
+    }
+    match wait {
+        "not" => {}
+        "driver" => call!(of_driver("cuStreamSynchronize"), 5 => usize),
+        "context" => call!(asked_for("cuCtxSynchronize", 0),),
+        "copy" => {
+            call!(of_driver("cuEventRecord"), 0xe0 => usize, 5 => usize);
+            call!(of_driver("cuStreamWaitEvent"), 0 => usize, 0xe0 => usize, 0 => u32);
+            call!(asked_for("cuMemcpyDtoH", 0), 0x77 => usize, memory.addr() as u64 => u64, 64 => usize);
+        }
+        "function" => call!(of_driver("cuLaunchHostFunc"), 5 => usize, 0xf2 => usize, 0 => usize),
+        other => panic!("no such way to wait: {other}"),
+    }
+    // SAFETY: the stand-in looks at nothing.
+    assert_eq!(unsafe { ncclMemFree(memory) }, 0);
+}
+
 fn by_path(path: &str) {
     let path = CString::new(path).expect("no zero");
     // SAFETY: paths and names end in a zero, and the functions have these types.
@@ -205,6 +322,10 @@ fn main() {
         }
         "polls" => polls(),
         "driver" => driver(),
+        "through-driver" => through_driver(),
+        "through-lookup" => through_lookup(),
+        "launches" => launches(),
+        "step" => step(&arguments[2]),
         "path" => by_path(&arguments[2]),
         "many" => many(arguments[2].parse().expect("a number")),
         "killed" => {

@@ -29,6 +29,7 @@ mod recordings;
 mod repairs;
 mod reported;
 mod reports;
+mod returned;
 mod runs;
 mod shared;
 mod specs;

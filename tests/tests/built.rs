@@ -43,7 +43,7 @@ pub(crate) fn recorder() -> &'static Path {
     RECORDER.get_or_init(|| dependencies().join("librankcheck_record.so"))
 }
 
-/// Returns the folder of `libnccl.so.2`, `libcudart.so.12` and `program`.
+/// Returns the folder of `libnccl.so.2`, `libcudart.so.12`, `libcuda.so.1` and `program`.
 pub(crate) fn stand_ins() -> &'static Path {
     static STAND_INS: OnceLock<PathBuf> = OnceLock::new();
     STAND_INS.get_or_init(compile_stand_ins)
@@ -62,6 +62,9 @@ fn compile_stand_ins() -> PathBuf {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     let named = |name: &str| format!("-Clink-arg=-Wl,-soname,{name}");
+    // What it finds for others are its own functions, whatever stands before them in the order of the linker.
+    let own = "-Clink-arg=-Wl,-Bsymbolic";
+    compile(&["--crate-type", "cdylib", &named("libcuda.so.1"), own], "driver.rs", "libcuda.so.1");
     compile(&["--crate-type", "cdylib", &named("libcudart.so.12")], "cuda.rs", "libcudart.so.12");
     let cuda = "-Clink-arg=-l:libcudart.so.12";
     compile(&["--crate-type", "cdylib", &named("libnccl.so.2"), cuda], "nccl.rs", "libnccl.so.2");

@@ -6,6 +6,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
+use rankcheck::runs::report::text;
 use rankcheck_recording::{Argument, CallEvent, ProcessFile};
 
 use crate::built::{folder, recorder, stand_ins};
@@ -131,6 +133,103 @@ fn each_function_of_a_name_is_forwarded_to_itself() {
     let wanted: Vec<&str> =
         made.iter().flat_map(|made| ["cuMemCreate bytes=4096", made]).chain(["exit code=0"]).collect();
     assert_eq!(words, wanted);
+}
+
+/// The calls of a program, each with what it returned if that says something, without the end.
+fn calls_of(ran: &Ran) -> Vec<String> {
+    assert_eq!(ran.code, Some(0));
+    let words = ran.processes[0].words();
+    words.into_iter().filter(|words| words != "returned" && words != "exit code=0").collect()
+}
+
+#[test]
+fn what_goes_through_the_driver_is_recorded() {
+    let ran = run("through-driver", "", &["through-driver"]);
+    let wanted = [
+        "cuMemAlloc bytes=64",
+        "returned cuMemAlloc address=0x20000040",
+        "cuMemcpyHtoDAsync to=0x20000040 from=0x77 bytes=64 stream=0x5",
+        "cuEventRecord event=0xe0 stream=0x5",
+        "cuStreamWaitEvent stream=0x6 event=0xe0",
+        "cuMemsetD32Async address=0x20000040 bytes=64 stream=0x6",
+        "cuStreamSynchronize stream=0x6",
+        "cuMemcpyDtoH to=0x77 from=0x20000040 bytes=64 stream=0x0",
+        "cuCtxSynchronize",
+        "cuMemFree address=0x20000040",
+    ];
+    assert_eq!(calls_of(&ran), wanted);
+    assert!(ran.processes[0].process.header.driver);
+}
+
+#[test]
+fn a_lookup_says_what_a_null_stream_is() {
+    let ran = run("through-lookup", "", &["through-lookup"]);
+    let wanted = [
+        "cuMemAlloc bytes=64",
+        "returned cuMemAlloc address=0x20000040",
+        "cuMemsetD32Async address=0x20000040 bytes=64 stream=0x0",
+        "cuStreamSynchronize stream=0x0",
+        "cuMemsetD32Async address=0x20000040 bytes=64 stream=0x2",
+        "cuStreamSynchronize stream=0x2",
+        "cuStreamSynchronize stream=0x5",
+        "cuMemFree address=0x20000040",
+    ];
+    assert_eq!(calls_of(&ran), wanted);
+}
+
+/// What the runtime calls of the driver is its own affair.
+#[test]
+fn every_form_of_a_launch_is_recorded_once() {
+    let ran = run("launches", "", &["launches"]);
+    let wanted = [
+        "cudaLaunchKernel function=0xf0 stream=0x5",
+        "cudaLaunchKernel function=0xf0 stream=0x2",
+        "cudaLaunchCooperativeKernel function=0xf1 stream=0x5",
+        "cudaLaunchHostFunc stream=0x5",
+        "cudaStreamSynchronize stream=0x5",
+        "ncclCommInitAll ranks=1",
+        "returned ncclCommInitAll comm=0xd000",
+        "ncclCommInitAll ranks=2",
+        "returned ncclCommInitAll comm=unknown",
+    ];
+    assert_eq!(calls_of(&ran), wanted);
+}
+
+/// Four ranks that reduce, wait in this way and free: what is said of them.
+fn judged_step(wait: &str) -> Judged {
+    let folder = folder(&format!("recorder-step-{wait}"));
+    for rank in 0..4 {
+        let status = Command::new(stand_ins().join("program"))
+            .args(["step", wait])
+            .env("LD_PRELOAD", recorder())
+            .env("LD_LIBRARY_PATH", stand_ins())
+            .env("RANKCHECK_RECORD_DIR", &folder)
+            .env("RANK", rank.to_string())
+            .env("WORLD_SIZE", "4")
+            .status()
+            .expect("the program starts");
+        assert!(status.success());
+    }
+    judge(read(&folder).expect("a recording"), None).expect("it can be judged")
+}
+
+#[test]
+fn who_waits_through_the_driver_has_waited() {
+    for wait in ["driver", "context", "copy"] {
+        let judged = judged_step(wait);
+        assert_eq!(judged.verdict, RunVerdict::Holds, "{wait}: {}", text(&judged));
+    }
+    let judged = judged_step("not");
+    assert_eq!(judged.verdict, RunVerdict::Fails, "{}", text(&judged));
+    assert_eq!(judged.findings[0].rule.id(), "MEM-1");
+}
+
+#[test]
+fn who_may_have_waited_in_a_function_of_the_host_is_not_accused() {
+    let judged = judged_step("function");
+    let text = text(&judged);
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("MEM-1 cannot be said: rank 0 has a stream call functions of the host"), "{text}");
 }
 
 #[test]

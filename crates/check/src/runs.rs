@@ -3,6 +3,7 @@
 //! Reading order: [`world`] (which process is which rank, which communicator is which), [`ipc`] (which memory of
 //! another process one has open), [`sequence`] (the calls of one process in a row), [`mod@fold`] (iterations that
 //! repeat are judged once), [`lower`] (calls become operations of the model), [`mod@judge`] (what they break),
+//! `returned` (where the model was contradicted), `waits` (which findings rest on waits that may not have been recorded),
 //! [`coverage`] (how much of it was judged), [`stuck`] (who waits for whom at its end), [`rounds`] (loops that ranks leave),
 //! [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
 //! [`timeline`].
@@ -21,11 +22,13 @@ pub mod judge;
 pub mod lower;
 mod regions;
 pub mod report;
+mod returned;
 pub mod rounds;
 pub mod sequence;
 pub mod stuck;
 pub mod timeline;
 mod vendor;
+mod waits;
 pub mod world;
 
 use std::path::PathBuf;

@@ -27,8 +27,6 @@ pub(crate) struct RecordingFile {
     extents: AtomicU64,
     /// Of the monotonic clock, when times begin.
     pub(crate) began: u64,
-    /// Nanoseconds since 1970 at that time.
-    pub(crate) began_at: u64,
 }
 
 impl RecordingFile {
@@ -51,7 +49,7 @@ impl RecordingFile {
                     if std::os::unix::fs::FileExt::write_all_at(&file, &bytes, 0).is_err() {
                         return None;
                     }
-                    return Some(Self { file, path, extents: AtomicU64::new(0), began, began_at });
+                    return Some(Self { file, path, extents: AtomicU64::new(0), began });
                 }
                 Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
                 Err(_) => return None,
@@ -132,6 +130,7 @@ fn header(began: u64) -> Header {
     let host: String =
         host.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(64).collect();
     Header {
+        driver: true,
         rank: number(&["RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"]),
         ranks: number(&["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_NTASKS"]),
         pid: std::process::id(),

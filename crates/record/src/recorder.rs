@@ -420,11 +420,6 @@ fn define(name: &str, keys: &[&str], instant: bool) -> Option<&'static Signature
     Some(signature)
 }
 
-/// When the file of this process began: nanoseconds since 1970; 0 if it has none yet.
-pub(crate) fn began() -> u64 {
-    CURRENT.get().map_or(0, |recorder| recorder.recording.began_at)
-}
-
 /// Records nothing more, or goes on. Calls that are open meanwhile must be closed in the same state.
 pub(crate) fn pause(paused: bool) {
     SHARED.stopped.store(paused, Ordering::Relaxed);

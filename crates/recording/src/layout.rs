@@ -76,6 +76,10 @@ pub struct Header {
     pub command: Vec<String>,
     /// The run that it belongs to: the same in all files of a recording.
     pub run: String,
+    /// Whether its calls of the driver are recorded by which a program waits, orders, copies and allocates. Older
+    /// recorders left them out.
+    #[serde(default)]
+    pub driver: bool,
     /// When it began: nanoseconds since 1970. Times of events are nanoseconds since this.
     pub began: u64,
     /// The version of rankcheck that wrote it.

@@ -30,10 +30,9 @@ const EXTENSION: &str = "rankrec";
 const LOOK: Duration = Duration::from_secs(1);
 
 /// What every Python process of the command loads.
-const PYTHON: [(&str, &str); 9] = [
+const PYTHON: [(&str, &str); 8] = [
     ("sitecustomize.py", include_str!("../../../../python/activate/sitecustomize.py")),
     ("rankcheck_record/__init__.py", include_str!("../../../../python/rankcheck_record/__init__.py")),
-    ("rankcheck_record/blocks.py", include_str!("../../../../python/rankcheck_record/blocks.py")),
     ("rankcheck_record/frames.py", include_str!("../../../../python/rankcheck_record/frames.py")),
     ("rankcheck_record/hooks.py", include_str!("../../../../python/rankcheck_record/hooks.py")),
     ("rankcheck_record/places.py", include_str!("../../../../python/rankcheck_record/places.py")),

@@ -16,6 +16,8 @@ use rustc_hash::FxHashMap;
 pub(super) enum CallKind {
     /// A communicator is made with a unique id.
     Init,
+    /// Communicators are made for several ranks in one process, or for one that is alone.
+    InitAll,
     /// Communicators are made out of one.
     Split,
     /// A communicator is made of some members of one.
@@ -68,8 +70,18 @@ pub(super) enum CallKind {
     EndCapture,
     /// A graph becomes something that can be launched.
     Instantiate,
+    /// What can be launched of a graph becomes that of another.
+    GraphUpdate,
     /// A graph is launched.
     GraphLaunch,
+    /// A graph without nodes is made, to be put together.
+    GraphCreate,
+    /// A graph is made that is as another one.
+    GraphClone,
+    /// A graph gets a node that is a kernel, or nothing.
+    GraphKernel,
+    /// A graph gets a node that is another graph.
+    GraphChild,
     /// What could be launched of a graph is destroyed.
     ExecutableDestroy,
     /// A graph is destroyed.
@@ -80,6 +92,8 @@ pub(super) enum CallKind {
     IpcOpen,
     /// Memory of another process is closed.
     IpcClose,
+    /// A stream calls a function of the host when it gets there.
+    HostFunction,
     /// Nothing follows from it.
     Nothing,
     /// It is counted as not judged, for this reason.
@@ -119,6 +133,10 @@ pub(crate) enum Unjudged {
     Import,
     /// A stream writes words of memory, or waits for them.
     Word,
+    /// An event goes to another process, or comes from one.
+    SharedEvent,
+    /// A node of a graph that a program puts together, and that may touch memory.
+    Node,
     /// A call of the vendor's that has no row here.
     NoRow,
     /// It is about an object that was not seen to be made.
@@ -147,9 +165,11 @@ impl Unjudged {
             Self::Kernel => "what kernels read and write is not recorded",
             Self::Foreign => "they are no calls of NCCL or CUDA",
             Self::Import => {
-                "memory of other processes that comes through handles of the driver is not followed"
+                "memory of other processes that comes through handles of the driver or of pools is not followed"
             }
-            Self::Word => "what streams write for others to wait for is not followed",
+            Self::Word => "what streams write or record for others to wait for is not followed",
+            Self::SharedEvent => "what events of other processes order is not followed",
+            Self::Node => "what nodes do of graphs that a program puts together is not followed",
             Self::NoRow => "this version of rankcheck does not know them",
             Self::Unseen => "what they work on was not seen to be made",
             Self::Absent => "the rank at the other end was not recorded",
@@ -249,6 +269,10 @@ const fn call(name: &'static str, kind: CallKind, folded: FoldClass) -> VendorCa
     VendorCall { name, kind, folded }
 }
 
+const fn copy(name: &'static str, returns: CopyReturns) -> VendorCall {
+    call(name, CallKind::Copy(returns), FoldClass::Local)
+}
+
 const fn collective(name: &'static str, kind: CollectiveKind) -> VendorCall {
     call(name, CallKind::Collective(kind), FoldClass::Meets)
 }
@@ -264,6 +288,7 @@ static CALLS: &[VendorCall] = &[
     call("ncclCommInitRank", CallKind::Init, FoldClass::Doubtful),
     call("ncclCommInitRankConfig", CallKind::Init, FoldClass::Doubtful),
     call("ncclCommInitRankScalable", CallKind::Init, FoldClass::Doubtful),
+    call("ncclCommInitAll", CallKind::InitAll, FoldClass::Doubtful),
     call("ncclCommSplit", CallKind::Split, FoldClass::Doubtful),
     call("ncclCommShrink", CallKind::Shrink, FoldClass::Doubtful),
     call("ncclCommDestroy", CallKind::Destroy, FoldClass::Doubtful),
@@ -297,7 +322,27 @@ static CALLS: &[VendorCall] = &[
         CallKind::Allocate(Allocator::CudaAsync),
         FoldClass::Makes(Thing::Memory, "address"),
     ),
+    call(
+        "cudaMallocFromPoolAsync",
+        CallKind::Allocate(Allocator::CudaAsync),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
     call("cudaFreeAsync", CallKind::Free(Allocator::CudaAsync), FoldClass::Ends(Thing::Memory, "address")),
+    call("cudaMemPoolImportPointer", CallKind::Unjudged(Unjudged::Import), FoldClass::Doubtful),
+    call("cuMemAlloc", CallKind::Allocate(Allocator::Cuda), FoldClass::Makes(Thing::Memory, "address")),
+    call("cuMemFree", CallKind::Free(Allocator::Cuda), FoldClass::Ends(Thing::Memory, "address")),
+    call(
+        "cuMemAllocAsync",
+        CallKind::Allocate(Allocator::CudaAsync),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
+    call(
+        "cuMemAllocFromPoolAsync",
+        CallKind::Allocate(Allocator::CudaAsync),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
+    call("cuMemFreeAsync", CallKind::Free(Allocator::CudaAsync), FoldClass::Ends(Thing::Memory, "address")),
+    call("cuMemPoolImportPointer", CallKind::Unjudged(Unjudged::Import), FoldClass::Doubtful),
     call("cuMemCreate", CallKind::Nothing, FoldClass::Doubtful),
     call("cuMemRelease", CallKind::Nothing, FoldClass::Doubtful),
     call("cuMemAddressReserve", CallKind::Nothing, FoldClass::Doubtful),
@@ -309,6 +354,13 @@ static CALLS: &[VendorCall] = &[
     call("cudaIpcGetMemHandle", CallKind::IpcExport, FoldClass::Doubtful),
     call("cudaIpcOpenMemHandle", CallKind::IpcOpen, FoldClass::Doubtful),
     call("cudaIpcCloseMemHandle", CallKind::IpcClose, FoldClass::Doubtful),
+    call("cudaIpcGetEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
+    call("cudaIpcOpenEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
+    call("cuIpcGetMemHandle", CallKind::IpcExport, FoldClass::Doubtful),
+    call("cuIpcOpenMemHandle", CallKind::IpcOpen, FoldClass::Doubtful),
+    call("cuIpcCloseMemHandle", CallKind::IpcClose, FoldClass::Doubtful),
+    call("cuIpcGetEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
+    call("cuIpcOpenEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
     // Streams and events. What an event stands for at the end of an iteration is the same after each.
     call("cudaSetDevice", CallKind::Nothing, FoldClass::Local),
     call("cudaStreamCreate", CallKind::StreamCreate, FoldClass::Doubtful),
@@ -327,27 +379,89 @@ static CALLS: &[VendorCall] = &[
     call("cudaEventRecord", CallKind::EventRecord, FoldClass::Local),
     call("cudaEventRecordWithFlags", CallKind::EventRecord, FoldClass::Local),
     call("cudaStreamWaitEvent", CallKind::StreamWaitEvent, FoldClass::Local),
+    call("cuStreamCreate", CallKind::StreamCreate, FoldClass::Doubtful),
+    call("cuStreamCreateWithPriority", CallKind::StreamCreate, FoldClass::Doubtful),
+    call("cuGreenCtxStreamCreate", CallKind::StreamCreate, FoldClass::Doubtful),
+    call("cuStreamDestroy", CallKind::StreamDestroy, FoldClass::Doubtful),
+    call("cuStreamSynchronize", CallKind::Synchronize(Awaitable::Stream), FoldClass::Local),
+    call("cuStreamQuery", CallKind::Query(Awaitable::Stream), FoldClass::Local),
+    call("cuCtxSynchronize", CallKind::Synchronize(Awaitable::Device), FoldClass::Local),
+    call("cuEventDestroy", CallKind::EventDestroy, FoldClass::Local),
+    call("cuEventSynchronize", CallKind::Synchronize(Awaitable::Event), FoldClass::Local),
+    call("cuEventQuery", CallKind::Query(Awaitable::Event), FoldClass::Local),
+    call("cuEventRecord", CallKind::EventRecord, FoldClass::Local),
+    call("cuEventRecordWithFlags", CallKind::EventRecord, FoldClass::Local),
+    call("cuStreamWaitEvent", CallKind::StreamWaitEvent, FoldClass::Local),
+    call("cuStreamWriteValue64", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
+    call("cuStreamWaitValue64", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
     call("cuStreamWriteValue32", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
     call("cuStreamWaitValue32", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
     call("cuStreamBatchMemOp", CallKind::Unjudged(Unjudged::Word), FoldClass::Doubtful),
-    // Work on streams. To or from the host `cudaMemcpy` returns when it is done.
-    call("cudaMemcpy", CallKind::Copy(CopyReturns::WhenDone), FoldClass::Local),
-    call("cudaMemcpyAsync", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
-    call("cudaMemset", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
-    call("cudaMemsetAsync", CallKind::Copy(CopyReturns::AtOnce), FoldClass::Local),
+    // Work on streams. To or from the host a copy without a stream returns when it is done.
+    copy("cudaMemcpy", CopyReturns::WhenDone),
+    copy("cudaMemcpyToSymbol", CopyReturns::WhenDone),
+    copy("cudaMemcpyFromSymbol", CopyReturns::WhenDone),
+    copy("cuMemcpy", CopyReturns::WhenDone),
+    copy("cuMemcpyHtoD", CopyReturns::WhenDone),
+    copy("cuMemcpyDtoH", CopyReturns::WhenDone),
+    copy("cudaMemcpyAsync", CopyReturns::AtOnce),
+    copy("cudaMemcpyPeer", CopyReturns::AtOnce),
+    copy("cudaMemcpyPeerAsync", CopyReturns::AtOnce),
+    copy("cudaMemcpyToSymbolAsync", CopyReturns::AtOnce),
+    copy("cudaMemcpyFromSymbolAsync", CopyReturns::AtOnce),
+    copy("cudaMemset", CopyReturns::AtOnce),
+    copy("cudaMemsetAsync", CopyReturns::AtOnce),
+    copy("cuMemcpyDtoD", CopyReturns::AtOnce),
+    copy("cuMemcpyPeer", CopyReturns::AtOnce),
+    copy("cuMemcpyAsync", CopyReturns::AtOnce),
+    copy("cuMemcpyHtoDAsync", CopyReturns::AtOnce),
+    copy("cuMemcpyDtoHAsync", CopyReturns::AtOnce),
+    copy("cuMemcpyDtoDAsync", CopyReturns::AtOnce),
+    copy("cuMemcpyPeerAsync", CopyReturns::AtOnce),
+    copy("cuMemsetD8", CopyReturns::AtOnce),
+    copy("cuMemsetD16", CopyReturns::AtOnce),
+    copy("cuMemsetD32", CopyReturns::AtOnce),
+    copy("cuMemsetD8Async", CopyReturns::AtOnce),
+    copy("cuMemsetD16Async", CopyReturns::AtOnce),
+    copy("cuMemsetD32Async", CopyReturns::AtOnce),
     call("cudaLaunchKernel", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
     call("cudaLaunchKernelExC", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
+    call("cudaLaunchCooperativeKernel", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
+    call("cudaLaunchCooperativeKernelMultiDevice", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
     call("cuLaunchKernel", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
     call("cuLaunchKernelEx", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
-    call("cudaLaunchHostFunc", CallKind::Nothing, FoldClass::Local),
+    call("cuLaunchCooperativeKernel", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
+    call("cuLaunchCooperativeKernelMultiDevice", CallKind::Unjudged(Unjudged::Kernel), FoldClass::Local),
+    call("cudaLaunchHostFunc", CallKind::HostFunction, FoldClass::Local),
+    call("cudaStreamAddCallback", CallKind::HostFunction, FoldClass::Local),
+    call("cuLaunchHostFunc", CallKind::HostFunction, FoldClass::Local),
+    call("cuStreamAddCallback", CallKind::HostFunction, FoldClass::Local),
     // Graphs.
     call("cudaStreamBeginCapture", CallKind::BeginCapture, FoldClass::BeginCapture),
     call("cudaStreamEndCapture", CallKind::EndCapture, FoldClass::EndCapture),
     call("cudaGraphInstantiate", CallKind::Instantiate, FoldClass::Instantiate),
     call("cudaGraphInstantiateWithFlags", CallKind::Instantiate, FoldClass::Instantiate),
+    call("cudaGraphCreate", CallKind::GraphCreate, FoldClass::Doubtful),
+    call("cudaGraphClone", CallKind::GraphClone, FoldClass::Doubtful),
+    call("cudaGraphAddKernelNode", CallKind::GraphKernel, FoldClass::Doubtful),
+    call("cudaGraphAddNode", CallKind::Unjudged(Unjudged::Node), FoldClass::Doubtful),
+    call("cudaGraphAddChildGraphNode", CallKind::GraphChild, FoldClass::Doubtful),
+    call("cudaGraphExecUpdate", CallKind::GraphUpdate, FoldClass::Doubtful),
     call("cudaGraphLaunch", CallKind::GraphLaunch, FoldClass::Launch),
     call("cudaGraphExecDestroy", CallKind::ExecutableDestroy, FoldClass::Doubtful),
     call("cudaGraphDestroy", CallKind::GraphDestroy, FoldClass::Doubtful),
+    call("cuStreamBeginCapture", CallKind::BeginCapture, FoldClass::BeginCapture),
+    call("cuStreamEndCapture", CallKind::EndCapture, FoldClass::EndCapture),
+    call("cuGraphInstantiate", CallKind::Instantiate, FoldClass::Instantiate),
+    call("cuGraphCreate", CallKind::GraphCreate, FoldClass::Doubtful),
+    call("cuGraphClone", CallKind::GraphClone, FoldClass::Doubtful),
+    call("cuGraphAddKernelNode", CallKind::GraphKernel, FoldClass::Doubtful),
+    call("cuGraphAddNode", CallKind::Unjudged(Unjudged::Node), FoldClass::Doubtful),
+    call("cuGraphAddChildGraphNode", CallKind::GraphChild, FoldClass::Doubtful),
+    call("cuGraphExecUpdate", CallKind::GraphUpdate, FoldClass::Doubtful),
+    call("cuGraphLaunch", CallKind::GraphLaunch, FoldClass::Launch),
+    call("cuGraphExecDestroy", CallKind::ExecutableDestroy, FoldClass::Doubtful),
+    call("cuGraphDestroy", CallKind::GraphDestroy, FoldClass::Doubtful),
     // What the recorder and PyTorch say.
     call("process", CallKind::Process, FoldClass::Doubtful),
     call("exit", CallKind::Exit, FoldClass::Doubtful),
@@ -406,7 +520,7 @@ impl CallKind {
 
     /// Whether communicators come or go.
     pub(super) fn of_comms(self) -> bool {
-        matches!(self, Self::Init | Self::Split | Self::Shrink | Self::Destroy)
+        matches!(self, Self::Init | Self::InitAll | Self::Split | Self::Shrink | Self::Destroy)
     }
 
     /// Whether it waits for other ranks, so that other threads may go on meanwhile.
@@ -449,6 +563,7 @@ impl CallKind {
     pub(super) fn decided_by(self) -> &'static [&'static str] {
         match self {
             Self::Init => &["id", "rank", "ranks"],
+            Self::InitAll => &["ranks"],
             Self::Split => &["comm", "color", "key"],
             Self::Shrink => &["comm", "excluded"],
             Self::Destroy => &["comm"],
@@ -470,7 +585,10 @@ impl CallKind {
             Self::EventRecord | Self::StreamWaitEvent => &["event", "stream"],
             // Of a copy only what it touches may be unknown.
             Self::Copy(_) => &[],
+            Self::HostFunction => &[],
             Self::Instantiate | Self::GraphDestroy => &["graph"],
+            Self::GraphUpdate => &["executable", "graph"],
+            Self::GraphCreate | Self::GraphClone | Self::GraphKernel | Self::GraphChild => &[],
             Self::GraphLaunch => &["executable", "stream"],
             Self::ExecutableDestroy => &["executable"],
             Self::RegisterBuffer
@@ -512,10 +630,10 @@ impl CallKind {
     #[expect(clippy::wildcard_enum_match_arm, reason = "few calls make something")]
     pub(super) fn makes(self) -> Option<&'static str> {
         match self {
-            Self::Init | Self::Split | Self::Shrink => Some("comm"),
+            Self::Init | Self::InitAll | Self::Split | Self::Shrink => Some("comm"),
             Self::Allocate(_) | Self::IpcOpen => Some("address"),
             Self::StreamCreate => Some("stream"),
-            Self::EndCapture => Some("graph"),
+            Self::EndCapture | Self::GraphCreate | Self::GraphClone => Some("graph"),
             Self::Instantiate => Some("executable"),
             Self::Register => Some("window"),
             _ => None,
@@ -547,7 +665,8 @@ impl CallKind {
 
     /// Whether a call of this kind makes a communicator for its caller.
     pub(super) fn makes_comm(self, call: &Shape) -> bool {
-        matches!(self, Self::Init | Self::Shrink) || self == Self::Split && signed(call, "color") >= 0
+        matches!(self, Self::Init | Self::InitAll | Self::Shrink)
+            || self == Self::Split && signed(call, "color") >= 0
     }
 }
 

@@ -203,6 +203,12 @@ impl LeftOut {
         self.why.matters()
     }
 
+    /// Whether they are launches of kernels.
+    #[must_use]
+    pub fn is_kernels(&self) -> bool {
+        self.why == Unjudged::Kernel
+    }
+
     /// Why they were not judged.
     #[must_use]
     pub fn why(&self) -> &'static str {

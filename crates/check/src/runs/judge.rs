@@ -25,9 +25,12 @@ use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
-use super::lower::{self, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd};
+use super::lower::{self, Lacks, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd};
+use super::returned;
 use super::sequence::{self, Sequence, Symbol};
 use super::stuck::{self, Standstill};
+use super::vendor;
+use super::waits;
 use super::world::{self, RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
@@ -133,6 +136,8 @@ pub struct Judged {
     pub verdict: RunVerdict,
     /// Rules that are broken, the one with the smallest causal past first.
     pub findings: Vec<Finding>,
+    /// Rules that seem broken, each with the reason why that cannot be said.
+    pub doubted: Vec<(Finding, String)>,
     /// What was not over at the end.
     pub standing: Vec<Standing>,
     /// Who waits for whom at the end.
@@ -260,27 +265,49 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 ///
 /// # Errors
 /// If it has more operations than one run may have.
-pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
+pub fn judge(mut recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let asked = if platform.is_some() { Asked::Yes } else { Asked::No };
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
-    let (machine, mut state) = run(&recording, platform)?;
-    machine.finish(&mut state);
-    let standing = machine.standing(&state);
+    let (machine, state, standing) = loop {
+        let (machine, mut state) = run(&recording, platform)?;
+        machine.finish(&mut state);
+        let standing = machine.standing(&state);
+        let contradictions = returned::contradictions(&recording, &state, &standing);
+        // Where nobody specifies what follows, the model has said nothing.
+        if contradictions.is_empty() || machine.undefined(&state) {
+            break (machine, state, standing);
+        }
+        drop((machine, state));
+        let program = Arc::get_mut(&mut recording.program).expect("the machine that ran it is gone");
+        for found in contradictions {
+            program.ranks[found.rank.at()].cut_off_at(found.loc, Lacks::Model(found.says), found.at);
+        }
+    };
     let mut findings: Vec<Finding> =
         state.findings().values().map(|finding| Finding::clone(finding)).collect();
     findings.sort_by_key(|finding| (finding.past, finding.rule));
+    let mut doubted = Vec::new();
+    findings.retain(|finding| match waits::doubt(finding, &recording.program) {
+        Some(why) => {
+            doubted.push((finding.clone(), why));
+            false
+        }
+        None => true,
+    });
     // Of ranks that make one mistake, the first is told.
     let mut told = BTreeSet::new();
     findings.retain(|finding| told.insert((finding.rule, finding.about)));
-    for finding in &mut findings {
+    doubted.retain(|(finding, _)| told.insert((finding.rule, finding.about)));
+    for finding in findings.iter_mut().chain(doubted.iter_mut().map(|(finding, _)| finding)) {
         complete(finding, &recording.program);
     }
     let divergences = divergence::divergences(&recording);
-    let undefined = machine.undefined(&state);
+    let undefined = machine.undefined(&state) && !findings.is_empty();
     let mut judged = Judged {
         verdict: RunVerdict::Holds,
         findings,
         stuck: Standstill::of(&recording, &standing),
+        doubted,
         standing,
         divergences,
         undefined,
@@ -428,6 +455,17 @@ impl Judged {
                     .to_owned(),
             );
         }
+        for (finding, doubt) in &self.doubted {
+            why.push(format!(
+                "{} cannot be said: {doubt}. It would be that {}",
+                finding.rule, finding.sentence
+            ));
+        }
+        for (rank, program) in self.there() {
+            if let Some(missing) = program.waits.missing() {
+                why.push(format!("too little of rank {rank} was recorded: {missing}"));
+            }
+        }
         why.extend(self.left_out.iter().filter(|left_out| left_out.matters()).map(ToString::to_string));
         let world = &self.recording.world;
         let missing: Vec<String> = world.missing().iter().map(|rank| rank.0.to_string()).collect();
@@ -453,6 +491,20 @@ impl Judged {
                     "rank {rank} is judged {at}: {}; what it did from there on ({} calls) is taken to fit",
                     until.lacks, until.calls
                 ));
+            }
+            for failure in &program.failures {
+                let names = &self.recording.program.names;
+                let cut_there =
+                    program.until.as_ref().is_some_and(|until| until.origin == Some(failure.origin));
+                let judged = cut_there || program.has_op_of(&failure.origin);
+                if vendor::accuses(&names.text(failure.origin.name), failure.code) && !judged {
+                    why.push(format!(
+                        "rank {rank}: {} returned {}: why it failed is not judged, and what it would have done is left \
+                         out",
+                        self.called(program, &failure.origin),
+                        failure.code
+                    ));
+                }
             }
         }
         why.extend(self.ends_without_exit());

@@ -31,7 +31,7 @@ use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
 pub use program::{
-    Exception, Failure, KnownUntil, Lacks, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd,
+    Exception, Failure, KnownUntil, Lacks, ModelSays, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd,
 };
 pub(super) use ranks::lower_all;
 
@@ -356,12 +356,21 @@ impl<'a> Lowering<'a> {
         if kind == CallKind::Backward {
             self.backward.pop();
         }
+        self.device.thread = thread;
         let result = values.map(|values| process.shape(values));
         if let Some(code) = failure(result) {
             if code == vendor::NOT_READY && kind.polls() {
                 return;
             }
             self.program.failures.push(Failure { origin: open.origin, code });
+            if kind == CallKind::EndCapture && code == vendor::UNJOINED {
+                let items = self.items(kind, (open.shape, call), None, open.origin);
+                self.put(thread, kind, &open, items, Completed::Yes);
+                return;
+            }
+            if kind == CallKind::EndCapture {
+                self.capture_lost(call);
+            }
             if kind != CallKind::Register {
                 self.failed(thread, kind, call, &open);
                 return;
@@ -372,6 +381,10 @@ impl<'a> Lowering<'a> {
             }
             self.put(thread, kind, &open, items, Completed::Yes);
             return;
+        }
+        self.program.waits.called(kind, &call.name, self.ops.len());
+        if kind == CallKind::InitAll && call::number(call, "ranks") > 1 {
+            self.cut_before(&open, Lacks::Ranks);
         }
         let lacks = kind.lacks(call).or_else(|| self.lacks_result(kind, (thread, call), result));
         if let Some(lacks) = lacks {
@@ -417,7 +430,11 @@ impl<'a> Lowering<'a> {
 
     /// A call does not say what it does.
     fn known_before(&mut self, open: &OpenCall, lacks: &'static str) {
-        self.known_until(Some(open.origin), Lacks::Value(lacks));
+        self.cut_before(open, Lacks::Value(lacks));
+    }
+
+    fn cut_before(&mut self, open: &OpenCall, lacks: Lacks) {
+        self.known_until(Some(open.origin), lacks);
         if let (Some(until), true) = (&mut self.program.until, open.held) {
             until.ops = until.ops.min(open.mark);
         }
@@ -612,6 +629,7 @@ impl<'a> Lowering<'a> {
             if kind.polls() {
                 continue;
             }
+            self.device.thread = thread;
             inside.push(open.origin);
             let ops = self.ops.len();
             if self.program.last.is_none_or(|last| last.number < open.origin.number) {
@@ -647,6 +665,7 @@ impl<'a> Lowering<'a> {
         blocks.append(&mut self.own_threads);
         self.program.blocks = blocks;
         self.program.streams = self.device.used();
+        self.program.waits.driver = process.header.driver;
         if let Some(until) = &self.program.until {
             self.program.cut_off(until.ops);
         }

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use rankcheck_model::{Rank, Source as _, ranks_in_words};
 use serde::Serialize;
 
-use super::coverage::Coverage;
+use super::coverage::{Coverage, LeftOut};
 use super::fold::LoopOf;
 use super::judge::{Asked, Judged, RunVerdict};
 use super::lower::RecordingEnd;
@@ -295,6 +295,9 @@ fn rests(judged: &Judged) -> Vec<String> {
                 judged.called(program, origin)
             )
         }));
+    }
+    if !judged.left_out.iter().any(LeftOut::is_kernels) {
+        lines.push("not judged: kernels, of which no launch was recorded".to_owned());
     }
     // What matters is among what is not known.
     lines.extend(judged.left_out.iter().filter(|left_out| !left_out.matters()).map(ToString::to_string));

@@ -7,6 +7,15 @@ use rankcheck_model::{Dtype, ReduceOp};
 /// `cudaErrorNotReady`: the answer of a query, and no error.
 pub(crate) const NOT_READY: i64 = 600;
 
+/// `cudaErrorStreamCaptureUnjoined`: a capture ends and does not stand behind all that was launched in it.
+pub(crate) const UNJOINED: i64 = 904;
+
+/// Whether an error says that a call was wrong, or that something before it was. Others are about memory that runs out, a
+/// network, or what a device cannot do.
+pub(crate) fn accuses(call: &str, code: i64) -> bool {
+    if call.starts_with("nccl") { matches!(code, 4 | 5) } else { matches!(code, 700..=720 | 900..=908) }
+}
+
 /// `ncclDataType_t`. Unsigned numbers are taken for signed ones of their size.
 pub(crate) fn dtype(number: u64) -> Option<Dtype> {
     Some(match number {
@@ -45,6 +54,8 @@ pub(crate) fn error(call: &str, code: i64) -> &'static str {
             719 => "launch failure",
             801 => "not supported",
             900 => "not permitted while a stream is captured",
+            901 => "the capture was lost before",
+            904 => "the capture has work that it does not stand behind",
             _ => "an error",
         };
     }

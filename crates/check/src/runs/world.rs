@@ -73,6 +73,8 @@ enum Birth {
     Split { parent: LocalComm, nth: u32, color: i64, key: i64 },
     /// `ncclCommShrink`; the excluded are ranks of the parent.
     Shrink { parent: LocalComm, nth: u32, excluded: Box<[u32]> },
+    /// `ncclCommInitAll` of one device: nobody else is a member.
+    Alone,
     /// The call does not say which communicator it makes: it is no other process's, as far as anybody knows.
     NotKnown,
 }
@@ -167,6 +169,11 @@ impl CommListener {
                 }
                 let birth = Birth::Init { id, nth: *nth, rank, ranks };
                 *nth += 1;
+                self.born(number, birth, result);
+            }
+            // Several ranks in one process are not told apart.
+            CallKind::InitAll => {
+                let birth = if get("ranks") == Some(1) { Birth::Alone } else { Birth::NotKnown };
                 self.born(number, birth, result);
             }
             CallKind::Split => {
@@ -410,7 +417,7 @@ impl World {
                         Birth::Shrink { parent, nth, .. } => {
                             CommKey::Shrink(found[at][parent.0 as usize], *nth)
                         }
-                        Birth::NotKnown => CommKey::NotKnown(at, local),
+                        Birth::Alone | Birth::NotKnown => CommKey::OfOne(at, local),
                     };
                     if !matches!(key, CommKey::Split(NOT_YET, ..) | CommKey::Shrink(NOT_YET, _)) {
                         births.entry(key).or_default().push((at, local));
@@ -434,13 +441,17 @@ impl World {
                     CommKey::Shrink(parent, nth) => {
                         self.shrink(parent, nth, born.iter().map(|&at| known(at)))
                     }
-                    CommKey::NotKnown(at, _) => RunComm {
-                        name: format!("a communicator of rank {} that is not known", order[at].0.0),
-                        members: Vec::new(),
-                        whole: false,
-                        parent: None,
-                        shrunk: false,
-                    },
+                    CommKey::OfOne(at, local) => {
+                        let alone = *known((at, local)).2 == Birth::Alone;
+                        let (rank, what) = (order[at].0, if alone { "alone" } else { "that is not known" });
+                        RunComm {
+                            name: format!("a communicator of rank {} {what}", rank.0),
+                            members: if alone { vec![Some(rank)] } else { Vec::new() },
+                            whole: alone,
+                            parent: None,
+                            shrunk: false,
+                        }
+                    }
                 };
                 self.comms.push(named);
                 for (at, local) in born {
@@ -507,8 +518,8 @@ enum CommKey<'a> {
     Id(&'a str, u32),
     Split(RunCommId, u32, i64),
     Shrink(RunCommId, u32),
-    /// The n-th communicator of a process.
-    NotKnown(usize, usize),
+    /// The n-th communicator of a process, which no other process is known to share.
+    OfOne(usize, usize),
 }
 
 /// A communicator that was made with a unique id.

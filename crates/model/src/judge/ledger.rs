@@ -4,6 +4,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use crate::judge::finding::OpRef;
 use crate::state::{RankState, Table};
 use crate::walk::{LocalHash, walk};
 
@@ -84,13 +85,21 @@ impl Executed {
 pub(crate) struct Ledger {
     /// By thread, and in the order of each.
     errors: Vec<CallError>,
+    /// The operations that are calls which returned an error.
+    failed: Vec<OpRef>,
     costs: Costs,
     executed: Executed,
     /// Something left wrong data without an error.
     corrupt: bool,
 }
 
-walk!(struct Ledger { errors: hashed fixed, costs: hashed fixed, executed: derived fixed, corrupt: hashed fixed });
+walk!(struct Ledger {
+    errors: hashed fixed,
+    failed: derived moved,
+    costs: hashed fixed,
+    executed: derived fixed,
+    corrupt: hashed fixed,
+});
 
 impl LocalHash for Ledger {
     fn local_hash<H: Hasher>(&self, state: &mut H) {
@@ -105,8 +114,15 @@ impl RankState {
         &Ledger::of(self).errors
     }
 
-    /// A call returned an error.
-    pub(crate) fn add_error(&mut self, error: CallError) {
+    /// Returns the operations that are calls which returned an error, in no particular order of their threads.
+    #[must_use]
+    pub fn failed(&self) -> &[OpRef] {
+        &Ledger::of(self).failed
+    }
+
+    /// A call, which is this operation, returned an error.
+    pub(crate) fn add_error(&mut self, error: CallError, op: OpRef) {
+        Ledger::of_mut(self).failed.push(op);
         let errors = &mut Ledger::of_mut(self).errors;
         // Nothing orders what different threads see: by thread, so that equal outcomes look equal.
         let at = errors.partition_point(|earlier| earlier.thread <= error.thread);

@@ -767,8 +767,8 @@ impl Cx<'_> {
 
     /// A call returned an error.
     pub(crate) fn fail(&mut self, call: String, code: i32) {
-        let thread = self.thread;
-        self.me_mut().add_error(CallError { call: call.into(), code, thread });
+        let (thread, op) = (self.thread, self.op);
+        self.me_mut().add_error(CallError { call: call.into(), code, thread }, op);
     }
 
     /// Enters the next set-up event of a communicator.

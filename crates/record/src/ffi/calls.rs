@@ -214,13 +214,53 @@ impl Manner {
     }
 }
 
+/// A function that a call is reached by: under its own name, or under that of a version of it.
+pub(super) trait Form {
+    /// Whether a null stream is the calling thread's own (`_ptsz` and `_ptds`), and not the legacy default stream.
+    const PER_THREAD: bool;
+
+    /// What its wrappers forward to.
+    fn call() -> &'static WrappedCall;
+}
+
+/// Whether this is the name of a function to which a null stream is the calling thread's own.
+pub(super) const fn is_per_thread(name: &str) -> bool {
+    matches!(name.as_bytes(), [.., b'_', b'p', b't', b's', b'z'] | [.., b'_', b'p', b't', b'd', b's'])
+}
+
+/// The handle of the calling thread's default stream (`cudaStreamPerThread`).
+const PER_THREAD_STREAM: u64 = 2;
+
+/// Which of the keys is the stream; how many there are if none is.
+pub(super) const fn stream_among(keys: &[&str]) -> usize {
+    let mut at = 0;
+    while at < keys.len() && !matches!(keys[at].as_bytes(), b"stream") {
+        at += 1;
+    }
+    at
+}
+
+/// The values of a call by which it is recorded, whatever form of it was called.
+#[inline(always)]
+pub(super) fn in_form<F: Form, const N: usize>(stream: usize, mut fields: [Field<'_>; N]) -> [Field<'_>; N] {
+    if F::PER_THREAD
+        && let Some(field) = fields.get_mut(stream)
+        && *field == Field::Address(0)
+    {
+        *field = Field::Address(PER_THREAD_STREAM);
+    }
+    fields
+}
+
 /// Defines calls: the C function, what is kept of its arguments, and what is kept of what it made.
 ///
 /// ```text
 /// fn ncclMemAlloc(to: *mut *mut c_void, bytes: usize) [bytes = bytes] -> [address = at(to)];
 /// ```
 ///
-/// `then` names a function that follows the return, with the thread and the code.
+/// `then` names a function that follows the return, with the thread and the code. `also` names other functions that
+/// have the same parameters and are recorded as this one: versions of it, and those that take the calling thread's
+/// own stream for a null one.
 /// `@Event fn` and `@Stream fn` ask about their first argument, again and again: only news are written.
 /// `@AtOnce fn` waits for nobody, so nobody looks when it returns. `@Launch fn` is called so often that nobody looks
 /// from where. Of the others, the call site is kept with the arguments where it is known.
@@ -229,109 +269,158 @@ impl Manner {
 macro_rules! calls {
     (
         $library:ident;
-        $($(@$manner:ident)? fn $name:ident($($parameter:ident: $type:ty),* $(,)?)
-            [$($key:ident = $value:expr),* $(,)?] $(-> [$($out:ident = $got:expr),* $(,)?])?
-            $(as $recorded:literal)? $(then $then:ident)?;)*
+        $($(@$manner:ident)? fn $name:ident $parameters:tt $kept:tt $(-> $made:tt)?
+            $(as $recorded:literal)? $(then $then:ident)? $(also $($form:ident),+)?;)*
     ) => {
         /// Every call of this file.
-        pub(super) static TABLE: &[&WrappedCall] = &[$(&$name::CALL),*];
+        pub(super) static TABLE: &[&WrappedCall] = &[$(&$name::CALL, $($(&$form::CALL,)+)?)*];
 
         $(
             mod $name {
                 use super::*;
 
-                pub(super) static CALL: WrappedCall = {
-                    type Wrapper = unsafe extern "C" fn($($type),*) -> c_int;
-                    /// The same function without its type.
-                    const fn plain(wrapper: Wrapper) -> unsafe extern "C" fn() {
-                        // SAFETY: whoever calls it gives it its type again.
-                        unsafe { std::mem::transmute::<Wrapper, unsafe extern "C" fn()>(wrapper) }
-                    }
-                    let name = match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                        Ok(name) => name,
-                        Err(_) => panic!("a name has no zero inside"),
-                    };
-                    WrappedCall::new(name, Library::$library,
-                        [plain(wrapper::<0>), plain(wrapper::<1>), plain(wrapper::<2>), plain(wrapper::<3>)])
-                };
-
-                const NAME: &str = recorded_name!($name $($recorded)?);
-                static CALLED: CallSignatures = CallSignatures {
-                    plain: Signature {
-                        name: NAME,
-                        keys: &[$(stringify!($key)),*],
-                        instant: false,
-                    },
-                    sited: Signature {
-                        name: NAME,
-                        keys: &[$(stringify!($key),)* "place"],
-                        instant: false,
-                    },
-                };
-                const MANNER: Manner = manner!($($manner)?);
-
-                $(const MADE: Signature = Signature {
-                    name: NAME,
-                    keys: &[$(stringify!($out)),*],
-                    instant: false,
-                };)?
-
-                pub(super) unsafe extern "C" fn wrapper<const N: usize>($($parameter: $type),*) -> c_int {
-                    let real = CALL.real(N);
-                    if real.is_null() {
-                        return Library::$library.missing();
-                    }
-                    // SAFETY: the vendor's function of this name has these parameters.
-                    let real = unsafe {
-                        std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(real)
-                    };
-                    recorder::on_thread(|thread| {
-                        if !recorder::wanted(thread) {
-                            // SAFETY: as the program calls it.
-                            return unsafe { real($($parameter),*) };
-                        }
-                        if let Manner::Asks(asked) = MANNER {
-                            let at = recorder::ask(thread);
-                            // SAFETY: as the program calls it.
-                            let code = unsafe { real($($parameter),*) };
-                            #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
-                            // SAFETY: pointers are as the vendor's function wants them.
-                            unsafe {
-                                recorder::answered(thread, asked, at, &CALLED.plain, &[$(ToField::field(&$value)),*], code);
-                            };
-                            return code;
-                        }
-                        #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
-                        // SAFETY: pointers are as the vendor's function wants them.
-                        unsafe {
-                            recorder::enter(
-                                thread, &CALLED, [$(ToField::field(&$value)),*], MANNER.site(), MANNER.returns(),
-                            );
-                        };
-                        // SAFETY: as the program calls it.
-                        let code = unsafe { real($($parameter),*) };
-                        if calls::succeeded(Library::$library, code) {
-                            returned!(thread, $( unsafe { MADE [$($got),*] } )?);
-                        } else {
-                            recorder::leave(thread, MANNER.returns(), &CallResult::Failed(code.into()));
-                        }
-                        $($then(thread, code);)?
-                        code
-                    })
+                recorded_call! {
+                    $library recorded_name!($name $($recorded)?), manner!($($manner)?),
+                    $parameters $kept [$($made)?] [$($then)?]
                 }
+                form! { $library $name }
             }
+            exported! { $name $name $parameters }
 
-            /// The vendor's function of this name, recorded.
-            ///
-            /// # Safety
-            ///
-            /// As the vendor says.
-            #[unsafe(no_mangle)]
-            pub(crate) unsafe extern "C" fn $name($($parameter: $type),*) -> c_int {
-                // SAFETY: as the program calls it.
-                unsafe { $name::wrapper::<0>($($parameter),*) }
-            }
+            $($(
+                mod $form {
+                    use super::*;
+                    use super::$name::wrappers;
+
+                    form! { $library $form }
+                }
+                exported! { $form $name $parameters }
+            )+)?
         )*
+    };
+}
+
+/// What all forms of a call have in common: how it is recorded, and its wrappers.
+macro_rules! recorded_call {
+    (
+        $library:ident $recorded:expr, $manner:expr,
+        ($($parameter:ident: $type:ty),* $(,)?) [$($key:ident = $value:expr),* $(,)?]
+        [$([$($out:ident = $got:expr),* $(,)?])?] [$($then:ident)?]
+    ) => {
+        const NAME: &str = $recorded;
+        static CALLED: CallSignatures = CallSignatures {
+            plain: Signature { name: NAME, keys: &[$(stringify!($key)),*], instant: false },
+            sited: Signature { name: NAME, keys: &[$(stringify!($key),)* "place"], instant: false },
+        };
+        const MANNER: Manner = $manner;
+        const STREAM: usize = calls::stream_among(&[$(stringify!($key)),*]);
+
+        $(const MADE: Signature = Signature {
+            name: NAME,
+            keys: &[$(stringify!($out)),*],
+            instant: false,
+        };)?
+
+        /// One wrapper for each function that a form of the call may forward to.
+        pub(super) const fn wrappers<F: Form>() -> [unsafe extern "C" fn(); calls::WRAPPERS] {
+            type Wrapper = unsafe extern "C" fn($($type),*) -> c_int;
+            /// The same function without its type.
+            const fn plain(wrapper: Wrapper) -> unsafe extern "C" fn() {
+                // SAFETY: whoever calls it gives it its type again.
+                unsafe { std::mem::transmute::<Wrapper, unsafe extern "C" fn()>(wrapper) }
+            }
+            [plain(wrapper::<F, 0>), plain(wrapper::<F, 1>), plain(wrapper::<F, 2>), plain(wrapper::<F, 3>)]
+        }
+
+        pub(super) unsafe extern "C" fn wrapper<F: Form, const N: usize>($($parameter: $type),*) -> c_int {
+            let real = F::call().real(N);
+            if real.is_null() {
+                return Library::$library.missing();
+            }
+            // SAFETY: the vendor's function of this name has these parameters.
+            let real = unsafe {
+                std::mem::transmute::<*mut c_void, unsafe extern "C" fn($($type),*) -> c_int>(real)
+            };
+            recorder::on_thread(|thread| {
+                if !recorder::wanted(thread) {
+                    // SAFETY: as the program calls it.
+                    return unsafe { real($($parameter),*) };
+                }
+                if let Manner::Asks(asked) = MANNER {
+                    let at = recorder::ask(thread);
+                    // SAFETY: as the program calls it.
+                    let code = unsafe { real($($parameter),*) };
+                    #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
+                    // SAFETY: pointers are as the vendor's function wants them.
+                    unsafe {
+                        recorder::answered(
+                            thread, asked, at, &CALLED.plain,
+                            &calls::in_form::<F, _>(STREAM, [$(ToField::field(&$value)),*]), code,
+                        );
+                    };
+                    return code;
+                }
+                #[allow(unused_unsafe, reason = "most arguments are kept as they are")]
+                // SAFETY: pointers are as the vendor's function wants them.
+                unsafe {
+                    recorder::enter(
+                        thread, &CALLED, calls::in_form::<F, _>(STREAM, [$(ToField::field(&$value)),*]),
+                        MANNER.site(), MANNER.returns(),
+                    );
+                };
+                // SAFETY: as the program calls it.
+                let code = unsafe { real($($parameter),*) };
+                if calls::succeeded(Library::$library, code) {
+                    returned!(thread, $( unsafe { MADE [$($got),*] } )?);
+                } else {
+                    recorder::leave(thread, MANNER.returns(), &CallResult::Failed(code.into()));
+                }
+                $($then(thread, code);)?
+                code
+            })
+        }
+    };
+}
+
+/// A form of a call: its name, and what it forwards to.
+macro_rules! form {
+    ($library:ident $form:ident) => {
+        pub(super) static CALL: WrappedCall = WrappedCall::new(
+            match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($form), "\0").as_bytes()) {
+                Ok(name) => name,
+                Err(_) => panic!("a name has no zero inside"),
+            },
+            Library::$library,
+            wrappers::<This>(),
+        );
+
+        /// The form of this name.
+        pub(super) struct This;
+
+        impl Form for This {
+            const PER_THREAD: bool = calls::is_per_thread(stringify!($form));
+
+            #[inline(always)]
+            fn call() -> &'static WrappedCall {
+                &CALL
+            }
+        }
+    };
+}
+
+/// The function of a form that the linker finds.
+macro_rules! exported {
+    ($form:ident $name:ident ($($parameter:ident: $type:ty),* $(,)?)) => {
+        /// The vendor's function of this name, recorded.
+        ///
+        /// # Safety
+        ///
+        /// As the vendor says.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C" fn $form($($parameter: $type),*) -> c_int {
+            // SAFETY: as the program calls it.
+            unsafe { $name::wrapper::<$form::This, 0>($($parameter),*) }
+        }
     };
 }
 
@@ -373,4 +462,4 @@ macro_rules! returned {
     }};
 }
 
-pub(super) use {calls, manner, recorded_name, returned};
+pub(super) use {calls, exported, form, manner, recorded_call, recorded_name, returned};

@@ -6,11 +6,11 @@ use libc::{c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
 use super::calls::{
-    self, Manner, NumericAddress, Pointer, ToField, WrappedCall, at, calls, digest_at, manner, recorded_name,
-    returned,
+    self, Form, Manner, NumericAddress, Pointer, ToField, Varying, WrappedCall, at, calls, digest_at,
+    exported, form, manner, recorded_call, recorded_name, returned,
 };
 use super::find::Library;
-use crate::recorder::{self, CallResult, CallSignatures, Where};
+use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How the vendor's configuration of a launch begins.
 #[repr(C)]
@@ -21,6 +21,25 @@ pub(crate) struct CUlaunchConfig {
     shared: u32,
     stream: Pointer,
 }
+
+/// A handle of memory or of an event that goes to other processes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct CUipcHandle([u8; 64]);
+
+/// The event, of which nothing is known from now on.
+fn works(event: Pointer) -> Varying<c_void> {
+    recorder::works(event.addr() as u64);
+    Varying(event)
+}
+
+/// As many bytes as so many elements have.
+fn elements(count: usize, bytes: usize) -> u64 {
+    (count as u64).saturating_mul(bytes as u64)
+}
+
+/// The legacy default stream, on which copies run that name no stream.
+const DEFAULT_STREAM: Pointer = std::ptr::null_mut();
 
 /// Kinds of handles that other processes can open.
 const FILE_DESCRIPTOR: u64 = 1;
@@ -69,6 +88,19 @@ unsafe fn imported(from: *const c_void, kind: u64) -> Option<Shareable> {
 
 calls! {
     Driver;
+    // Memory.
+    fn cuMemAlloc(to: *mut u64, bytes: usize)
+        [bytes = bytes] -> [address = at(to).map(NumericAddress)] also cuMemAlloc_v2;
+    fn cuMemFree(address: u64) [address = NumericAddress(address)] also cuMemFree_v2;
+    fn cuMemAllocAsync(to: *mut u64, bytes: usize, stream: Pointer)
+        [bytes = bytes, stream = stream] -> [address = at(to).map(NumericAddress)] also cuMemAllocAsync_ptsz;
+    fn cuMemAllocFromPoolAsync(to: *mut u64, bytes: usize, pool: Pointer, stream: Pointer)
+        [bytes = bytes, pool = pool, stream = stream] -> [address = at(to).map(NumericAddress)]
+        also cuMemAllocFromPoolAsync_ptsz;
+    fn cuMemFreeAsync(address: u64, stream: Pointer)
+        [address = NumericAddress(address), stream = stream] also cuMemFreeAsync_ptsz;
+    fn cuMemPoolImportPointer(to: *mut u64, pool: Pointer, from: Pointer)
+        [pool = pool] -> [address = at(to).map(NumericAddress)];
     fn cuMemCreate(to: *mut u64, bytes: usize, properties: Pointer, flags: u64)
         [bytes = bytes] -> [handle = at(to).map(NumericAddress)];
     fn cuMemRelease(handle: u64) [handle = NumericAddress(handle)];
@@ -82,25 +114,139 @@ calls! {
         [handle = NumericAddress(handle)] -> [shareable = exported(to, kind & 0xffff_ffff)];
     fn cuMemImportFromShareableHandle(to: *mut u64, from: Pointer, kind: u64)
         [shareable = imported(from, kind & 0xffff_ffff)] -> [handle = at(to).map(NumericAddress)];
+    fn cuIpcGetMemHandle(to: *mut CUipcHandle, address: u64)
+        [address = NumericAddress(address)] -> [handle = digest_at(to, 1)];
+    fn cuIpcOpenMemHandle(to: *mut u64, handle: CUipcHandle, flags: u32)
+        [handle = digest_at(&raw const handle, 1)] -> [address = at(to).map(NumericAddress)]
+        also cuIpcOpenMemHandle_v2;
+    fn cuIpcCloseMemHandle(address: u64) [address = NumericAddress(address)];
+    fn cuIpcGetEventHandle(to: *mut CUipcHandle, event: Pointer) [event = event] -> [handle = digest_at(to, 1)];
+    fn cuIpcOpenEventHandle(to: *mut Pointer, handle: CUipcHandle)
+        [handle = digest_at(&raw const handle, 1)] -> [event = at(to)];
+    // Streams and events.
+    fn cuStreamCreate(to: *mut Pointer, flags: u32) [flags = flags] -> [stream = at(to)];
+    fn cuStreamCreateWithPriority(to: *mut Pointer, flags: u32, priority: c_int)
+        [flags = flags] -> [stream = at(to)];
+    fn cuGreenCtxStreamCreate(to: *mut Pointer, context: Pointer, flags: u32, priority: c_int)
+        [flags = flags] -> [stream = at(to)];
+    fn cuStreamDestroy(stream: Pointer) [stream = stream] also cuStreamDestroy_v2;
+    fn cuStreamSynchronize(stream: Pointer) [stream = stream] also cuStreamSynchronize_ptsz;
+    @Stream fn cuStreamQuery(stream: Pointer) [stream = stream] also cuStreamQuery_ptsz;
+    // A later version is told the context.
+    fn cuCtxSynchronize(context: Pointer) [] also cuCtxSynchronize_v2;
+    @AtOnce fn cuEventDestroy(event: Pointer) [event = Varying(event)] also cuEventDestroy_v2;
+    fn cuEventSynchronize(event: Pointer) [event = event];
+    @Event fn cuEventQuery(event: Pointer) [event = Varying(event)];
+    @AtOnce fn cuEventRecord(event: Pointer, stream: Pointer)
+        [event = works(event), stream = stream] also cuEventRecord_ptsz;
+    @AtOnce fn cuEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
+        [event = works(event), stream = stream, flags = flags] also cuEventRecordWithFlags_ptsz;
+    @AtOnce fn cuStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32)
+        [stream = stream, event = Varying(event)] also cuStreamWaitEvent_ptsz;
     fn cuStreamWriteValue32(stream: Pointer, address: u64, value: u32, flags: u32)
-        [stream = stream, address = NumericAddress(address), value = value, flags = flags];
-    fn cuStreamWriteValue32_v2(stream: Pointer, address: u64, value: u32, flags: u32)
         [stream = stream, address = NumericAddress(address), value = value, flags = flags]
-        as "cuStreamWriteValue32";
+        also cuStreamWriteValue32_v2, cuStreamWriteValue32_v2_ptsz;
     fn cuStreamWaitValue32(stream: Pointer, address: u64, value: u32, flags: u32)
-        [stream = stream, address = NumericAddress(address), value = value, flags = flags];
-    fn cuStreamWaitValue32_v2(stream: Pointer, address: u64, value: u32, flags: u32)
         [stream = stream, address = NumericAddress(address), value = value, flags = flags]
-        as "cuStreamWaitValue32";
+        also cuStreamWaitValue32_v2, cuStreamWaitValue32_v2_ptsz;
+    fn cuStreamWriteValue64(stream: Pointer, address: u64, value: u64, flags: u32)
+        [stream = stream, address = NumericAddress(address), value = value, flags = flags]
+        also cuStreamWriteValue64_v2, cuStreamWriteValue64_v2_ptsz;
+    fn cuStreamWaitValue64(stream: Pointer, address: u64, value: u64, flags: u32)
+        [stream = stream, address = NumericAddress(address), value = value, flags = flags]
+        also cuStreamWaitValue64_v2, cuStreamWaitValue64_v2_ptsz;
     fn cuStreamBatchMemOp(stream: Pointer, operations: u32, list: Pointer, flags: u32)
-        [stream = stream, operations = operations];
-    fn cuStreamBatchMemOp_v2(stream: Pointer, operations: u32, list: Pointer, flags: u32)
-        [stream = stream, operations = operations] as "cuStreamBatchMemOp";
+        [stream = stream, operations = operations] also cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz;
+    // Copies and fills. Those without a stream run on the default one.
+    fn cuMemcpy(to: u64, from: u64, bytes: usize)
+        [to = NumericAddress(to), from = NumericAddress(from), bytes = bytes, stream = DEFAULT_STREAM]
+        also cuMemcpy_ptds;
+    fn cuMemcpyHtoD(to: u64, from: Pointer, bytes: usize)
+        [to = NumericAddress(to), from = from, bytes = bytes, stream = DEFAULT_STREAM]
+        also cuMemcpyHtoD_v2, cuMemcpyHtoD_v2_ptds;
+    fn cuMemcpyDtoH(to: Pointer, from: u64, bytes: usize)
+        [to = to, from = NumericAddress(from), bytes = bytes, stream = DEFAULT_STREAM]
+        also cuMemcpyDtoH_v2, cuMemcpyDtoH_v2_ptds;
+    fn cuMemcpyDtoD(to: u64, from: u64, bytes: usize)
+        [to = NumericAddress(to), from = NumericAddress(from), bytes = bytes, stream = DEFAULT_STREAM]
+        also cuMemcpyDtoD_v2, cuMemcpyDtoD_v2_ptds;
+    fn cuMemcpyPeer(to: u64, there: Pointer, from: u64, here: Pointer, bytes: usize)
+        [to = NumericAddress(to), from = NumericAddress(from), bytes = bytes, stream = DEFAULT_STREAM]
+        also cuMemcpyPeer_ptds;
+    fn cuMemcpyAsync(to: u64, from: u64, bytes: usize, stream: Pointer)
+        [to = NumericAddress(to), from = NumericAddress(from), bytes = bytes, stream = stream]
+        also cuMemcpyAsync_ptsz;
+    fn cuMemcpyHtoDAsync(to: u64, from: Pointer, bytes: usize, stream: Pointer)
+        [to = NumericAddress(to), from = from, bytes = bytes, stream = stream]
+        also cuMemcpyHtoDAsync_v2, cuMemcpyHtoDAsync_v2_ptsz;
+    fn cuMemcpyDtoHAsync(to: Pointer, from: u64, bytes: usize, stream: Pointer)
+        [to = to, from = NumericAddress(from), bytes = bytes, stream = stream]
+        also cuMemcpyDtoHAsync_v2, cuMemcpyDtoHAsync_v2_ptsz;
+    fn cuMemcpyDtoDAsync(to: u64, from: u64, bytes: usize, stream: Pointer)
+        [to = NumericAddress(to), from = NumericAddress(from), bytes = bytes, stream = stream]
+        also cuMemcpyDtoDAsync_v2, cuMemcpyDtoDAsync_v2_ptsz;
+    fn cuMemcpyPeerAsync(to: u64, there: Pointer, from: u64, here: Pointer, bytes: usize, stream: Pointer)
+        [to = NumericAddress(to), from = NumericAddress(from), bytes = bytes, stream = stream]
+        also cuMemcpyPeerAsync_ptsz;
+    fn cuMemsetD8(address: u64, value: u8, count: usize)
+        [address = NumericAddress(address), bytes = elements(count, 1), stream = DEFAULT_STREAM]
+        also cuMemsetD8_v2, cuMemsetD8_v2_ptds;
+    fn cuMemsetD16(address: u64, value: u16, count: usize)
+        [address = NumericAddress(address), bytes = elements(count, 2), stream = DEFAULT_STREAM]
+        also cuMemsetD16_v2, cuMemsetD16_v2_ptds;
+    fn cuMemsetD32(address: u64, value: u32, count: usize)
+        [address = NumericAddress(address), bytes = elements(count, 4), stream = DEFAULT_STREAM]
+        also cuMemsetD32_v2, cuMemsetD32_v2_ptds;
+    fn cuMemsetD8Async(address: u64, value: u8, count: usize, stream: Pointer)
+        [address = NumericAddress(address), bytes = elements(count, 1), stream = stream] also cuMemsetD8Async_ptsz;
+    fn cuMemsetD16Async(address: u64, value: u16, count: usize, stream: Pointer)
+        [address = NumericAddress(address), bytes = elements(count, 2), stream = stream] also cuMemsetD16Async_ptsz;
+    fn cuMemsetD32Async(address: u64, value: u32, count: usize, stream: Pointer)
+        [address = NumericAddress(address), bytes = elements(count, 4), stream = stream] also cuMemsetD32Async_ptsz;
+    // Launches.
     @Launch fn cuLaunchKernel(
         function: Pointer, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
         shared: u32, stream: Pointer, arguments: *mut Pointer, extra: *mut Pointer,
-    ) [function = function, stream = stream];
+    ) [function = function, stream = stream] also cuLaunchKernel_ptsz;
     @Launch fn cuLaunchKernelEx(
         config: *const CUlaunchConfig, function: Pointer, arguments: *mut Pointer, extra: *mut Pointer,
-    ) [function = function, stream = at(config).map(|config| config.stream)];
+    ) [function = function, stream = at(config).map(|config| config.stream)] also cuLaunchKernelEx_ptsz;
+    @Launch fn cuLaunchCooperativeKernel(
+        function: Pointer, grid_x: u32, grid_y: u32, grid_z: u32, block_x: u32, block_y: u32, block_z: u32,
+        shared: u32, stream: Pointer, arguments: *mut Pointer,
+    ) [function = function, stream = stream] also cuLaunchCooperativeKernel_ptsz;
+    @Launch fn cuLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
+    fn cuLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
+        [stream = stream] also cuLaunchHostFunc_ptsz;
+    fn cuStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
+        [stream = stream] also cuStreamAddCallback_ptsz;
+    // Graphs. Versions of an instantiation have three or five parameters.
+    fn cuStreamBeginCapture(stream: Pointer, mode: c_int)
+        [stream = stream, mode = mode] also cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz;
+    fn cuStreamEndCapture(stream: Pointer, to: *mut Pointer)
+        [stream = stream] -> [graph = at(to)] also cuStreamEndCapture_ptsz;
+    fn cuGraphInstantiate(to: *mut Pointer, graph: Pointer, third: usize, fourth: usize, fifth: usize)
+        [graph = graph] -> [executable = at(to)]
+        also cuGraphInstantiate_v2, cuGraphInstantiateWithFlags, cuGraphInstantiateWithParams,
+            cuGraphInstantiateWithParams_ptsz;
+    fn cuGraphExecUpdate(executable: Pointer, graph: Pointer, third: usize, fourth: usize)
+        [executable = executable, graph = graph] also cuGraphExecUpdate_v2;
+    fn cuGraphLaunch(executable: Pointer, stream: Pointer)
+        [executable = executable, stream = stream] also cuGraphLaunch_ptsz;
+    fn cuGraphExecDestroy(executable: Pointer) [executable = executable];
+    fn cuGraphDestroy(graph: Pointer) [graph = graph];
+    // Graphs that a program puts together. What a node does is told by its kind alone; some have nine parameters.
+    fn cuGraphCreate(to: *mut Pointer, flags: u32) [] -> [graph = at(to)];
+    fn cuGraphClone(to: *mut Pointer, graph: Pointer) [from = graph] -> [graph = at(to)];
+    @Launch fn cuGraphAddKernelNode(
+        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void,
+    ) [graph = graph] also cuGraphAddEmptyNode, cuGraphAddKernelNode_v2;
+    @Launch fn cuGraphAddNode(
+        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, fifth: usize, sixth: usize,
+        seventh: usize, eighth: usize, ninth: usize,
+    ) [graph = graph] also cuGraphAddNode_v2,
+        cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphAddHostNode, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode, cuGraphAddMemAllocNode, cuGraphAddMemFreeNode, cuGraphAddBatchMemOpNode;
+    fn cuGraphAddChildGraphNode(
+        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, child: Pointer,
+    ) [graph = graph, child = child];
 }

@@ -40,26 +40,74 @@ impl Lookup {
     }
 }
 
-/// The driver is one library, so one lookup of a name is enough.
-static LOOKUPS: [&Lookup; 4] =
-    [&GET_PROC_ADDRESS, &GET_PROC_ADDRESS_2, &GET_ENTRY_POINT, &GET_ENTRY_POINT_BY_VERSION];
+static LOOKUPS: [&Lookup; 6] = [
+    &GET_PROC_ADDRESS,
+    &GET_PROC_ADDRESS_2,
+    &GET_ENTRY_POINT,
+    &GET_ENTRY_POINT_PER_THREAD,
+    &GET_ENTRY_POINT_BY_VERSION,
+    &GET_ENTRY_POINT_BY_VERSION_PER_THREAD,
+];
+
+/// What a null stream is to a function that is looked up by a name that does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum NullStream {
+    Legacy,
+    PerThread,
+}
+
+impl NullStream {
+    /// As the flags of a lookup say (`CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`; 1 is the legacy one).
+    fn of(flags: u64, unless_said: Self) -> Self {
+        match flags & 3 {
+            0 => unless_said,
+            1 => Self::Legacy,
+            _ => Self::PerThread,
+        }
+    }
+}
 
 fn call_of(name: &CStr) -> Option<&'static WrappedCall> {
-    [nccl::TABLE, runtime::TABLE, driver::TABLE].into_iter().flatten().copied().find(|call| call.name == name)
+    calls().find(|call| call.name == name)
+}
+
+fn calls() -> impl Iterator<Item = &'static WrappedCall> {
+    [nccl::TABLE, runtime::TABLE, driver::TABLE].into_iter().flatten().copied()
+}
+
+/// The call that takes the calling thread's stream for a null one, by the name without what says so.
+fn per_thread_call_of(name: &CStr) -> Option<&'static WrappedCall> {
+    let name = name.to_bytes();
+    calls().find(|call| {
+        let form = call.name.to_bytes();
+        let plain = form.strip_suffix(b"_ptsz").or_else(|| form.strip_suffix(b"_ptds"));
+        plain.is_some_and(|plain| plain == name || plain.strip_suffix(b"_v2") == Some(name))
+    })
 }
 
 /// The wrapper of a function that was looked up under this name.
-fn wrapper_of(name: &CStr, function: *mut c_void) -> *mut c_void {
-    if let Some(call) = call_of(name) {
+fn wrapper_of(name: &CStr, function: *mut c_void, null_stream: NullStream) -> *mut c_void {
+    let per_thread = (null_stream == NullStream::PerThread).then(|| per_thread_call_of(name)).flatten();
+    if let Some(call) = per_thread.or_else(|| call_of(name)) {
         return call.wrapper_of(function);
     }
-    let Some(lookup) = LOOKUPS.into_iter().find(|lookup| lookup.name == name) else { return function };
     if function.is_null() || find::is_own(function) {
         return function;
     }
+    // A name may lead to a later version, whose wrapper then is the one that nothing stands behind yet.
+    let of_name = |lookup: &&&Lookup| {
+        let known = lookup.name.to_bytes();
+        known == name.to_bytes() || known.strip_suffix(b"_v2") == Some(name.to_bytes())
+    };
+    for lookup in LOOKUPS.iter().filter(of_name) {
+        let taken =
+            lookup.real.compare_exchange(ptr::null_mut(), function, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_ok() || taken == Err(function) {
+            return lookup.wrapper as *mut c_void;
+        }
+    }
     // What two ways lead to may differ in its address, not in what it does.
-    let _ = lookup.real.compare_exchange(ptr::null_mut(), function, Ordering::Relaxed, Ordering::Relaxed);
-    lookup.wrapper as *mut c_void
+    LOOKUPS.iter().find(of_name).map_or(function, |lookup| lookup.wrapper as *mut c_void)
 }
 
 /// Whether this lookup may be answered with a wrapper. Allocates nothing: allocators look up functions too.
@@ -71,7 +119,7 @@ unsafe extern "C" fn is_ours(handle: *mut c_void, name: *const c_char, caller: *
     }
     // SAFETY: the name that dlsym gets ends in a zero.
     let name = unsafe { CStr::from_ptr(name) };
-    let ours = name.to_bytes().starts_with(b"cu") || name.to_bytes().starts_with(b"nccl");
+    let ours = [&b"cu"[..], b"nccl", b"__cuda"].iter().any(|begins| name.to_bytes().starts_with(begins));
     let ours = ours && (call_of(name).is_some() || LOOKUPS.iter().any(|lookup| lookup.name == name));
     c_int::from(ours && !find::is_vendors(caller))
 }
@@ -81,7 +129,7 @@ unsafe extern "C" fn answer(handle: *mut c_void, name: *const c_char) -> *mut c_
     // SAFETY: `is_ours` has seen that it is a name.
     let name = unsafe { CStr::from_ptr(name) };
     let _errno = Errno::kept();
-    wrapper_of(name, find::symbol(handle, name))
+    wrapper_of(name, find::symbol(handle, name), NullStream::Legacy)
 }
 
 /// `dlsym` of the C library, but for names that are ours. What it answers may depend on who calls it, so where
@@ -147,18 +195,24 @@ pub(crate) unsafe extern "C" fn dlsym(handle: *mut c_void, name: *const c_char) 
 /// # Safety
 ///
 /// `name` is a name, and a lookup of it wrote to `to`.
-unsafe fn replace(name: *const c_char, to: *mut *mut c_void) {
+unsafe fn replace(name: *const c_char, to: *mut *mut c_void, null_stream: NullStream) {
     if name.is_null() || to.is_null() {
         return;
     }
     // SAFETY: said above.
-    unsafe { *to = wrapper_of(CStr::from_ptr(name), *to) };
+    let function = unsafe { *to };
+    // A library that lets others stand in for its functions has found a wrapper, maybe of another version's name.
+    if find::is_own(function) {
+        return;
+    }
+    // SAFETY: said above.
+    unsafe { *to = wrapper_of(CStr::from_ptr(name), function, null_stream) };
 }
 
 /// Defines a function that looks another one up: it writes that function's address to its second argument.
 macro_rules! lookups {
     ($($lookup:ident = $library:ident $name:ident($third:ident: $third_type:ty, $fourth:ident: $fourth_type:ty,
-        $fifth:ident: $fifth_type:ty);)*) => {$(
+        $fifth:ident: $fifth_type:ty) $flags:ident or $unless_said:ident;)*) => {$(
         static $lookup: Lookup = {
             type Wrapper = unsafe extern "C" fn(
                 *const c_char, *mut *mut c_void, $third_type, $fourth_type, $fifth_type) -> c_int;
@@ -195,7 +249,7 @@ macro_rules! lookups {
             };
             if code == 0 {
                 // SAFETY: the lookup succeeded.
-                unsafe { replace(name, to) };
+                unsafe { replace(name, to, NullStream::of($flags, NullStream::$unless_said)) };
             }
             code
         }
@@ -203,11 +257,18 @@ macro_rules! lookups {
 }
 
 lookups! {
-    GET_PROC_ADDRESS = Driver cuGetProcAddress(version: c_int, flags: u64, none: usize);
-    GET_PROC_ADDRESS_2 = Driver cuGetProcAddress_v2(version: c_int, flags: u64, status: *mut c_int);
-    GET_ENTRY_POINT = Runtime cudaGetDriverEntryPoint(flags: u64, status: *mut c_int, none: usize);
+    GET_PROC_ADDRESS = Driver cuGetProcAddress(version: c_int, flags: u64, none: usize) flags or Legacy;
+    GET_PROC_ADDRESS_2 =
+        Driver cuGetProcAddress_v2(version: c_int, flags: u64, status: *mut c_int) flags or Legacy;
+    GET_ENTRY_POINT =
+        Runtime cudaGetDriverEntryPoint(flags: u64, status: *mut c_int, none: usize) flags or Legacy;
+    GET_ENTRY_POINT_PER_THREAD =
+        Runtime cudaGetDriverEntryPoint_ptsz(flags: u64, status: *mut c_int, none: usize) flags or PerThread;
     GET_ENTRY_POINT_BY_VERSION =
-        Runtime cudaGetDriverEntryPointByVersion(version: u32, flags: u64, status: *mut c_int);
+        Runtime cudaGetDriverEntryPointByVersion(version: u32, flags: u64, status: *mut c_int) flags or Legacy;
+    GET_ENTRY_POINT_BY_VERSION_PER_THREAD =
+        Runtime cudaGetDriverEntryPointByVersion_ptsz(version: u32, flags: u64, status: *mut c_int)
+            flags or PerThread;
 }
 
 /// A name of NCCL that is forwarded as it is.
@@ -308,7 +369,7 @@ macro_rules! forwards {
 forwards! {
     missing_text: ncclGetErrorString ncclGetLastError;
     missing_code:
-        ncclGetVersion ncclCommInitAll ncclCommCount ncclCommCuDevice ncclCommUserRank
+        ncclGetVersion ncclCommCount ncclCommCuDevice ncclCommUserRank
         ncclCommGetAsyncError ncclCommRevoke ncclCommGrow ncclCommGetUniqueId ncclCommSuspend
         ncclCommResume ncclCommMemStats ncclRedOpCreatePreMulSum ncclRedOpDestroy ncclGroupSimulateEnd
         ncclResetDebugInit ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr

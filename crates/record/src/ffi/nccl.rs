@@ -8,7 +8,8 @@ use libc::{c_char, c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
 use super::calls::{
-    self, Manner, Signed, ToField, WrappedCall, at, calls, digest_at, manner, recorded_name, returned,
+    self, Form, Manner, Signed, ToField, WrappedCall, at, calls, digest_at, exported, form, manner,
+    recorded_call, recorded_name, returned,
 };
 use super::find::Library;
 use crate::recorder::{self, CallResult, CallSignatures, LogThread, Where};
@@ -87,6 +88,16 @@ unsafe fn ranks(list: *const c_int, count: c_int) -> Vec<u8> {
     (0..count).filter_map(|nth| unsafe { at(list.wrapping_add(nth)) }).flat_map(c_int::to_le_bytes).collect()
 }
 
+/// The communicator of a call that makes one for each of several ranks; not known if there is not one rank.
+///
+/// # Safety
+///
+/// It is null, or where the call writes to.
+unsafe fn only(to: *mut ncclComm_t, ranks: c_int) -> Option<ncclComm_t> {
+    // SAFETY: said above.
+    if ranks == 1 { unsafe { at(to) } } else { None }
+}
+
 /// The window that a registration made. Within a group it makes it when the group ends, and nothing is there yet.
 ///
 /// # Safety
@@ -128,6 +139,8 @@ calls! {
         config: *mut ncclConfig_t,
     ) [id = digest_at(ids, usize::try_from(count).unwrap_or(0)), rank = rank, ranks = ranks,
         blocking = option(config, blocking, 1), share = option(config, split_share, 0)] -> [comm = at(to)];
+    fn ncclCommInitAll(to: *mut ncclComm_t, ranks: c_int, devices: *const c_int)
+        [ranks = ranks] -> [comm = only(to, ranks)];
     fn ncclCommSplit(
         comm: ncclComm_t, color: c_int, key: c_int, to: *mut ncclComm_t, config: *mut ncclConfig_t,
     ) [comm = comm, color = Signed(color), key = Signed(key)] -> [comm = at(to)];

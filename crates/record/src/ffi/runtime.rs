@@ -6,8 +6,8 @@ use libc::{c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
 use super::calls::{
-    self, Manner, Pointer, ToField, Varying, WrappedCall, at, calls, digest_at, manner, recorded_name,
-    returned,
+    self, Form, Manner, Pointer, ToField, Varying, WrappedCall, at, calls, digest_at, exported, form, manner,
+    recorded_call, recorded_name, returned,
 };
 use super::find::Library;
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
@@ -31,10 +31,13 @@ pub(crate) struct cudaLaunchConfig_t {
     stream: Pointer,
 }
 
-/// A handle that goes to other processes.
+/// A handle of memory or of an event that goes to other processes.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(crate) struct cudaIpcMemHandle_t([u8; 64]);
+pub(crate) struct cudaIpcHandle([u8; 64]);
+
+/// The legacy default stream, on which copies run that name no stream.
+const DEFAULT_STREAM: Pointer = std::ptr::null_mut();
 
 /// The event, of which nothing is known from now on.
 fn works(event: Pointer) -> Varying<c_void> {
@@ -48,54 +51,113 @@ calls! {
     fn cudaMalloc(to: *mut Pointer, bytes: usize) [bytes = bytes] -> [address = at(to)];
     fn cudaFree(address: Pointer) [address = address];
     fn cudaMallocAsync(to: *mut Pointer, bytes: usize, stream: Pointer)
-        [bytes = bytes, stream = stream] -> [address = at(to)];
-    fn cudaFreeAsync(address: Pointer, stream: Pointer) [address = address, stream = stream];
+        [bytes = bytes, stream = stream] -> [address = at(to)] also cudaMallocAsync_ptsz;
+    fn cudaMallocFromPoolAsync(to: *mut Pointer, bytes: usize, pool: Pointer, stream: Pointer)
+        [bytes = bytes, pool = pool, stream = stream] -> [address = at(to)] also cudaMallocFromPoolAsync_ptsz;
+    fn cudaFreeAsync(address: Pointer, stream: Pointer)
+        [address = address, stream = stream] also cudaFreeAsync_ptsz;
+    fn cudaMemPoolImportPointer(to: *mut Pointer, pool: Pointer, from: Pointer)
+        [pool = pool] -> [address = at(to)];
     fn cudaStreamCreate(to: *mut Pointer) [flags = 0_u32] -> [stream = at(to)];
     fn cudaStreamCreateWithFlags(to: *mut Pointer, flags: u32) [flags = flags] -> [stream = at(to)];
     fn cudaStreamCreateWithPriority(to: *mut Pointer, flags: u32, priority: c_int)
         [flags = flags] -> [stream = at(to)];
     fn cudaStreamDestroy(stream: Pointer) [stream = stream];
-    fn cudaStreamSynchronize(stream: Pointer) [stream = stream];
-    @Stream fn cudaStreamQuery(stream: Pointer) [stream = stream];
+    fn cudaStreamSynchronize(stream: Pointer) [stream = stream] also cudaStreamSynchronize_ptsz;
+    @Stream fn cudaStreamQuery(stream: Pointer) [stream = stream] also cudaStreamQuery_ptsz;
     fn cudaDeviceSynchronize() [];
     // Of an event that is made, its destruction says enough: until then the address is this one's.
     @AtOnce fn cudaEventDestroy(event: Pointer) [event = Varying(event)];
     // It has a call site, which may be longer than a shape that leaves an address open.
     fn cudaEventSynchronize(event: Pointer) [event = event];
     @Event fn cudaEventQuery(event: Pointer) [event = Varying(event)];
-    @AtOnce fn cudaEventRecord(event: Pointer, stream: Pointer) [event = works(event), stream = stream];
+    @AtOnce fn cudaEventRecord(event: Pointer, stream: Pointer)
+        [event = works(event), stream = stream] also cudaEventRecord_ptsz;
     @AtOnce fn cudaEventRecordWithFlags(event: Pointer, stream: Pointer, flags: u32)
-        [event = works(event), stream = stream];
-    @AtOnce fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32) [stream = stream, event = Varying(event)];
+        [event = works(event), stream = stream, flags = flags] also cudaEventRecordWithFlags_ptsz;
+    @AtOnce fn cudaStreamWaitEvent(stream: Pointer, event: Pointer, flags: u32)
+        [stream = stream, event = Varying(event)] also cudaStreamWaitEvent_ptsz;
     fn cudaMemcpy(to: Pointer, from: *const c_void, bytes: usize, kind: c_int)
-        [to = to, from = from, bytes = bytes, kind = kind];
+        [to = to, from = from, bytes = bytes, kind = kind, stream = DEFAULT_STREAM] also cudaMemcpy_ptds;
     fn cudaMemcpyAsync(to: Pointer, from: *const c_void, bytes: usize, kind: c_int, stream: Pointer)
-        [to = to, from = from, bytes = bytes, kind = kind, stream = stream];
+        [to = to, from = from, bytes = bytes, kind = kind, stream = stream] also cudaMemcpyAsync_ptsz;
+    fn cudaMemcpyPeer(to: Pointer, there: c_int, from: *const c_void, here: c_int, bytes: usize)
+        [to = to, from = from, bytes = bytes, stream = DEFAULT_STREAM];
+    fn cudaMemcpyPeerAsync(
+        to: Pointer, there: c_int, from: *const c_void, here: c_int, bytes: usize, stream: Pointer,
+    ) [to = to, from = from, bytes = bytes, stream = stream];
+    // Where a symbol lies is nobody's but the program's: no call of it names that memory.
+    fn cudaMemcpyToSymbol(symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: c_int)
+        [symbol = symbol, from = from, bytes = bytes, kind = kind, stream = DEFAULT_STREAM]
+        also cudaMemcpyToSymbol_ptds;
+    fn cudaMemcpyToSymbolAsync(
+        symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, kind: c_int, stream: Pointer,
+    ) [symbol = symbol, from = from, bytes = bytes, kind = kind, stream = stream]
+        also cudaMemcpyToSymbolAsync_ptsz;
+    fn cudaMemcpyFromSymbol(to: Pointer, symbol: *const c_void, bytes: usize, offset: usize, kind: c_int)
+        [to = to, symbol = symbol, bytes = bytes, kind = kind, stream = DEFAULT_STREAM]
+        also cudaMemcpyFromSymbol_ptds;
+    fn cudaMemcpyFromSymbolAsync(
+        to: Pointer, symbol: *const c_void, bytes: usize, offset: usize, kind: c_int, stream: Pointer,
+    ) [to = to, symbol = symbol, bytes = bytes, kind = kind, stream = stream]
+        also cudaMemcpyFromSymbolAsync_ptsz;
     fn cudaMemset(address: Pointer, value: c_int, bytes: usize)
-        [address = address, value = value, bytes = bytes];
+        [address = address, value = value, bytes = bytes, stream = DEFAULT_STREAM] also cudaMemset_ptds;
     fn cudaMemsetAsync(address: Pointer, value: c_int, bytes: usize, stream: Pointer)
-        [address = address, value = value, bytes = bytes, stream = stream];
+        [address = address, value = value, bytes = bytes, stream = stream] also cudaMemsetAsync_ptsz;
+    // What compilers of CUDA 13 and later call in its place has another name.
     @Launch fn cudaLaunchKernel(
         function: *const c_void, grid: dim3, block: dim3, arguments: *mut Pointer, shared: usize,
         stream: Pointer,
-    ) [function = function, stream = stream];
+    ) [function = function, stream = stream]
+        also cudaLaunchKernel_ptsz, __cudaLaunchKernel, __cudaLaunchKernel_ptsz;
     @Launch fn cudaLaunchKernelExC(
         config: *const cudaLaunchConfig_t, function: *const c_void, arguments: *mut Pointer,
-    ) [function = function, stream = at(config).map(|config| config.stream)];
-    fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer) [stream = stream];
-    fn cudaStreamBeginCapture(stream: Pointer, mode: c_int) [stream = stream, mode = mode];
-    fn cudaStreamEndCapture(stream: Pointer, to: *mut Pointer) [stream = stream] -> [graph = at(to)];
+    ) [function = function, stream = at(config).map(|config| config.stream)] also cudaLaunchKernelExC_ptsz;
+    @Launch fn cudaLaunchCooperativeKernel(
+        function: *const c_void, grid: dim3, block: dim3, arguments: *mut Pointer, shared: usize,
+        stream: Pointer,
+    ) [function = function, stream = stream] also cudaLaunchCooperativeKernel_ptsz;
+    @Launch fn cudaLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
+    fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
+        [stream = stream] also cudaLaunchHostFunc_ptsz;
+    fn cudaStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
+        [stream = stream] also cudaStreamAddCallback_ptsz;
+    fn cudaStreamBeginCapture(stream: Pointer, mode: c_int)
+        [stream = stream, mode = mode] also cudaStreamBeginCapture_ptsz;
+    fn cudaStreamEndCapture(stream: Pointer, to: *mut Pointer)
+        [stream = stream] -> [graph = at(to)] also cudaStreamEndCapture_ptsz;
     // CUDA 11 has five parameters, later ones three.
     fn cudaGraphInstantiate(to: *mut Pointer, graph: Pointer, third: usize, fourth: usize, fifth: usize)
-        [graph = graph] -> [executable = at(to)];
+        [graph = graph] -> [executable = at(to)] also cudaGraphInstantiateWithParams, cudaGraphInstantiateWithParams_ptsz;
     fn cudaGraphInstantiateWithFlags(to: *mut Pointer, graph: Pointer, flags: u64)
         [graph = graph] -> [executable = at(to)];
-    fn cudaGraphLaunch(executable: Pointer, stream: Pointer) [executable = executable, stream = stream];
+    fn cudaGraphExecUpdate(executable: Pointer, graph: Pointer, third: usize, fourth: usize)
+        [executable = executable, graph = graph];
+    fn cudaGraphLaunch(executable: Pointer, stream: Pointer)
+        [executable = executable, stream = stream] also cudaGraphLaunch_ptsz;
     fn cudaGraphExecDestroy(executable: Pointer) [executable = executable];
     fn cudaGraphDestroy(graph: Pointer) [graph = graph];
-    fn cudaIpcGetMemHandle(to: *mut cudaIpcMemHandle_t, address: Pointer)
+    // Graphs that a program puts together. What a node does is told by its kind alone; some have nine parameters.
+    fn cudaGraphCreate(to: *mut Pointer, flags: u32) [] -> [graph = at(to)];
+    fn cudaGraphClone(to: *mut Pointer, graph: Pointer) [from = graph] -> [graph = at(to)];
+    @Launch fn cudaGraphAddKernelNode(
+        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void,
+    ) [graph = graph] also cudaGraphAddEmptyNode;
+    @Launch fn cudaGraphAddNode(
+        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, fifth: usize, sixth: usize,
+        seventh: usize, eighth: usize, ninth: usize,
+    ) [graph = graph] also cudaGraphAddNode_v2,
+        cudaGraphAddMemcpyNode, cudaGraphAddMemcpyNode1D, cudaGraphAddMemcpyNodeToSymbol, cudaGraphAddMemcpyNodeFromSymbol, cudaGraphAddMemsetNode, cudaGraphAddHostNode, cudaGraphAddEventRecordNode, cudaGraphAddEventWaitNode, cudaGraphAddMemAllocNode, cudaGraphAddMemFreeNode;
+    fn cudaGraphAddChildGraphNode(
+        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, child: Pointer,
+    ) [graph = graph, child = child];
+    fn cudaIpcGetMemHandle(to: *mut cudaIpcHandle, address: Pointer)
         [address = address] -> [handle = digest_at(to, 1)];
-    fn cudaIpcOpenMemHandle(to: *mut Pointer, handle: cudaIpcMemHandle_t, flags: u32)
+    fn cudaIpcOpenMemHandle(to: *mut Pointer, handle: cudaIpcHandle, flags: u32)
         [handle = digest_at(&raw const handle, 1)] -> [address = at(to)];
     fn cudaIpcCloseMemHandle(address: Pointer) [address = address];
+    fn cudaIpcGetEventHandle(to: *mut cudaIpcHandle, event: Pointer) [event = event] -> [handle = digest_at(to, 1)];
+    fn cudaIpcOpenEventHandle(to: *mut Pointer, handle: cudaIpcHandle)
+        [handle = digest_at(&raw const handle, 1)] -> [event = at(to)];
 }

@@ -142,12 +142,6 @@ pub(crate) unsafe extern "C" fn rankcheck_record_note(text: *const c_char, lengt
     unsafe { told(text, length, recorder::note) };
 }
 
-/// When times of this process begin, in nanoseconds since 1970; 0 if nothing is recorded.
-#[unsafe(no_mangle)]
-pub(crate) extern "C" fn rankcheck_record_began() -> u64 {
-    recorder::began()
-}
-
 /// Records nothing more (1), or goes on (0). No call may be open.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn rankcheck_record_pause(paused: libc::c_int) {

@@ -30,6 +30,9 @@ impl Lowering<'_> {
         result: Option<&Shape>,
         origin: Origin,
     ) -> Vec<Lowered> {
+        if std::mem::take(&mut self.device.order_changed) {
+            self.cache.clear();
+        }
         if let Some(op) = self.cache.get(&shape) {
             return vec![Lowered { op: op.clone(), origin, bind: Bind::Nothing }];
         }
@@ -40,6 +43,7 @@ impl Lowering<'_> {
             | CallKind::RegisterBuffer
             | CallKind::DeregisterBuffer
             | CallKind::Nothing
+            | CallKind::GraphKernel
             | CallKind::Store
             | CallKind::Process
             | CallKind::Exit
@@ -54,9 +58,11 @@ impl Lowering<'_> {
             CallKind::Unjudged(why) => {
                 let stream = self.device.stream(number(call, "stream"), self.names);
                 self.program.unknown_work.insert(stream, origin.number);
-                self.unjudged(why, &call.name)
+                self.unjudged(why, &call.name);
+                self.captured_node(call, origin)
             }
-            CallKind::Init | CallKind::Shrink => self.init(call, given("comm"), origin),
+            CallKind::HostFunction => self.captured_node(call, origin),
+            CallKind::Init | CallKind::InitAll | CallKind::Shrink => self.init(call, given("comm"), origin),
             CallKind::Split => self.split(call, given("comm"), origin),
             CallKind::Destroy => self.destroy(call, origin),
             CallKind::Register => self.register(call, result, origin),
@@ -82,6 +88,10 @@ impl Lowering<'_> {
             CallKind::BeginCapture => self.capture_begins(call, origin),
             CallKind::EndCapture => self.capture_ends(call, given("graph"), origin),
             CallKind::Instantiate => self.instantiated(call, given("executable")),
+            CallKind::GraphUpdate => self.graph_updated(call),
+            CallKind::GraphCreate => self.graph_created(given("graph")),
+            CallKind::GraphClone => self.graph_cloned(call, given("graph")),
+            CallKind::GraphChild => self.graph_taken_in(call),
             CallKind::GraphLaunch => self.graph_launched(shape, call, origin),
             CallKind::ExecutableDestroy => self.executable_destroyed(call, origin),
             CallKind::GraphDestroy => self.graph_destroyed(call),

@@ -11,6 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::window::Before;
 use crate::runs::call::Unjudged;
+use crate::runs::waits::RecordedWaits;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
 
@@ -111,6 +112,30 @@ pub enum Lacks {
     Events,
     /// How many calls it comes after that were made before the recording began.
     Numbers,
+    /// Which of the ranks that it makes in one process a later call is of.
+    Ranks,
+    /// What a graph keeps of what was launched behind it: the capture that it begins was lost.
+    Capture,
+    /// Nothing: it returned otherwise than the model says.
+    Model(ModelSays),
+}
+
+/// What the model says of a call that the recording contradicts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ModelSays {
+    /// The call returns an error.
+    Fails,
+    /// The call returns no error.
+    Succeeds,
+}
+
+impl fmt::Display for ModelSays {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fails => "it says that this call fails, and it succeeded",
+            Self::Succeeds => "it says that this call succeeds, and it failed",
+        })
+    }
 }
 
 impl fmt::Display for Lacks {
@@ -123,6 +148,12 @@ impl fmt::Display for Lacks {
                 "how many came before it on its communicator, before the recording began, is not known",
             ),
             Self::Events => f.write_str("events behind it were lost while recording"),
+            Self::Ranks => f.write_str(
+                "it makes several ranks in one process, and recorded runs are judged with one rank a process; start \
+                 one process for each GPU",
+            ),
+            Self::Capture => f.write_str("the capture that it begins was lost"),
+            Self::Model(says) => write!(f, "the model is wrong here: {says}"),
         }
     }
 }
@@ -180,6 +211,8 @@ pub struct RankRun {
     pub calls: u64,
     /// Streams that something was launched on.
     pub streams: usize,
+    /// What of its ways of waiting was recorded.
+    pub(in crate::runs) waits: RecordedWaits,
     /// What the slots of communicators hold.
     pub comms: FxHashMap<Slot, RunCommId>,
     /// The communicators that operations make.
@@ -229,6 +262,7 @@ impl RankRun {
             lost: 0,
             calls: 0,
             streams: 0,
+            waits: RecordedWaits::default(),
             comms: FxHashMap::default(),
             makes: FxHashMap::default(),
             nccl: None,
@@ -311,6 +345,12 @@ impl RankRun {
         loc
     }
 
+    /// Whether an operation was made of a call.
+    pub(in crate::runs) fn has_op_of(&self, call: &Origin) -> bool {
+        let mut ops = self.blocks.iter().flat_map(|block| &block.ops);
+        ops.any(|op| self.origin_of(op.loc).is_some_and(|origin| origin.number == call.number))
+    }
+
     /// The call of an operation of this rank.
     pub(in crate::runs) fn origin_of(&self, loc: LocId) -> Option<Origin> {
         self.origins.get(loc.0.checked_sub(self.base)? as usize).copied()
@@ -328,7 +368,7 @@ impl RankRun {
     }
 
     /// Cuts off what comes from an operation on, of which too little is known. What was cut off before stays so.
-    pub(super) fn cut_off_at(&mut self, loc: LocId, lacks: Lacks, at: usize) {
+    pub(in crate::runs) fn cut_off_at(&mut self, loc: LocId, lacks: Lacks, at: usize) {
         let behind = self.blocks[0].ops.get(at..).unwrap_or_default();
         let calls: FxHashSet<u32> =
             behind.iter().filter_map(|op| self.origin_of(op.loc)).map(|origin| origin.number).collect();

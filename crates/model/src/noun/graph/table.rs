@@ -38,7 +38,7 @@ pub(super) struct GraphNode {
 
 walk!(struct GraphNode { stream: hashed fixed, work: hashed moved, op: (OpRef::position) moved });
 
-/// How many operations of each stream are over at a point of the recording.
+/// How many nodes of each stream are over at a point of the recording.
 pub(super) type Reach = BTreeMap<Token, u32>;
 
 /// A graph of a rank.
@@ -104,11 +104,13 @@ impl Graph {
 
     pub(super) fn push(&mut self, stream: Token, work: Work, op: OpRef) {
         let own = self.streams.get_mut(&stream).expect("the stream records into this graph");
-        *own.entry(stream).or_default() += 1;
+        if work.is_node() {
+            *own.entry(stream).or_default() += 1;
+        }
         Arc::make_mut(&mut self.nodes).push(GraphNode { stream, work, op });
     }
 
-    /// Whether its origin stands behind everything that its other streams recorded.
+    /// Whether its origin stands behind every node that its other streams recorded.
     pub(super) fn joined(&self) -> bool {
         let origin = &self.streams[&self.origin];
         self.streams.iter().all(|(stream, reach)| {

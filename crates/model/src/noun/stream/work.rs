@@ -50,6 +50,19 @@ walk!(enum Work {
 });
 
 impl Work {
+    /// Whether a capture keeps it as a node of its graph. A record or a wait of an event only says what the next node
+    /// stands behind.
+    pub(crate) fn is_node(&self) -> bool {
+        match self {
+            Self::Kernel(_)
+            | Self::Copy { .. }
+            | Self::Flag(..)
+            | Self::Collective(_)
+            | Self::Transfers(_) => true,
+            Self::Expect(_) | Self::Record(..) | Self::Wait(..) | Self::Fresh(_) | Self::GiveBack(_) => false,
+        }
+    }
+
     /// What it reads or writes.
     pub(crate) fn buffers(&self) -> Vec<&Buffer> {
         match self {

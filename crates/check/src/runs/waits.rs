@@ -1,0 +1,162 @@
+//! Which ways of waiting of a process were recorded, and which findings rest on there having been no other.
+//!
+//! That memory is used without waiting is a conclusion from what is not there. Where a process may have waited in a
+//! way that its recording does not show, it cannot be drawn.
+//! Not here: what waits order, which is the model's.
+
+use rankcheck_model::{EventOp, Finding, GraphOp, Op, OpRef, Operand, Rule, StreamOp, Thread, Token};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+use super::call::{Allocator, CallKind, Unjudged};
+use super::judge::RunProgram;
+use super::lower::RankRun;
+
+/// What of the ways of waiting of a process was recorded.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RecordedWaits {
+    /// Whether calls of the driver were recorded by which programs wait.
+    pub(super) driver: bool,
+    /// Calls of the driver, which a program makes that has its runtime linked in.
+    driver_calls: u64,
+    /// Launches of kernels among them.
+    driver_launches: u64,
+    /// Whether a call was recorded by which a program waits, orders, copies or allocates.
+    device_calls: bool,
+    /// Before which operations of the first thread a function of the host was launched.
+    host_functions: Vec<usize>,
+}
+
+impl RecordedWaits {
+    /// A call that succeeded; `ops` operations of the first thread come before what follows it.
+    pub(super) fn called(&mut self, kind: CallKind, name: &str, ops: usize) {
+        let driver = name.starts_with("cu") && name.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase);
+        self.driver_calls += u64::from(driver);
+        self.driver_launches += u64::from(driver && kind == CallKind::Unjudged(Unjudged::Kernel));
+        self.device_calls |= matches!(
+            kind,
+            CallKind::StreamCreate
+                | CallKind::Synchronize(_)
+                | CallKind::Query(_)
+                | CallKind::EventRecord
+                | CallKind::StreamWaitEvent
+                | CallKind::Copy(_)
+                | CallKind::Allocate(Allocator::Cuda | Allocator::CudaAsync)
+        );
+        if kind == CallKind::HostFunction {
+            self.host_functions.push(ops);
+        }
+    }
+
+    /// Whether kernels were launched through the driver by a process of which no other work with the device was
+    /// recorded.
+    fn launches_alone(&self) -> bool {
+        self.driver_launches > 0 && !self.device_calls
+    }
+
+    /// Why what a process did with its device may be missing from its recording.
+    pub(super) fn missing(&self) -> Option<&'static str> {
+        self.launches_alone().then_some(
+            "it launches kernels through the driver, and none of its waits, copies and allocations was recorded: its \
+             CUDA runtime may be linked in",
+        )
+    }
+
+    /// Whether a function of the host was launched behind an operation and before another one.
+    fn host_function_between(&self, after: OpRef, before: Option<OpRef>) -> bool {
+        // Where other threads are among the calls of the first is not known.
+        let from = if after.thread == Thread(0) { after.index as usize } else { 0 };
+        let to = before.filter(|op| op.thread == Thread(0)).map_or(usize::MAX, |op| op.index as usize);
+        self.host_functions.iter().any(|at| (from + 1..=to).contains(at))
+    }
+}
+
+/// The streams that a process was seen to wait for, on the host or on another stream.
+#[derive(Debug, Default)]
+struct AwaitedStreams {
+    all: bool,
+    streams: FxHashSet<Token>,
+}
+
+impl AwaitedStreams {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "few operations wait")]
+    fn of(program: &RankRun) -> Self {
+        let mut awaited = Self::default();
+        let mut recorded: FxHashMap<Token, FxHashSet<Token>> = FxHashMap::default();
+        for statement in program.blocks.iter().flat_map(|block| &block.ops) {
+            match &statement.op {
+                Op::Event(EventOp { event, stream }) => {
+                    recorded.entry(*event).or_default().insert(*stream);
+                }
+                Op::Stream(StreamOp::Synchronize { what: Operand::Stream(stream) }) => {
+                    awaited.streams.insert(*stream);
+                }
+                Op::Stream(
+                    StreamOp::Synchronize { what: Operand::Event(event) } | StreamOp::Wait { event, .. },
+                ) => {
+                    awaited.streams.extend(recorded.get(event).into_iter().flatten());
+                }
+                Op::Stream(StreamOp::Synchronize { .. }) => awaited.all = true,
+                _ => {}
+            }
+        }
+        awaited
+    }
+}
+
+/// The stream on which an operation is launched.
+#[expect(clippy::wildcard_enum_match_arm, reason = "few operations are launched")]
+fn stream_of(op: &Op) -> Option<Token> {
+    match op {
+        Op::Collective(call) => Some(call.stream),
+        Op::Transfer(call) => Some(call.stream),
+        Op::Stream(StreamOp::Kernel { stream, .. }) | Op::Graph(GraphOp::Replay { stream, .. }) => {
+            Some(*stream)
+        }
+        _ => None,
+    }
+}
+
+/// Whether a rule says that something was not waited for.
+fn rests_on_waits(rule: Rule) -> bool {
+    [Rule::Mem1, Rule::Mem2, Rule::Win9, Rule::Win12].contains(&rule)
+}
+
+/// Why a finding cannot be said: a rank that it is about may have waited in a way that was not recorded.
+pub(super) fn doubt(finding: &Finding, program: &RunProgram) -> Option<String> {
+    if !rests_on_waits(finding.rule) {
+        return None;
+    }
+    finding.ops.iter().find_map(|op| {
+        let run = &program.ranks[op.rank.at()];
+        if let Some(missing) = run.waits.missing() {
+            return Some(format!("rank {}: {missing}", op.rank.0));
+        }
+        let mut ops = run.blocks.iter().flat_map(|block| &block.ops);
+        let stream = ops.find(|statement| statement.loc == op.loc).and_then(|found| stream_of(&found.op))?;
+        if run.waits.driver_calls > 0 && !run.waits.driver {
+            let awaited = AwaitedStreams::of(run);
+            if !awaited.all && !awaited.streams.contains(&stream) {
+                return Some(format!(
+                    "rank {} calls the driver, whose waits this recording leaves out, and was not seen to wait for {}; \
+                     record it again",
+                    op.rank.0,
+                    program.names.text(stream)
+                ));
+            }
+        }
+        let mut others = finding.ops.iter().filter(|other| other.rank == op.rank && *other != op);
+        let position = |op: &OpRef| (op.thread, op.index);
+        let next = finding.ops.iter().filter(|other| other.rank == op.rank && position(other) > position(op));
+        let next = next.min_by_key(|other| position(other)).copied();
+        // What comes behind the last of them comes too late to order them.
+        if next.is_none() && others.next().is_some() {
+            return None;
+        }
+        run.waits.host_function_between(*op, next).then(|| {
+            format!(
+                "rank {} has a stream call functions of the host in between, through which it may have waited",
+                op.rank.0
+            )
+        })
+    })
+}
