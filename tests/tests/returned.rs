@@ -291,3 +291,28 @@ fn a_graph_put_together_of_kernels_is_as_good_as_a_kernel() {
     assert_eq!(verdict, RunVerdict::Unknown, "{text}");
     assert!(text.contains("not judged: 2 cuGraphAddNode"), "{text}");
 }
+
+/// The handle 2 is another stream in each host thread.
+#[test]
+fn the_streams_of_two_threads_order_nothing() {
+    let run = |thread: usize| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let (from, buffer) = (process.alloc(MIB), process.alloc(MIB));
+            process.all_reduce(comm, buffer, 1024, 2);
+            process.thread = thread;
+            process.copy(buffer, from, 4096, 2);
+            process.synchronize(2);
+            process.thread = 0;
+            process.synchronize(2);
+        });
+        run.exit();
+        run
+    };
+    let (verdict, text) = judged(run(0), "own-stream");
+    assert_eq!(verdict, RunVerdict::Holds, "{text}");
+    let (verdict, text) = judged(run(1), "streams-of-threads");
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    assert!(text.starts_with("FAILS MEM-2"), "{text}");
+}
