@@ -28,7 +28,7 @@ pub struct Packed {
 }
 
 /// Shortens a file to what was written, and notes in it when its process was last seen to run, if that is known.
-/// It stays as it is until all of it is there again.
+/// It stays as it is until all of it is there again, and if its end was cut off.
 ///
 /// # Errors
 ///
@@ -45,6 +45,10 @@ pub fn pack(path: &Path, alive: Option<u64>) -> Result<Packed, ReadError> {
         }
     }
     packed.cut = process.cuts().len() as u64;
+    if process.truncated().is_some() {
+        packed.bytes = fs::metadata(path).map_err(io)?.len();
+        return Ok(packed);
+    }
     let (from, to) = (File::open(path).map_err(io)?, path.with_extension("packing"));
     let events = process.event_bytes() as u64;
     let mut pieces = process.pieces(piece_bytes(events))?;

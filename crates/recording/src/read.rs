@@ -347,7 +347,14 @@ impl ProcessFile {
             self.extents.push((at, extent));
             at += u64::from(extent.length);
         }
-        if at != length || self.header.bytes.is_some_and(|bytes| length < bytes) {
+        let end =
+            self.extents.last().map_or(HEADER_BYTES as u64, |(at, extent)| at + u64::from(extent.length));
+        // Less than the header of an extent; zeros are room that nobody wrote to.
+        let mut rest = vec![0; usize::try_from(length.saturating_sub(at)).unwrap_or(0)];
+        let io = |source| ReadError::Io { path: self.path.clone(), source };
+        self.file.read_exact_at(&mut rest, at).map_err(io)?;
+        let begun = rest.iter().any(|byte| *byte != 0);
+        if end > length || begun || self.header.bytes.is_some_and(|bytes| length < bytes) {
             self.truncated = self.extents.last().map(|(_, extent)| extent.time).or(Some(0));
         }
         self.threads =

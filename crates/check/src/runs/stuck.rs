@@ -20,6 +20,8 @@ use super::world::RunCommId;
 /// How much later than one process others of its host have to be seen to run for it to have died before them: those that
 /// a launcher stops do not end at one time.
 const DEATH_NS: u64 = 10_000_000_000;
+/// Roots of which it is told where they left a loop, and ranks that each is compared with.
+const ROUNDS_OF: usize = 8;
 /// How long a device may take to notice that a collective is over that a peer's device has finished.
 const FINISH_NS: u64 = 10_000_000_000;
 
@@ -404,8 +406,7 @@ impl<'a> WaitGraph<'a> {
             if awaited_by.is_empty() {
                 continue;
             }
-            let rounds = waiting[host].iter().find_map(|at| self.rounds(*at, rank));
-            roots.push(WaitRoot { rank, end, awaited_by: awaited_by.into_iter().collect(), rounds });
+            roots.push(WaitRoot { rank, end, awaited_by: awaited_by.into_iter().collect(), rounds: None });
         }
         // An exception is the cause of what others that are gone did not do.
         let key = |root: &WaitRoot| {
@@ -413,6 +414,11 @@ impl<'a> WaitGraph<'a> {
             (!raised, !root.end.is_gone(), std::cmp::Reverse(root.awaited_by.len()), root.rank)
         };
         roots.sort_by_key(key);
+        // Whoever waits for one rank waits in the same round, nearly always; and more roots than these are not told.
+        for root in roots.iter_mut().take(ROUNDS_OF) {
+            let host = self.standing.len() + root.rank.at();
+            root.rounds = waiting[host].iter().take(ROUNDS_OF).find_map(|at| self.rounds(*at, root.rank));
+        }
         roots
     }
 

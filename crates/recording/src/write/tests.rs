@@ -209,8 +209,9 @@ fn a_cut_file_is_read_up_to_the_cut() {
         std::fs::write(&path, &whole[..length]).expect("as before");
         let (process, events) = events(&path).expect("a cut is no damage");
         assert!(events.len() < 100_000);
-        assert_eq!(length <= 4128, events.is_empty(), "{length}");
-        assert_eq!(process.cuts().is_empty(), length < 4128, "{length}");
+        // Other threads may have had extents behind the first, from its beginning on.
+        assert_eq!(length < 70_000, events.is_empty(), "{length}");
+        assert_eq!(process.truncated().is_some(), length > 4096, "{length}");
     }
     std::fs::remove_file(&path).expect("as before");
 }
@@ -224,7 +225,7 @@ fn a_packed_file_says_the_same() {
         let (before, wanted) = events(&path).expect("a cut is no damage");
         let packed = crate::pack(&path, None).expect("it can be read and written");
         assert_eq!(packed.bytes, std::fs::metadata(&path).expect("it is there").len());
-        assert!(packed.bytes <= length as u64 + 64);
+        assert!(packed.bytes <= length as u64 + 64 * 1024);
         let (after, found) = events(&path).expect("a packed file is whole");
         assert_eq!((found, after.cuts().len()), (wanted, before.cuts().len()));
     }
