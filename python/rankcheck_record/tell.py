@@ -113,6 +113,11 @@ def note(name: str, /, **values) -> None:
         _library.rankcheck_record_note(call, len(call))
 
 
+def began() -> bool:
+    """Whether anything of this process was recorded."""
+    return bool(_library.rankcheck_record_began()) if _library is not None else False
+
+
 def pause(paused: bool) -> None:
     """Records nothing more, or goes on. No call may be open."""
     if _library is not None:

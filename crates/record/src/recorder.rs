@@ -420,6 +420,11 @@ fn define(name: &str, keys: &[&str], instant: bool) -> Option<&'static Signature
     Some(signature)
 }
 
+/// Whether this process has a file yet.
+pub(crate) fn began() -> bool {
+    CURRENT.get().is_some()
+}
+
 /// Records nothing more, or goes on. Calls that are open meanwhile must be closed in the same state.
 pub(crate) fn pause(paused: bool) {
     SHARED.stopped.store(paused, Ordering::Relaxed);

@@ -142,6 +142,12 @@ pub(crate) unsafe extern "C" fn rankcheck_record_note(text: *const c_char, lengt
     unsafe { told(text, length, recorder::note) };
 }
 
+/// Whether anything of this process was recorded (1) or not (0).
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn rankcheck_record_began() -> libc::c_int {
+    recorder::began().into()
+}
+
 /// Records nothing more (1), or goes on (0). No call may be open.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn rankcheck_record_pause(paused: libc::c_int) {
