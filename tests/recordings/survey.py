@@ -27,11 +27,11 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 FOREIGN = HERE / "foreign"
 
-# Of the tests that two processes can run: point to point, every collective, groups, DDP and its hooks.
+# Of the tests that two processes can run and that use NCCL: point to point, every collective, groups, DDP and its hooks.
 TORCH_TESTS = """
-get_rank_size_group destroy_group destroy_full_group average_parameters periodic_model_averager coalescing_manager
+average_parameters periodic_model_averager coalescing_manager
 coalescing_manager_async batch_isend_irecv_nccl batch_isend_irecv_ring_exchange_nccl batch_isend_irecv_self_nccl
-batch_isend_irecv_no_rank_zero_nccl batch_isend_irecv_op_err send_recv_nccl send_recv_nccl_torch_profiler broadcast_cuda
+batch_isend_irecv_no_rank_zero_nccl send_recv_nccl send_recv_nccl_torch_profiler broadcast_cuda
 nccl_high_priority_stream reduce_sum_cuda reduce_sum_cuda_twice reduce_scatter_v_cuda reduce_scatter_tensor_cuda
 all_reduce_sum_cuda all_reduce_sum_cuda_async all_reduce_sum_cuda_complex all_reduce_complex_unsupported_ops scatter_checks
 scatter_cuda scatter_cuda_complex gather_checks gather_cuda all_gather_cuda all_gather_cuda_complex all_gather_v_cuda
@@ -41,7 +41,7 @@ all_to_all_single_equal_split_cuda_complex all_to_all_single_unequal_split_cuda 
 all_to_all_cuda all_to_all_cuda_complex all_to_all_single_equal_split_group_cuda all_to_all_single_unequal_split_group_cuda
 all_to_all_group_cuda all_to_all_single_equal_split_full_group_cuda all_to_all_single_unequal_split_full_group_cuda
 all_to_all_full_group_cuda barrier_cuda barrier_group_cuda barrier_full_group_cuda DistributedDataParallel
-DistributedDataParallel_requires_grad DistributedDataParallel_non_default_stream DistributedDataParallel_with_amp_and_grad_is_view
+DistributedDataParallel_non_default_stream DistributedDataParallel_with_amp_and_grad_is_view
 DistributedDataParallel_SyncBatchNorm DistributedDataParallel_SyncBatchNorm_Channels_Last
 DistributedDataParallel_SyncBatchNorm_No_Affine DistributedDataParallel_SyncBatchNorm_2D_Input
 DistributedDataParallel_SyncBatchNorm_Diff_Input_Sizes_Running_Value
@@ -173,6 +173,7 @@ def run(number, rankcheck, out, family, name, command, folder, stop):
     if family == "broken":
         wanted = marked(name)
         result["line"] = any(f"mistakes.py:{line}" in text.stdout for line in wanted)
+        result["root"] = [line.strip() for line in lines if line.startswith(("  root ", "  cycle "))]
     return result, at
 
 

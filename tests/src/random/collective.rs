@@ -30,13 +30,13 @@ drawn! {
         1 => None,
         1 => Missing,
         1 => OtherBuffer,
-        1 => HalfCount,
-        1 => OtherDtype,
+        3 => HalfCount,
+        3 => OtherDtype,
         1 => Broadcast,
         /// All broadcast out of place, and one from another root.
         1 => BroadcastOutOfPlace,
         /// All reduce to a root, and one to another.
-        1 => OtherRoot,
+        3 => OtherRoot,
         /// All reduce to one root.
         1 => AllToRoot,
         1 => AllGather,

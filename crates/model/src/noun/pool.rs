@@ -640,7 +640,6 @@ impl Cx<'_> {
             Owner::Program(_) => {
                 let cuda = self.me().memory(buffer.memory).map(|m| m.kind()) == Some(MemoryKind::Cuda);
                 if cuda {
-                    self.judge_cuda_free(&buffer);
                     self.access(Object::DEVICE, Access::Write);
                     let clocks: Vec<Clock> =
                         self.me().streams().iter().map(|(_, s)| s.clock().clone()).collect();
@@ -672,23 +671,6 @@ impl Cx<'_> {
             Some(at) if !self.me().stream(at).is_empty() => self.me_mut().stream_mut(at).push(given),
             of => m.judge_given_back(self.state, rank, of, &given),
         }
-    }
-
-    /// Memory of `cudaMalloc` is freed: the call may wait for the device, and nobody promises that it does.
-    fn judge_cuda_free(&mut self, buffer: &Buffer) {
-        let (m, rank, op) = (self.m, self.rank, self.op);
-        let (clock, past) = (self.this().clock().clone(), self.here().past());
-        let Some(user) = m.used_after(self.state, rank, buffer, &clock) else { return };
-        m.find(self.state, Rule::Mem1, About::Memory(rank, buffer.memory), &[op, user], past, || {
-            format!(
-                "rank {} frees {} ({}) without waiting for the operation at {} that uses it: cudaFree may wait for \
-                 the device, and CUDA does not promise that it does",
-                rank.0,
-                m.memory_name(buffer.memory),
-                m.at(&op),
-                m.at(&user)
-            )
-        });
     }
 
     fn trim(&mut self, (pool, release): (Token, Release)) {
