@@ -44,6 +44,7 @@ macro_rules! signature {
 const PROCESS: Signature =
     Signature { name: "process", keys: &["rank", "ranks", "nccl_version", "torch_version"], instant: true };
 const WINDOW: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
+const HOST_FUNCTION: Signature = Signature { name: "host_function", keys: &["function"], instant: true };
 const EXIT: Signature = Signature { name: "exit", keys: &["code"], instant: true };
 const EXCEPTION: Signature =
     Signature { name: "exception", keys: &["type", "message", "place"], instant: true };
@@ -683,6 +684,17 @@ impl Process {
     /// Records `cudaLaunchHostFunc`: the stream calls a function when it gets there.
     pub fn host_function(&mut self, stream: u64) {
         self.call(signature!("cudaLaunchHostFunc", "stream"), &[Field::Address(stream)]);
+    }
+
+    /// Records `cudaLaunchHostFunc` of a function that is noted when it runs.
+    pub fn watched_function(&mut self, stream: u64, function: u64) {
+        let fields = [Field::Address(stream), Field::Varying(function)];
+        self.call(signature!("cudaLaunchHostFunc", "stream", "function"), &fields);
+    }
+
+    /// Notes that such a function runs.
+    pub fn function_runs(&mut self, function: u64) {
+        self.note(&HOST_FUNCTION, &[Field::Varying(function)]);
     }
 
     /// Records `cuLaunchKernel`, of which nothing is known.

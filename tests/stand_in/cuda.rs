@@ -89,8 +89,10 @@ pub extern "C" fn cudaLaunchCooperativeKernel(
     0
 }
 
+/// The function is called at once, by a thread of its own: nothing comes before it.
 #[unsafe(no_mangle)]
-pub extern "C" fn cudaLaunchHostFunc(_: usize, _: usize, _: usize) -> c_int {
+pub extern "C" fn cudaLaunchHostFunc(_: usize, function: extern "C" fn(usize), data: usize) -> c_int {
+    std::thread::spawn(move || function(data)).join().expect("it returns");
     0
 }
 

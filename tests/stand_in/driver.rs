@@ -25,11 +25,17 @@ nothing! {
     cuStreamSynchronize(stream: usize);
     cuStreamSynchronize_ptsz(stream: usize);
     cuCtxSynchronize();
-    cuLaunchHostFunc(stream: usize, function: usize, data: usize);
     cuLaunchKernel(
         function: usize, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: usize,
         arguments: usize, extra: usize
     );
+}
+
+/// The function is called at once, by a thread of its own: nothing comes before it.
+#[unsafe(no_mangle)]
+pub extern "C" fn cuLaunchHostFunc(_: usize, function: extern "C" fn(usize), data: usize) -> c_int {
+    std::thread::spawn(move || function(data)).join().expect("it returns");
+    0
 }
 
 /// Memory at an address that tells its length.

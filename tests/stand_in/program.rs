@@ -214,6 +214,11 @@ fn through_lookup() {
     call!(asked_for("cuMemFree", 0), memory => u64);
 }
 
+/// What a stream calls when it gets there.
+extern "C" fn stream_arrived(data: usize) {
+    assert_eq!(data, 0, "it gets what it was launched with");
+}
+
 /// Every form of a launch.
 fn launches() {
     let (one, mut comms) = (Dim3([1; 3]), [0; 2]);
@@ -222,7 +227,7 @@ fn launches() {
         __cudaLaunchKernel(0xf0, one, one, 0, 0, 5);
         __cudaLaunchKernel_ptsz(0xf0, one, one, 0, 0, 0);
         cudaLaunchCooperativeKernel(0xf1, one, one, 0, 0, 5);
-        cudaLaunchHostFunc(5, 0xf2, 0);
+        cudaLaunchHostFunc(5, stream_arrived as *const () as usize, 0);
         cudaStreamSynchronize(5);
         ncclCommInitAll(comms.as_mut_ptr(), 1, std::ptr::null());
         ncclCommInitAll(comms.as_mut_ptr(), 2, std::ptr::null());
@@ -251,7 +256,10 @@ fn step(wait: &str) {
             call!(of_driver("cuStreamWaitEvent"), 0 => usize, 0xe0 => usize, 0 => u32);
             call!(asked_for("cuMemcpyDtoH", 0), 0x77 => usize, memory.addr() as u64 => u64, 64 => usize);
         }
-        "function" => call!(of_driver("cuLaunchHostFunc"), 5 => usize, 0xf2 => usize, 0 => usize),
+        "function" => {
+            let function = stream_arrived as *const () as usize;
+            call!(of_driver("cuLaunchHostFunc"), 5 => usize, function => usize, 0 => usize);
+        }
         other => panic!("no such way to wait: {other}"),
     }
     // SAFETY: the stand-in looks at nothing.

@@ -186,13 +186,21 @@ fn every_form_of_a_launch_is_recorded_once() {
         "cudaLaunchKernel function=0xf0 stream=0x2",
         "cudaLaunchCooperativeKernel function=0xf1 stream=0x5",
         "cudaLaunchHostFunc stream=0x5",
+        "host_function",
         "cudaStreamSynchronize stream=0x5",
         "ncclCommInitAll ranks=1",
         "returned ncclCommInitAll comm=0xd000",
         "ncclCommInitAll ranks=2",
         "returned ncclCommInitAll comm=unknown",
     ];
-    assert_eq!(calls_of(&ran), wanted);
+    // By what a function of the host is known is another number each time.
+    let unnumbered = |words: String| match words.split_once("host_function").or(words.split_once("HostFunc"))
+    {
+        Some(_) => words.split(" function=").next().unwrap_or_default().to_owned(),
+        None => words,
+    };
+    let calls: Vec<String> = calls_of(&ran).into_iter().map(unnumbered).collect();
+    assert_eq!(calls, wanted);
 }
 
 /// Four ranks that reduce, wait in this way and free: what is said of them.
@@ -225,11 +233,9 @@ fn who_waits_through_the_driver_has_waited() {
 }
 
 #[test]
-fn who_may_have_waited_in_a_function_of_the_host_is_not_accused() {
+fn who_has_a_function_of_the_host_called_has_waited() {
     let judged = judged_step("function");
-    let text = text(&judged);
-    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
-    assert!(text.contains("MEM-1 cannot be said: rank 0 has a stream call functions of the host"), "{text}");
+    assert_eq!(judged.verdict, RunVerdict::Holds, "{}", text(&judged));
 }
 
 #[test]

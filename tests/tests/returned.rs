@@ -234,6 +234,37 @@ fn a_function_of_the_host_excuses_what_comes_behind_it_alone() {
 }
 
 #[test]
+fn a_function_of_the_host_that_ran_is_a_wait() {
+    // Two streams write one buffer; the function of the first runs before the second one is used, or after.
+    let run = |before: bool| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let (from, buffer) = (process.alloc(MIB), process.alloc(MIB));
+            let (stream, other) = (process.stream(), process.stream());
+            process.all_reduce(comm, buffer, 1024, stream);
+            process.watched_function(stream, 0x7700);
+            if before {
+                process.function_runs(0x7700);
+            }
+            process.copy(buffer, from, 4096, other);
+            if !before {
+                process.function_runs(0x7700);
+            }
+            process.synchronize(stream);
+            process.synchronize(other);
+        });
+        run.exit();
+        run
+    };
+    let (verdict, text) = judged(run(true), "function-ran");
+    assert_eq!(verdict, RunVerdict::Holds, "{text}");
+    let (verdict, text) = judged(run(false), "function-ran-later");
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    assert!(text.starts_with("FAILS MEM-2"), "{text}");
+}
+
+#[test]
 fn who_shows_nothing_but_launches_of_the_driver_may_do_more() {
     let mut run = Run::new(2);
     run.all(|process, rank| {

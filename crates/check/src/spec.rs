@@ -65,8 +65,8 @@ impl Spec {
 
     /// An error of the spec that only running it shows.
     #[must_use]
-    pub fn error(&self, message: String, loc: &Loc) -> SpecError {
-        let error = SourceError { message, loc: Some(loc.clone()), help: None };
+    pub fn error(&self, message: String, loc: &Loc, help: Option<String>) -> SpecError {
+        let error = SourceError { message, loc: Some(loc.clone()), help };
         self.diagnose(&error)
     }
 

@@ -8,6 +8,7 @@ pub(crate) mod clock;
 mod driver;
 mod find;
 pub(crate) mod frames;
+mod host_function;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod lookup;
 #[expect(non_camel_case_types, non_snake_case, reason = "functions and types of the vendors")]

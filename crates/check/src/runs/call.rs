@@ -94,6 +94,8 @@ pub(super) enum CallKind {
     IpcClose,
     /// A stream calls a function of the host when it gets there.
     HostFunction,
+    /// A function of the host that a stream was to call begins to run.
+    HostFunctionRuns,
     /// Nothing follows from it.
     Nothing,
     /// It is counted as not judged, for this reason.
@@ -436,6 +438,7 @@ static CALLS: &[VendorCall] = &[
     call("cudaStreamAddCallback", CallKind::HostFunction, FoldClass::Local),
     call("cuLaunchHostFunc", CallKind::HostFunction, FoldClass::Local),
     call("cuStreamAddCallback", CallKind::HostFunction, FoldClass::Local),
+    call("host_function", CallKind::HostFunctionRuns, FoldClass::Local),
     // Graphs.
     call("cudaStreamBeginCapture", CallKind::BeginCapture, FoldClass::BeginCapture),
     call("cudaStreamEndCapture", CallKind::EndCapture, FoldClass::EndCapture),
@@ -585,7 +588,7 @@ impl CallKind {
             Self::EventRecord | Self::StreamWaitEvent => &["event", "stream"],
             // Of a copy only what it touches may be unknown.
             Self::Copy(_) => &[],
-            Self::HostFunction => &[],
+            Self::HostFunction | Self::HostFunctionRuns => &[],
             Self::Instantiate | Self::GraphDestroy => &["graph"],
             Self::GraphUpdate => &["executable", "graph"],
             Self::GraphCreate | Self::GraphClone | Self::GraphKernel | Self::GraphChild => &[],

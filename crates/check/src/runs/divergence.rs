@@ -75,6 +75,9 @@ pub struct Divergence {
     pub nth: usize,
     /// A rank, and what it does there.
     pub one: (Rank, Act, LocId),
+    /// The first before it that the two do alike and from different lines, which may be where they parted: the how-manieth,
+    /// and the lines of the one and of the other.
+    pub lines: Option<(usize, LocId, LocId)>,
     /// In which round of a loop they part.
     pub rounds: Option<Rounds>,
     /// Another; nothing if it ends without it.
@@ -107,7 +110,11 @@ impl Divergence {
             Counted::Collective => "a collective",
         };
         let rounds = self.rounds.as_ref().map_or_else(String::new, |rounds| format!("; {rounds}"));
-        format!("{what} of {comm} is {act} on rank {} ({}) and {other}{rounds}", one.0, at(loc))
+        let lines = self.lines.map_or_else(String::new, |(nth, own, others)| {
+            let (own, others) = (at(own), at(others));
+            format!("; the first that they call from different lines is #{nth}, at {own} and at {others}")
+        });
+        format!("{what} of {comm} is {act} on rank {} ({}) and {other}{lines}{rounds}", one.0, at(loc))
     }
 }
 
@@ -204,12 +211,22 @@ fn divergence(
     let (nth, other) = members.clone().filter_map(|member| differing(&member)).min()?;
     let (act, loc) = acts(first, nth)?;
     let (_, walk) = members.clone().find(|(rank, _)| *rank == other)?;
+    let line = |loc: LocId| {
+        let loc = recording.program.loc(loc);
+        (loc.line > 0).then_some((loc.file, loc.line))
+    };
+    let lines = (0..nth).find_map(|nth| {
+        let ((_, own), (_, others)) = (acts(first, nth)?, acts(walk, nth)?);
+        let (one, other) = (line(own)?, line(others)?);
+        (one != other).then_some((nth, own, others))
+    });
     let rounds = Rounds::of(recording, (*longest, loc), other);
     Some(Divergence {
         comm,
         counted,
         nth,
         one: (*longest, act, loc),
+        lines,
         rounds,
         other: (other, acts(walk, nth)),
     })

@@ -333,6 +333,11 @@ impl<'a> Lowering<'a> {
                     self.windows.insert(window, operand);
                 }
             }
+            CallKind::HostFunctionRuns => {
+                for waited in self.host_function_runs(note, origin) {
+                    self.write(waited);
+                }
+            }
             // Somebody stopped the program: what it would have done is not known.
             CallKind::Exception if note.get("type").and_then(Argument::text) == Some("KeyboardInterrupt") => {
                 self.program.interrupted = true;
@@ -382,7 +387,7 @@ impl<'a> Lowering<'a> {
             self.put(thread, kind, &open, items, Completed::Yes);
             return;
         }
-        self.program.waits.called(kind, &call.name, self.ops.len());
+        self.program.waits.called(kind, &call.name);
         if kind == CallKind::InitAll && call::number(call, "ranks") > 1 {
             self.cut_before(&open, Lacks::Ranks);
         }

@@ -27,8 +27,8 @@ pub(super) struct RecordedWaits {
 }
 
 impl RecordedWaits {
-    /// A call that succeeded; `ops` operations of the first thread come before what follows it.
-    pub(super) fn called(&mut self, kind: CallKind, name: &str, ops: usize) {
+    /// A call that succeeded.
+    pub(super) fn called(&mut self, kind: CallKind, name: &str) {
         let driver = name.starts_with("cu") && name.as_bytes().get(2).is_some_and(u8::is_ascii_uppercase);
         self.driver_calls += u64::from(driver);
         self.driver_launches += u64::from(driver && kind == CallKind::Unjudged(Unjudged::Kernel));
@@ -42,9 +42,12 @@ impl RecordedWaits {
                 | CallKind::Copy(_)
                 | CallKind::Allocate(Allocator::Cuda | Allocator::CudaAsync)
         );
-        if kind == CallKind::HostFunction {
-            self.host_functions.push(ops);
-        }
+    }
+
+    /// A function of the host was launched of which is not known when it ran; `ops` operations of the first thread come
+    /// before what follows it.
+    pub(super) fn host_function(&mut self, ops: usize) {
+        self.host_functions.push(ops);
     }
 
     /// Whether kernels were launched through the driver by a process of which no other work with the device was

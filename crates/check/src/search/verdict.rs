@@ -236,7 +236,11 @@ impl Search<'_> {
             {
                 let name = &self.check.name;
                 let message = format!("check \"{name}\" assumes \"{text}\", which no r.may mentions");
-                return Err(self.spec.error(message, &self.check.loc));
+                let help = match text.as_str() {
+                    "job_ends_with_a_rank" => "it is no text of r.may: write it without quotes".to_owned(),
+                    _ => format!("a program says where it may be otherwise: r.may(\"{text}\")"),
+                };
+                return Err(self.spec.error(message, &self.check.loc, Some(help)));
             }
         }
         Ok(())
@@ -298,7 +302,7 @@ impl Search<'_> {
             let told = counterexample(source, exploration, *rule, detail);
             explained.counterexample = told.map_err(|error| match error {
                 ReplayError::Source(error) => self.spec.diagnose(&error),
-                ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.loc),
+                ReplayError::Misfit { .. } => self.spec.error(error.to_string(), &self.check.loc, None),
             })?;
             if let Some(shown) = &mut explained.counterexample {
                 for at in shown.broken.ops.iter().chain(&shown.essential) {
@@ -338,7 +342,7 @@ impl Search<'_> {
 /// # Errors
 /// If the spec is bad.
 pub fn search(spec: &Spec, check: &Check, options: &Options) -> Result<Explained, SpecError> {
-    let wrong = |error: UnknownPlatform| spec.error(error.to_string(), &check.loc);
+    let wrong = |error: UnknownPlatform| spec.error(error.to_string(), &check.loc, None);
     let stated = check.platform.as_ref().map(|name| name.parse().map_err(wrong)).transpose()?;
     let platform = options.platform.or(stated).unwrap_or_default();
     let mut explained = Explained {

@@ -26,12 +26,36 @@ pub fn spec_files(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<SpecError>) {
         if let Err(error) = walk(path, &mut files, &mut HashSet::new()) {
             bad.push(SpecError::new(format!("cannot read {}: {error}", path.display()), None));
         } else if files.len() == before {
-            bad.push(SpecError::new(format!("no *.star file under {}", path.display()), None));
+            bad.push(nothing_in(path));
         }
     }
     files.sort();
     files.dedup();
     (files, bad)
+}
+
+/// Why a folder is neither specs nor a recording, and what to give instead.
+fn nothing_in(folder: &Path) -> SpecError {
+    let entries = || std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let recordings = |folder: &Path| {
+        let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+        files.filter(|path| path.extension().is_some_and(|extension| extension == "rankrec")).count()
+    };
+    let help = if recordings(folder) > 0 {
+        "its *.rankrec files are empty or damaged: record the program again".to_owned()
+    } else {
+        let mut below: Vec<String> = entries()
+            .filter(|path| path.is_dir() && recordings(path) > 0)
+            .map(|path| path.display().to_string())
+            .collect();
+        below.sort();
+        match below.as_slice() {
+            [] => "give spec files, folders of them, or folders that `rankcheck record` wrote".to_owned(),
+            _ => format!("give the folder of each recording: {}", below.join(" ")),
+        }
+    };
+    let message = format!("no spec (*.star) and no recording in {}", folder.display());
+    SpecError::new(message, Some(help))
 }
 
 /// Adds the spec files under a folder, each once: a link may lead back to where the walk has been.

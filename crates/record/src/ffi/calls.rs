@@ -332,7 +332,8 @@ macro_rules! recorded_call {
             [plain(wrapper::<F, 0>), plain(wrapper::<F, 1>), plain(wrapper::<F, 2>), plain(wrapper::<F, 3>)]
         }
 
-        pub(super) unsafe extern "C" fn wrapper<F: Form, const N: usize>($($parameter: $type),*) -> c_int {
+        #[allow(unused_mut, reason = "few calls are forwarded with other arguments")]
+        pub(super) unsafe extern "C" fn wrapper<F: Form, const N: usize>($(mut $parameter: $type),*) -> c_int {
             let real = F::call().real(N);
             if real.is_null() {
                 return Library::$library.missing();

@@ -10,6 +10,7 @@ use super::calls::{
     exported, form, manner, recorded_call, recorded_name, returned,
 };
 use super::find::Library;
+use super::host_function;
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How the vendor's configuration of a launch begins.
@@ -216,10 +217,10 @@ calls! {
         shared: u32, stream: Pointer, arguments: *mut Pointer,
     ) [function = function, stream = stream] also cuLaunchCooperativeKernel_ptsz;
     @Launch fn cuLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
-    fn cuLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
-        [stream = stream] also cuLaunchHostFunc_ptsz;
-    fn cuStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
-        [stream = stream] also cuStreamAddCallback_ptsz;
+    @AtOnce fn cuLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
+        [stream = stream, function = host_function::watched(&mut function, &mut data)] also cuLaunchHostFunc_ptsz;
+    @AtOnce fn cuStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
+        [stream = stream, function = host_function::watched_callback(&mut function, &mut data)] also cuStreamAddCallback_ptsz;
     // Graphs. Versions of an instantiation have three or five parameters.
     fn cuStreamBeginCapture(stream: Pointer, mode: c_int)
         [stream = stream, mode = mode] also cuStreamBeginCapture_v2, cuStreamBeginCapture_v2_ptsz;

@@ -10,6 +10,7 @@ use super::calls::{
     recorded_call, recorded_name, returned,
 };
 use super::find::Library;
+use super::host_function;
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How many blocks or threads, in three directions.
@@ -119,10 +120,10 @@ calls! {
         stream: Pointer,
     ) [function = function, stream = stream] also cudaLaunchCooperativeKernel_ptsz;
     @Launch fn cudaLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
-    fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
-        [stream = stream] also cudaLaunchHostFunc_ptsz;
-    fn cudaStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
-        [stream = stream] also cudaStreamAddCallback_ptsz;
+    @AtOnce fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
+        [stream = stream, function = host_function::watched(&mut function, &mut data)] also cudaLaunchHostFunc_ptsz;
+    @AtOnce fn cudaStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
+        [stream = stream, function = host_function::watched_callback(&mut function, &mut data)] also cudaStreamAddCallback_ptsz;
     fn cudaStreamBeginCapture(stream: Pointer, mode: c_int)
         [stream = stream, mode = mode] also cudaStreamBeginCapture_ptsz;
     fn cudaStreamEndCapture(stream: Pointer, to: *mut Pointer)

@@ -54,6 +54,7 @@ impl Lowering<'_> {
             | CallKind::Backward
             | CallKind::Exception
             | CallKind::Exists
+            | CallKind::HostFunctionRuns
             | CallKind::Note => Vec::new(),
             CallKind::Unjudged(why) => {
                 let stream = self.device.stream(number(call, "stream"), self.names);
@@ -61,7 +62,7 @@ impl Lowering<'_> {
                 self.unjudged(why, &call.name);
                 self.captured_node(call, origin)
             }
-            CallKind::HostFunction => self.captured_node(call, origin),
+            CallKind::HostFunction => self.host_function(shape, call, origin),
             CallKind::Init | CallKind::InitAll | CallKind::Shrink => self.init(call, given("comm"), origin),
             CallKind::Split => self.split(call, given("comm"), origin),
             CallKind::Destroy => self.destroy(call, origin),

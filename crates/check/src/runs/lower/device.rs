@@ -18,6 +18,8 @@ use crate::spec::builder::SourceNames;
 
 /// `cudaStreamNonBlocking`: the flag of a stream that does not wait for the legacy default stream.
 const NON_BLOCKING: u64 = 1;
+/// What a function of the host is known by is no address of an event.
+const HOST_FUNCTION: u64 = 1 << 63;
 /// `cudaEventRecordExternal`: a capture keeps the record as a node of its graph.
 const EXTERNAL: u64 = 1;
 /// The legacy default stream by its handles.
@@ -234,6 +236,25 @@ impl Lowering<'_> {
         let stream = self.device.stream(stream, self.names);
         let (name, reads, writes) = (self.names.token(&call.name), [].into(), [].into());
         one(Op::Stream(StreamOp::Kernel { name, reads, writes, stream }), origin)
+    }
+
+    /// What a stream did before it calls a function of the host is over when that runs: it is waited for like an event.
+    /// In a graph it runs with every launch, and which launch that was is not known.
+    pub(super) fn host_function(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        let function = call.get("function").and_then(Argument::number);
+        let Some(function) = function.filter(|_| self.device.capturing.is_empty()) else {
+            self.program.waits.host_function(self.ops.len());
+            return self.captured_node(call, origin);
+        };
+        let event = self.device.event(function ^ HOST_FUNCTION, self.names);
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
+    }
+
+    pub(super) fn host_function_runs(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        let event = self.device.events.get(&(number(call, "function") ^ HOST_FUNCTION));
+        let what = event.map(|event| Operand::Event(*event));
+        what.map_or_else(Vec::new, |what| one(Op::Stream(StreamOp::Synchronize { what }), origin))
     }
 
     pub(super) fn event_recorded(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {

@@ -158,7 +158,8 @@ impl Machine {
             let (comm, kind) = (self.comm_name(row.comm), row.signature.0.name());
             Some(format!(
                 "collective #{} of {comm}, {kind}, is {one} and {other}: both ranks use the same buffers, in another \
-                 order, and what they hold is mixed",
+                 order, and what they hold is mixed; r.expect(…, gathered = …) or (…, reduced = …) states what they \
+                 are to hold",
                 row.nth
             ))
         })
