@@ -513,48 +513,22 @@ impl Process {
         self.call(signature, &fields);
     }
 
-    fn transfer(
-        &mut self,
-        signature: &Signature,
-        address: u64,
-        count: u64,
-        (peer, comm, stream): (u32, u64, u64),
-    ) {
-        let fields = [
-            Field::Address(address),
-            Field::Number(count),
-            Field::Number(F32),
-            Field::Number(peer.into()),
-            Field::Address(comm),
-            Field::Address(stream),
-        ];
-        self.call(signature, &fields);
-    }
-
     /// Records `ncclSend` of f32, to a peer on a communicator and a stream.
     pub fn send(&mut self, address: u64, count: u64, to: (u32, u64, u64)) {
         let signature = signature!("ncclSend", "address", "count", "dtype", "peer", "comm", "stream");
-        self.transfer(signature, address, count, to);
+        self.call(signature, &transfer(address, count, to));
     }
 
     /// Records `ncclRecv` of f32, from a peer on a communicator and a stream.
     pub fn recv(&mut self, address: u64, count: u64, from: (u32, u64, u64)) {
         let signature = signature!("ncclRecv", "address", "count", "dtype", "peer", "comm", "stream");
-        self.transfer(signature, address, count, from);
+        self.call(signature, &transfer(address, count, from));
     }
 
     /// Enters `ncclRecv` of f32; it does not return yet.
-    pub fn enter_recv(&mut self, address: u64, count: u64, (peer, comm, stream): (u32, u64, u64)) {
+    pub fn enter_recv(&mut self, address: u64, count: u64, from: (u32, u64, u64)) {
         let signature = signature!("ncclRecv", "address", "count", "dtype", "peer", "comm", "stream");
-        let fields = [
-            Field::Address(address),
-            Field::Number(count),
-            Field::Number(F32),
-            Field::Number(peer.into()),
-            Field::Address(comm),
-            Field::Address(stream),
-        ];
-        self.enter(signature, &fields);
+        self.enter(signature, &transfer(address, count, from));
     }
 
     /// Calls between `ncclGroupStart` and `ncclGroupEnd`.
@@ -708,4 +682,16 @@ impl Process {
         let fields = [Field::Address(0x10), Field::Address(stream)];
         self.call(signature!("cudaLaunchKernel", "function", "stream"), &fields);
     }
+}
+
+/// What a transfer of f32 is given, with its peer, its communicator and its stream.
+fn transfer(address: u64, count: u64, (peer, comm, stream): (u32, u64, u64)) -> [Field<'static>; 6] {
+    [
+        Field::Address(address),
+        Field::Number(count),
+        Field::Number(F32),
+        Field::Number(peer.into()),
+        Field::Address(comm),
+        Field::Address(stream),
+    ]
 }

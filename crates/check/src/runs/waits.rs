@@ -147,15 +147,15 @@ pub(super) fn doubt(finding: &Finding, program: &RunProgram) -> Option<String> {
                 ));
             }
         }
-        let mut others = finding.ops.iter().filter(|other| other.rank == op.rank && *other != op);
         let position = |op: &OpRef| (op.thread, op.index);
-        let next = finding.ops.iter().filter(|other| other.rank == op.rank && position(other) > position(op));
-        let next = next.min_by_key(|other| position(other)).copied();
+        let mut others = finding.ops.iter().filter(|other| other.rank == op.rank && *other != op).peekable();
         // What comes behind the last of them comes too late to order them.
-        if next.is_none() && others.next().is_some() {
+        let ordered = others.peek().is_some();
+        let next = others.filter(|other| position(other) > position(op)).min_by_key(|other| position(other));
+        if next.is_none() && ordered {
             return None;
         }
-        run.waits.host_function_between(*op, next).then(|| {
+        run.waits.host_function_between(*op, next.copied()).then(|| {
             format!(
                 "rank {} has a stream call functions of the host in between, through which it may have waited",
                 op.rank.0

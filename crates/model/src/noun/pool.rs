@@ -381,9 +381,7 @@ impl RankState {
             Use::Used(_) | Use::Free => None,
         })
     }
-}
 
-impl RankState {
     /// Where the block of a buffer starts in its memory, while the program holds it.
     pub(crate) fn block_start(&self, buffer: &Buffer) -> Option<u64> {
         self.held_block(buffer).map(|block| block.offset_bytes)
@@ -657,9 +655,9 @@ impl Cx<'_> {
     /// of that stream, and waits for no other.
     fn give_back_in_order(&mut self, buffer: &Arc<Buffer>) {
         let (m, rank, op) = (self.m, self.rank, self.op);
-        let Some(block) = self.me().held_block(buffer).cloned() else { return };
+        let Some(of) = self.me().held_block(buffer).map(|block| block.stream) else { return };
         // What a graph uses stays reserved while it lives.
-        if self.here().records_on(block.stream) {
+        if self.here().records_on(of) {
             if let Some(given) = buffer.block {
                 self.me_mut().forget_uses(buffer.memory, given);
             }
@@ -667,9 +665,9 @@ impl Cx<'_> {
         }
         let issue = self.this().clock().clone();
         let given = Queued { work: Work::GiveBack(Arc::clone(buffer)), issue, op, replay: None };
-        match self.me().stream_named(block.stream) {
+        match self.me().stream_named(of) {
             Some(at) if !self.me().stream(at).is_empty() => self.me_mut().stream_mut(at).push(given),
-            of => m.judge_given_back(self.state, rank, of, &given),
+            stream => m.judge_given_back(self.state, rank, stream, &given),
         }
     }
 
