@@ -50,6 +50,15 @@ fn used() -> &'static Path {
         write("many.star", &format!("{HOLDS}{many}check(\"many\", many, ranks = 8, expect = holds())\n"));
         let file = "sizes = [1, 2]\ndef grow():\n    for _ in range(60):\n        sizes.extend(sizes)\ngrow()\n";
         write("top.star", &format!("{file}{HOLDS}"));
+        let nest = "def nest(depth):\n    value = ()\n    for _ in range(depth):\n        value = (value,)\n    return value\n";
+        write("deep.star", &format!("{nest}deep = nest(300000)\n{HOLDS}"));
+        let pushes = "def pushes(r):\n    r.list(\"values\").push(nest(300000))\n";
+        write("pushes.star", &format!("{nest}{pushes}{HOLDS}check(\"pushes\", pushes)\n"));
+        let doubles = "def doubles(r):\n    pair = (1, 2)\n    for _ in range(60):\n        pair = (pair, pair)\n    r.list(\"values\").push(pair)\n";
+        write("pairs.star", &format!("{doubles}{HOLDS}check(\"doubles\", doubles)\n"));
+        let joins = "def joins():\n    part = \"x\" * 5000000\n    return \",\".join([part for _ in range(50000)])\n";
+        write("joins.star", &format!("{joins}def joined(r):\n    r.step(joins())\n{HOLDS}check(\"joined\", joined)\n"));
+        write("joined.star", &format!("{joins}TEXT = joins()\n{HOLDS}"));
         write("file", "");
         folder
     })
@@ -103,6 +112,10 @@ fn steady(text: &str) -> String {
 #[case::list_that_doubles("check grows.star")]
 #[case::list_of_a_file_that_doubles("check top.star holds.star -q")]
 #[case::list_that_no_memory_holds("check repeats.star")]
+#[case::value_of_a_file_that_is_nested_deep("check deep.star")]
+#[case::value_that_is_nested_too_deep("check pushes.star")]
+#[case::value_that_doubles("check pairs.star")]
+#[case::text_that_no_memory_holds("check joins.star joined.star")]
 #[case::waiver_for_a_spec("check fails.star --waive HOST-1=restarted")]
 #[case::waiver_without_a_reason("check fails.star --waive HOST-1")]
 #[case::waiver_of_no_rule("check fails.star --waive HOST-99=restarted")]

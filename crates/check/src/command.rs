@@ -4,6 +4,7 @@
 //! `record` ends with the code of what it runs; 125 if it cannot record, 127 if the command does not start.
 //! Not here: what is printed how (`output`), and anything that a library would want to call.
 
+pub mod again;
 mod check;
 mod conform;
 mod contract;
@@ -74,6 +75,7 @@ impl Arguments {
     /// Does what the arguments say, and returns the exit code.
     #[must_use]
     pub fn run(self) -> u8 {
+        again::take();
         output::finish(self.command.run())
     }
 }

@@ -23,6 +23,8 @@ pub mod noun;
 #[expect(unsafe_code, reason = "derive(ProvidesStaticType) writes an unsafe impl")]
 mod rank;
 mod source;
+mod stack;
+mod unbounded;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -37,6 +39,7 @@ pub(crate) use error::span_from;
 pub use files::spec_files;
 pub use load::{load, load_any};
 pub use source::SpecSource;
+pub use unbounded::{Unbounded, answer, unbounded};
 
 use noun::thread::Body;
 

@@ -77,7 +77,7 @@ const COUNTED: [Counted; 12] = [
     }),
     ("docs/spec-language.md", "make {} loop turns and calls", || constant(LIMITS, "MAX_TICKS")),
     ("docs/spec-language.md", "nest {} calls deep", || constant(LIMITS, "MAX_DEPTH")),
-    ("docs/spec-language.md", "{} GiB of values", || constant(LIMITS, "MAX_HEAP_BYTES") >> 30),
+    ("docs/spec-language.md", "{} MiB of values", || constant(LIMITS, "MAX_HEAP_BYTES") >> 20),
 ];
 
 /// Where the limits of an evaluation are set.

@@ -9,7 +9,7 @@ use starlark::values::list::{ListRef, UnpackList};
 use starlark::values::tuple::TupleRef;
 use starlark::values::{UnpackValue, Value};
 
-use crate::spec::error::{unknown, wrong};
+use crate::spec::error::{MAX_NESTING, unknown, wrong};
 use crate::spec::evaluation::Evaluation;
 use crate::spec::handle::{Handle, a};
 use crate::spec::noun::comm::Comm;
@@ -101,8 +101,49 @@ pub(crate) fn stream(value: Option<Value<'_>>) -> starlark::Result<Option<Stream
     }
 }
 
+/// How many elements a value may come to that is compared or handed on, each counted as often as it is held.
+const MAX_ELEMENTS: usize = 1_000_000;
+
+/// Calls `leaf` for what lists and tuples hold, down to its leaves, and refuses those that have no end worth going to.
+pub(crate) fn for_each_leaf<'v>(
+    value: Value<'v>,
+    mut leaf: impl FnMut(Value<'v>) -> starlark::Result<()>,
+) -> starlark::Result<()> {
+    let mut open = vec![(value, 0)];
+    let mut count = 0;
+    while let Some((value, depth)) = open.pop() {
+        let list = ListRef::from_value(value).map(ListRef::content);
+        let Some(items) = list.or_else(|| TupleRef::from_value(value).map(TupleRef::content)) else {
+            leaf(value)?;
+            continue;
+        };
+        count += items.len();
+        if depth == MAX_NESTING {
+            return Err(wrong(
+                format!("this value is nested more than {MAX_NESTING} deep"),
+                "what a loop puts into its own successor is nested as deep as the loop is long; make one list of it",
+            ));
+        }
+        if count > MAX_ELEMENTS {
+            return Err(wrong(
+                format!(
+                    "this value comes to more than {MAX_ELEMENTS} elements, each counted as often as it is held"
+                ),
+                "a value that holds another twice, and so on, doubles at each step; make a smaller one",
+            ));
+        }
+        open.extend(items.iter().map(|item| (*item, depth + 1)));
+    }
+    Ok(())
+}
+
 /// What operations work on, for a value of the language.
 pub(crate) fn operand(eval: &Evaluator<'_, '_, '_>, value: Value<'_>) -> starlark::Result<Operand> {
+    for_each_leaf(value, |_| Ok(()))?;
+    operand_of(eval, value)
+}
+
+fn operand_of(eval: &Evaluator<'_, '_, '_>, value: Value<'_>) -> starlark::Result<Operand> {
     if value.is_none() {
         return Ok(Operand::Null);
     }
@@ -119,7 +160,7 @@ pub(crate) fn operand(eval: &Evaluator<'_, '_, '_>, value: Value<'_>) -> starlar
         return Ok(operand);
     }
     if let Some(tuple) = TupleRef::from_value(value) {
-        let items = tuple.iter().map(|item| operand(eval, item));
+        let items = tuple.iter().map(|item| operand_of(eval, item));
         return Ok(Operand::Tuple(items.collect::<starlark::Result<Vec<_>>>()?.into()));
     }
     let list = ListRef::from_value(value).is_some() || DictRef::from_value(value).is_some();

@@ -15,6 +15,7 @@ use starlark::values::list::ListRef;
 use starlark::values::tuple::TupleRef;
 use starlark::values::{UnpackValue, Value};
 
+use crate::spec::argument::for_each_leaf;
 use crate::spec::error::{MAX_LENGTH, wrong};
 use crate::spec::handle::{comparable, condition};
 
@@ -235,14 +236,7 @@ fn bracket(byte: u8) -> i32 {
 
 /// Whether both sides are known, down to the elements of lists and tuples.
 fn known(value: Value<'_>) -> starlark::Result<()> {
-    comparable(value)?;
-    if let Some(list) = ListRef::from_value(value) {
-        list.iter().try_for_each(known)?;
-    }
-    if let Some(tuple) = TupleRef::from_value(value) {
-        tuple.iter().try_for_each(known)?;
-    }
-    Ok(())
+    for_each_leaf(value, comparable)
 }
 
 fn equal<'v>(a: Value<'v>, b: Value<'v>) -> starlark::Result<bool> {

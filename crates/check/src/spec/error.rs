@@ -186,11 +186,12 @@ pub(crate) fn explain(error: &starlark::Error) -> (String, Option<String>) {
 pub(crate) const MAX_TICKS: u64 = 50_000_000;
 /// How deep calls of a spec may be nested.
 pub(crate) const MAX_DEPTH: usize = 200;
-/// How many bytes the values of a spec may take.
-pub(crate) const MAX_HEAP_BYTES: usize = 1 << 30;
+/// How many bytes the values of a spec may take. The stack of an evaluation is as deep as they can be nested
+/// ([`crate::spec::stack`]).
+pub(crate) const MAX_HEAP_BYTES: usize = 128 << 20;
 /// What is said where they take more.
 const HEAP_EXCEEDED: (&str, &str) = (
-    "the values of one evaluation take more than the limit of 1 GiB",
+    "the values of one evaluation take more than the limit of 128 MiB",
     "a list or string is too large; build a smaller one",
 );
 
@@ -203,8 +204,6 @@ pub(crate) fn heap_exceeded() -> starlark::Error {
 pub(crate) const MAX_LENGTH: u64 = MAX_TICKS;
 /// How deep expressions and blocks of a file may be nested.
 pub(crate) const MAX_NESTING: usize = 1000;
-/// The stack on which a spec is read and evaluated. Nested as deep as it may be, it takes a tenth of that.
-pub(crate) const STACK_BYTES: usize = 256 << 20;
 
 /// Our words for what the interpreter says in its own.
 fn replace(error: &starlark::Error) -> (String, Option<String>) {

@@ -20,7 +20,7 @@ use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::{NoSerialize, StarlarkValue, UnpackValue, Value, starlark_value};
 use starlark::{starlark_module, starlark_simple_value};
 
-use crate::spec::argument::expected;
+use crate::spec::argument::{expected, for_each_leaf};
 use crate::spec::compare::comparison_calls;
 use crate::spec::error::{MAX_LENGTH, did_you_mean, unknown, wrong};
 use crate::spec::evaluation::Evaluation;
@@ -138,6 +138,11 @@ fn span(eval: &Evaluator<'_, '_, '_>) -> starlark::Result<FileSpan> {
 }
 
 fn param(name: &str, value: Value<'_>) -> starlark::Result<Param> {
+    for_each_leaf(value, |_| Ok(()))?;
+    param_of(name, value)
+}
+
+fn param_of(name: &str, value: Value<'_>) -> starlark::Result<Param> {
     if value.is_none() {
         return Ok(Param::None);
     }
@@ -151,7 +156,7 @@ fn param(name: &str, value: Value<'_>) -> starlark::Result<Param> {
         return Ok(Param::Str(text.to_owned()));
     }
     let items = |items: &mut dyn Iterator<Item = Value<'_>>| {
-        items.map(|item| param(name, item)).collect::<starlark::Result<Vec<_>>>()
+        items.map(|item| param_of(name, item)).collect::<starlark::Result<Vec<_>>>()
     };
     if let Some(list) = ListRef::from_value(value) {
         return items(&mut list.iter()).map(Param::List);

@@ -16,13 +16,15 @@ use starlark::syntax::{AstModule, Dialect, DialectTypes};
 
 use crate::spec::compare::{Text, rewrite};
 use crate::spec::error::{
-    MAX_DEPTH, MAX_HEAP_BYTES, MAX_NESTING, MAX_TICKS, STACK_BYTES, SpecError, Texts, explain, heap_exceeded,
-    loc_of, panicked, spec_error, wrong,
+    MAX_DEPTH, MAX_HEAP_BYTES, MAX_NESTING, MAX_TICKS, SpecError, Texts, explain, heap_exceeded, loc_of,
+    panicked, spec_error, wrong,
 };
 use crate::spec::evaluation::Evaluation;
 use crate::spec::file::{Collector, globals};
 use crate::spec::nesting::deepest;
 use crate::spec::source::ProgramBody;
+use crate::spec::stack;
+use crate::spec::unbounded;
 use crate::spec::{Anchor, Check, Spec};
 
 const DIALECT: Dialect = Dialect {
@@ -53,7 +55,7 @@ pub fn load(path: &Path) -> Result<Spec, SpecError> {
 /// When a file cannot be read, or says something that is not a spec.
 pub fn load_any(path: &Path) -> Result<Spec, SpecError> {
     let read = || catch_unwind(|| read_spec(path));
-    stacker::grow(STACK_BYTES, read).unwrap_or_else(|payload| {
+    stack::deep(read).unwrap_or_else(|payload| {
         let message = format!("{}: the interpreter cannot go on: {}", path.display(), panicked(&*payload));
         Err(SpecError::new(message, Some("make its values and expressions smaller".to_owned())))
     })
@@ -160,16 +162,21 @@ impl Loader {
         self.open.pop();
         let modules = modules.iter().map(|(id, module)| (*id, module)).collect();
         let files = ReturnFileLoader { modules: &modules };
-        let frozen = Module::with_temp_heap(|module| {
-            {
-                let mut eval = Evaluator::new(&module);
-                eval.set_loader(&files);
-                eval.extra = Some(&collector);
-                limit(&mut eval);
-                eval.eval_module(ast.clone(), &self.globals)?;
-            }
-            module.freeze().map_err(|error| wrong(error.err_msg, "keep such values inside programs"))
-        });
+        let file = Loc { file: name.as_str().into(), line: 0, column: 0, called_at: None };
+        let evaluate = || {
+            Module::with_temp_heap(|module| {
+                {
+                    let mut eval = Evaluator::new(&module);
+                    eval.set_loader(&files);
+                    eval.extra = Some(&collector);
+                    limit(&mut eval);
+                    eval.eval_module(ast.clone(), &self.globals)?;
+                }
+                module.freeze().map_err(|error| wrong(error.err_msg, "keep such values inside programs"))
+            })
+        };
+        let frozen = unbounded::evaluate(&file, &self.texts, evaluate)
+            .map_err(|error| SpecError::of_source(&error, &self.texts))?;
         let located = |error: starlark::Error| match collector.exceeded.take() {
             Some(statement) => {
                 let (message, help) = explain(&error);
@@ -204,7 +211,7 @@ impl Loader {
     }
 }
 
-/// Looks at the heap before each statement: the interpreter does so every thousand calls and turns of a loop, and a list
+/// Looks at the heap before each statement, and takes down which one comes: the interpreter does so every thousand calls and turns of a loop, and a list
 /// that doubles as often needs no more than thirty.
 struct HeapLimit;
 
@@ -225,6 +232,7 @@ impl<'e> BeforeStmtFuncDyn<'e> for HeapLimit {
             }
             return Err(error);
         }
+        unbounded::comes_to(statement);
         Ok(())
     }
 }

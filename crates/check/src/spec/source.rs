@@ -16,12 +16,14 @@ use starlark::values::{FrozenValue, Heap, OwnedFrozenValue, Value};
 use crate::search::IdleSide;
 use crate::spec::builder::{Builder, Memo, Setting, SourceNames, Stop};
 use crate::spec::compare::Text;
-use crate::spec::error::{STACK_BYTES, Texts, explain, loc_of, panicked, wrong};
+use crate::spec::error::{Texts, explain, loc_of, panicked, wrong};
 use crate::spec::evaluation::Evaluation;
 use crate::spec::handle::{take_tested, tested_message};
 use crate::spec::load::limit;
 use crate::spec::noun::thread::{Body, Datum, Runs, Spawned};
 use crate::spec::rank::RankValue;
+use crate::spec::stack;
+use crate::spec::unbounded;
 use crate::spec::{Assumption, Param, SpecError};
 
 /// What every rank runs.
@@ -220,7 +222,15 @@ impl SpecSource {
         let evaluation = Evaluation::new(builder, self.texts.clone());
         take_tested();
         let interpret = || catch_unwind(AssertUnwindSafe(|| self.interpret(&evaluation, program, thread)));
-        let result = stacker::maybe_grow(STACK_BYTES / 16, STACK_BYTES, interpret);
+        let result = unbounded::evaluate(&self.check, &self.texts, || stack::deep(interpret));
+        let result = match result {
+            Ok(result) => result,
+            Err(error) => {
+                let loc = error.loc.as_ref().map(|loc| self.setting.names.loc_id(loc));
+                evaluation.builder.fail(error.message, loc, error.help);
+                return evaluation.builder;
+            }
+        };
         let result = result.unwrap_or_else(|payload| {
             let message = format!("the interpreter cannot go on: {}", panicked(&*payload));
             Err(wrong(message, "make the values of the program smaller"))

@@ -16,7 +16,7 @@ use starlark::values::none::NoneType;
 use starlark::values::tuple::{AllocTuple, TupleRef, UnpackTuple};
 use starlark::values::{FrozenValue, Heap, UnpackValue, Value};
 
-use crate::spec::argument::{expected, operand};
+use crate::spec::argument::{expected, for_each_leaf, operand};
 use crate::spec::builder::{Builder, Flow, Stop};
 use crate::spec::error::wrong;
 use crate::spec::evaluation::{Evaluation, builder, call};
@@ -204,6 +204,11 @@ pub(crate) enum Datum {
 
 impl Datum {
     fn of(value: Value<'_>) -> starlark::Result<Self> {
+        for_each_leaf(value, |_| Ok(()))?;
+        Self::copy_of(value)
+    }
+
+    fn copy_of(value: Value<'_>) -> starlark::Result<Self> {
         if value.is_none() {
             return Ok(Self::None);
         }
@@ -220,10 +225,10 @@ impl Datum {
             return Ok(Self::Handle(handle.clone()));
         }
         if let Some(list) = ListRef::from_value(value) {
-            return Ok(Self::List(list.iter().map(Self::of).collect::<starlark::Result<_>>()?));
+            return Ok(Self::List(list.iter().map(Self::copy_of).collect::<starlark::Result<_>>()?));
         }
         if let Some(tuple) = TupleRef::from_value(value) {
-            return Ok(Self::Tuple(tuple.iter().map(Self::of).collect::<starlark::Result<_>>()?));
+            return Ok(Self::Tuple(tuple.iter().map(Self::copy_of).collect::<starlark::Result<_>>()?));
         }
         let help = "ints, strings, bools, None, nouns and slots of this rank, lists and tuples of these; a pool with \
                     hooks is declared again by the thread";
