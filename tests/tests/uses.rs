@@ -105,6 +105,7 @@ fn steady(text: &str) -> String {
 #[case::spec_as_recording("timeline holds.star -o timeline.json")]
 #[case::bad_bound("check holds.star --max-memory lots")]
 #[case::reader_that_leaves("check fails.star | head -c 5")]
+#[case::no_jobs("check holds.star --jobs 0")]
 #[case::full_disk("check holds.star > /dev/full")]
 #[case::nested_too_deep("check nested.star holds.star -q")]
 #[case::sum_too_long("check sum.star holds.star -q")]

@@ -3,6 +3,7 @@
 //! Not here: the search ([`crate::search`]), and what reports look like ([`crate::report`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -61,7 +62,7 @@ pub(super) struct CheckArguments {
     max_memory: Option<u64>,
     /// Checks run at the same time; the number of cores if not given.
     #[arg(long)]
-    jobs: Option<usize>,
+    jobs: Option<NonZero<usize>>,
     /// Write a trace file for each failing check into this folder.
     #[arg(long, value_name = "DIR")]
     trace_out: Option<PathBuf>,
@@ -232,8 +233,8 @@ impl CheckArguments {
         let options = self.options().map_err(output::usage)?;
         let results: Mutex<BTreeMap<usize, Result<Explained, SpecError>>> = Mutex::default();
         let next = AtomicUsize::new(0);
-        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let threads = self.jobs.unwrap_or_else(cores).clamp(1, jobs.len());
+        let cores = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = self.jobs.map_or_else(cores, NonZero::get).clamp(1, jobs.len());
         let bar = output::progress(jobs.len());
         std::thread::scope(|scope| {
             for _ in 0..threads {
