@@ -8,6 +8,7 @@ program. `mistakes.py --list` prints the names. Not here: how they are run and c
 """
 
 import argparse
+import datetime
 import os
 import sys
 import time
@@ -387,17 +388,25 @@ def main():
     parser.add_argument("name", nargs="?", choices=sorted(PROGRAMS))
     parser.add_argument("--broken", action="store_true", help="the last rank makes the mistake")
     parser.add_argument("--list", action="store_true")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds after which the watchdog ends a stuck run")
+    parser.add_argument("--lazy", dest="eager", action="store_false", help="make communicators when they are used")
+    parser.add_argument("--dump", metavar="PREFIX", help="write the Flight Recorder's dump before the end, too")
     arguments = parser.parse_args()
     if arguments.list:
         print("\n".join(PROGRAMS))
         return
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
     torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
+    timeout = datetime.timedelta(seconds=arguments.timeout)
+    dist.init_process_group("nccl", device_id=device if arguments.eager else None, timeout=timeout)
     rank = dist.get_rank()
     # Communicators exist before the program begins.
     dist.barrier()
     PROGRAMS[arguments.name](rank, arguments.broken and rank == dist.get_world_size() - 1)
+    if arguments.dump:
+        torch.cuda.synchronize()
+        with open(f"{arguments.dump}{rank}", "wb") as file:
+            file.write(torch._C._distributed_c10d._dump_nccl_trace())
     dist.destroy_process_group()
 
 

@@ -57,6 +57,7 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/recordings/foreign/*.py", "how programs of others are started, to be recorded"),
     ("tests/recordings/runs/*/*/rank-*.rankrec", "the runs"),
     ("tests/recordings/runs/*/*.report", "golden reports of the runs"),
+    ("tests/dumps/*.py", "how dumps were made on GPUs"),
 ];
 
 /// Returns the patterns that a pattern with one list in braces stands for.
