@@ -382,6 +382,20 @@ impl Process {
         self.call(signature!("cudaFree", "address"), &[Field::Address(address)]);
     }
 
+    /// `cudaMallocAsync` on a stream returns this address.
+    pub fn malloc_on(&mut self, bytes: u64, address: u64, stream: u64) -> u64 {
+        let fields = [Field::Number(bytes), Field::Address(stream)];
+        self.enter(signature!("cudaMallocAsync", "bytes", "stream"), &fields);
+        self.leave_with(signature!("cudaMallocAsync", "address"), address);
+        address
+    }
+
+    /// Records `cudaFreeAsync`, which returns at once.
+    pub fn free_on(&mut self, address: u64, stream: u64) {
+        let fields = [Field::Address(address), Field::Address(stream)];
+        self.call(signature!("cudaFreeAsync", "address", "stream"), &fields);
+    }
+
     /// `cudaIpcGetMemHandle` gives a handle of this digest.
     pub fn export(&mut self, address: u64, digest: u8) {
         self.enter(signature!("cudaIpcGetMemHandle", "address"), &[Field::Address(address)]);

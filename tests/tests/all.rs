@@ -33,6 +33,7 @@ mod returned;
 mod runs;
 mod shared;
 mod specs;
+mod stream_memory;
 mod stuck;
 mod tables;
 mod tidy;

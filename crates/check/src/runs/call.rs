@@ -574,9 +574,14 @@ impl CallKind {
             Self::Deregister => &["comm", "window"],
             Self::Transfer(_) => &["comm", "peer", "stream", "address"],
             Self::Collective(_) => &["comm", "stream", "send", "recv"],
-            Self::Allocate(_) => &["bytes"],
+            Self::Allocate(Allocator::CudaAsync) => &["bytes", "stream"],
+            Self::Allocate(Allocator::Nccl | Allocator::Cuda) => &["bytes"],
             Self::Map => &["address", "bytes"],
-            Self::Free(_) | Self::Unmap | Self::IpcExport | Self::IpcClose => &["address"],
+            Self::Free(Allocator::CudaAsync) => &["address", "stream"],
+            Self::Free(Allocator::Nccl | Allocator::Cuda)
+            | Self::Unmap
+            | Self::IpcExport
+            | Self::IpcClose => &["address"],
             Self::IpcOpen => &["handle"],
             Self::StreamDestroy => &["stream"],
             Self::StreamCreate | Self::BeginCapture | Self::EndCapture => &[],

@@ -4,7 +4,9 @@
 //! way that its recording does not show, it cannot be drawn.
 //! Not here: what waits order, which is the model's.
 
-use rankcheck_model::{EventOp, Finding, GraphOp, Op, OpRef, Operand, Rule, StreamOp, Thread, Token};
+use rankcheck_model::{
+    EventOp, Finding, GraphOp, MemoryOp, Op, OpRef, Operand, Rule, StreamOp, Thread, Token,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{Allocator, CallKind, Unjudged};
@@ -112,9 +114,9 @@ fn stream_of(op: &Op) -> Option<Token> {
     match op {
         Op::Collective(call) => Some(call.stream),
         Op::Transfer(call) => Some(call.stream),
-        Op::Stream(StreamOp::Kernel { stream, .. }) | Op::Graph(GraphOp::Replay { stream, .. }) => {
-            Some(*stream)
-        }
+        Op::Stream(StreamOp::Kernel { stream, .. })
+        | Op::Graph(GraphOp::Replay { stream, .. })
+        | Op::Memory(MemoryOp::FreeOn { stream, .. }) => Some(*stream),
         _ => None,
     }
 }

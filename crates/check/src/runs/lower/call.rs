@@ -73,8 +73,7 @@ impl Lowering<'_> {
             CallKind::Allocate(allocator) => self.allocated(allocator, call, given("address"), origin),
             // Whether it has a handle that can be shared is not recorded; a registration says so by its result.
             CallKind::Map => self.appeared(number(call, "address"), call, MemoryKind::CuMem, origin),
-            // It is the stream that frees; that order is not followed.
-            CallKind::Free(Allocator::CudaAsync) => Vec::new(),
+            CallKind::Free(Allocator::CudaAsync) => self.free_on(call, origin),
             CallKind::Free(Allocator::Nccl | Allocator::Cuda) | CallKind::Unmap => self.free(call, origin),
             CallKind::IpcExport => self.export(number(call, "address"), origin),
             CallKind::IpcOpen => self.open(given("address"), origin),
@@ -328,6 +327,17 @@ impl Lowering<'_> {
             item.bind = Bind::Open(open);
         }
         items
+    }
+
+    /// A launch that no other call repeats as it is.
+    pub(super) fn in_order(
+        &mut self,
+        op: Op,
+        stream: rankcheck_model::Token,
+        origin: Origin,
+    ) -> Vec<Lowered> {
+        self.ordered(stream, origin);
+        one(op, origin)
     }
 
     /// A launch, kept for the next call of its shape.

@@ -146,6 +146,11 @@ impl DeviceHandles {
         stream
     }
 
+    /// Whether something is captured.
+    pub(super) fn captures(&self) -> bool {
+        !self.capturing.is_empty()
+    }
+
     /// The recording begins in the middle of a run.
     pub(super) fn begins_in_the_middle(&mut self) {
         self.in_the_middle = true;

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp};
+use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp, StreamOp};
 use rankcheck_recording::Shape;
 
 use super::call::{number, one};
@@ -28,7 +28,23 @@ impl Lowering<'_> {
             Allocator::Cuda | Allocator::CudaAsync => MemoryKind::Cuda,
             Allocator::Nccl => MemoryKind::Nccl,
         };
-        self.appeared(address.unwrap_or(0), call, kind, origin)
+        let items = self.appeared(address.unwrap_or(0), call, kind, origin);
+        match (allocator, address) {
+            (Allocator::CudaAsync, Some(address)) => self.there_from(address, call, origin),
+            _ => items,
+        }
+    }
+
+    /// Memory of a stream is there once that gets to its allocation: as if that wrote all of it. In a graph every launch
+    /// allocates it anew.
+    fn there_from(&mut self, address: u64, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        let (reads, writes) = ([].into(), [self.buffer_to_end(address, origin)].into());
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        if self.device.captures() {
+            self.memory.of_graph(address);
+        }
+        let name = self.names.token(&call.name);
+        self.in_order(Op::Stream(StreamOp::Kernel { name, reads, writes, stream }), stream, origin)
     }
 
     /// As many bytes as a call says are memory from an address on.
@@ -64,6 +80,23 @@ impl Lowering<'_> {
             }
             None => Vec::new(),
         }
+    }
+
+    /// Memory is free once a stream gets there. What a graph allocated comes back with its next launch, so that is only
+    /// as if all of it were written.
+    pub(super) fn free_on(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        self.cache.clear();
+        let address = number(call, "address");
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        let Some(region) = self.memory.free_on(address) else { return Vec::new() };
+        let (buffer, of_graph) = (region.operand.clone(), region.of_graph);
+        let op = if of_graph || self.device.captures() {
+            let (name, reads, writes) = (self.names.token(&call.name), [].into(), [buffer].into());
+            Op::Stream(StreamOp::Kernel { name, reads, writes, stream })
+        } else {
+            Op::Memory(MemoryOp::FreeOn { buffer, stream })
+        };
+        self.in_order(op, stream, origin)
     }
 
     /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there
