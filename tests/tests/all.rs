@@ -14,6 +14,7 @@ mod deadlocks;
 mod diff;
 mod explained;
 mod folded;
+mod graphs;
 mod judged;
 mod known;
 mod laws;

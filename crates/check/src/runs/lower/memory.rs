@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp, StreamOp};
-use rankcheck_recording::Shape;
+use rankcheck_recording::{Argument, Shape};
 
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, NO_LOC, Origin};
@@ -21,14 +21,18 @@ impl Lowering<'_> {
         &mut self,
         allocator: Allocator,
         call: &Shape,
-        address: Option<u64>,
+        result: Option<&Shape>,
         origin: Origin,
     ) -> Vec<Lowered> {
+        let address = result.and_then(|result| result.get("address")).and_then(Argument::number);
+        // How long a pitched row is the call returns.
+        let says_bytes = if allocator == Allocator::CudaPitched { result } else { Some(call) };
+        let bytes = says_bytes.map_or(0, |shape| number(shape, "bytes"));
         let kind = match allocator {
-            Allocator::Cuda | Allocator::CudaAsync => MemoryKind::Cuda,
+            Allocator::Cuda | Allocator::CudaAsync | Allocator::CudaPitched => MemoryKind::Cuda,
             Allocator::Nccl => MemoryKind::Nccl,
         };
-        let items = self.appeared(address.unwrap_or(0), call, kind, origin);
+        let items = self.appeared(address.unwrap_or(0), bytes, kind, origin);
         match (allocator, address) {
             (Allocator::CudaAsync, Some(address)) => self.there_from(address, call, origin),
             _ => items,
@@ -47,18 +51,17 @@ impl Lowering<'_> {
         self.in_order(Op::Stream(StreamOp::Kernel { name, reads, writes, stream }), stream, origin)
     }
 
-    /// As many bytes as a call says are memory from an address on.
+    /// So many bytes are memory from an address on.
     pub(super) fn appeared(
         &mut self,
         address: u64,
-        call: &Shape,
+        bytes: u64,
         kind: MemoryKind,
         origin: Origin,
     ) -> Vec<Lowered> {
         if address == 0 {
             return Vec::new();
         }
-        let bytes = number(call, "bytes");
         self.cache.clear();
         let length = rankcheck_model::machine::bytes(bytes);
         let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
