@@ -219,7 +219,7 @@ calls! {
     ) [function = function, stream = stream] also cuLaunchCooperativeKernel_ptsz;
     @Launch fn cuLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
     @AtOnce fn cuLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
-        [stream = stream, function = host_function::watched(&mut function, &mut data)] also cuLaunchHostFunc_ptsz;
+        [stream = stream, function = host_function::watched(F::PER_THREAD, stream, &mut function, &mut data)] also cuLaunchHostFunc_ptsz;
     @AtOnce fn cuStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
         [stream = stream, function = host_function::watched_callback(&mut function, &mut data)] also cuStreamAddCallback_ptsz;
     // Graphs. Versions of an instantiation have three or five parameters.

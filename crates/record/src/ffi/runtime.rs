@@ -122,7 +122,7 @@ calls! {
     ) [function = function, stream = stream] also cudaLaunchCooperativeKernel_ptsz;
     @Launch fn cudaLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
     @AtOnce fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
-        [stream = stream, function = host_function::watched(&mut function, &mut data)] also cudaLaunchHostFunc_ptsz;
+        [stream = stream, function = host_function::watched(F::PER_THREAD, stream, &mut function, &mut data)] also cudaLaunchHostFunc_ptsz;
     @AtOnce fn cudaStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
         [stream = stream, function = host_function::watched_callback(&mut function, &mut data)] also cudaStreamAddCallback_ptsz;
     fn cudaStreamBeginCapture(stream: Pointer, mode: c_int)

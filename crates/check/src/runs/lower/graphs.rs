@@ -471,7 +471,7 @@ impl Lowering<'_> {
             let (a, b) = (&made.nodes[a].does, &made.nodes[b].does);
             if self.device.communicates(a) && self.device.communicates(b) {
                 // Which of them a device begins with nobody knows.
-                self.known_until(Some(origin), Lacks::Origin("order of the nodes of a graph"));
+                self.known_until(Some(origin), Lacks::Value("order of nodes"));
             } else if a.meets(b) {
                 self.unjudged(Unjudged::Nodes, &call.name);
             }
