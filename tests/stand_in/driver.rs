@@ -72,6 +72,8 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
         ("cuMemAlloc", _) => cuMemAlloc_v2 as *const c_void,
         ("cuMemFree", _) => cuMemFree_v2 as *const c_void,
         ("cuMemcpyDtoH", _) => cuMemcpyDtoH_v2 as *const c_void,
+        // A runtime that is linked in asks for this one like for the others.
+        ("cuGetProcAddress", _) => cuGetProcAddress_v2 as *const c_void,
         ("cuMemcpy3D", _) => cuMemcpy3D_v2 as *const c_void,
         ("cuGraphAddNode", _) => cuGraphAddNode_v2 as *const c_void,
         ("cuCtxSynchronize", _) => cuCtxSynchronize as *const c_void,

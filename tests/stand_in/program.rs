@@ -171,7 +171,11 @@ fn asked_for(name: &str, flags: u64) -> *mut c_void {
     let (name, mut function) = (CString::new(name).expect("no zero"), std::ptr::null_mut());
     // SAFETY: all pointers are to what the calls want; the function has this type.
     let code = unsafe {
-        let get: GetProcAddress = std::mem::transmute(of_driver("cuGetProcAddress_v2"));
+        // As a runtime that is linked in does it, which then asks this one for all others.
+        let first: GetProcAddress = std::mem::transmute(of_driver("cuGetProcAddress_v2"));
+        let (own, mut get) = (c"cuGetProcAddress", std::ptr::null_mut());
+        assert_eq!(first(own.as_ptr(), &raw mut get, 12_000, 0, std::ptr::null_mut()), 0);
+        let get: GetProcAddress = std::mem::transmute(get);
         get(name.as_ptr(), &raw mut function, 12_000, flags, std::ptr::null_mut())
     };
     assert_eq!(code, 0);
@@ -254,6 +258,20 @@ fn rows() {
         asked_for("cuGraphAddNode", 0), (&raw mut node).addr() => usize, 0xa0 => usize, behind.as_ptr().addr() => usize,
         0 => usize, 1 => usize, filling.as_ptr() => *const u64
     );
+}
+
+/// Calls, stops the recorder, calls, goes on, calls; and once more without calls in between.
+fn pauses() {
+    // SAFETY: the name ends in a zero, and the recorder's function has this type.
+    let pause: extern "C" fn(c_int) =
+        unsafe { std::mem::transmute(dlsym(std::ptr::null_mut(), c"rankcheck_record_pause".as_ptr())) };
+    many(2);
+    for between in [5, 0] {
+        pause(1);
+        many(between);
+        pause(0);
+        many(1);
+    }
 }
 
 /// Launches a function of the host on a stream and on one that is captured, where it may run again.
@@ -364,6 +382,7 @@ fn main() {
         "through-lookup" => through_lookup(),
         "launches" => launches(),
         "rows" => rows(),
+        "pauses" => pauses(),
         "host-functions" => host_functions(),
         "step" => step(&arguments[2]),
         "path" => by_path(&arguments[2]),

@@ -203,6 +203,15 @@ fn every_form_of_a_launch_is_recorded_once() {
     assert_eq!(calls, wanted);
 }
 
+/// What comes behind calls that nobody wrote may rest on them.
+#[test]
+fn calls_of_a_pause_are_missing() {
+    let ran = run("pauses", "", &["pauses"]);
+    let words: Vec<String> =
+        calls_of(&ran).into_iter().map(|words| words.replace("cudaSetDevice ", "")).collect();
+    assert_eq!(words, ["device=0", "device=1", "lost 5", "device=0", "device=0"]);
+}
+
 /// Numbers of eight bytes, in hexadecimal digits.
 fn eights(numbers: &[u64]) -> String {
     numbers.iter().flat_map(|number| number.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect()

@@ -214,9 +214,9 @@ pub(super) enum NodeKind {
     Waits,
     /// It records an event.
     Records,
-    /// It allocates memory.
+    /// It allocates memory with every launch.
     Allocates,
-    /// It frees memory.
+    /// It frees memory with every launch.
     Frees,
     /// What it does is not followed.
     NotFollowed,

@@ -11,7 +11,7 @@ use super::calls::{
 };
 use super::find::Library;
 use super::host_function;
-use super::strips::{self, AllocationField, Side};
+use super::strips::{self, AllocationField, CopySide};
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How the vendor's configuration of a launch begins.
@@ -243,9 +243,9 @@ calls! {
     fn cuGraphAddKernelNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void)
         [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)] also cuGraphAddEmptyNode, cuGraphAddKernelNode_v2;
     fn cuGraphAddNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, fourth: usize, fifth: usize, sixth: usize)
-        [graph = graph, behind = strips::nodes(behind, strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).0), kind = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.map(|it| it.kind()), reads = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.strips(Side::From)), writes = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.strips(Side::To)), child = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.child()), event = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.event()), address = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.address()), bytes = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.bytes())] -> [node = at(to), address = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.address())] also cuGraphAddNode_v2;
+        [graph = graph, behind = strips::nodes(behind, strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).0), kind = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.map(|it| it.kind()), reads = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::From)), writes = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::To)), child = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.child()), event = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.event()), address = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.address()), bytes = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.bytes())] -> [node = at(to), address = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.address())] also cuGraphAddNode_v2;
     fn cuGraphAddMemcpyNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, copy: *const c_void, context: Pointer)
-        [graph = graph, behind = strips::nodes(behind, count), reads = strips::driver_3d(copy, Side::From), writes = strips::driver_3d(copy, Side::To)] -> [node = at(to)];
+        [graph = graph, behind = strips::nodes(behind, count), reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To)] -> [node = at(to)];
     fn cuGraphAddMemsetNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, fill: *const c_void, context: Pointer)
         [graph = graph, behind = strips::nodes(behind, count), writes = strips::filled(fill)] -> [node = at(to)];
     fn cuGraphAddHostNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, function: *const c_void) [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)];
@@ -268,18 +268,18 @@ calls! {
     fn cuGraphDestroyNode(node: Pointer) [node = node];
     // Nodes that change. What a kernel gets is not recorded anyway.
     fn cuGraphExecNodeSetParams(executable: Pointer, node: Pointer, parameters: *const c_void)
-        [executable = executable, node = node, kind = strips::parameters_at(Library::Driver, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(Side::From)), writes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(Side::To)), child = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.bytes())];
+        [executable = executable, node = node, kind = strips::parameters_at(Library::Driver, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.bytes())];
     fn cuGraphExecMemcpyNodeSetParams(executable: Pointer, node: Pointer, copy: *const c_void, context: Pointer)
-        [executable = executable, node = node, reads = strips::driver_3d(copy, Side::From), writes = strips::driver_3d(copy, Side::To)];
+        [executable = executable, node = node, reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To)];
     fn cuGraphExecMemsetNodeSetParams(executable: Pointer, node: Pointer, fill: *const c_void, context: Pointer)
         [executable = executable, node = node, writes = strips::filled(fill)];
     fn cuGraphExecEventRecordNodeSetEvent(executable: Pointer, node: Pointer, event: Pointer) [executable = executable, node = node, event = event];
     fn cuGraphExecEventWaitNodeSetEvent(executable: Pointer, node: Pointer, event: Pointer) [executable = executable, node = node, event = event];
     fn cuGraphExecChildGraphNodeSetParams(executable: Pointer, node: Pointer, child: Pointer) [executable = executable, node = node, child = child];
     fn cuGraphNodeSetParams(node: Pointer, parameters: *const c_void)
-        [node = node, kind = strips::parameters_at(Library::Driver, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(Side::From)), writes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(Side::To)), child = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.bytes())];
+        [node = node, kind = strips::parameters_at(Library::Driver, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.bytes())];
     fn cuGraphMemcpyNodeSetParams(node: Pointer, copy: *const c_void)
-        [node = node, reads = strips::driver_3d(copy, Side::From), writes = strips::driver_3d(copy, Side::To)];
+        [node = node, reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To)];
     fn cuGraphMemsetNodeSetParams(node: Pointer, fill: *const c_void)
         [node = node, writes = strips::filled(fill)];
     fn cuGraphEventRecordNodeSetEvent(node: Pointer, event: Pointer) [node = node, event = event];
@@ -288,19 +288,19 @@ calls! {
         [stream = stream, mode = mode, graph = graph, behind = strips::nodes(behind, count)] also cuStreamBeginCaptureToGraph_ptsz;
     // Copies and fills of rows.
     fn cuMemcpy2D(copy: *const c_void)
-        [reads = strips::driver_2d(copy, Side::From), writes = strips::driver_2d(copy, Side::To), stream = DEFAULT_STREAM] also cuMemcpy2D_v2, cuMemcpy2D_v2_ptds;
+        [reads = strips::driver_2d(copy, CopySide::From), writes = strips::driver_2d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy2D_v2, cuMemcpy2D_v2_ptds;
     fn cuMemcpy2DUnaligned(copy: *const c_void)
-        [reads = strips::driver_2d(copy, Side::From), writes = strips::driver_2d(copy, Side::To), stream = DEFAULT_STREAM] also cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds;
+        [reads = strips::driver_2d(copy, CopySide::From), writes = strips::driver_2d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds;
     fn cuMemcpy3D(copy: *const c_void)
-        [reads = strips::driver_3d(copy, Side::From), writes = strips::driver_3d(copy, Side::To), stream = DEFAULT_STREAM] also cuMemcpy3D_v2, cuMemcpy3D_v2_ptds;
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy3D_v2, cuMemcpy3D_v2_ptds;
     fn cuMemcpy3DPeer(copy: *const c_void)
-        [reads = strips::driver_3d(copy, Side::From), writes = strips::driver_3d(copy, Side::To), stream = DEFAULT_STREAM] also cuMemcpy3DPeer_ptds;
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy3DPeer_ptds;
     fn cuMemcpy2DAsync(copy: *const c_void, stream: Pointer)
-        [reads = strips::driver_2d(copy, Side::From), writes = strips::driver_2d(copy, Side::To), stream = stream] also cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz;
+        [reads = strips::driver_2d(copy, CopySide::From), writes = strips::driver_2d(copy, CopySide::To), stream = stream] also cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz;
     fn cuMemcpy3DAsync(copy: *const c_void, stream: Pointer)
-        [reads = strips::driver_3d(copy, Side::From), writes = strips::driver_3d(copy, Side::To), stream = stream] also cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz;
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = stream] also cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz;
     fn cuMemcpy3DPeerAsync(copy: *const c_void, stream: Pointer)
-        [reads = strips::driver_3d(copy, Side::From), writes = strips::driver_3d(copy, Side::To), stream = stream] also cuMemcpy3DPeerAsync_ptsz;
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = stream] also cuMemcpy3DPeerAsync_ptsz;
     fn cuMemsetD2D8(address: u64, pitch: usize, value: u8, width: usize, height: usize)
         [writes = strips::rows(address, elements(width, 1), pitch as u64, height as u64), stream = DEFAULT_STREAM] also cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds;
     fn cuMemsetD2D8Async(address: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Pointer)

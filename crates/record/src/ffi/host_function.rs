@@ -16,19 +16,19 @@ use crate::recorder;
 struct HostFunction {
     function: Pointer,
     data: Pointer,
-    runs: Runs,
+    runs: HowOften,
 }
 
 /// How often a stream calls a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Runs {
+enum HowOften {
     /// It is given back when it runs.
     Once,
     /// A graph may call it again and again, so it is never given back.
     Often,
 }
 
-impl Runs {
+impl HowOften {
     /// As the stream is when the function is launched there. Where that cannot be found out it may be captured.
     fn on(stream: Pointer, per_thread: bool) -> Self {
         /// The handle of the calling thread's default stream, which some forms of a call have for a null one.
@@ -59,17 +59,17 @@ pub(super) fn watched(
     function: &mut Pointer,
     data: &mut Pointer,
 ) -> Varying<c_void> {
-    let runs = Runs::on(stream, per_thread);
+    let runs = HowOften::on(stream, per_thread);
     exchange(function, data, runs, run as unsafe extern "C" fn(Pointer) as Pointer)
 }
 
 /// The same for one that gets the stream and its state too. It is never captured.
 pub(super) fn watched_callback(function: &mut Pointer, data: &mut Pointer) -> Varying<c_void> {
     let by = run_callback as unsafe extern "C" fn(Pointer, c_int, Pointer) as Pointer;
-    exchange(function, data, Runs::Once, by)
+    exchange(function, data, HowOften::Once, by)
 }
 
-fn exchange(function: &mut Pointer, data: &mut Pointer, runs: Runs, by: Pointer) -> Varying<c_void> {
+fn exchange(function: &mut Pointer, data: &mut Pointer, runs: HowOften, by: Pointer) -> Varying<c_void> {
     if function.is_null() {
         return Varying(*function);
     }
@@ -86,7 +86,7 @@ fn runs(watched: Pointer) -> (Pointer, Pointer) {
     // SAFETY: it was made by `exchange`, and is given back by the only run of it alone.
     let HostFunction { function, data, runs } = unsafe { &*watched };
     let launched = (*function, *data);
-    if *runs == Runs::Once {
+    if *runs == HowOften::Once {
         // The note is written by now, so that what gets the same address comes behind it.
         // SAFETY: as above.
         drop(unsafe { Box::from_raw(watched) });

@@ -11,7 +11,7 @@ use super::calls::{
 };
 use super::find::Library;
 use super::host_function;
-use super::strips::{self, AllocationField, Side};
+use super::strips::{self, AllocationField, CopySide};
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How many blocks or threads, in three directions.
@@ -146,9 +146,9 @@ calls! {
     fn cudaGraphAddKernelNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void)
         [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)] also cudaGraphAddEmptyNode;
     fn cudaGraphAddNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, fourth: usize, fifth: usize, sixth: usize)
-        [graph = graph, behind = strips::nodes(behind, strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).0), kind = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.map(|it| it.kind()), reads = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.strips(Side::From)), writes = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.strips(Side::To)), child = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.child()), event = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.event()), address = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.address()), bytes = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.bytes())] -> [node = at(to), address = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.address())] also cudaGraphAddNode_v2;
+        [graph = graph, behind = strips::nodes(behind, strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).0), kind = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.map(|it| it.kind()), reads = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::From)), writes = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::To)), child = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.child()), event = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.event()), address = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.address()), bytes = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.bytes())] -> [node = at(to), address = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.address())] also cudaGraphAddNode_v2;
     fn cudaGraphAddMemcpyNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, copy: *const c_void)
-        [graph = graph, behind = strips::nodes(behind, count), reads = strips::runtime_3d(copy, Side::From), writes = strips::runtime_3d(copy, Side::To)] -> [node = at(to)];
+        [graph = graph, behind = strips::nodes(behind, count), reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To)] -> [node = at(to)];
     fn cudaGraphAddMemcpyNode1D(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, target: Pointer, from: *const c_void, bytes: usize, way: c_int)
         [graph = graph, behind = strips::nodes(behind, count), reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1), writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)] -> [node = at(to)];
     fn cudaGraphAddMemcpyNodeToSymbol(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, way: c_int)
@@ -177,9 +177,9 @@ calls! {
     fn cudaGraphDestroyNode(node: Pointer) [node = node];
     // Nodes that change. What a kernel gets is not recorded anyway.
     fn cudaGraphExecNodeSetParams(executable: Pointer, node: Pointer, parameters: *const c_void)
-        [executable = executable, node = node, kind = strips::parameters_at(Library::Runtime, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(Side::From)), writes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(Side::To)), child = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.bytes())];
+        [executable = executable, node = node, kind = strips::parameters_at(Library::Runtime, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.bytes())];
     fn cudaGraphExecMemcpyNodeSetParams(executable: Pointer, node: Pointer, copy: *const c_void)
-        [executable = executable, node = node, reads = strips::runtime_3d(copy, Side::From), writes = strips::runtime_3d(copy, Side::To)];
+        [executable = executable, node = node, reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To)];
     fn cudaGraphExecMemcpyNodeSetParams1D(executable: Pointer, node: Pointer, target: Pointer, from: *const c_void, bytes: usize, way: c_int)
         [executable = executable, node = node, reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1), writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)];
     fn cudaGraphExecMemcpyNodeSetParamsToSymbol(executable: Pointer, node: Pointer, symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, way: c_int)
@@ -192,9 +192,9 @@ calls! {
     fn cudaGraphExecEventWaitNodeSetEvent(executable: Pointer, node: Pointer, event: Pointer) [executable = executable, node = node, event = event];
     fn cudaGraphExecChildGraphNodeSetParams(executable: Pointer, node: Pointer, child: Pointer) [executable = executable, node = node, child = child];
     fn cudaGraphNodeSetParams(node: Pointer, parameters: *const c_void)
-        [node = node, kind = strips::parameters_at(Library::Runtime, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(Side::From)), writes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(Side::To)), child = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.bytes())];
+        [node = node, kind = strips::parameters_at(Library::Runtime, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.bytes())];
     fn cudaGraphMemcpyNodeSetParams(node: Pointer, copy: *const c_void)
-        [node = node, reads = strips::runtime_3d(copy, Side::From), writes = strips::runtime_3d(copy, Side::To)];
+        [node = node, reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To)];
     fn cudaGraphMemcpyNodeSetParams1D(node: Pointer, target: Pointer, from: *const c_void, bytes: usize, way: c_int)
         [node = node, reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1), writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)];
     fn cudaGraphMemcpyNodeSetParamsToSymbol(node: Pointer, symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, way: c_int)
@@ -213,13 +213,13 @@ calls! {
     fn cudaMemcpy2DAsync(target: Pointer, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize, kind: c_int, stream: Pointer)
         [reads = strips::rows(from.addr() as u64, width as u64, from_pitch as u64, height as u64), writes = strips::rows(target.addr() as u64, width as u64, to_pitch as u64, height as u64), kind = kind, stream = stream] also cudaMemcpy2DAsync_ptsz;
     fn cudaMemcpy3D(copy: *const c_void)
-        [reads = strips::runtime_3d(copy, Side::From), writes = strips::runtime_3d(copy, Side::To), stream = DEFAULT_STREAM] also cudaMemcpy3D_ptds;
+        [reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To), stream = DEFAULT_STREAM] also cudaMemcpy3D_ptds;
     fn cudaMemcpy3DPeer(copy: *const c_void)
-        [reads = strips::runtime_3d_peer(copy, Side::From), writes = strips::runtime_3d_peer(copy, Side::To), stream = DEFAULT_STREAM] also cudaMemcpy3DPeer_ptds;
+        [reads = strips::runtime_3d_peer(copy, CopySide::From), writes = strips::runtime_3d_peer(copy, CopySide::To), stream = DEFAULT_STREAM] also cudaMemcpy3DPeer_ptds;
     fn cudaMemcpy3DAsync(copy: *const c_void, stream: Pointer)
-        [reads = strips::runtime_3d(copy, Side::From), writes = strips::runtime_3d(copy, Side::To), stream = stream] also cudaMemcpy3DAsync_ptsz;
+        [reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To), stream = stream] also cudaMemcpy3DAsync_ptsz;
     fn cudaMemcpy3DPeerAsync(copy: *const c_void, stream: Pointer)
-        [reads = strips::runtime_3d_peer(copy, Side::From), writes = strips::runtime_3d_peer(copy, Side::To), stream = stream] also cudaMemcpy3DPeerAsync_ptsz;
+        [reads = strips::runtime_3d_peer(copy, CopySide::From), writes = strips::runtime_3d_peer(copy, CopySide::To), stream = stream] also cudaMemcpy3DPeerAsync_ptsz;
     fn cudaMemset2D(address: Pointer, pitch: usize, value: c_int, width: usize, height: usize)
         [writes = strips::rows(address.addr() as u64, width as u64, pitch as u64, height as u64), stream = DEFAULT_STREAM] also cudaMemset2D_ptds;
     fn cudaMemset2DAsync(address: Pointer, pitch: usize, value: c_int, width: usize, height: usize, stream: Pointer)

@@ -21,7 +21,7 @@ impl ToField for Strips {
 
 /// Which side of a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Side {
+pub(super) enum CopySide {
     From,
     To,
 }
@@ -59,10 +59,11 @@ const ARRAY: u64 = 3;
 /// # Safety
 ///
 /// It is null, or one.
-pub(super) unsafe fn driver_2d(copy: *const c_void, side: Side) -> Option<Strips> {
+pub(super) unsafe fn driver_2d(copy: *const c_void, side: CopySide) -> Option<Strips> {
     // SAFETY: said above.
     let words = unsafe { at(copy.cast::<[u64; 16]>()) }?;
-    let [x, y, kind, host, device, _, pitch] = *words[7 * usize::from(side == Side::To)..].first_chunk()?;
+    let [x, y, kind, host, device, _, pitch] =
+        *words[7 * usize::from(side == CopySide::To)..].first_chunk()?;
     if kind & 0xffff_ffff == ARRAY {
         return Some(nothing());
     }
@@ -75,11 +76,11 @@ pub(super) unsafe fn driver_2d(copy: *const c_void, side: Side) -> Option<Strips
 /// # Safety
 ///
 /// It is null, or one.
-pub(super) unsafe fn driver_3d(copy: *const c_void, side: Side) -> Option<Strips> {
+pub(super) unsafe fn driver_3d(copy: *const c_void, side: CopySide) -> Option<Strips> {
     // SAFETY: said above.
     let words = unsafe { at(copy.cast::<[u64; 25]>()) }?;
     let [x, y, z, _, kind, host, device, _, _, pitch, height] =
-        *words[11 * usize::from(side == Side::To)..].first_chunk()?;
+        *words[11 * usize::from(side == CopySide::To)..].first_chunk()?;
     if kind & 0xffff_ffff == ARRAY {
         return Some(nothing());
     }
@@ -93,7 +94,7 @@ pub(super) unsafe fn driver_3d(copy: *const c_void, side: Side) -> Option<Strips
 /// # Safety
 ///
 /// It is null, or one.
-pub(super) unsafe fn runtime_3d(copy: *const c_void, side: Side) -> Option<Strips> {
+pub(super) unsafe fn runtime_3d(copy: *const c_void, side: CopySide) -> Option<Strips> {
     // SAFETY: said above.
     let words = unsafe { at(copy.cast::<[u64; 19]>()) }?;
     let (from, to) = (words.first_chunk()?, words[8..].first_chunk()?);
@@ -105,15 +106,15 @@ pub(super) unsafe fn runtime_3d(copy: *const c_void, side: Side) -> Option<Strip
 /// # Safety
 ///
 /// It is null, or one.
-pub(super) unsafe fn runtime_3d_peer(copy: *const c_void, side: Side) -> Option<Strips> {
+pub(super) unsafe fn runtime_3d_peer(copy: *const c_void, side: CopySide) -> Option<Strips> {
     // SAFETY: said above.
     let words = unsafe { at(copy.cast::<[u64; 21]>()) }?;
     let (from, to) = (words.first_chunk()?, words[9..].first_chunk()?);
     runtime_side(from, to, *words[18..].first_chunk()?, side)
 }
 
-fn runtime_side(from: &[u64; 8], to: &[u64; 8], sizes: [u64; 3], side: Side) -> Option<Strips> {
-    let [array, x, y, z, base, pitch, _, height] = *if side == Side::From { from } else { to };
+fn runtime_side(from: &[u64; 8], to: &[u64; 8], sizes: [u64; 3], side: CopySide) -> Option<Strips> {
+    let [array, x, y, z, base, pitch, _, height] = *if side == CopySide::From { from } else { to };
     if array != 0 {
         return Some(nothing());
     }
@@ -226,7 +227,7 @@ impl NodeParameters {
     /// # Safety
     ///
     /// The parameters are as the vendor wants them.
-    pub(super) unsafe fn strips(&self, side: Side) -> Option<Strips> {
+    pub(super) unsafe fn strips(&self, side: CopySide) -> Option<Strips> {
         let copy = self.of_kind.wrapping_add(16).cast();
         match (self.kind, self.library) {
             // SAFETY: that is where the copy of such a node stands.
@@ -234,7 +235,7 @@ impl NodeParameters {
             // SAFETY: as above.
             (COPY, _) => unsafe { driver_3d(copy, side) },
             // SAFETY: that is where the fill of such a node stands.
-            (FILL, _) if side == Side::To => unsafe { filled(self.of_kind.cast()) },
+            (FILL, _) if side == CopySide::To => unsafe { filled(self.of_kind.cast()) },
             _ => Some(nothing()),
         }
     }

@@ -12,7 +12,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
 use super::device::DeviceHandles;
-use super::touches::{Piece, Touches, numbers};
+use super::touches::{ByteSpan, TouchedBytes, numbers};
 use super::{Bind, Lacks, Lowered, Lowering, Origin};
 use crate::runs::call::{NodeKind, Unjudged};
 use crate::runs::vendor;
@@ -30,27 +30,27 @@ pub(super) enum KnownGraph {
 /// A graph that a program puts together.
 #[derive(Debug, Clone, Default)]
 pub(super) struct MadeGraph {
-    nodes: Vec<Node>,
+    nodes: Vec<MadeNode>,
 }
 
 #[derive(Debug, Clone)]
-struct Node {
+struct MadeNode {
     /// None is known of what a capture adds.
     handle: u64,
     /// The nodes that come before it.
     behind: Vec<u64>,
-    does: Does,
+    does: NodeAction,
     name: Token,
 }
 
 /// What is known of what a node does.
 #[derive(Debug, Clone)]
-enum Does {
+enum NodeAction {
     /// It is a kernel, or nothing. Others of which nothing is known were counted when they came in.
     Nothing,
     Touches {
-        reads: Vec<Piece>,
-        writes: Vec<Piece>,
+        reads: Vec<ByteSpan>,
+        writes: Vec<ByteSpan>,
     },
     /// It makes all memory at an address its own, or gives it up.
     Owns(u64),
@@ -130,13 +130,13 @@ impl MadeGraph {
         pairs
     }
 
-    fn change(&mut self, handle: u64, does: Does) {
+    fn change(&mut self, handle: u64, does: NodeAction) {
         let nodes = self.nodes.iter_mut().filter(|node| node.handle == handle);
         nodes.for_each(|node| node.does = does.clone());
     }
 }
 
-impl Does {
+impl NodeAction {
     fn is_judged(&self) -> bool {
         matches!(self, Self::Touches { .. } | Self::Owns(_) | Self::Child(_))
     }
@@ -148,7 +148,7 @@ impl Does {
         else {
             return true;
         };
-        let overlap = |some: &[Piece], others: &[Piece]| {
+        let overlap = |some: &[ByteSpan], others: &[ByteSpan]| {
             some.iter().any(|a| others.iter().any(|b| a.0 < b.0 + b.1 && b.0 < a.0 + a.1))
         };
         overlap(writes, others_writes) || overlap(writes, others_reads) || overlap(reads, others_writes)
@@ -162,7 +162,7 @@ impl KnownGraph {
             Self::Captured(graph) => each(*graph),
             Self::Made(made) => {
                 for node in &made.nodes {
-                    if let Does::Child(child) = &node.does {
+                    if let NodeAction::Child(child) = &node.does {
                         child.captures(each);
                     }
                 }
@@ -186,16 +186,18 @@ impl DeviceHandles {
         match graph {
             KnownGraph::Captured(graph) => self.touching.contains(graph),
             KnownGraph::Made(made) => made.nodes.iter().any(|node| match &node.does {
-                Does::Child(child) => self.does_something(child),
-                Does::Touches { .. } | Does::Owns(_) => true,
-                Does::Nothing | Does::Records(_) | Does::Waits(_) | Does::Host => false,
+                NodeAction::Child(child) => self.does_something(child),
+                NodeAction::Touches { .. } | NodeAction::Owns(_) => true,
+                NodeAction::Nothing | NodeAction::Records(_) | NodeAction::Waits(_) | NodeAction::Host => {
+                    false
+                }
             }),
         }
     }
 
     /// Whether a launch waits for other ranks.
-    fn communicates(&self, does: &Does) -> bool {
-        let Does::Child(child) = does else { return false };
+    fn communicates(&self, does: &NodeAction) -> bool {
+        let NodeAction::Child(child) = does else { return false };
         self.does_something(child)
     }
 }
@@ -236,7 +238,7 @@ impl Lowering<'_> {
                 // It goes into a graph that is there already.
                 Some(KnownGraph::Made(other)) if !other.nodes.is_empty() => {
                     let name = self.names.token(&call.name);
-                    let node = Node { handle: 0, behind, does: Does::Child(captured), name };
+                    let node = MadeNode { handle: 0, behind, does: NodeAction::Child(captured), name };
                     Arc::make_mut(other).nodes.push(node);
                 }
                 Some(_) | None => _ = self.device.graphs.insert(made, captured),
@@ -313,10 +315,14 @@ impl Lowering<'_> {
         let name = self.names.token(&call.name);
         match self.device.graphs.get_mut(&number(call, "graph")) {
             Some(graph) => {
-                let node = Node { handle, behind: handles(call, "behind"), does, name };
+                let node = MadeNode { handle, behind: handles(call, "behind"), does, name };
                 if let KnownGraph::Captured(_) = graph {
-                    let first =
-                        Node { handle: 0, behind: Vec::new(), does: Does::Child(graph.clone()), name };
+                    let first = MadeNode {
+                        handle: 0,
+                        behind: Vec::new(),
+                        does: NodeAction::Child(graph.clone()),
+                        name,
+                    };
                     *graph = KnownGraph::Made(Arc::new(MadeGraph { nodes: vec![first] }));
                 }
                 if let KnownGraph::Made(made) = graph {
@@ -324,54 +330,56 @@ impl Lowering<'_> {
                 }
                 Vec::new()
             }
-            None if matches!(does, Does::Nothing) => Vec::new(),
+            None if matches!(does, NodeAction::Nothing) => Vec::new(),
             None => self.unjudged(Unjudged::Node, &call.name),
         }
     }
 
-    fn node_does(&mut self, kind: NodeKind, call: &Shape, result: Option<&Shape>, origin: Origin) -> Does {
-        let kind = match kind {
-            // Older recordings do not say it.
-            NodeKind::Said => {
-                call.get("kind").and_then(Argument::number).map_or(NodeKind::NotFollowed, vendor::node)
-            }
-            kind => kind,
-        };
+    fn node_does(
+        &mut self,
+        kind: NodeKind,
+        call: &Shape,
+        result: Option<&Shape>,
+        origin: Origin,
+    ) -> NodeAction {
+        let said = || call.get("kind").and_then(Argument::number).map_or(NodeKind::NotFollowed, vendor::node);
+        // Older recordings do not say it.
+        let kind = if kind == NodeKind::Said { said() } else { kind };
         let event = number(call, "event");
         match kind {
-            NodeKind::Kernel => Does::Nothing,
+            NodeKind::Kernel => NodeAction::Nothing,
             NodeKind::Touches => {
                 // Of a node that allocates or frees the same call has an address.
-                let Touches { reads, writes, lacks } = Touches::of_strips(call);
+                let TouchedBytes { reads, writes, lacks } = TouchedBytes::of_strips(call);
                 if let Some(why) = lacks {
                     self.unjudged(why, &call.name);
                 }
-                Does::Touches { reads, writes }
+                NodeAction::Touches { reads, writes }
             }
-            NodeKind::Host => Does::Host,
+            NodeKind::Host => NodeAction::Host,
             // The handle may go to another graph: what it is now is the node.
             NodeKind::Child => match self.device.graphs.get(&number(call, "child")) {
-                Some(child) => Does::Child(child.clone()),
+                Some(child) => NodeAction::Child(child.clone()),
                 None => {
                     self.unjudged(Unjudged::Node, &call.name);
-                    Does::Nothing
+                    NodeAction::Nothing
                 }
             },
             NodeKind::Records | NodeKind::Waits => {
                 // Which launch it was that recorded, or is waited for, is not followed.
                 self.unjudged(Unjudged::Word, &call.name);
-                if kind == NodeKind::Records { Does::Records(event) } else { Does::Waits(event) }
+                if kind == NodeKind::Records { NodeAction::Records(event) } else { NodeAction::Waits(event) }
             }
             NodeKind::Allocates => {
                 let address = result.map_or(0, |result| number(result, "address"));
                 self.appeared(address, number(call, "bytes"), MemoryKind::Cuda, origin);
                 self.memory.of_graph(address);
-                Does::Owns(address)
+                NodeAction::Owns(address)
             }
-            NodeKind::Frees => Does::Owns(number(call, "address")),
+            NodeKind::Frees => NodeAction::Owns(number(call, "address")),
             NodeKind::NotFollowed | NodeKind::Said => {
                 self.unjudged(Unjudged::Node, &call.name);
-                Does::Nothing
+                NodeAction::Nothing
             }
         }
     }
@@ -432,21 +440,20 @@ impl Lowering<'_> {
             return Vec::new();
         };
         let stream = self.device.stream(number(call, "stream"), self.names);
-        match graph {
-            KnownGraph::Captured(graph) if !self.device.calling_back.contains(&graph) => {
-                self.launched(shape, Op::Graph(GraphOp::Replay { graph, stream }), stream, origin)
-            }
-            graph => {
-                self.ordered(stream, origin);
-                let mut items = Vec::new();
-                self.graph_runs(&graph, stream, (call, origin), &mut items);
-                if !self.device.does_something(&graph) {
-                    self.unjudged(Unjudged::Kernel, &call.name);
-                    items.extend(self.captured_node(call, origin));
-                }
-                items
-            }
+        if let KnownGraph::Captured(graph) = graph
+            && !self.device.calling_back.contains(&graph)
+        {
+            return self.launched(shape, Op::Graph(GraphOp::Replay { graph, stream }), stream, origin);
         }
+        self.ordered(stream, origin);
+        let mut items = Vec::new();
+        self.graph_runs(&graph, stream, (call, origin), &mut items);
+        // A replay is one operation, whatever was captured.
+        if matches!(graph, KnownGraph::Made(_)) && !self.device.does_something(&graph) {
+            self.unjudged(Unjudged::Kernel, &call.name);
+            items.extend(self.captured_node(call, origin));
+        }
+        items
     }
 
     /// What a launch of a graph does, in an order that its edges allow.
@@ -483,17 +490,17 @@ impl Lowering<'_> {
                 Op::Stream(StreamOp::Kernel { name: node.name, reads, writes, stream })
             };
             match &node.does {
-                Does::Nothing => {}
-                Does::Touches { reads, writes } => {
+                NodeAction::Nothing => {}
+                NodeAction::Touches { reads, writes } => {
                     let (reads, writes) = (self.on_device(reads, origin), self.on_device(writes, origin));
                     push(kernel(reads, writes), items);
                 }
-                Does::Owns(address) => {
+                NodeAction::Owns(address) => {
                     let all = self.buffer_to_end(*address, origin);
                     push(kernel([].into(), [all].into()), items);
                 }
-                Does::Child(child) => self.graph_runs(child, stream, (call, origin), items),
-                Does::Waits(event) => {
+                NodeAction::Child(child) => self.graph_runs(child, stream, (call, origin), items),
+                NodeAction::Waits(event) => {
                     let event = self.device.event(*event, self.names);
                     items.insert(
                         0,
@@ -504,8 +511,8 @@ impl Lowering<'_> {
                         },
                     );
                 }
-                Does::Records(event) => events.push(self.device.event(*event, self.names)),
-                Does::Host => self.program.waits.may_wait(MayWait::HostFunction, self.ops.len()),
+                NodeAction::Records(event) => events.push(self.device.event(*event, self.names)),
+                NodeAction::Host => self.program.waits.may_wait(MayWait::HostFunction, self.ops.len()),
             }
         }
         for event in events {

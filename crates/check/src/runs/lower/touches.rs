@@ -12,18 +12,18 @@ use crate::runs::call::Unjudged;
 use crate::runs::regions::MemoryAt;
 
 /// Bytes from an address on.
-pub(super) type Piece = (u64, u64);
+pub(super) type ByteSpan = (u64, u64);
 
 /// What a call reads and writes.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Touches {
-    pub(super) reads: Vec<Piece>,
-    pub(super) writes: Vec<Piece>,
+pub(super) struct TouchedBytes {
+    pub(super) reads: Vec<ByteSpan>,
+    pub(super) writes: Vec<ByteSpan>,
     /// Why that is not all of it.
     pub(super) lacks: Option<Unjudged>,
 }
 
-impl Touches {
+impl TouchedBytes {
     /// What the call says that it touches.
     pub(super) fn of(call: &Shape) -> Self {
         let mut touches = Self::default();
@@ -61,7 +61,7 @@ impl Touches {
 }
 
 /// Pieces of one length in rows and planes, as the recorder writes them.
-fn strips(value: &Argument) -> Result<Vec<Piece>, Unjudged> {
+fn strips(value: &Argument) -> Result<Vec<ByteSpan>, Unjudged> {
     /// More rows than that are no matter of single pieces.
     const ROWS_MAX: u64 = 1024;
     let Argument::Bytes(encoded) = value else { return Err(Unjudged::Value) };
@@ -93,7 +93,7 @@ pub(super) fn numbers(encoded: &[u8]) -> impl Iterator<Item = u64> {
 impl Lowering<'_> {
     /// What is known as device memory of what a call touches; of the host nothing is known.
     pub(super) fn touched(&mut self, call: &Shape, origin: Origin) -> (Arc<[Operand]>, Arc<[Operand]>) {
-        let touches = Touches::of(call);
+        let touches = TouchedBytes::of(call);
         if let Some(why) = touches.lacks {
             self.unjudged(why, &call.name);
         }
@@ -101,10 +101,10 @@ impl Lowering<'_> {
     }
 
     /// The pieces that lie in device memory.
-    pub(super) fn on_device(&mut self, pieces: &[Piece], origin: Origin) -> Arc<[Operand]> {
+    pub(super) fn on_device(&mut self, pieces: &[ByteSpan], origin: Origin) -> Arc<[Operand]> {
         let known =
-            |&&(address, bytes): &&Piece| matches!(self.memory.find(address, bytes), MemoryAt::In(..));
-        let pieces: Vec<Piece> = pieces.iter().filter(known).copied().collect();
+            |&&(address, bytes): &&ByteSpan| matches!(self.memory.find(address, bytes), MemoryAt::In(..));
+        let pieces: Vec<ByteSpan> = pieces.iter().filter(known).copied().collect();
         pieces.into_iter().map(|(address, bytes)| self.buffer(address, bytes, origin)).collect()
     }
 }
