@@ -41,6 +41,9 @@ macro_rules! signature {
     }};
 }
 
+// It needs the macro.
+mod graphs;
+
 const PROCESS: Signature =
     Signature { name: "process", keys: &["rank", "ranks", "nccl_version", "torch_version"], instant: true };
 const WINDOW: Signature = Signature { name: "ncclGroupEnd.window", keys: &["window"], instant: true };
@@ -382,6 +385,20 @@ impl Process {
         self.call(signature!("cudaFree", "address"), &[Field::Address(address)]);
     }
 
+    /// `cudaMallocAsync` on a stream returns this address.
+    pub fn malloc_on(&mut self, bytes: u64, address: u64, stream: u64) -> u64 {
+        let fields = [Field::Number(bytes), Field::Address(stream)];
+        self.enter(signature!("cudaMallocAsync", "bytes", "stream"), &fields);
+        self.leave_with(signature!("cudaMallocAsync", "address"), address);
+        address
+    }
+
+    /// Records `cudaFreeAsync`, which returns at once.
+    pub fn free_on(&mut self, address: u64, stream: u64) {
+        let fields = [Field::Address(address), Field::Address(stream)];
+        self.call(signature!("cudaFreeAsync", "address", "stream"), &fields);
+    }
+
     /// `cudaIpcGetMemHandle` gives a handle of this digest.
     pub fn export(&mut self, address: u64, digest: u8) {
         self.enter(signature!("cudaIpcGetMemHandle", "address"), &[Field::Address(address)]);
@@ -407,6 +424,20 @@ impl Process {
     /// Records `cudaIpcCloseMemHandle` of the address that an open returned.
     pub fn close(&mut self, address: u64) {
         self.call(signature!("cudaIpcCloseMemHandle", "address"), &[Field::Address(address)]);
+    }
+
+    /// `cudaIpcGetEventHandle` gives a handle of this digest.
+    pub fn export_event(&mut self, event: u64, digest: u8) {
+        self.enter(signature!("cudaIpcGetEventHandle", "event"), &[Field::Address(event)]);
+        let time = self.tick();
+        let signature = signature!("cudaIpcGetEventHandle", "handle");
+        self.writer().leave_with(time, signature, &[Field::Bytes(&[digest; 16])]);
+    }
+
+    /// `cudaIpcOpenEventHandle` of this digest returns this event.
+    pub fn open_event(&mut self, digest: u8, event: u64) {
+        self.enter(signature!("cudaIpcOpenEventHandle", "handle"), &[Field::Bytes(&[digest; 16])]);
+        self.leave_with(signature!("cudaIpcOpenEventHandle", "event"), event);
     }
 
     /// `cudaMemcpyAsync` on a device: to, from, bytes.

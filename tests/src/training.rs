@@ -398,6 +398,7 @@ impl Process<'_> {
         let block = ACTIVATIONS + self.iteration % 3 * 16 * MIB;
         let stream = Field::Address(COMPUTE);
         self.call_with(&MALLOC, &[Field::Number(16 * MIB), stream], &MALLOCED, &[Field::Address(block)]);
+        self.after(COMPUTE, COMMUNICATE);
         let mut silent = self.changes(Change::NoMessage);
         for forward in [true, false] {
             let (before, after) = if forward {

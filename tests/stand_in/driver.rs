@@ -25,6 +25,9 @@ nothing! {
     cuStreamSynchronize(stream: usize);
     cuStreamSynchronize_ptsz(stream: usize);
     cuCtxSynchronize();
+    cuMemcpy2DAsync_v2(copy: *const u64, stream: usize);
+    cuMemcpy3D_v2(copy: *const u64);
+    cuGraphAddNode_v2(to: usize, graph: usize, behind: usize, edges: usize, count: usize, parameters: *const u64);
     cuLaunchKernel(
         function: usize, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: usize,
         arguments: usize, extra: usize
@@ -35,6 +38,14 @@ nothing! {
 #[unsafe(no_mangle)]
 pub extern "C" fn cuLaunchHostFunc(_: usize, function: extern "C" fn(usize), data: usize) -> c_int {
     std::thread::spawn(move || function(data)).join().expect("it returns");
+    0
+}
+
+/// Stream 9 is captured.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing(stream: usize, status: *mut c_int) -> c_int {
+    // SAFETY: as the caller says.
+    unsafe { *status = c_int::from(stream == 9) };
     0
 }
 
@@ -61,6 +72,10 @@ pub unsafe extern "C" fn cuGetProcAddress_v2(
         ("cuMemAlloc", _) => cuMemAlloc_v2 as *const c_void,
         ("cuMemFree", _) => cuMemFree_v2 as *const c_void,
         ("cuMemcpyDtoH", _) => cuMemcpyDtoH_v2 as *const c_void,
+        // A runtime that is linked in asks for this one like for the others.
+        ("cuGetProcAddress", _) => cuGetProcAddress_v2 as *const c_void,
+        ("cuMemcpy3D", _) => cuMemcpy3D_v2 as *const c_void,
+        ("cuGraphAddNode", _) => cuGraphAddNode_v2 as *const c_void,
         ("cuCtxSynchronize", _) => cuCtxSynchronize as *const c_void,
         ("cuLaunchKernel", _) => cuLaunchKernel as *const c_void,
         ("cuStreamSynchronize", 0) => cuStreamSynchronize as *const c_void,

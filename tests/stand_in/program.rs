@@ -171,7 +171,11 @@ fn asked_for(name: &str, flags: u64) -> *mut c_void {
     let (name, mut function) = (CString::new(name).expect("no zero"), std::ptr::null_mut());
     // SAFETY: all pointers are to what the calls want; the function has this type.
     let code = unsafe {
-        let get: GetProcAddress = std::mem::transmute(of_driver("cuGetProcAddress_v2"));
+        // As a runtime that is linked in does it, which then asks this one for all others.
+        let first: GetProcAddress = std::mem::transmute(of_driver("cuGetProcAddress_v2"));
+        let (own, mut get) = (c"cuGetProcAddress", std::ptr::null_mut());
+        assert_eq!(first(own.as_ptr(), &raw mut get, 12_000, 0, std::ptr::null_mut()), 0);
+        let get: GetProcAddress = std::mem::transmute(get);
         get(name.as_ptr(), &raw mut function, 12_000, flags, std::ptr::null_mut())
     };
     assert_eq!(code, 0);
@@ -231,6 +235,50 @@ fn launches() {
         cudaStreamSynchronize(5);
         ncclCommInitAll(comms.as_mut_ptr(), 1, std::ptr::null());
         ncclCommInitAll(comms.as_mut_ptr(), 2, std::ptr::null());
+    }
+}
+
+/// Copies of rows, and a node of a graph: the vendor's structures as numbers of eight bytes.
+fn rows() {
+    // From row 2 of the host's memory to byte 16 of row 1 of the device's: 64 bytes of each of 10 rows.
+    let flat: [u64; 16] = [0, 2, 1, 0x1000, 0, 0, 256, 16, 1, 2, 0, 0x8000, 0, 128, 64, 10];
+    call!(of_driver("cuMemcpy2DAsync_v2"), flat.as_ptr() => *const u64, 5 => usize);
+    // From plane 1 of memory with 4 rows of 32 bytes in a plane, to an array: 8 bytes of 3 rows of 2 planes.
+    let mut solid = [0_u64; 25];
+    (solid[2], solid[4], solid[6], solid[9], solid[10]) = (1, 2, 0x8000, 32, 4);
+    (solid[15], solid[18]) = (3, 0xa);
+    (solid[22], solid[23], solid[24]) = (8, 3, 2);
+    call!(asked_for("cuMemcpy3D", 0), solid.as_ptr() => *const u64);
+    // A node that fills two rows of 16 words behind node 7; both versions of the call have this name.
+    let mut filling = [0_u64; 32];
+    filling[0] = 2;
+    filling[2..7].copy_from_slice(&[0x8000, 512, 4 << 32, 16, 2]);
+    let (mut node, behind) = (0_usize, [7_usize]);
+    call!(
+        asked_for("cuGraphAddNode", 0), (&raw mut node).addr() => usize, 0xa0 => usize, behind.as_ptr().addr() => usize,
+        0 => usize, 1 => usize, filling.as_ptr() => *const u64
+    );
+}
+
+/// Calls, stops the recorder, calls, goes on, calls; and once more without calls in between.
+fn pauses() {
+    // SAFETY: the name ends in a zero, and the recorder's function has this type.
+    let pause: extern "C" fn(c_int) =
+        unsafe { std::mem::transmute(dlsym(std::ptr::null_mut(), c"rankcheck_record_pause".as_ptr())) };
+    many(2);
+    for between in [5, 0] {
+        pause(1);
+        many(between);
+        pause(0);
+        many(1);
+    }
+}
+
+/// Launches a function of the host on a stream and on one that is captured, where it may run again.
+fn host_functions() {
+    for stream in [5, 5, 9, 9] {
+        // SAFETY: the function takes a number.
+        unsafe { cudaLaunchHostFunc(stream, stream_arrived as *const () as usize, 0) };
     }
 }
 
@@ -333,6 +381,9 @@ fn main() {
         "through-driver" => through_driver(),
         "through-lookup" => through_lookup(),
         "launches" => launches(),
+        "rows" => rows(),
+        "pauses" => pauses(),
+        "host-functions" => host_functions(),
         "step" => step(&arguments[2]),
         "path" => by_path(&arguments[2]),
         "many" => many(arguments[2].parse().expect("a number")),

@@ -203,6 +203,48 @@ fn every_form_of_a_launch_is_recorded_once() {
     assert_eq!(calls, wanted);
 }
 
+/// What comes behind calls that nobody wrote may rest on them.
+#[test]
+fn calls_of_a_pause_are_missing() {
+    let ran = run("pauses", "", &["pauses"]);
+    let words: Vec<String> =
+        calls_of(&ran).into_iter().map(|words| words.replace("cudaSetDevice ", "")).collect();
+    assert_eq!(words, ["device=0", "device=1", "lost 5", "device=0", "device=0"]);
+}
+
+/// Numbers of eight bytes, in hexadecimal digits.
+fn eights(numbers: &[u64]) -> String {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn rows_are_read_from_the_vendors_structures() {
+    let ran = run("rows", "", &["rows"]);
+    let (from, to) = (eights(&[0x1200, 64, 256, 10, 0, 1]), eights(&[0x8090, 64, 128, 10, 0, 1]));
+    let (solid, nothing) = (eights(&[0x8080, 8, 32, 3, 128, 2]), eights(&[0; 6]));
+    let (filled, behind) = (eights(&[0x8000, 64, 512, 2, 0, 1]), eights(&[7]));
+    let calls = calls_of(&ran);
+    assert_eq!(calls[0], format!("cuMemcpy2DAsync reads={from} writes={to} stream=0x5"));
+    assert_eq!(calls[1], format!("cuMemcpy3D reads={solid} writes={nothing} stream=0x0"));
+    let node = format!("cuGraphAddNode graph=0xa0 behind={behind} kind=2 reads={nothing} writes={filled} ");
+    assert!(calls[2].starts_with(&node), "{calls:?}");
+}
+
+/// What runs once is given back when it runs, so that its place is used again; what a graph may call again is not.
+#[test]
+fn a_function_of_the_host_is_given_back_when_it_ran() {
+    let ran = run("host-functions", "", &["host-functions"]);
+    let calls = calls_of(&ran);
+    let function = |words: &String| words.rsplit_once("function=").map(|(_, function)| function.to_owned());
+    let launched: Vec<String> =
+        calls.iter().filter(|words| words.contains("HostFunc")).filter_map(function).collect();
+    let ran: Vec<String> =
+        calls.iter().filter(|words| words.starts_with("host_function")).filter_map(function).collect();
+    assert_eq!(launched.len(), 4);
+    assert_eq!(launched, ran);
+    assert_ne!(launched[2], launched[3]);
+}
+
 /// Four ranks that reduce, wait in this way and free: what is said of them.
 fn judged_step(wait: &str) -> Judged {
     let folder = folder(&format!("recorder-step-{wait}"));

@@ -258,3 +258,55 @@ fn iterations_that_open_memory_are_all_judged() {
     let whole = judged(run(true), "lent-loop");
     assert_eq!((whole.verdict, whole.recording.folds.len()), (RunVerdict::Holds, 0), "{}", text(&whole));
 }
+
+/// Two ranks share an event. What is ordered without it holds, and what rests on it is not known.
+#[test]
+fn an_event_that_processes_share_may_order_anything() {
+    let run = |waits: bool, race: bool, recorded: bool| {
+        let mut run = Run::new(2);
+        run.all(|process, rank| {
+            let comm = process.init(1, rank, 2);
+            let (buffer, streams) = (process.alloc(4 << 20), [process.stream(), process.stream()]);
+            let event = 0xe0;
+            match rank {
+                0 => process.export_event(event, 9),
+                _ => process.open_event(9, event),
+            }
+            process.all_reduce(comm, buffer, 1024, streams[0]);
+            if rank == 0 || recorded {
+                process.record(event, streams[0]);
+            }
+            if rank == 1 && waits {
+                process.wait(streams[1], event);
+            }
+            if !race {
+                process.synchronize(streams[0]);
+            }
+            process.from("step.py:9", |p| p.copy(buffer, buffer + (1 << 20), 4096, streams[1]));
+            if rank == 0 {
+                // It waits for its own record.
+                process.synchronize(streams[0]);
+            }
+            process.synchronize(streams[1]);
+            process.synchronize(streams[0]);
+        });
+        run.exit();
+        run
+    };
+    let told = |run: Run, name: &str| {
+        let judged = judged(run, name);
+        (judged.verdict, text(&judged))
+    };
+    let (verdict, text) = told(run(true, false, false), "event-and-more");
+    assert_eq!(verdict, RunVerdict::Holds, "{text}");
+    let (verdict, text) = told(run(false, true, false), "event-of-no-use");
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    let (verdict, text) = told(run(true, false, true), "event-of-two");
+    assert_eq!(verdict, RunVerdict::Unknown, "{text}");
+    assert!(text.contains("not judged: 1 cudaEventRecord"), "{text}");
+    // Rank 0 races with itself; rank 1 may have waited.
+    let (verdict, text) = told(run(true, true, false), "event-may-order");
+    assert_eq!(verdict, RunVerdict::Fails, "{text}");
+    assert!(!text.contains("MEM-2: on rank 1"), "{text}");
+    assert!(text.contains("rank 1 waits for events that processes share in between"), "{text}");
+}

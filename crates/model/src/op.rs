@@ -230,7 +230,12 @@ impl Op {
                 | Self::Store(_)
                 | Self::Flag(_)
                 | Self::Stream(StreamOp::Kernel { .. })
-                | Self::Memory(MemoryOp::Copy { .. } | MemoryOp::Free { .. } | MemoryOp::Release { .. })
+                | Self::Memory(
+                    MemoryOp::Copy { .. }
+                        | MemoryOp::Free { .. }
+                        | MemoryOp::FreeOn { .. }
+                        | MemoryOp::Release { .. }
+                )
                 | Self::List(ListOp::Get { .. } | ListOp::Set { .. } | ListOp::Pop { .. })
         )
     }

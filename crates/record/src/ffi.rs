@@ -17,5 +17,6 @@ pub(crate) mod process;
 mod python;
 #[expect(non_snake_case, reason = "functions of the vendors")]
 mod runtime;
+mod strips;
 pub(crate) mod thread;
 mod told;

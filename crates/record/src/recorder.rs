@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rankcheck_recording::{CallContent, EventWriter, Field, Returns, Signature};
 
@@ -50,6 +50,9 @@ impl SharedState {
         self.stopped.load(Ordering::Relaxed)
     }
 }
+
+/// How many calls of the vendors were made while nothing is recorded.
+static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
 
 /// How often an event was recorded that has this slot.
 static WORK: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
@@ -142,7 +145,15 @@ pub(crate) enum CallResult<'a> {
 /// Whether a vendor's call of this thread is to be recorded. If so, [`enter`] or [`ask`] comes next.
 #[inline]
 pub(crate) fn wanted(thread: &LogThread) -> bool {
-    !thread.calling.get() && !SHARED.is_stopped()
+    !(thread.calling.get() || SHARED.is_stopped() && passed_over())
+}
+
+/// A vendor's call is made that is not recorded. Always true.
+#[cold]
+fn passed_over() -> bool {
+    // Two at the same time may count as one.
+    PASSED_OVER.store(PASSED_OVER.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    true
 }
 
 /// A vendor's call as it is written: without its site in the user's code, and with one as its last key.
@@ -425,9 +436,15 @@ pub(crate) fn began() -> bool {
     CURRENT.get().is_some()
 }
 
-/// Records nothing more, or goes on. Calls that are open meanwhile must be closed in the same state.
+/// Records nothing more, or goes on. Calls that are open meanwhile must be closed in the same state. What was called in
+/// between is missing, and the recording says so: what comes behind may rest on it.
 pub(crate) fn pause(paused: bool) {
     SHARED.stopped.store(paused, Ordering::Relaxed);
+    let missed = PASSED_OVER.swap(0, Ordering::Relaxed);
+    if !paused && missed > 0 {
+        let now = SHARED.clock.now();
+        on_thread(|thread| write(thread, |writer| writer.missed(now, missed)));
+    }
 }
 
 /// The process ends in order with this code. Other threads may still be at work.

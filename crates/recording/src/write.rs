@@ -345,6 +345,14 @@ impl<S: Space> EventWriter<S> {
         self.leave_with(time, signature, fields);
     }
 
+    /// So many calls were made that nobody wrote.
+    pub fn missed(&mut self, time: u64, calls: u64) {
+        self.lost += calls;
+        if self.room(Short::BYTES, time) && self.lost > 0 {
+            self.write_lost();
+        }
+    }
+
     /// Ends the last extent, with the number of events that found no room after it. What comes later is not
     /// written.
     pub fn finish(&mut self) {

@@ -141,6 +141,7 @@ calls! { graph -> GraphOp {
 calls! { memory -> MemoryOp {
     "Copy" => MemoryOp::Copy { to, from, stream }
     "Free" => MemoryOp::Free { buffer, after }
+    "FreeOn" => MemoryOp::FreeOn { buffer, stream }
     "Release" => MemoryOp::Release { segment }
     "MemAlloc" => MemoryOp::Alloc { name, len_bytes, memory }
 } }

@@ -52,7 +52,7 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/kept/*.txt", "programs on which two semantics differed once"),
     ("tests/kept/README.md", "how such a program is kept"),
     ("tests/stand_in/*.rs", "libraries in place of CUDA and NCCL, and a program that calls them"),
-    ("tests/recordings/*.{py,sh}", "how runs were recorded on GPUs"),
+    ("tests/recordings/*.{c,py,sh}", "how runs were recorded on GPUs"),
     ("tests/recordings/programs/*.py", "the programs that were recorded"),
     ("tests/recordings/foreign/*.py", "how programs of others are started, to be recorded"),
     ("tests/recordings/runs/*/*/rank-*.rankrec", "the runs"),

@@ -78,10 +78,16 @@ pub(super) enum CallKind {
     GraphCreate,
     /// A graph is made that is as another one.
     GraphClone,
-    /// A graph gets a node that is a kernel, or nothing.
-    GraphKernel,
-    /// A graph gets a node that is another graph.
-    GraphChild,
+    /// A graph gets a node.
+    GraphNode(NodeKind),
+    /// A node of a graph, or of what can be launched of one, does something else from now on.
+    GraphNodeChange(NodeKind),
+    /// A graph loses a node.
+    GraphNodeDestroy,
+    /// Nodes of a graph come behind others.
+    GraphEdges,
+    /// Nodes of a graph do not come behind others any more.
+    GraphEdgesRemove,
     /// What could be launched of a graph is destroyed.
     ExecutableDestroy,
     /// A graph is destroyed.
@@ -96,6 +102,10 @@ pub(super) enum CallKind {
     HostFunction,
     /// A function of the host that a stream was to call begins to run.
     HostFunctionRuns,
+    /// An event goes to other processes.
+    EventExport,
+    /// An event of another process is opened.
+    EventOpen,
     /// Nothing follows from it.
     Nothing,
     /// It is counted as not judged, for this reason.
@@ -135,10 +145,14 @@ pub(crate) enum Unjudged {
     Import,
     /// A stream writes words of memory, or waits for them.
     Word,
-    /// An event goes to another process, or comes from one.
+    /// An event that processes share is recorded by one that did not make it.
     SharedEvent,
-    /// A node of a graph that a program puts together, and that may touch memory.
+    /// A node of a graph that a program puts together, of a kind that is not followed.
     Node,
+    /// Nodes of a graph that touch the same memory, or wait for other ranks, and that nothing orders.
+    Nodes,
+    /// A copy of too many rows.
+    Rows,
     /// A call of the vendor's that has no row here.
     NoRow,
     /// It is about an object that was not seen to be made.
@@ -170,8 +184,10 @@ impl Unjudged {
                 "memory of other processes that comes through handles of the driver or of pools is not followed"
             }
             Self::Word => "what streams write or record for others to wait for is not followed",
-            Self::SharedEvent => "what events of other processes order is not followed",
-            Self::Node => "what nodes do of graphs that a program puts together is not followed",
+            Self::SharedEvent => "which of the records of several processes is waited for is not followed",
+            Self::Node => "what such nodes do of graphs that a program puts together is not followed",
+            Self::Nodes => "what its nodes do to one another that nothing orders is not followed",
+            Self::Rows => "what they touch is not followed: it lies in too many rows",
             Self::NoRow => "this version of rankcheck does not know them",
             Self::Unseen => "what they work on was not seen to be made",
             Self::Absent => "the rank at the other end was not recorded",
@@ -183,6 +199,31 @@ impl Unjudged {
     }
 }
 
+/// What a node of a graph does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeKind {
+    /// It is a kernel, or nothing.
+    Kernel,
+    /// It copies or fills.
+    Touches,
+    /// It calls a function of the host.
+    Host,
+    /// It is another graph.
+    Child,
+    /// It waits for an event.
+    Waits,
+    /// It records an event.
+    Records,
+    /// It allocates memory with every launch.
+    Allocates,
+    /// It frees memory with every launch.
+    Frees,
+    /// What it does is not followed.
+    NotFollowed,
+    /// The call says which of these it is.
+    Said,
+}
+
 /// Who allocates memory, and whether at once or in the order of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Allocator {
@@ -190,6 +231,8 @@ pub(super) enum Allocator {
     Nccl,
     /// The CUDA runtime, at once.
     Cuda,
+    /// The CUDA runtime, at once, in rows of a length that it returns.
+    CudaPitched,
     /// The CUDA runtime, in the order of a stream.
     CudaAsync,
 }
@@ -275,6 +318,11 @@ const fn copy(name: &'static str, returns: CopyReturns) -> VendorCall {
     call(name, CallKind::Copy(returns), FoldClass::Local)
 }
 
+/// A call about a node of a graph.
+const fn node(name: &'static str, kind: CallKind) -> VendorCall {
+    call(name, kind, FoldClass::Doubtful)
+}
+
 const fn collective(name: &'static str, kind: CollectiveKind) -> VendorCall {
     call(name, CallKind::Collective(kind), FoldClass::Meets)
 }
@@ -318,6 +366,26 @@ static CALLS: &[VendorCall] = &[
     call("ncclMemAlloc", CallKind::Allocate(Allocator::Nccl), FoldClass::Makes(Thing::Memory, "address")),
     call("ncclMemFree", CallKind::Free(Allocator::Nccl), FoldClass::Ends(Thing::Memory, "address")),
     call("cudaMalloc", CallKind::Allocate(Allocator::Cuda), FoldClass::Makes(Thing::Memory, "address")),
+    call(
+        "cudaMallocManaged",
+        CallKind::Allocate(Allocator::Cuda),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
+    call(
+        "cudaMallocPitch",
+        CallKind::Allocate(Allocator::CudaPitched),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
+    call(
+        "cuMemAllocManaged",
+        CallKind::Allocate(Allocator::Cuda),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
+    call(
+        "cuMemAllocPitch",
+        CallKind::Allocate(Allocator::CudaPitched),
+        FoldClass::Makes(Thing::Memory, "address"),
+    ),
     call("cudaFree", CallKind::Free(Allocator::Cuda), FoldClass::Ends(Thing::Memory, "address")),
     call(
         "cudaMallocAsync",
@@ -356,13 +424,13 @@ static CALLS: &[VendorCall] = &[
     call("cudaIpcGetMemHandle", CallKind::IpcExport, FoldClass::Doubtful),
     call("cudaIpcOpenMemHandle", CallKind::IpcOpen, FoldClass::Doubtful),
     call("cudaIpcCloseMemHandle", CallKind::IpcClose, FoldClass::Doubtful),
-    call("cudaIpcGetEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
-    call("cudaIpcOpenEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
+    call("cudaIpcGetEventHandle", CallKind::EventExport, FoldClass::Doubtful),
+    call("cudaIpcOpenEventHandle", CallKind::EventOpen, FoldClass::Doubtful),
     call("cuIpcGetMemHandle", CallKind::IpcExport, FoldClass::Doubtful),
     call("cuIpcOpenMemHandle", CallKind::IpcOpen, FoldClass::Doubtful),
     call("cuIpcCloseMemHandle", CallKind::IpcClose, FoldClass::Doubtful),
-    call("cuIpcGetEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
-    call("cuIpcOpenEventHandle", CallKind::Unjudged(Unjudged::SharedEvent), FoldClass::Doubtful),
+    call("cuIpcGetEventHandle", CallKind::EventExport, FoldClass::Doubtful),
+    call("cuIpcOpenEventHandle", CallKind::EventOpen, FoldClass::Doubtful),
     // Streams and events. What an event stands for at the end of an iteration is the same after each.
     call("cudaSetDevice", CallKind::Nothing, FoldClass::Local),
     call("cudaStreamCreate", CallKind::StreamCreate, FoldClass::Doubtful),
@@ -420,6 +488,27 @@ static CALLS: &[VendorCall] = &[
     copy("cuMemcpyDtoHAsync", CopyReturns::AtOnce),
     copy("cuMemcpyDtoDAsync", CopyReturns::AtOnce),
     copy("cuMemcpyPeerAsync", CopyReturns::AtOnce),
+    copy("cudaMemcpy2D", CopyReturns::WhenDone),
+    copy("cudaMemcpy3D", CopyReturns::WhenDone),
+    copy("cuMemcpy2D", CopyReturns::WhenDone),
+    copy("cuMemcpy2DUnaligned", CopyReturns::WhenDone),
+    copy("cuMemcpy3D", CopyReturns::WhenDone),
+    copy("cudaMemcpy2DAsync", CopyReturns::AtOnce),
+    copy("cudaMemcpy3DAsync", CopyReturns::AtOnce),
+    copy("cudaMemcpy3DPeer", CopyReturns::AtOnce),
+    copy("cudaMemcpy3DPeerAsync", CopyReturns::AtOnce),
+    copy("cudaMemset2D", CopyReturns::AtOnce),
+    copy("cudaMemset2DAsync", CopyReturns::AtOnce),
+    copy("cuMemcpy2DAsync", CopyReturns::AtOnce),
+    copy("cuMemcpy3DAsync", CopyReturns::AtOnce),
+    copy("cuMemcpy3DPeer", CopyReturns::AtOnce),
+    copy("cuMemcpy3DPeerAsync", CopyReturns::AtOnce),
+    copy("cuMemsetD2D8", CopyReturns::AtOnce),
+    copy("cuMemsetD2D8Async", CopyReturns::AtOnce),
+    copy("cuMemsetD2D16", CopyReturns::AtOnce),
+    copy("cuMemsetD2D16Async", CopyReturns::AtOnce),
+    copy("cuMemsetD2D32", CopyReturns::AtOnce),
+    copy("cuMemsetD2D32Async", CopyReturns::AtOnce),
     copy("cuMemsetD8", CopyReturns::AtOnce),
     copy("cuMemsetD16", CopyReturns::AtOnce),
     copy("cuMemsetD32", CopyReturns::AtOnce),
@@ -446,9 +535,41 @@ static CALLS: &[VendorCall] = &[
     call("cudaGraphInstantiateWithFlags", CallKind::Instantiate, FoldClass::Instantiate),
     call("cudaGraphCreate", CallKind::GraphCreate, FoldClass::Doubtful),
     call("cudaGraphClone", CallKind::GraphClone, FoldClass::Doubtful),
-    call("cudaGraphAddKernelNode", CallKind::GraphKernel, FoldClass::Doubtful),
-    call("cudaGraphAddNode", CallKind::Unjudged(Unjudged::Node), FoldClass::Doubtful),
-    call("cudaGraphAddChildGraphNode", CallKind::GraphChild, FoldClass::Doubtful),
+    node("cudaGraphAddKernelNode", CallKind::GraphNode(NodeKind::Kernel)),
+    node("cudaGraphAddNode", CallKind::GraphNode(NodeKind::Said)),
+    node("cudaGraphAddMemcpyNode", CallKind::GraphNode(NodeKind::Touches)),
+    node("cudaGraphAddMemsetNode", CallKind::GraphNode(NodeKind::Touches)),
+    node("cudaGraphAddHostNode", CallKind::GraphNode(NodeKind::Host)),
+    node("cudaGraphAddEventRecordNode", CallKind::GraphNode(NodeKind::Records)),
+    node("cudaGraphAddEventWaitNode", CallKind::GraphNode(NodeKind::Waits)),
+    node("cudaGraphAddMemAllocNode", CallKind::GraphNode(NodeKind::Allocates)),
+    node("cudaGraphAddMemFreeNode", CallKind::GraphNode(NodeKind::Frees)),
+    node("cudaGraphAddChildGraphNode", CallKind::GraphNode(NodeKind::Child)),
+    node("cudaGraphAddExternalSemaphoresSignalNode", CallKind::GraphNode(NodeKind::NotFollowed)),
+    node("cudaGraphAddMemcpyNode1D", CallKind::GraphNode(NodeKind::Touches)),
+    node("cudaGraphAddMemcpyNodeToSymbol", CallKind::GraphNode(NodeKind::Touches)),
+    node("cudaGraphAddMemcpyNodeFromSymbol", CallKind::GraphNode(NodeKind::Touches)),
+    node("cudaGraphExecNodeSetParams", CallKind::GraphNodeChange(NodeKind::Said)),
+    node("cudaGraphExecMemcpyNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphExecMemsetNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphExecEventRecordNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Records)),
+    node("cudaGraphExecEventWaitNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Waits)),
+    node("cudaGraphExecChildGraphNodeSetParams", CallKind::GraphNodeChange(NodeKind::Child)),
+    node("cudaGraphExecMemcpyNodeSetParams1D", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphExecMemcpyNodeSetParamsToSymbol", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphExecMemcpyNodeSetParamsFromSymbol", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphNodeSetParams", CallKind::GraphNodeChange(NodeKind::Said)),
+    node("cudaGraphMemcpyNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphMemsetNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphEventRecordNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Records)),
+    node("cudaGraphEventWaitNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Waits)),
+    node("cudaGraphMemcpyNodeSetParams1D", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphMemcpyNodeSetParamsToSymbol", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphMemcpyNodeSetParamsFromSymbol", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cudaGraphAddDependencies", CallKind::GraphEdges),
+    node("cudaGraphRemoveDependencies", CallKind::GraphEdgesRemove),
+    node("cudaGraphDestroyNode", CallKind::GraphNodeDestroy),
+    call("cudaStreamBeginCaptureToGraph", CallKind::BeginCapture, FoldClass::Doubtful),
     call("cudaGraphExecUpdate", CallKind::GraphUpdate, FoldClass::Doubtful),
     call("cudaGraphLaunch", CallKind::GraphLaunch, FoldClass::Launch),
     call("cudaGraphExecDestroy", CallKind::ExecutableDestroy, FoldClass::Doubtful),
@@ -458,9 +579,32 @@ static CALLS: &[VendorCall] = &[
     call("cuGraphInstantiate", CallKind::Instantiate, FoldClass::Instantiate),
     call("cuGraphCreate", CallKind::GraphCreate, FoldClass::Doubtful),
     call("cuGraphClone", CallKind::GraphClone, FoldClass::Doubtful),
-    call("cuGraphAddKernelNode", CallKind::GraphKernel, FoldClass::Doubtful),
-    call("cuGraphAddNode", CallKind::Unjudged(Unjudged::Node), FoldClass::Doubtful),
-    call("cuGraphAddChildGraphNode", CallKind::GraphChild, FoldClass::Doubtful),
+    node("cuGraphAddKernelNode", CallKind::GraphNode(NodeKind::Kernel)),
+    node("cuGraphAddNode", CallKind::GraphNode(NodeKind::Said)),
+    node("cuGraphAddMemcpyNode", CallKind::GraphNode(NodeKind::Touches)),
+    node("cuGraphAddMemsetNode", CallKind::GraphNode(NodeKind::Touches)),
+    node("cuGraphAddHostNode", CallKind::GraphNode(NodeKind::Host)),
+    node("cuGraphAddEventRecordNode", CallKind::GraphNode(NodeKind::Records)),
+    node("cuGraphAddEventWaitNode", CallKind::GraphNode(NodeKind::Waits)),
+    node("cuGraphAddMemAllocNode", CallKind::GraphNode(NodeKind::Allocates)),
+    node("cuGraphAddMemFreeNode", CallKind::GraphNode(NodeKind::Frees)),
+    node("cuGraphAddChildGraphNode", CallKind::GraphNode(NodeKind::Child)),
+    node("cuGraphAddExternalSemaphoresSignalNode", CallKind::GraphNode(NodeKind::NotFollowed)),
+    node("cuGraphExecNodeSetParams", CallKind::GraphNodeChange(NodeKind::Said)),
+    node("cuGraphExecMemcpyNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cuGraphExecMemsetNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cuGraphExecEventRecordNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Records)),
+    node("cuGraphExecEventWaitNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Waits)),
+    node("cuGraphExecChildGraphNodeSetParams", CallKind::GraphNodeChange(NodeKind::Child)),
+    node("cuGraphNodeSetParams", CallKind::GraphNodeChange(NodeKind::Said)),
+    node("cuGraphMemcpyNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cuGraphMemsetNodeSetParams", CallKind::GraphNodeChange(NodeKind::Touches)),
+    node("cuGraphEventRecordNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Records)),
+    node("cuGraphEventWaitNodeSetEvent", CallKind::GraphNodeChange(NodeKind::Waits)),
+    node("cuGraphAddDependencies", CallKind::GraphEdges),
+    node("cuGraphRemoveDependencies", CallKind::GraphEdgesRemove),
+    node("cuGraphDestroyNode", CallKind::GraphNodeDestroy),
+    call("cuStreamBeginCaptureToGraph", CallKind::BeginCapture, FoldClass::Doubtful),
     call("cuGraphExecUpdate", CallKind::GraphUpdate, FoldClass::Doubtful),
     call("cuGraphLaunch", CallKind::GraphLaunch, FoldClass::Launch),
     call("cuGraphExecDestroy", CallKind::ExecutableDestroy, FoldClass::Doubtful),
@@ -574,10 +718,18 @@ impl CallKind {
             Self::Deregister => &["comm", "window"],
             Self::Transfer(_) => &["comm", "peer", "stream", "address"],
             Self::Collective(_) => &["comm", "stream", "send", "recv"],
-            Self::Allocate(_) => &["bytes"],
+            Self::Allocate(Allocator::CudaAsync) => &["bytes", "stream"],
+            Self::Allocate(Allocator::Nccl | Allocator::Cuda) => &["bytes"],
+            Self::Allocate(Allocator::CudaPitched) => &[],
             Self::Map => &["address", "bytes"],
-            Self::Free(_) | Self::Unmap | Self::IpcExport | Self::IpcClose => &["address"],
+            Self::Free(Allocator::CudaAsync) => &["address", "stream"],
+            Self::Free(Allocator::Nccl | Allocator::Cuda | Allocator::CudaPitched)
+            | Self::Unmap
+            | Self::IpcExport
+            | Self::IpcClose => &["address"],
             Self::IpcOpen => &["handle"],
+            Self::EventExport => &["event"],
+            Self::EventOpen => &[],
             Self::StreamDestroy => &["stream"],
             Self::StreamCreate | Self::BeginCapture | Self::EndCapture => &[],
             Self::Synchronize(Awaitable::Stream) | Self::Query(Awaitable::Stream) => &["stream"],
@@ -591,7 +743,13 @@ impl CallKind {
             Self::HostFunction | Self::HostFunctionRuns => &[],
             Self::Instantiate | Self::GraphDestroy => &["graph"],
             Self::GraphUpdate => &["executable", "graph"],
-            Self::GraphCreate | Self::GraphClone | Self::GraphKernel | Self::GraphChild => &[],
+            Self::GraphCreate
+            | Self::GraphClone
+            | Self::GraphNode(_)
+            | Self::GraphNodeChange(_)
+            | Self::GraphNodeDestroy
+            | Self::GraphEdges
+            | Self::GraphEdgesRemove => &[],
             Self::GraphLaunch => &["executable", "stream"],
             Self::ExecutableDestroy => &["executable"],
             Self::RegisterBuffer
@@ -636,6 +794,7 @@ impl CallKind {
             Self::Init | Self::InitAll | Self::Split | Self::Shrink => Some("comm"),
             Self::Allocate(_) | Self::IpcOpen => Some("address"),
             Self::StreamCreate => Some("stream"),
+            Self::EventOpen => Some("event"),
             Self::EndCapture | Self::GraphCreate | Self::GraphClone => Some("graph"),
             Self::Instantiate => Some("executable"),
             Self::Register => Some("window"),

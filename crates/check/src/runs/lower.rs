@@ -9,10 +9,12 @@
 mod agreed;
 mod call;
 mod device;
+mod graphs;
 mod group;
 mod memory;
 mod program;
 mod ranks;
+mod touches;
 mod window;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -203,7 +205,7 @@ impl<'a> Lowering<'a> {
                     }
                 }
                 CallKind::GraphLaunch => {
-                    for &comm in self.device.collectives_of(call::number(call, "executable")) {
+                    for comm in self.device.collectives_of(call::number(call, "executable")) {
                         *by_comm.entry(comm).or_default() += times;
                     }
                 }

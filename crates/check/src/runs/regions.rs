@@ -17,6 +17,8 @@ pub(crate) struct Region {
     /// The name of the first allocation that had its address; none of what is another's.
     first: Option<Token>,
     freed: bool,
+    /// Whether a graph allocates it with every launch.
+    pub(crate) of_graph: bool,
 }
 
 /// Where an address lies.
@@ -57,13 +59,16 @@ impl RegionMap {
         if let Some(first) = back {
             self.free.retain(|free| *free != (first, rounded));
         }
-        self.cover(address, Region { operand, len_bytes, first: Some(back.unwrap_or(name)), freed: false });
+        self.cover(
+            address,
+            Region { operand, len_bytes, first: Some(back.unwrap_or(name)), freed: false, of_graph: false },
+        );
         found
     }
 
     /// Memory of another process was opened.
     pub(crate) fn map(&mut self, address: u64, len_bytes: u64, operand: Operand) {
-        self.cover(address, Region { operand, len_bytes, first: None, freed: false });
+        self.cover(address, Region { operand, len_bytes, first: None, freed: false, of_graph: false });
     }
 
     /// The mapping that begins at an address. It stays there when it is closed, until something else comes.
@@ -91,6 +96,20 @@ impl RegionMap {
             self.free.sort_unstable();
         }
         Some(region)
+    }
+
+    /// Memory that begins at an address is free once a stream gets there. Its address is none that the model has free.
+    pub(crate) fn free_on(&mut self, address: u64) -> Option<&Region> {
+        let region = self.regions.get_mut(&address).filter(|region| region.first.is_some())?;
+        region.freed = true;
+        Some(region)
+    }
+
+    /// What begins at an address is allocated by a graph.
+    pub(crate) fn of_graph(&mut self, address: u64) {
+        if let Some(region) = self.regions.get_mut(&address) {
+            region.of_graph = true;
+        }
     }
 
     /// Where `len_bytes` from an address on lie.

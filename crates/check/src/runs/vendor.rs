@@ -4,6 +4,8 @@
 
 use rankcheck_model::{Dtype, ReduceOp};
 
+use super::call::NodeKind;
+
 /// `cudaErrorNotReady`: the answer of a query, and no error.
 pub(crate) const NOT_READY: i64 = 600;
 
@@ -40,6 +42,21 @@ pub(crate) fn reduction(number: u64) -> ReduceOp {
         3 => ReduceOp::Min,
         4 => ReduceOp::Avg,
         _ => ReduceOp::Prod,
+    }
+}
+
+/// What a node of a graph does (`CUgraphNodeType`, which `cudaGraphNodeType` equals).
+pub(crate) fn node(number: u64) -> NodeKind {
+    match number {
+        0 | 5 => NodeKind::Kernel,
+        1 | 2 => NodeKind::Touches,
+        3 => NodeKind::Host,
+        4 => NodeKind::Child,
+        6 => NodeKind::Waits,
+        7 => NodeKind::Records,
+        10 => NodeKind::Allocates,
+        11 => NodeKind::Frees,
+        _ => NodeKind::NotFollowed,
     }
 }
 

@@ -4,12 +4,33 @@
 //! way that its recording does not show, it cannot be drawn.
 //! Not here: what waits order, which is the model's.
 
-use rankcheck_model::{EventOp, Finding, GraphOp, Op, OpRef, Operand, Rule, StreamOp, Thread, Token};
+use rankcheck_model::{
+    EventOp, Finding, GraphOp, MemoryOp, Op, OpRef, Operand, Rule, StreamOp, Thread, Token,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{Allocator, CallKind, Unjudged};
 use super::judge::RunProgram;
 use super::lower::RankRun;
+
+/// A way in which a process may have waited for anything.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum MayWait {
+    /// A stream calls a function of the host, and when that ran was not recorded.
+    HostFunction,
+    /// It waits for an event that other processes know, and which record of it that is was not recorded.
+    SharedEvent,
+}
+
+impl MayWait {
+    /// What the process does, as what follows its rank.
+    fn clause(self) -> &'static str {
+        match self {
+            Self::HostFunction => "has a stream call functions of the host in between",
+            Self::SharedEvent => "waits for events that processes share in between",
+        }
+    }
+}
 
 /// What of the ways of waiting of a process was recorded.
 #[derive(Debug, Clone, Default)]
@@ -22,8 +43,8 @@ pub(super) struct RecordedWaits {
     driver_launches: u64,
     /// Whether a call was recorded by which a program waits, orders, copies or allocates.
     device_calls: bool,
-    /// Before which operations of the first thread a function of the host was launched.
-    host_functions: Vec<usize>,
+    /// Before which operations of the first thread it may have waited for anything.
+    may_wait: Vec<(MayWait, usize)>,
 }
 
 impl RecordedWaits {
@@ -40,14 +61,13 @@ impl RecordedWaits {
                 | CallKind::EventRecord
                 | CallKind::StreamWaitEvent
                 | CallKind::Copy(_)
-                | CallKind::Allocate(Allocator::Cuda | Allocator::CudaAsync)
+                | CallKind::Allocate(Allocator::Cuda | Allocator::CudaPitched | Allocator::CudaAsync)
         );
     }
 
-    /// A function of the host was launched of which is not known when it ran; `ops` operations of the first thread come
-    /// before what follows it.
-    pub(super) fn host_function(&mut self, ops: usize) {
-        self.host_functions.push(ops);
+    /// The process may have waited for anything; `ops` operations of the first thread come before what follows that.
+    pub(super) fn may_wait(&mut self, way: MayWait, ops: usize) {
+        self.may_wait.push((way, ops));
     }
 
     /// Whether kernels were launched through the driver by a process of which no other work with the device was
@@ -64,12 +84,13 @@ impl RecordedWaits {
         )
     }
 
-    /// Whether a function of the host was launched behind an operation and before another one.
-    fn host_function_between(&self, after: OpRef, before: Option<OpRef>) -> bool {
+    /// How the process may have waited behind an operation and before another one.
+    fn may_wait_between(&self, after: OpRef, before: Option<OpRef>) -> Option<MayWait> {
         // Where other threads are among the calls of the first is not known.
         let from = if after.thread == Thread(0) { after.index as usize } else { 0 };
         let to = before.filter(|op| op.thread == Thread(0)).map_or(usize::MAX, |op| op.index as usize);
-        self.host_functions.iter().any(|at| (from + 1..=to).contains(at))
+        let mut between = self.may_wait.iter().filter(|(_, at)| (from + 1..=to).contains(at));
+        between.next().map(|(way, _)| *way)
     }
 }
 
@@ -112,9 +133,9 @@ fn stream_of(op: &Op) -> Option<Token> {
     match op {
         Op::Collective(call) => Some(call.stream),
         Op::Transfer(call) => Some(call.stream),
-        Op::Stream(StreamOp::Kernel { stream, .. }) | Op::Graph(GraphOp::Replay { stream, .. }) => {
-            Some(*stream)
-        }
+        Op::Stream(StreamOp::Kernel { stream, .. })
+        | Op::Graph(GraphOp::Replay { stream, .. })
+        | Op::Memory(MemoryOp::FreeOn { stream, .. }) => Some(*stream),
         _ => None,
     }
 }
@@ -155,11 +176,7 @@ pub(super) fn doubt(finding: &Finding, program: &RunProgram) -> Option<String> {
         if next.is_none() && ordered {
             return None;
         }
-        run.waits.host_function_between(*op, next.copied()).then(|| {
-            format!(
-                "rank {} has a stream call functions of the host in between, through which it may have waited",
-                op.rank.0
-            )
-        })
+        let way = run.waits.may_wait_between(*op, next.copied())?;
+        Some(format!("rank {} {}, through which it may have waited", op.rank.0, way.clause()))
     })
 }

@@ -398,7 +398,9 @@ fn all_calls(broken: &Broken<'_>) -> Vec<Rc<KnownCall>> {
 /// Whether a call gives memory or a mapping back, and nothing else.
 fn gives_back(op: &Op) -> bool {
     let gives = match op {
-        Op::Memory(op) => matches!(op, MemoryOp::Free { .. } | MemoryOp::Release { .. }),
+        Op::Memory(op) => {
+            matches!(op, MemoryOp::Free { .. } | MemoryOp::FreeOn { .. } | MemoryOp::Release { .. })
+        }
         Op::Ipc(op) => matches!(op, IpcOp::Close { .. }),
         Op::Pool(op) => matches!(op, PoolOp::Trim { .. }),
         Op::Thread(_)

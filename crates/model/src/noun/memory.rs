@@ -14,6 +14,7 @@ use crate::host::value::{Owner, Value};
 use crate::judge::deadlock::Awaits;
 use crate::machine::Kind;
 use crate::noun::pool::Plan;
+use crate::noun::stream::Work;
 use crate::op::{Show, Verb};
 use crate::order::dependence::ObjectKind;
 use crate::order::poll::{FaultOf, NondetValues, Poll};
@@ -129,6 +130,14 @@ pub enum MemoryOp {
         /// Deferred: the block returns only once this event is seen complete at a later allocation.
         after: Option<Token>,
     },
+    /// `cudaFreeAsync`: memory is free from the moment a stream gets here. Its address does not come back: what is
+    /// allocated there later is other memory.
+    FreeOn {
+        /// The buffer: what an allocation produced.
+        buffer: Operand,
+        /// Stream whose position decides when it is free.
+        stream: Token,
+    },
     /// Gives the memory of a segment that `PoolOp::Trim` gave up back to the driver.
     Release {
         /// The segment, which nothing may use any more.
@@ -168,6 +177,7 @@ impl Describe for MemoryOp {
                 out.call("Expect", &fields);
             }
             Self::Free { buffer, after } => out.call("Free", &[("buffer", buffer), ("after", after)]),
+            Self::FreeOn { buffer, stream } => out.call("FreeOn", &[("buffer", buffer), ("stream", stream)]),
             Self::Release { segment } => out.call("Release", &[("segment", segment)]),
             Self::Alloc { name, len_bytes, memory } => {
                 out.call("MemAlloc", &[("name", name), ("len_bytes", len_bytes), ("memory", memory)])
@@ -180,13 +190,19 @@ impl Verb for MemoryOp {
     fn slots(&self) -> u32 {
         match self {
             Self::Alloc { .. } => 1,
-            Self::Free { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => 0,
+            Self::Free { .. }
+            | Self::FreeOn { .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => 0,
         }
     }
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Alloc { .. } | Self::Free { .. } | Self::Release { .. } => Kind::Alike,
+            Self::Alloc { .. } | Self::Free { .. } | Self::FreeOn { .. } | Self::Release { .. } => {
+                Kind::Alike
+            }
             Self::Copy { .. } => Kind::InRole,
             Self::Expect { .. } => Kind::Expectation,
         }
@@ -194,14 +210,16 @@ impl Verb for MemoryOp {
 
     fn stream(&self) -> Option<Token> {
         match self {
-            Self::Copy { stream, .. } | Self::Expect { stream, .. } => Some(*stream),
+            Self::Copy { stream, .. } | Self::Expect { stream, .. } | Self::FreeOn { stream, .. } => {
+                Some(*stream)
+            }
             Self::Alloc { .. } | Self::Free { .. } | Self::Release { .. } => None,
         }
     }
 
     fn buffers(&self) -> Vec<&Operand> {
         match self {
-            Self::Free { buffer, .. } => vec![buffer],
+            Self::Free { buffer, .. } | Self::FreeOn { buffer, .. } => vec![buffer],
             Self::Release { segment, .. } => vec![segment],
             Self::Copy { to, from, .. } => vec![to, from],
             Self::Expect { buffer, .. } => vec![buffer],
@@ -229,6 +247,7 @@ impl Verb for MemoryOp {
                 format!("expect {made} in {}", of(buffer))
             }
             Self::Free { buffer, .. } => format!("{}.free", of(buffer)),
+            Self::FreeOn { buffer, stream } => format!("{}.free on {}", of(buffer), name(stream)),
             Self::Release { segment } => format!("{}.release", of(segment)),
             Self::Alloc { name: buffer, .. } => format!("{} = mem_alloc", name(buffer)),
         }
@@ -237,9 +256,11 @@ impl Verb for MemoryOp {
     fn call_name(&self, here: Here<'_>) -> String {
         match self {
             Self::Alloc { .. } => "mem_alloc".to_owned(),
-            Self::Free { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
-                here.show(&mut |show| self.display(show))
-            }
+            Self::Free { .. }
+            | Self::FreeOn { .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => here.show(&mut |show| self.display(show)),
         }
     }
 
@@ -247,6 +268,7 @@ impl Verb for MemoryOp {
         match self {
             Self::Alloc { memory: MemoryKind::Cuda, .. } | Self::Free { .. } => true,
             Self::Alloc { memory: MemoryKind::Nccl | MemoryKind::CuMem, .. }
+            | Self::FreeOn { .. }
             | Self::Release { .. }
             | Self::Copy { .. }
             | Self::Expect { .. } => false,
@@ -263,6 +285,7 @@ impl Verb for MemoryOp {
                 (kind == MemoryKind::Cuda).then(|| here.refused_by_mode()).flatten()
             }
             Self::Alloc { memory: MemoryKind::Nccl | MemoryKind::CuMem, .. }
+            | Self::FreeOn { .. }
             | Self::Release { .. }
             | Self::Copy { .. }
             | Self::Expect { .. } => None,
@@ -282,6 +305,7 @@ impl Verb for MemoryOp {
                 each(Object::ADDRESSES, Access::Write);
                 each(Object::DEVICE, Access::Write);
             }
+            Self::FreeOn { buffer, .. } => here.memory_of(buffer, Access::Write, each),
             Self::Release { segment } => {
                 here.memory_of(segment, Access::Write, each);
                 each(Object::ADDRESSES, Access::Write);
@@ -296,14 +320,18 @@ impl Verb for MemoryOp {
                 Poll::decided(here.m.decide_mem_alloc(here.state, here.rank, (*name, *len_bytes), nondet))
             }
             Self::Free { buffer, .. } => Poll::once(here.can_free(buffer)),
-            Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => Poll::RUN,
+            Self::FreeOn { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => Poll::RUN,
         }
     }
 
     fn waits_for_device(&self) -> bool {
         match self {
             Self::Free { .. } => true,
-            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => false,
+            Self::Alloc { .. }
+            | Self::FreeOn { .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => false,
         }
     }
 
@@ -313,9 +341,11 @@ impl Verb for MemoryOp {
                 Some(Owner::Pool(pool)) => (Rule::Mutex1, Some(About::Of(here.rank, pool))),
                 Some(Owner::Program(_)) | None => (Rule::Coll1, None),
             },
-            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
-                (Rule::Coll1, None)
-            }
+            Self::Alloc { .. }
+            | Self::FreeOn { .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => (Rule::Coll1, None),
         }
     }
 
@@ -326,9 +356,11 @@ impl Verb for MemoryOp {
                 Some(Owner::Program(_)) => Awaits::Streams,
                 None => Awaits::Nobody,
             },
-            Self::Alloc { .. } | Self::Release { .. } | Self::Copy { .. } | Self::Expect { .. } => {
-                Awaits::Nobody
-            }
+            Self::Alloc { .. }
+            | Self::FreeOn { .. }
+            | Self::Release { .. }
+            | Self::Copy { .. }
+            | Self::Expect { .. } => Awaits::Nobody,
         }
     }
 
@@ -336,6 +368,7 @@ impl Verb for MemoryOp {
         match self {
             Self::Alloc { name, len_bytes, memory } => cx.mem_alloc((*name, *len_bytes, *memory), plan),
             Self::Free { buffer, after } => cx.free(buffer, *after),
+            Self::FreeOn { buffer, stream } => cx.free_on(buffer, *stream),
             Self::Release { segment } => {
                 if let Value::Buffer(segment) = Machine::value(cx.state, cx.rank, segment) {
                     cx.access(Object::memory(segment.memory), Access::Write);
@@ -555,6 +588,22 @@ impl Machine {
         self.write(state, buffer.home(rank), &ByteRange::of(buffer), content);
     }
 
+    /// A stream gets to where it frees memory.
+    pub(crate) fn freed_on(
+        &self,
+        state: &mut State,
+        rank: Rank,
+        stream: usize,
+        (buffer, op): (&Buffer, OpRef),
+    ) {
+        let clock = state.rank(rank).stream(stream).clock();
+        let freed = Moment { actor: clock.actor(), epoch: clock.epoch(), op };
+        let r = state.rank_mut(rank);
+        let Some(memory) = r.memory_mut(buffer.memory) else { return };
+        memory.released = Some(freed);
+        r.costs_mut().reserved_bytes -= buffer.memory_len_bytes;
+    }
+
     /// A stream of the rank accesses a buffer now.
     pub(crate) fn access_memory(
         &self,
@@ -678,6 +727,18 @@ impl Cx<'_> {
         m.create(self.state, rank, memory, &buffer);
         m.fresh_contents(self.state, rank, &buffer);
         self.done(&[Value::Buffer(buffer)]);
+    }
+
+    /// Memory is to be free once a stream gets here.
+    fn free_on(&mut self, buffer: &Operand, stream: Token) {
+        if let Value::Buffer(buffer) = Machine::value(self.state, self.rank, buffer)
+            && let Some(block) = self.held(&buffer)
+        {
+            self.access(Object::memory(buffer.memory), Access::Write);
+            self.me_mut().take_back(block);
+            self.launch(stream, Work::GiveBack(buffer));
+        }
+        self.done(&[]);
     }
 
     /// Physical memory goes back to the driver.

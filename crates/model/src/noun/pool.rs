@@ -439,6 +439,14 @@ impl Machine {
         let Some(user) = running.or(queued) else { return };
         let (op, past) = (given.op, given.issue.past());
         self.find(state, Rule::Mem1, About::Memory(rank, block.memory), &[op, user], past, || {
+            let (name, freed, used) = (self.buffer_name(block), self.at(&op), self.at(&user));
+            if matches!(block.memory.owner, Owner::Program(_)) {
+                return format!(
+                    "rank {} frees {name} on a stream ({freed}), and nothing orders that stream after the operation at {used} that \
+                     uses it on another",
+                    rank.0
+                );
+            }
             format!(
                 "rank {} gives {} back to its pool ({}), and nothing orders the stream of the block after the operation \
                  at {} that uses it on another: the pool may hand it out again before that is over",
@@ -598,25 +606,33 @@ impl Cx<'_> {
         self.done(&[Value::Buffer(buffer)]);
     }
 
-    pub(crate) fn free(&mut self, buffer: &Operand, after: Option<Token>) {
+    /// The block that a buffer is, if the program holds it: it is freed once.
+    pub(crate) fn held(&mut self, buffer: &Buffer) -> Option<BlockId> {
         let (m, rank, op) = (self.m, self.rank, self.op);
+        let held = buffer.block.filter(|block| self.me().is_live(*block));
+        if held.is_none() {
+            let past = self.here().past();
+            m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
+                format!(
+                    "rank {} frees {} of {}, which it does not hold any more ({})",
+                    rank.0,
+                    m.buffer_name(buffer),
+                    m.memory_name(buffer.memory),
+                    m.at(&op)
+                )
+            });
+        }
+        held
+    }
+
+    pub(crate) fn free(&mut self, buffer: &Operand, after: Option<Token>) {
+        let (m, rank) = (self.m, self.rank);
         let Value::Buffer(buffer) = Machine::value(self.state, rank, buffer) else {
             self.done(&[]);
             return;
         };
         self.access(Object::memory(buffer.memory), Access::Write);
-        let past = self.here().past();
-        let owned = buffer.block.filter(|block| self.me().is_live(*block));
-        let Some(block) = owned else {
-            m.find(self.state, Rule::Mem3, About::Memory(rank, buffer.memory), &[op], past, || {
-                format!(
-                    "rank {} frees {} of {}, which it does not hold any more ({})",
-                    rank.0,
-                    m.buffer_name(&buffer),
-                    m.memory_name(buffer.memory),
-                    m.at(&op)
-                )
-            });
+        let Some(block) = self.held(&buffer) else {
             self.done(&[]);
             return;
         };

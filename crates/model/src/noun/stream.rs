@@ -20,7 +20,7 @@ pub(crate) use self::table::{Stream, StreamQueues};
 pub(crate) use self::work::{Kernel, Queued, Work};
 use crate::clock::Clock;
 use crate::history::{Lane, Moment};
-use crate::host::value::{Buffer, Value};
+use crate::host::value::{Buffer, Owner, Value};
 use crate::machine::{Machine, locked};
 use crate::order::dependence::{Access, Object, ObjectKind};
 use crate::order::poll::{NondetValues, Poll};
@@ -232,8 +232,12 @@ impl Machine {
         state.steps += 1;
         let r = state.rank_mut(rank);
         let head = r.stream_mut(stream).pop().expect("a ready stream has a head");
-        if let Work::GiveBack(_) = &head.work {
+        if let Work::GiveBack(block) = &head.work {
             self.judge_given_back(state, rank, Some(stream), &head);
+            if let Owner::Program(_) = block.memory.owner {
+                state.rank_mut(rank).stream_mut(stream).clock_mut().tick();
+                self.freed_on(state, rank, stream, (block, head.op));
+            }
             return;
         }
         let clock = r.stream_mut(stream).clock_mut();

@@ -11,6 +11,7 @@ use super::calls::{
 };
 use super::find::Library;
 use super::host_function;
+use super::strips::{self, AllocationField, CopySide};
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How the vendor's configuration of a launch begins.
@@ -218,7 +219,7 @@ calls! {
     ) [function = function, stream = stream] also cuLaunchCooperativeKernel_ptsz;
     @Launch fn cuLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
     @AtOnce fn cuLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
-        [stream = stream, function = host_function::watched(&mut function, &mut data)] also cuLaunchHostFunc_ptsz;
+        [stream = stream, function = host_function::watched(F::PER_THREAD, stream, &mut function, &mut data)] also cuLaunchHostFunc_ptsz;
     @AtOnce fn cuStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
         [stream = stream, function = host_function::watched_callback(&mut function, &mut data)] also cuStreamAddCallback_ptsz;
     // Graphs. Versions of an instantiation have three or five parameters.
@@ -236,18 +237,86 @@ calls! {
         [executable = executable, stream = stream] also cuGraphLaunch_ptsz;
     fn cuGraphExecDestroy(executable: Pointer) [executable = executable];
     fn cuGraphDestroy(graph: Pointer) [graph = graph];
-    // Graphs that a program puts together. What a node does is told by its kind alone; some have nine parameters.
+    // Graphs that a program puts together.
     fn cuGraphCreate(to: *mut Pointer, flags: u32) [] -> [graph = at(to)];
     fn cuGraphClone(to: *mut Pointer, graph: Pointer) [from = graph] -> [graph = at(to)];
-    @Launch fn cuGraphAddKernelNode(
-        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void,
-    ) [graph = graph] also cuGraphAddEmptyNode, cuGraphAddKernelNode_v2;
-    @Launch fn cuGraphAddNode(
-        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, fifth: usize, sixth: usize,
-        seventh: usize, eighth: usize, ninth: usize,
-    ) [graph = graph] also cuGraphAddNode_v2,
-        cuGraphAddMemcpyNode, cuGraphAddMemsetNode, cuGraphAddHostNode, cuGraphAddEventRecordNode, cuGraphAddEventWaitNode, cuGraphAddMemAllocNode, cuGraphAddMemFreeNode, cuGraphAddBatchMemOpNode;
-    fn cuGraphAddChildGraphNode(
-        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, child: Pointer,
-    ) [graph = graph, child = child];
+    fn cuGraphAddKernelNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void)
+        [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)] also cuGraphAddEmptyNode, cuGraphAddKernelNode_v2;
+    fn cuGraphAddNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, fourth: usize, fifth: usize, sixth: usize)
+        [graph = graph, behind = strips::nodes(behind, strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).0), kind = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.map(|it| it.kind()), reads = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::From)), writes = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::To)), child = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.child()), event = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.event()), address = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.address()), bytes = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.bytes())] -> [node = at(to), address = strips::node_parameters(Library::Driver, [fourth, fifth, sixth]).1.and_then(|it| it.address())] also cuGraphAddNode_v2;
+    fn cuGraphAddMemcpyNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, copy: *const c_void, context: Pointer)
+        [graph = graph, behind = strips::nodes(behind, count), reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To)] -> [node = at(to)];
+    fn cuGraphAddMemsetNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, fill: *const c_void, context: Pointer)
+        [graph = graph, behind = strips::nodes(behind, count), writes = strips::filled(fill)] -> [node = at(to)];
+    fn cuGraphAddHostNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, function: *const c_void) [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)];
+    fn cuGraphAddEventRecordNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, event: Pointer) [graph = graph, behind = strips::nodes(behind, count), event = event] -> [node = at(to)];
+    fn cuGraphAddEventWaitNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, event: Pointer) [graph = graph, behind = strips::nodes(behind, count), event = event] -> [node = at(to)];
+    fn cuGraphAddMemAllocNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, allocation: Pointer)
+        [graph = graph, behind = strips::nodes(behind, count), bytes = strips::allocation(allocation, AllocationField::Bytes)]
+        -> [node = at(to), address = strips::allocation(allocation, AllocationField::Address).map(NumericAddress)];
+    fn cuGraphAddMemFreeNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, address: u64) [graph = graph, behind = strips::nodes(behind, count), address = NumericAddress(address)] -> [node = at(to)];
+    fn cuGraphAddChildGraphNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, child: Pointer)
+        [graph = graph, behind = strips::nodes(behind, count), child = child] -> [node = at(to)];
+    fn cuGraphAddExternalSemaphoresSignalNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void)
+        [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)] also cuGraphAddExternalSemaphoresWaitNode, cuGraphAddBatchMemOpNode;
+    fn cuGraphAddDependencies(
+        graph: Pointer, from: *const Pointer, to: *const Pointer, fourth: usize, fifth: usize,
+    ) [graph = graph, from = strips::ends(from, fourth, fifth), to = strips::ends(to, fourth, fifth)]
+        also cuGraphAddDependencies_v2;
+    fn cuGraphRemoveDependencies(graph: Pointer, from: *const Pointer, to: *const Pointer, fourth: usize, fifth: usize)
+        [graph = graph] also cuGraphRemoveDependencies_v2;
+    fn cuGraphDestroyNode(node: Pointer) [node = node];
+    // Nodes that change. What a kernel gets is not recorded anyway.
+    fn cuGraphExecNodeSetParams(executable: Pointer, node: Pointer, parameters: *const c_void)
+        [executable = executable, node = node, kind = strips::parameters_at(Library::Driver, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.bytes())];
+    fn cuGraphExecMemcpyNodeSetParams(executable: Pointer, node: Pointer, copy: *const c_void, context: Pointer)
+        [executable = executable, node = node, reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To)];
+    fn cuGraphExecMemsetNodeSetParams(executable: Pointer, node: Pointer, fill: *const c_void, context: Pointer)
+        [executable = executable, node = node, writes = strips::filled(fill)];
+    fn cuGraphExecEventRecordNodeSetEvent(executable: Pointer, node: Pointer, event: Pointer) [executable = executable, node = node, event = event];
+    fn cuGraphExecEventWaitNodeSetEvent(executable: Pointer, node: Pointer, event: Pointer) [executable = executable, node = node, event = event];
+    fn cuGraphExecChildGraphNodeSetParams(executable: Pointer, node: Pointer, child: Pointer) [executable = executable, node = node, child = child];
+    fn cuGraphNodeSetParams(node: Pointer, parameters: *const c_void)
+        [node = node, kind = strips::parameters_at(Library::Driver, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Driver, parameters).and_then(|it| it.bytes())];
+    fn cuGraphMemcpyNodeSetParams(node: Pointer, copy: *const c_void)
+        [node = node, reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To)];
+    fn cuGraphMemsetNodeSetParams(node: Pointer, fill: *const c_void)
+        [node = node, writes = strips::filled(fill)];
+    fn cuGraphEventRecordNodeSetEvent(node: Pointer, event: Pointer) [node = node, event = event];
+    fn cuGraphEventWaitNodeSetEvent(node: Pointer, event: Pointer) [node = node, event = event];
+    fn cuStreamBeginCaptureToGraph(stream: Pointer, graph: Pointer, behind: *const Pointer, edges: *const c_void, count: usize, mode: c_int)
+        [stream = stream, mode = mode, graph = graph, behind = strips::nodes(behind, count)] also cuStreamBeginCaptureToGraph_ptsz;
+    // Copies and fills of rows.
+    fn cuMemcpy2D(copy: *const c_void)
+        [reads = strips::driver_2d(copy, CopySide::From), writes = strips::driver_2d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy2D_v2, cuMemcpy2D_v2_ptds;
+    fn cuMemcpy2DUnaligned(copy: *const c_void)
+        [reads = strips::driver_2d(copy, CopySide::From), writes = strips::driver_2d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy2DUnaligned_v2, cuMemcpy2DUnaligned_v2_ptds;
+    fn cuMemcpy3D(copy: *const c_void)
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy3D_v2, cuMemcpy3D_v2_ptds;
+    fn cuMemcpy3DPeer(copy: *const c_void)
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = DEFAULT_STREAM] also cuMemcpy3DPeer_ptds;
+    fn cuMemcpy2DAsync(copy: *const c_void, stream: Pointer)
+        [reads = strips::driver_2d(copy, CopySide::From), writes = strips::driver_2d(copy, CopySide::To), stream = stream] also cuMemcpy2DAsync_v2, cuMemcpy2DAsync_v2_ptsz;
+    fn cuMemcpy3DAsync(copy: *const c_void, stream: Pointer)
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = stream] also cuMemcpy3DAsync_v2, cuMemcpy3DAsync_v2_ptsz;
+    fn cuMemcpy3DPeerAsync(copy: *const c_void, stream: Pointer)
+        [reads = strips::driver_3d(copy, CopySide::From), writes = strips::driver_3d(copy, CopySide::To), stream = stream] also cuMemcpy3DPeerAsync_ptsz;
+    fn cuMemsetD2D8(address: u64, pitch: usize, value: u8, width: usize, height: usize)
+        [writes = strips::rows(address, elements(width, 1), pitch as u64, height as u64), stream = DEFAULT_STREAM] also cuMemsetD2D8_v2, cuMemsetD2D8_v2_ptds;
+    fn cuMemsetD2D8Async(address: u64, pitch: usize, value: u8, width: usize, height: usize, stream: Pointer)
+        [writes = strips::rows(address, elements(width, 1), pitch as u64, height as u64), stream = stream] also cuMemsetD2D8Async_ptsz;
+    fn cuMemsetD2D16(address: u64, pitch: usize, value: u16, width: usize, height: usize)
+        [writes = strips::rows(address, elements(width, 2), pitch as u64, height as u64), stream = DEFAULT_STREAM] also cuMemsetD2D16_v2, cuMemsetD2D16_v2_ptds;
+    fn cuMemsetD2D16Async(address: u64, pitch: usize, value: u16, width: usize, height: usize, stream: Pointer)
+        [writes = strips::rows(address, elements(width, 2), pitch as u64, height as u64), stream = stream] also cuMemsetD2D16Async_ptsz;
+    fn cuMemsetD2D32(address: u64, pitch: usize, value: u32, width: usize, height: usize)
+        [writes = strips::rows(address, elements(width, 4), pitch as u64, height as u64), stream = DEFAULT_STREAM] also cuMemsetD2D32_v2, cuMemsetD2D32_v2_ptds;
+    fn cuMemsetD2D32Async(address: u64, pitch: usize, value: u32, width: usize, height: usize, stream: Pointer)
+        [writes = strips::rows(address, elements(width, 4), pitch as u64, height as u64), stream = stream] also cuMemsetD2D32Async_ptsz;
+    // Memory that moves by itself, and pitched memory.
+    fn cuMemAllocManaged(to: *mut u64, bytes: usize, flags: u32)
+        [bytes = bytes] -> [address = at(to).map(NumericAddress)];
+    fn cuMemAllocPitch(to: *mut u64, pitch: *mut usize, width: usize, rows: usize, element: u32)
+        [rows = rows] -> [address = at(to).map(NumericAddress), bytes = at(pitch).map(|pitch| elements(pitch, rows))]
+        also cuMemAllocPitch_v2;
 }

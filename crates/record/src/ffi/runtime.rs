@@ -6,11 +6,12 @@ use libc::{c_int, c_void};
 use rankcheck_recording::{Returns, Signature};
 
 use super::calls::{
-    self, Form, Manner, Pointer, ToField, Varying, WrappedCall, at, calls, digest_at, exported, form, manner,
-    recorded_call, recorded_name, returned,
+    self, Form, Manner, NumericAddress, Pointer, ToField, Varying, WrappedCall, at, calls, digest_at,
+    exported, form, manner, recorded_call, recorded_name, returned,
 };
 use super::find::Library;
 use super::host_function;
+use super::strips::{self, AllocationField, CopySide};
 use crate::recorder::{self, CallResult, CallSignatures, Polled, Where};
 
 /// How many blocks or threads, in three directions.
@@ -121,7 +122,7 @@ calls! {
     ) [function = function, stream = stream] also cudaLaunchCooperativeKernel_ptsz;
     @Launch fn cudaLaunchCooperativeKernelMultiDevice(list: Pointer, devices: u32, flags: u32) [devices = devices];
     @AtOnce fn cudaLaunchHostFunc(stream: Pointer, function: Pointer, data: Pointer)
-        [stream = stream, function = host_function::watched(&mut function, &mut data)] also cudaLaunchHostFunc_ptsz;
+        [stream = stream, function = host_function::watched(F::PER_THREAD, stream, &mut function, &mut data)] also cudaLaunchHostFunc_ptsz;
     @AtOnce fn cudaStreamAddCallback(stream: Pointer, function: Pointer, data: Pointer, flags: u32)
         [stream = stream, function = host_function::watched_callback(&mut function, &mut data)] also cudaStreamAddCallback_ptsz;
     fn cudaStreamBeginCapture(stream: Pointer, mode: c_int)
@@ -139,20 +140,94 @@ calls! {
         [executable = executable, stream = stream] also cudaGraphLaunch_ptsz;
     fn cudaGraphExecDestroy(executable: Pointer) [executable = executable];
     fn cudaGraphDestroy(graph: Pointer) [graph = graph];
-    // Graphs that a program puts together. What a node does is told by its kind alone; some have nine parameters.
+    // Graphs that a program puts together.
     fn cudaGraphCreate(to: *mut Pointer, flags: u32) [] -> [graph = at(to)];
     fn cudaGraphClone(to: *mut Pointer, graph: Pointer) [from = graph] -> [graph = at(to)];
-    @Launch fn cudaGraphAddKernelNode(
-        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void,
-    ) [graph = graph] also cudaGraphAddEmptyNode;
-    @Launch fn cudaGraphAddNode(
-        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, fifth: usize, sixth: usize,
-        seventh: usize, eighth: usize, ninth: usize,
-    ) [graph = graph] also cudaGraphAddNode_v2,
-        cudaGraphAddMemcpyNode, cudaGraphAddMemcpyNode1D, cudaGraphAddMemcpyNodeToSymbol, cudaGraphAddMemcpyNodeFromSymbol, cudaGraphAddMemsetNode, cudaGraphAddHostNode, cudaGraphAddEventRecordNode, cudaGraphAddEventWaitNode, cudaGraphAddMemAllocNode, cudaGraphAddMemFreeNode;
-    fn cudaGraphAddChildGraphNode(
-        to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, child: Pointer,
-    ) [graph = graph, child = child];
+    fn cudaGraphAddKernelNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void)
+        [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)] also cudaGraphAddEmptyNode;
+    fn cudaGraphAddNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, fourth: usize, fifth: usize, sixth: usize)
+        [graph = graph, behind = strips::nodes(behind, strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).0), kind = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.map(|it| it.kind()), reads = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::From)), writes = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.strips(CopySide::To)), child = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.child()), event = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.event()), address = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.address()), bytes = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.bytes())] -> [node = at(to), address = strips::node_parameters(Library::Runtime, [fourth, fifth, sixth]).1.and_then(|it| it.address())] also cudaGraphAddNode_v2;
+    fn cudaGraphAddMemcpyNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, copy: *const c_void)
+        [graph = graph, behind = strips::nodes(behind, count), reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To)] -> [node = at(to)];
+    fn cudaGraphAddMemcpyNode1D(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, target: Pointer, from: *const c_void, bytes: usize, way: c_int)
+        [graph = graph, behind = strips::nodes(behind, count), reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1), writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)] -> [node = at(to)];
+    fn cudaGraphAddMemcpyNodeToSymbol(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, way: c_int)
+        [graph = graph, behind = strips::nodes(behind, count), reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1)] -> [node = at(to)];
+    fn cudaGraphAddMemcpyNodeFromSymbol(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, target: Pointer, symbol: *const c_void, bytes: usize, offset: usize, way: c_int)
+        [graph = graph, behind = strips::nodes(behind, count), writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)] -> [node = at(to)];
+    fn cudaGraphAddMemsetNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, fill: *const c_void)
+        [graph = graph, behind = strips::nodes(behind, count), writes = strips::filled(fill)] -> [node = at(to)];
+    fn cudaGraphAddHostNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, function: *const c_void) [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)];
+    fn cudaGraphAddEventRecordNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, event: Pointer) [graph = graph, behind = strips::nodes(behind, count), event = event] -> [node = at(to)];
+    fn cudaGraphAddEventWaitNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, event: Pointer) [graph = graph, behind = strips::nodes(behind, count), event = event] -> [node = at(to)];
+    fn cudaGraphAddMemAllocNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, allocation: Pointer)
+        [graph = graph, behind = strips::nodes(behind, count), bytes = strips::allocation(allocation, AllocationField::Bytes)]
+        -> [node = at(to), address = strips::allocation(allocation, AllocationField::Address).map(NumericAddress)];
+    fn cudaGraphAddMemFreeNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, address: Pointer) [graph = graph, behind = strips::nodes(behind, count), address = address] -> [node = at(to)];
+    fn cudaGraphAddChildGraphNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, child: Pointer)
+        [graph = graph, behind = strips::nodes(behind, count), child = child] -> [node = at(to)];
+    fn cudaGraphAddExternalSemaphoresSignalNode(to: *mut Pointer, graph: Pointer, behind: *const Pointer, count: usize, parameters: *const c_void)
+        [graph = graph, behind = strips::nodes(behind, count)] -> [node = at(to)] also cudaGraphAddExternalSemaphoresWaitNode;
+    fn cudaGraphAddDependencies(
+        graph: Pointer, from: *const Pointer, to: *const Pointer, fourth: usize, fifth: usize,
+    ) [graph = graph, from = strips::ends(from, fourth, fifth), to = strips::ends(to, fourth, fifth)]
+        also cudaGraphAddDependencies_v2;
+    fn cudaGraphRemoveDependencies(graph: Pointer, from: *const Pointer, to: *const Pointer, fourth: usize, fifth: usize)
+        [graph = graph] also cudaGraphRemoveDependencies_v2;
+    fn cudaGraphDestroyNode(node: Pointer) [node = node];
+    // Nodes that change. What a kernel gets is not recorded anyway.
+    fn cudaGraphExecNodeSetParams(executable: Pointer, node: Pointer, parameters: *const c_void)
+        [executable = executable, node = node, kind = strips::parameters_at(Library::Runtime, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.bytes())];
+    fn cudaGraphExecMemcpyNodeSetParams(executable: Pointer, node: Pointer, copy: *const c_void)
+        [executable = executable, node = node, reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To)];
+    fn cudaGraphExecMemcpyNodeSetParams1D(executable: Pointer, node: Pointer, target: Pointer, from: *const c_void, bytes: usize, way: c_int)
+        [executable = executable, node = node, reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1), writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)];
+    fn cudaGraphExecMemcpyNodeSetParamsToSymbol(executable: Pointer, node: Pointer, symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, way: c_int)
+        [executable = executable, node = node, reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1)];
+    fn cudaGraphExecMemcpyNodeSetParamsFromSymbol(executable: Pointer, node: Pointer, target: Pointer, symbol: *const c_void, bytes: usize, offset: usize, way: c_int)
+        [executable = executable, node = node, writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)];
+    fn cudaGraphExecMemsetNodeSetParams(executable: Pointer, node: Pointer, fill: *const c_void)
+        [executable = executable, node = node, writes = strips::filled(fill)];
+    fn cudaGraphExecEventRecordNodeSetEvent(executable: Pointer, node: Pointer, event: Pointer) [executable = executable, node = node, event = event];
+    fn cudaGraphExecEventWaitNodeSetEvent(executable: Pointer, node: Pointer, event: Pointer) [executable = executable, node = node, event = event];
+    fn cudaGraphExecChildGraphNodeSetParams(executable: Pointer, node: Pointer, child: Pointer) [executable = executable, node = node, child = child];
+    fn cudaGraphNodeSetParams(node: Pointer, parameters: *const c_void)
+        [node = node, kind = strips::parameters_at(Library::Runtime, parameters).map(|it| it.kind()), reads = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::From)), writes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.strips(CopySide::To)), child = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.child()), event = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.event()), address = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.address()), bytes = strips::parameters_at(Library::Runtime, parameters).and_then(|it| it.bytes())];
+    fn cudaGraphMemcpyNodeSetParams(node: Pointer, copy: *const c_void)
+        [node = node, reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To)];
+    fn cudaGraphMemcpyNodeSetParams1D(node: Pointer, target: Pointer, from: *const c_void, bytes: usize, way: c_int)
+        [node = node, reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1), writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)];
+    fn cudaGraphMemcpyNodeSetParamsToSymbol(node: Pointer, symbol: *const c_void, from: *const c_void, bytes: usize, offset: usize, way: c_int)
+        [node = node, reads = strips::rows(from.addr() as u64, bytes as u64, 0, 1)];
+    fn cudaGraphMemcpyNodeSetParamsFromSymbol(node: Pointer, target: Pointer, symbol: *const c_void, bytes: usize, offset: usize, way: c_int)
+        [node = node, writes = strips::rows(target.addr() as u64, bytes as u64, 0, 1)];
+    fn cudaGraphMemsetNodeSetParams(node: Pointer, fill: *const c_void)
+        [node = node, writes = strips::filled(fill)];
+    fn cudaGraphEventRecordNodeSetEvent(node: Pointer, event: Pointer) [node = node, event = event];
+    fn cudaGraphEventWaitNodeSetEvent(node: Pointer, event: Pointer) [node = node, event = event];
+    fn cudaStreamBeginCaptureToGraph(stream: Pointer, graph: Pointer, behind: *const Pointer, edges: *const c_void, count: usize, mode: c_int)
+        [stream = stream, mode = mode, graph = graph, behind = strips::nodes(behind, count)] also cudaStreamBeginCaptureToGraph_ptsz;
+    // Copies and fills of rows.
+    fn cudaMemcpy2D(target: Pointer, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize, kind: c_int)
+        [reads = strips::rows(from.addr() as u64, width as u64, from_pitch as u64, height as u64), writes = strips::rows(target.addr() as u64, width as u64, to_pitch as u64, height as u64), kind = kind, stream = DEFAULT_STREAM] also cudaMemcpy2D_ptds;
+    fn cudaMemcpy2DAsync(target: Pointer, to_pitch: usize, from: *const c_void, from_pitch: usize, width: usize, height: usize, kind: c_int, stream: Pointer)
+        [reads = strips::rows(from.addr() as u64, width as u64, from_pitch as u64, height as u64), writes = strips::rows(target.addr() as u64, width as u64, to_pitch as u64, height as u64), kind = kind, stream = stream] also cudaMemcpy2DAsync_ptsz;
+    fn cudaMemcpy3D(copy: *const c_void)
+        [reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To), stream = DEFAULT_STREAM] also cudaMemcpy3D_ptds;
+    fn cudaMemcpy3DPeer(copy: *const c_void)
+        [reads = strips::runtime_3d_peer(copy, CopySide::From), writes = strips::runtime_3d_peer(copy, CopySide::To), stream = DEFAULT_STREAM] also cudaMemcpy3DPeer_ptds;
+    fn cudaMemcpy3DAsync(copy: *const c_void, stream: Pointer)
+        [reads = strips::runtime_3d(copy, CopySide::From), writes = strips::runtime_3d(copy, CopySide::To), stream = stream] also cudaMemcpy3DAsync_ptsz;
+    fn cudaMemcpy3DPeerAsync(copy: *const c_void, stream: Pointer)
+        [reads = strips::runtime_3d_peer(copy, CopySide::From), writes = strips::runtime_3d_peer(copy, CopySide::To), stream = stream] also cudaMemcpy3DPeerAsync_ptsz;
+    fn cudaMemset2D(address: Pointer, pitch: usize, value: c_int, width: usize, height: usize)
+        [writes = strips::rows(address.addr() as u64, width as u64, pitch as u64, height as u64), stream = DEFAULT_STREAM] also cudaMemset2D_ptds;
+    fn cudaMemset2DAsync(address: Pointer, pitch: usize, value: c_int, width: usize, height: usize, stream: Pointer)
+        [writes = strips::rows(address.addr() as u64, width as u64, pitch as u64, height as u64), stream = stream] also cudaMemset2DAsync_ptsz;
+    // Memory that moves by itself, and pitched memory.
+    fn cudaMallocManaged(to: *mut Pointer, bytes: usize, flags: u32) [bytes = bytes] -> [address = at(to)];
+    fn cudaMallocPitch(to: *mut Pointer, pitch: *mut usize, width: usize, rows: usize)
+        [rows = rows] -> [address = at(to), bytes = at(pitch).map(|pitch| (pitch as u64).saturating_mul(rows as u64))];
     fn cudaIpcGetMemHandle(to: *mut cudaIpcHandle, address: Pointer)
         [address = address] -> [handle = digest_at(to, 1)];
     fn cudaIpcOpenMemHandle(to: *mut Pointer, handle: cudaIpcHandle, flags: u32)

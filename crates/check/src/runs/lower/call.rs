@@ -10,6 +10,7 @@ use rankcheck_model::{
 };
 use rankcheck_recording::{Argument, Shape, ShapeId};
 
+use super::device::SharedBy;
 use super::window::Before;
 use super::{Bind, Lacks, Lowered, Lowering, Origin};
 use crate::runs::call::{Allocator, CallKind, Unjudged, signed};
@@ -43,7 +44,6 @@ impl Lowering<'_> {
             | CallKind::RegisterBuffer
             | CallKind::DeregisterBuffer
             | CallKind::Nothing
-            | CallKind::GraphKernel
             | CallKind::Store
             | CallKind::Process
             | CallKind::Exit
@@ -70,12 +70,15 @@ impl Lowering<'_> {
             CallKind::Deregister => self.deregister(call, origin),
             CallKind::Transfer(direction) => self.transfer(direction, shape, call, origin),
             CallKind::Collective(kind) => self.collect(kind, shape, call, origin),
-            CallKind::Allocate(allocator) => self.allocated(allocator, call, given("address"), origin),
+            CallKind::Allocate(allocator) => self.allocated(allocator, call, result, origin),
             // Whether it has a handle that can be shared is not recorded; a registration says so by its result.
-            CallKind::Map => self.appeared(number(call, "address"), call, MemoryKind::CuMem, origin),
-            // It is the stream that frees; that order is not followed.
-            CallKind::Free(Allocator::CudaAsync) => Vec::new(),
-            CallKind::Free(Allocator::Nccl | Allocator::Cuda) | CallKind::Unmap => self.free(call, origin),
+            CallKind::Map => {
+                self.appeared(number(call, "address"), number(call, "bytes"), MemoryKind::CuMem, origin)
+            }
+            CallKind::Free(Allocator::CudaAsync) => self.free_on(call, origin),
+            CallKind::Free(Allocator::Nccl | Allocator::Cuda | Allocator::CudaPitched) | CallKind::Unmap => {
+                self.free(call, origin)
+            }
             CallKind::IpcExport => self.export(number(call, "address"), origin),
             CallKind::IpcOpen => self.open(given("address"), origin),
             CallKind::IpcClose => self.close(number(call, "address"), origin),
@@ -85,6 +88,8 @@ impl Lowering<'_> {
             CallKind::EventRecord => self.event_recorded(shape, call, origin),
             CallKind::StreamWaitEvent => self.stream_waits(shape, call, origin),
             CallKind::EventDestroy => self.event_destroyed(call),
+            CallKind::EventExport => self.event_shared(Some(number(call, "event")), SharedBy::Me),
+            CallKind::EventOpen => self.event_shared(given("event"), SharedBy::Another),
             CallKind::Copy(returns) => self.copy(returns, shape, call, origin),
             CallKind::BeginCapture => self.capture_begins(call, origin),
             CallKind::EndCapture => self.capture_ends(call, given("graph"), origin),
@@ -92,7 +97,11 @@ impl Lowering<'_> {
             CallKind::GraphUpdate => self.graph_updated(call),
             CallKind::GraphCreate => self.graph_created(given("graph")),
             CallKind::GraphClone => self.graph_cloned(call, given("graph")),
-            CallKind::GraphChild => self.graph_taken_in(call),
+            CallKind::GraphNode(kind) => self.node_added(kind, call, result, origin),
+            CallKind::GraphNodeChange(kind) => self.node_changed(kind, call, origin),
+            CallKind::GraphNodeDestroy => self.node_destroyed(call),
+            CallKind::GraphEdges => self.edges_added(call),
+            CallKind::GraphEdgesRemove => self.edges_removed(call),
             CallKind::GraphLaunch => self.graph_launched(shape, call, origin),
             CallKind::ExecutableDestroy => self.executable_destroyed(call, origin),
             CallKind::GraphDestroy => self.graph_destroyed(call),
@@ -186,7 +195,7 @@ impl Lowering<'_> {
         let (address, bytes) = (number(call, "address"), number(call, "bytes"));
         if address != 0 && matches!(self.memory.find(address, bytes), MemoryAt::Unknown) {
             // Memory that nobody was seen to allocate is as long as what is registered.
-            self.appeared(address, call, MemoryKind::Nccl, origin);
+            self.appeared(address, bytes, MemoryKind::Nccl, origin);
         }
         let memory = self.buffer(address, bytes, origin);
         let flags = match number(call, "flags") {
@@ -328,6 +337,17 @@ impl Lowering<'_> {
             item.bind = Bind::Open(open);
         }
         items
+    }
+
+    /// A launch that no other call repeats as it is.
+    pub(super) fn in_order(
+        &mut self,
+        op: Op,
+        stream: rankcheck_model::Token,
+        origin: Origin,
+    ) -> Vec<Lowered> {
+        self.ordered(stream, origin);
+        one(op, origin)
     }
 
     /// A launch, kept for the next call of its shape.

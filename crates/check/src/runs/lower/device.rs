@@ -1,18 +1,17 @@
-//! Streams, events, copies and graphs of one process.
+//! Streams, events and copies of one process.
 //!
 //! The legacy default stream and streams that were not made non-blocking wait for each other at every launch:
-//! those waits are written as records and waits of an event. Not here: what waits mean.
+//! those waits are written as records and waits of an event. Not here: what waits mean, and graphs (`graphs.rs`).
 
-use std::sync::Arc;
-
-use rankcheck_model::{CaptureMode, EventOp, GraphOp, Op, Operand, Statement, StreamOp, Token};
+use rankcheck_model::{EventOp, Op, Operand, StreamOp, Token};
 use rankcheck_recording::{Argument, Shape, ShapeId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::call::{number, one};
-use super::{Bind, Lacks, Lowered, Lowering, Origin};
+use super::graphs::{KnownGraph, OpenCapture};
+use super::{Bind, Lowered, Lowering, Origin};
 use crate::runs::call::{Awaitable, CopyReturns, Unjudged};
-use crate::runs::regions::MemoryAt;
+use crate::runs::waits::MayWait;
 use crate::runs::world::RunCommId;
 use crate::spec::builder::SourceNames;
 
@@ -34,21 +33,11 @@ pub(super) enum Implicit {
     No,
 }
 
-/// A graph of which is known what a launch of it does.
-#[derive(Debug, Clone, Copy)]
-enum KnownGraph {
-    Captured(Token),
-    /// A program put it together, of kernels. Other nodes were counted when they came in.
-    Kernels,
-}
-
-/// A capture that has begun.
-#[derive(Debug)]
-struct OpenCapture {
-    graph: Token,
-    begin: Origin,
-    /// How many operations of the first thread come before it.
-    ops: usize,
+/// Who made an event that processes share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SharedBy {
+    Me,
+    Another,
 }
 
 /// The handles of a process.
@@ -70,14 +59,18 @@ pub(super) struct DeviceHandles {
     fresh: FxHashSet<Token>,
     events: FxHashMap<u64, Token>,
     events_made: u32,
+    /// Events that other processes know as well, by who made them.
+    shared: FxHashMap<u64, SharedBy>,
     /// Captures by the stream that began them, then by the graph and by what can be launched.
-    capturing: FxHashMap<u64, OpenCapture>,
-    graphs: FxHashMap<u64, KnownGraph>,
-    executables: FxHashMap<u64, KnownGraph>,
+    pub(super) capturing: FxHashMap<u64, OpenCapture>,
+    pub(super) graphs: FxHashMap<u64, KnownGraph>,
+    pub(super) executables: FxHashMap<u64, KnownGraph>,
     /// Captured graphs of more than kernels of which nothing is known.
-    touching: FxHashSet<Token>,
+    pub(super) touching: FxHashSet<Token>,
     /// The communicators of the collectives of a graph.
-    collectives: FxHashMap<Token, Vec<RunCommId>>,
+    pub(super) collectives: FxHashMap<Token, Vec<RunCommId>>,
+    /// Captured graphs that call functions of the host.
+    pub(super) calling_back: FxHashSet<Token>,
     graphs_made: u32,
     /// Whether streams may have been made before the recording began: how is not known, so each is taken to wait for the
     /// default stream.
@@ -98,11 +91,13 @@ impl DeviceHandles {
             fresh: FxHashSet::default(),
             events: FxHashMap::default(),
             events_made: 0,
+            shared: FxHashMap::default(),
             capturing: FxHashMap::default(),
             graphs: FxHashMap::default(),
             executables: FxHashMap::default(),
             touching: FxHashSet::default(),
             collectives: FxHashMap::default(),
+            calling_back: FxHashSet::default(),
             graphs_made: 0,
             in_the_middle: false,
         }
@@ -111,14 +106,6 @@ impl DeviceHandles {
     /// How many streams something was launched on.
     pub(super) fn used(&self) -> usize {
         self.used.len()
-    }
-
-    /// The communicators on which a launch of what is at an address does collectives, one for each.
-    pub(super) fn collectives_of(&self, executable: u64) -> &[RunCommId] {
-        match self.executables.get(&executable) {
-            Some(KnownGraph::Captured(graph)) => self.collectives.get(graph).map_or(&[], Vec::as_slice),
-            Some(KnownGraph::Kernels) | None => &[],
-        }
     }
 
     pub(super) fn stream(&mut self, address: u64, names: &SourceNames) -> Token {
@@ -146,19 +133,24 @@ impl DeviceHandles {
         stream
     }
 
+    /// Whether something is captured.
+    pub(super) fn captures(&self) -> bool {
+        !self.capturing.is_empty()
+    }
+
     /// The recording begins in the middle of a run.
     pub(super) fn begins_in_the_middle(&mut self) {
         self.in_the_middle = true;
     }
 
-    fn event(&mut self, address: u64, names: &SourceNames) -> Token {
+    pub(super) fn event(&mut self, address: u64, names: &SourceNames) -> Token {
         *self.events.entry(address).or_insert_with(|| {
             self.events_made += 1;
             names.token(&format!("event {}", self.events_made))
         })
     }
 
-    fn captured(&mut self, names: &SourceNames) -> Token {
+    pub(super) fn captured(&mut self, names: &SourceNames) -> Token {
         self.graphs_made += 1;
         names.token(&format!("graph {}", self.graphs_made))
     }
@@ -220,6 +212,9 @@ impl Lowering<'_> {
 
     /// The host waits, or asked and found that it is done.
     pub(super) fn synchronize(&mut self, what: Awaitable, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        if what == Awaitable::Event && self.waits_for_others(call) == SharedBy::Another {
+            return Vec::new();
+        }
         let what = match what {
             Awaitable::Stream => Operand::Stream(self.device.stream(number(call, "stream"), self.names)),
             Awaitable::Event => Operand::Event(self.device.event(number(call, "event"), self.names)),
@@ -243,7 +238,9 @@ impl Lowering<'_> {
     pub(super) fn host_function(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
         let function = call.get("function").and_then(Argument::number);
         let Some(function) = function.filter(|_| self.device.capturing.is_empty()) else {
-            self.program.waits.host_function(self.ops.len());
+            self.program.waits.may_wait(MayWait::HostFunction, self.ops.len());
+            let capturing = self.device.capturing.values().map(|capture| capture.graph);
+            self.device.calling_back.extend(capturing);
             return self.captured_node(call, origin);
         };
         let event = self.device.event(function ^ HOST_FUNCTION, self.names);
@@ -263,21 +260,52 @@ impl Lowering<'_> {
             self.unjudged(Unjudged::Word, &call.name);
             return self.captured_node(call, origin);
         }
+        if self.device.shared.get(&number(call, "event")) == Some(&SharedBy::Another) {
+            return self.unjudged(Unjudged::SharedEvent, &call.name);
+        }
         let event = self.device.event(number(call, "event"), self.names);
         let stream = self.device.stream(number(call, "stream"), self.names);
         self.launched(shape, Op::Event(EventOp { event, stream }), stream, origin)
     }
 
     pub(super) fn stream_waits(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        if self.waits_for_others(call) == SharedBy::Another {
+            return Vec::new();
+        }
         let event = self.device.event(number(call, "event"), self.names);
         let stream = self.device.stream(number(call, "stream"), self.names);
-        self.launched(shape, Op::Stream(StreamOp::Wait { stream, event }), stream, origin)
+        let op = Op::Stream(StreamOp::Wait { stream, event });
+        match self.device.shared.contains_key(&number(call, "event")) {
+            // Every wait counts.
+            true => self.in_order(op, stream, origin),
+            false => self.launched(shape, op, stream, origin),
+        }
+    }
+
+    /// An event is known to other processes from now on.
+    pub(super) fn event_shared(&mut self, event: Option<u64>, by: SharedBy) -> Vec<Lowered> {
+        self.cache.clear();
+        if let Some(event) = event {
+            self.device.shared.insert(event, by);
+        }
+        Vec::new()
+    }
+
+    /// Whose event a call waits for. Of one that processes share it is not known which record that was, and what the other
+    /// process had waited for by then: so this process may have waited for anything through it.
+    fn waits_for_others(&mut self, call: &Shape) -> SharedBy {
+        let shared = self.device.shared.get(&number(call, "event")).copied();
+        if shared.is_some() {
+            self.program.waits.may_wait(MayWait::SharedEvent, self.ops.len());
+        }
+        shared.unwrap_or(SharedBy::Me)
     }
 
     /// The address of an event may come back.
     pub(super) fn event_destroyed(&mut self, call: &Shape) -> Vec<Lowered> {
         self.cache.clear();
         self.device.events.remove(&number(call, "event"));
+        self.device.shared.remove(&number(call, "event"));
         Vec::new()
     }
 
@@ -289,20 +317,8 @@ impl Lowering<'_> {
         call: &Shape,
         origin: Origin,
     ) -> Vec<Lowered> {
-        let bytes = number(call, "bytes");
         let stream = self.device.stream(number(call, "stream"), self.names);
-        if ["to", "from", "address", "bytes"].iter().any(|key| call.get(key) == Some(&Argument::None)) {
-            self.unjudged(Unjudged::Value, &call.name);
-        }
-        let known = |lowering: &Self, key: &str| {
-            let address = call.get(key).and_then(Argument::number)?;
-            matches!(lowering.memory.find(address, bytes), MemoryAt::In(..)).then_some(address)
-        };
-        let (from, to) = (known(self, "from"), known(self, "to").or_else(|| known(self, "address")));
-        let mut buffers = |address: Option<u64>| -> Arc<[Operand]> {
-            address.map(|address| self.buffer(address, bytes, origin)).into_iter().collect()
-        };
-        let (reads, writes) = (buffers(from), buffers(to));
+        let (reads, writes) = self.touched(call, origin);
         let name = self
             .names
             .token(call.name.trim_start_matches("cuda").trim_start_matches("cu").trim_end_matches("Async"));
@@ -328,144 +344,5 @@ impl Lowering<'_> {
             });
         }
         items
-    }
-
-    pub(super) fn capture_begins(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
-        self.cache.clear();
-        let address = number(call, "stream");
-        let graph = self.device.captured(self.names);
-        let ops = self.ops.len();
-        self.device.capturing.insert(address, OpenCapture { graph, begin: origin, ops });
-        let stream = self.device.stream(address, self.names);
-        // What it forbids has failed, and is no operation; a thread that was let do it is not recorded.
-        let mode = CaptureMode::Relaxed;
-        one(Op::Graph(GraphOp::Begin { graph, stream, mode, pool: None }), origin)
-    }
-
-    pub(super) fn capture_ends(&mut self, call: &Shape, made: Option<u64>, origin: Origin) -> Vec<Lowered> {
-        self.cache.clear();
-        let Some(OpenCapture { graph, .. }) = self.device.capturing.remove(&number(call, "stream")) else {
-            self.known_until(Some(origin), Lacks::Origin("capture"));
-            return Vec::new();
-        };
-        if let Some(made) = made {
-            self.device.graphs.insert(made, KnownGraph::Captured(graph));
-        }
-        let begins = |op: &&Statement| !matches!(&op.op, Op::Graph(GraphOp::Begin { graph: other, .. }) if *other == graph);
-        let inside = self.ops.iter().rev().take_while(begins);
-        if inside.clone().any(|op| touches(&op.op)) {
-            self.device.touching.insert(graph);
-        }
-        let comms = inside.filter_map(|op| self.program.collects_on(op)).collect();
-        self.device.collectives.insert(graph, comms);
-        one(Op::Graph(GraphOp::End { graph }), origin)
-    }
-
-    /// A capture gives no graph: what was launched since it began may be lost, and may have run.
-    pub(super) fn capture_lost(&mut self, call: &Shape) {
-        self.cache.clear();
-        if let Some(capture) = self.device.capturing.remove(&number(call, "stream")) {
-            self.known_until(Some(capture.begin), Lacks::Capture);
-            if let Some(until) = &mut self.program.until {
-                until.ops = until.ops.min(capture.ops);
-            }
-        }
-    }
-
-    pub(super) fn instantiated(&mut self, call: &Shape, made: Option<u64>) -> Vec<Lowered> {
-        match (self.device.graphs.get(&number(call, "graph")), made) {
-            (Some(graph), Some(made)) => {
-                self.device.executables.insert(made, *graph);
-                Vec::new()
-            }
-            // Where it is launched it is missed.
-            (None, _) | (_, None) => Vec::new(),
-        }
-    }
-
-    /// What was launched of one graph so far is launched of another from now on.
-    pub(super) fn graph_updated(&mut self, call: &Shape) -> Vec<Lowered> {
-        self.cache.clear();
-        let executable = number(call, "executable");
-        match self.device.graphs.get(&number(call, "graph")).copied() {
-            Some(graph) => _ = self.device.executables.insert(executable, graph),
-            // Where it is launched it is missed.
-            None => _ = self.device.executables.remove(&executable),
-        }
-        Vec::new()
-    }
-
-    pub(super) fn graph_created(&mut self, made: Option<u64>) -> Vec<Lowered> {
-        if let Some(made) = made {
-            self.device.graphs.insert(made, KnownGraph::Kernels);
-        }
-        Vec::new()
-    }
-
-    pub(super) fn graph_cloned(&mut self, call: &Shape, made: Option<u64>) -> Vec<Lowered> {
-        if let (Some(graph), Some(made)) = (self.device.graphs.get(&number(call, "from")).copied(), made) {
-            self.device.graphs.insert(made, graph);
-        }
-        Vec::new()
-    }
-
-    /// A graph becomes a node of another one, which is not known any more if that is more than kernels.
-    pub(super) fn graph_taken_in(&mut self, call: &Shape) -> Vec<Lowered> {
-        let kernels = match self.device.graphs.get(&number(call, "child")) {
-            Some(KnownGraph::Captured(child)) => !self.device.touching.contains(child),
-            Some(KnownGraph::Kernels) => true,
-            None => false,
-        };
-        if !kernels {
-            self.device.graphs.remove(&number(call, "graph"));
-        }
-        Vec::new()
-    }
-
-    pub(super) fn graph_launched(&mut self, shape: ShapeId, call: &Shape, origin: Origin) -> Vec<Lowered> {
-        let graph = match self.device.executables.get(&number(call, "executable")) {
-            Some(KnownGraph::Captured(graph)) => *graph,
-            Some(KnownGraph::Kernels) => {
-                self.unjudged(Unjudged::Kernel, &call.name);
-                return self.captured_node(call, origin);
-            }
-            None => {
-                self.known_until(Some(origin), Lacks::Origin("graph"));
-                return Vec::new();
-            }
-        };
-        let stream = self.device.stream(number(call, "stream"), self.names);
-        self.launched(shape, Op::Graph(GraphOp::Replay { graph, stream }), stream, origin)
-    }
-
-    /// The last that can be launched of a graph counts.
-    pub(super) fn executable_destroyed(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
-        self.cache.clear();
-        match self.device.executables.remove(&number(call, "executable")) {
-            Some(KnownGraph::Captured(graph)) => {
-                let same =
-                    |other: &KnownGraph| matches!(other, KnownGraph::Captured(other) if *other == graph);
-                match self.device.executables.values().any(same) {
-                    true => Vec::new(),
-                    false => one(Op::Graph(GraphOp::Destroy { graph }), origin),
-                }
-            }
-            Some(KnownGraph::Kernels) | None => Vec::new(),
-        }
-    }
-
-    pub(super) fn graph_destroyed(&mut self, call: &Shape) -> Vec<Lowered> {
-        self.device.graphs.remove(&number(call, "graph"));
-        Vec::new()
-    }
-}
-
-/// Whether an operation that a capture took in does more than a kernel of which nothing is known.
-#[expect(clippy::wildcard_enum_match_arm, reason = "few operations are captured")]
-fn touches(op: &Op) -> bool {
-    match op {
-        Op::Stream(StreamOp::Kernel { reads, writes, .. }) => !reads.is_empty() || !writes.is_empty(),
-        Op::Collective(_) | Op::Transfer(_) | Op::Graph(GraphOp::Replay { .. }) => true,
-        _ => false,
     }
 }

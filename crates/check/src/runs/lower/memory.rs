@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
-use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp};
-use rankcheck_recording::Shape;
+use rankcheck_model::{IpcOp, MemoryKind, MemoryOp, Op, Operand, StoreOp, StreamOp};
+use rankcheck_recording::{Argument, Shape};
 
 use super::call::{number, one};
 use super::{Bind, Lowered, Lowering, NO_LOC, Origin};
@@ -21,28 +21,47 @@ impl Lowering<'_> {
         &mut self,
         allocator: Allocator,
         call: &Shape,
-        address: Option<u64>,
+        result: Option<&Shape>,
         origin: Origin,
     ) -> Vec<Lowered> {
+        let address = result.and_then(|result| result.get("address")).and_then(Argument::number);
+        // How long a pitched row is the call returns.
+        let says_bytes = if allocator == Allocator::CudaPitched { result } else { Some(call) };
+        let bytes = says_bytes.map_or(0, |shape| number(shape, "bytes"));
         let kind = match allocator {
-            Allocator::Cuda | Allocator::CudaAsync => MemoryKind::Cuda,
+            Allocator::Cuda | Allocator::CudaAsync | Allocator::CudaPitched => MemoryKind::Cuda,
             Allocator::Nccl => MemoryKind::Nccl,
         };
-        self.appeared(address.unwrap_or(0), call, kind, origin)
+        let items = self.appeared(address.unwrap_or(0), bytes, kind, origin);
+        match (allocator, address) {
+            (Allocator::CudaAsync, Some(address)) => self.there_from(address, call, origin),
+            _ => items,
+        }
     }
 
-    /// As many bytes as a call says are memory from an address on.
+    /// Memory of a stream is there once that gets to its allocation: as if that wrote all of it. In a graph every launch
+    /// allocates it anew.
+    fn there_from(&mut self, address: u64, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        let (reads, writes) = ([].into(), [self.buffer_to_end(address, origin)].into());
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        if self.device.captures() {
+            self.memory.of_graph(address);
+        }
+        let name = self.names.token(&call.name);
+        self.in_order(Op::Stream(StreamOp::Kernel { name, reads, writes, stream }), stream, origin)
+    }
+
+    /// So many bytes are memory from an address on.
     pub(super) fn appeared(
         &mut self,
         address: u64,
-        call: &Shape,
+        bytes: u64,
         kind: MemoryKind,
         origin: Origin,
     ) -> Vec<Lowered> {
         if address == 0 {
             return Vec::new();
         }
-        let bytes = number(call, "bytes");
         self.cache.clear();
         let length = rankcheck_model::machine::bytes(bytes);
         let name = self.names.token(&format!("allocation {} of {length}", self.allocations));
@@ -64,6 +83,23 @@ impl Lowering<'_> {
             }
             None => Vec::new(),
         }
+    }
+
+    /// Memory is free once a stream gets there. What a graph allocated comes back with its next launch, so that is only
+    /// as if all of it were written.
+    pub(super) fn free_on(&mut self, call: &Shape, origin: Origin) -> Vec<Lowered> {
+        self.cache.clear();
+        let address = number(call, "address");
+        let stream = self.device.stream(number(call, "stream"), self.names);
+        let Some(region) = self.memory.free_on(address) else { return Vec::new() };
+        let (buffer, of_graph) = (region.operand.clone(), region.of_graph);
+        let op = if of_graph || self.device.captures() {
+            let (name, reads, writes) = (self.names.token(&call.name), [].into(), [buffer].into());
+            Op::Stream(StreamOp::Kernel { name, reads, writes, stream })
+        } else {
+            Op::Memory(MemoryOp::FreeOn { buffer, stream })
+        };
+        self.in_order(op, stream, origin)
     }
 
     /// Memory is exported. How its handle travels was not recorded: it goes through the store, so that it is there

@@ -30,7 +30,8 @@ pub(crate) enum Work {
     /// A block is handed out: what it holds is its own initial term, once all before it is over. Whoever uses
     /// a block of a caching allocator fills it on its stream.
     Fresh(Arc<Buffer>),
-    /// A block was given back to its pool, which may hand it out again for what is launched on this stream from here on.
+    /// A block was given back to its pool, which may hand it out again for what is launched on this stream from here on;
+    /// memory of no pool is free from here on.
     GiveBack(Arc<Buffer>),
 }
 
