@@ -22,6 +22,11 @@ use super::ipc::{self, SharedMemory, Span};
 ///
 /// If the directory cannot be listed, or holds none.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
+    if directory.is_file() {
+        let folder = directory.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_owned();
+        return Err(RunError::OneFile { path: directory.to_owned(), folder });
+    }
     let io = |source| RunError::Directory { path: directory.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io)? {
@@ -37,8 +42,23 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
     Ok(files)
 }
 
+/// The files of a directory that are named as recordings are and do not begin as one: of their processes nothing is known.
+pub(super) fn empty_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| is_named_recording(path) && !begins_as_recording(path)).collect();
+    files.sort();
+    files
+}
+
+/// Whether a file is named as the recording of a process is.
+pub(super) fn is_named_recording(path: &Path) -> bool {
+    path.is_file() && path.extension().is_some_and(|extension| extension == "rankrec")
+}
+
 /// Whether a file begins as recordings do. A file that cannot be read does not.
-fn begins_as_recording(path: &Path) -> bool {
+pub(super) fn begins_as_recording(path: &Path) -> bool {
     use std::io::Read as _;
     let mut bytes = [0; rankcheck_recording::layout::MAGIC.len()];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
