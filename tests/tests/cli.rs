@@ -462,6 +462,40 @@ fn a_directory_of_a_recorded_run_is_judged() {
 }
 
 #[test]
+fn a_repair_names_operands_and_says_what_becomes_of_memory_that_is_not_freed() {
+    let folder = folder("repairs_in_words");
+    let lent = "def lend(r):
+    if r.rank == 0:
+        page = r.malloc(\"page\", 2 * MiB)
+        r.store.set(\"page\", r.ipc.export(page))
+        page.free()
+    else:
+        r.ipc.open(r.store.get(\"page\"))
+
+check(\"lend\", lend)
+";
+    write(&folder, "lend.star", lent);
+    let kept =
+        "without page.free (lend.star:5), whose memory then stays to the end of the program: holds at 2";
+    wants(
+        &run(&folder, &["check", "lend.star"]),
+        1,
+        &["FAILS IPC-2", kept, "a test that wants this failure"],
+    );
+    let raced = "def step(r):
+    tp = r.comm(\"tp\", r.world)
+    grads, out, s = r.malloc(\"grads\", MiB), r.malloc(\"out\", MiB), r.stream(\"s\")
+    tp.all_reduce(grads, stream = s)
+    r.copy(out, grads)
+    r.synchronize()
+
+check(\"step\", step)
+";
+    write(&folder, "step.star", raced);
+    wants(&run(&folder, &["check", "step.star"]), 1, &["FAILS MEM-2", "after tp.all_reduce(grads"]);
+}
+
+#[test]
 fn a_file_of_a_recording_is_told_from_its_folder_and_an_empty_one_is_named() {
     let mut recorded = Run::new(2);
     recorded.all(|process, rank| {

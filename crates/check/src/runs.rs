@@ -155,6 +155,6 @@ pub enum RunError {
 pub fn is_recording(path: &std::path::Path) -> bool {
     match path.is_dir() {
         true => world::files(path).is_ok(),
-        false => world::is_named_recording(path) || path.is_file() && world::begins_as_recording(path),
+        false => world::is_one_file(path),
     }
 }

@@ -73,7 +73,7 @@ struct AlikeMembers {
     members: Vec<(Rank, Option<LocId>)>,
 }
 
-/// Ranks that diverge.
+/// The two ranks whose operations were compared, one by one.
 #[derive(Debug, Clone)]
 pub struct Divergence {
     /// The communicator on which they diverge.

@@ -91,7 +91,7 @@ pub struct RankWait {
 /// Where a rank is whose recording ends without its exit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankStand {
-    /// Which rank.
+    /// The rank that did not exit.
     pub rank: Rank,
     /// In which calls its host is.
     pub host: HostStand,

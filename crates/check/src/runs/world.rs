@@ -22,7 +22,7 @@ use super::ipc::{self, SharedMemory, Span};
 ///
 /// If the directory cannot be listed, or holds none.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
-    if directory.is_file() {
+    if is_one_file(directory) {
         let folder = directory.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new(".")).to_owned();
         return Err(RunError::OneFile { path: directory.to_owned(), folder });
@@ -52,13 +52,18 @@ pub(super) fn empty_files(directory: &Path) -> Vec<PathBuf> {
     files
 }
 
+/// Whether a path is the file of a process, and no folder.
+pub(super) fn is_one_file(path: &Path) -> bool {
+    is_named_recording(path) || path.is_file() && begins_as_recording(path)
+}
+
 /// Whether a file is named as the recording of a process is.
-pub(super) fn is_named_recording(path: &Path) -> bool {
+fn is_named_recording(path: &Path) -> bool {
     path.is_file() && path.extension().is_some_and(|extension| extension == "rankrec")
 }
 
 /// Whether a file begins as recordings do. A file that cannot be read does not.
-pub(super) fn begins_as_recording(path: &Path) -> bool {
+fn begins_as_recording(path: &Path) -> bool {
     use std::io::Read as _;
     let mut bytes = [0; rankcheck_recording::layout::MAGIC.len()];
     let read = std::fs::File::open(path).and_then(|mut file| file.read_exact(&mut bytes));
