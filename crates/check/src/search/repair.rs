@@ -271,8 +271,10 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
         }
     }
     let all_calls = all_calls(broken);
-    let kept = all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op));
-    let kept: Vec<(String, Loc)> = kept.map(|call| call.named.clone()).collect();
+    for call in all_calls.iter().filter(|call| call.near.is_some() && gives_back(&call.op)) {
+        let (call, at) = call.named.clone();
+        add(RepairChange::Keep { call, at });
+    }
     let all_calls: Vec<Rc<KnownCall>> = all_calls.into_iter().filter(|call| meets_others(&call.op)).collect();
     for (first, second, swaps) in neighbours(&all_calls) {
         for on in [Scope::All, Scope::Odd, Scope::One(first.rank)] {
@@ -294,10 +296,6 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
     }
     if decisions.len() > 1 {
         add(RepairChange::SameDecision { of: decisions });
-    }
-    // What is never given back is a leak, so this comes last.
-    for (call, at) in kept {
-        add(RepairChange::Keep { call, at });
     }
     all
 }
