@@ -63,7 +63,9 @@ pub fn text(explained: &Explained) -> String {
         if let Some(expectation) = expectation(explained) {
             let _ = match explained.run().verdict {
                 Verdict::Holds => write!(out, "; to keep it so: expect = {expectation}"),
-                _ => write!(out, "; a test that wants this failure would say: expect = {expectation}"),
+                Verdict::Fails { .. } | Verdict::Unknown(_) => {
+                    write!(out, "; a test that wants this failure would say: expect = {expectation}")
+                }
             };
         }
     }

@@ -427,9 +427,9 @@ fn names_rank(sentence: &str, rank: Rank) -> bool {
     let begins = sentence.match_indices("rank").map(|(at, _)| &sentence[at + "rank".len()..]);
     let mut lists = begins.map(|list| list.trim_start_matches('s').trim_start());
     lists.any(|list| {
-        let mut words = list.split([' ', ',']).filter(|word| !word.is_empty());
+        let words = list.split([' ', ',']).filter(|word| !word.is_empty());
         let (mut last, mut to) = (None, false);
-        while let Some(word) = words.next() {
+        for word in words {
             match (word, word.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>()) {
                 ("to", _) => to = true,
                 ("and", _) => {}
