@@ -569,6 +569,13 @@ impl Process {
         self.call(signature!("ncclGroupEnd"), &[]);
     }
 
+    /// Calls of a group whose end does not return yet.
+    pub fn enter_group(&mut self, calls: impl FnOnce(&mut Self)) {
+        self.call(signature!("ncclGroupStart"), &[]);
+        calls(self);
+        self.enter(signature!("ncclGroupEnd"), &[]);
+    }
+
     /// Records `cudaStreamCreateWithFlags`, and returns the non-blocking stream.
     pub fn stream(&mut self) -> u64 {
         let stream = self.handle();

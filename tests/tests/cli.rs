@@ -461,6 +461,93 @@ fn a_directory_of_a_recorded_run_is_judged() {
     wants(&run(&empty, &["timeline", "."]), 2, &["holds no recording"]);
 }
 
+#[test]
+fn a_repair_names_operands_and_says_what_becomes_of_memory_that_is_not_freed() {
+    let folder = folder("repairs_in_words");
+    let lent = "def lend(r):
+    if r.rank == 0:
+        page = r.malloc(\"page\", 2 * MiB)
+        r.store.set(\"page\", r.ipc.export(page))
+        page.free()
+    else:
+        r.ipc.open(r.store.get(\"page\"))
+
+check(\"lend\", lend)
+";
+    write(&folder, "lend.star", lent);
+    let kept =
+        "without page.free (lend.star:5), whose memory then stays to the end of the program: holds at 2";
+    wants(
+        &run(&folder, &["check", "lend.star"]),
+        1,
+        &["FAILS IPC-2", kept, "a test that wants this failure"],
+    );
+    let raced = "def step(r):
+    tp = r.comm(\"tp\", r.world)
+    grads, out, s = r.malloc(\"grads\", MiB), r.malloc(\"out\", MiB), r.stream(\"s\")
+    tp.all_reduce(grads, stream = s)
+    r.copy(out, grads)
+    r.synchronize()
+
+check(\"step\", step)
+";
+    write(&folder, "step.star", raced);
+    wants(&run(&folder, &["check", "step.star"]), 1, &["FAILS MEM-2", "after tp.all_reduce(grads"]);
+}
+
+#[test]
+fn a_file_of_a_recording_is_told_from_its_folder_and_an_empty_one_is_named() {
+    let mut recorded = Run::new(2);
+    recorded.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream) = (process.alloc(1 << 22), process.stream());
+        process.all_reduce(comm, buffer, 64, stream);
+        process.synchronize(stream);
+    });
+    recorded.exit();
+    let saved = recorded.save("one-file");
+    let files = fs::read_dir(&saved.folder).expect("it was saved").flatten();
+    let mut files: Vec<_> = files.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    files.sort();
+    let name = files[1].clone();
+    let output = saved.folder.join("t.json").to_string_lossy().into_owned();
+    for command in [&["check", &name][..], &["timeline", &name, "-o", &output]] {
+        let ran = run(&saved.folder, command);
+        assert_eq!(ran.code, 2, "{}", ran.err);
+        let told = ran.err.replace("\n  │ ", " ");
+        assert!(
+            told.contains("the file of one process") && told.contains("give the folder: ."),
+            "{}",
+            ran.err
+        );
+        assert!(!told.contains("UTF-8"), "{}", ran.err);
+    }
+    wants(&run(&saved.folder, &["check", "."]), 0, &["HOLDS"]);
+    fs::remove_file(saved.folder.join(&name)).expect("it can be removed");
+    fs::write(saved.folder.join("rank-1.rankrec"), []).expect("it can be written");
+    wants(&run(&saved.folder, &["check", "."]), 3, &["UNKNOWN", "rank-1.rankrec is empty or damaged"]);
+}
+
+#[test]
+fn where_ranks_diverge_a_waived_rule_leaves_a_sentence() {
+    let mut recorded = Run::new(2);
+    recorded.all(|process, rank| {
+        let comm = process.init(1, rank, 2);
+        let (buffer, stream) = (process.alloc(1 << 22), process.stream());
+        process.from("step.py:6", |p| p.all_reduce(comm, buffer, 64 << rank, stream));
+        process.synchronize(stream);
+    });
+    recorded.exit();
+    let saved = recorded.save("waived-divergence");
+    let ran = run(&saved.folder, &["check", ".", "--waive", "COLL-3=known"]);
+    wants(
+        &ran,
+        1,
+        &["FAILS", "No waiver of a rule takes away that ranks part", "rank 1 makes all_reduce of 128"],
+    );
+    assert!(ran.out.lines().nth(1).is_some_and(|line| line.starts_with("No waiver")), "{}", ran.out);
+}
+
 /// A run of which rank 0 frees memory while a window holds it, and never deregisters the window.
 fn freed_too_early(name: &str) -> Saved {
     let mut run = Run::new(2);

@@ -70,7 +70,7 @@ fn ranks_and_answers_after_which_nothing_is_done_are_named() {
     let asked = explained("idle_side", "check(\"a\", serve, ranks = 2, way = \"asked\", expect = holds())");
     assert_eq!(
         lines(&asked, "idle"),
-        ["every rank after flush = later (serve.star:14)"],
+        ["no rank does anything after flush = later (serve.star:14)"],
         "{}",
         report::text(&asked)
     );
@@ -95,10 +95,13 @@ fn a_program_of_which_nothing_is_stated_tells_what_there_is() {
     assert_eq!(found.unexpected, None);
     assert!(!found.as_stated() && found.states_nothing);
     assert!(matches!(found.run().verdict, Verdict::Fails { primary: Rule::Coll1, .. }));
-    assert_eq!(lines(&found, "expect"), ["nothing is stated; as it is: expect = fails(\"COLL-1\")"]);
+    assert_eq!(
+        lines(&found, "expect"),
+        ["nothing is stated; a test that wants this failure would say: expect = fails(\"COLL-1\")"]
+    );
     let kept = Program::new(2, |r| r.barrier(None)).check().expect("it evaluates");
     assert!(kept.as_stated());
-    assert_eq!(lines(&kept, "expect"), ["nothing is stated; as it is: expect = holds()"]);
+    assert_eq!(lines(&kept, "expect"), ["nothing is stated; to keep it so: expect = holds()"]);
 }
 
 #[test]

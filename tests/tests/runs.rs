@@ -68,7 +68,7 @@ fn collectives_in_one_order_with_one_count() {
         }),
         "count",
         "COLL-3",
-        &["rank 0", "rank 2", "train.py:11", "2048", "4096", "collective #1"],
+        &["ranks 0, 1 and 3", "rank 2", "train.py:11", "2048", "4096", "collective #1"],
     );
     fails(
         run(|process, rank, (comm, buffer, stream)| {
@@ -81,7 +81,7 @@ fn collectives_in_one_order_with_one_count() {
         }),
         "kind",
         "COLL-2",
-        &["rank 0", "rank 3", "train.py:11", "train.py:13"],
+        &["ranks 0 to 2", "rank 3", "train.py:11", "train.py:13"],
     );
 }
 
@@ -516,7 +516,7 @@ fn who_was_cut_while_it_went_on_is_not_blamed() {
         let text = text(&judged);
         assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
         assert!(
-            text.contains("on the GPU in a collective of comm 01010101 (loop.py:4) for rank 1"),
+            text.contains("its device waits in a collective of comm 01010101 (loop.py:4) for rank 1"),
             "{text}"
         );
         assert!(text.contains("rank 1 had not come when its recording ended (last at loop.py:4)"), "{text}");
@@ -532,7 +532,7 @@ fn a_key_that_is_waited_for_is_named() {
         run.ranks[1].exit();
         text(&judged(run, &format!("key-{set}")))
     };
-    let said = "it was inside torch.distributed.Store.get of key \"plan\"";
+    let said = "its host is in torch.distributed.Store.get of key \"plan\"";
     let (unset, set) = (run("other"), run("plan"));
     assert!(unset.contains(&format!("{said}, which no rank was seen to set (main.py:7)")), "{unset}");
     assert!(set.contains(&format!("{said} (main.py:7)")), "{set}");
@@ -670,7 +670,7 @@ fn registrations_that_failed_are_explained() {
     fails(met, "sizes", "WIN-3", &["rank 0", "rank 1", "20 MiB", "40 MiB", "grow.py:4"]);
     let alone = judged(run([20, 20], [true, false]), "alone");
     let text = text(&alone);
-    assert!(text.contains("rank 1 waits in registration"), "{text}");
+    assert!(text.contains("and waits in registration comm 01010101 #0 for rank 0"), "{text}");
     assert!(text.contains("rank 0: ncclCommWindowRegister (grow.py:4) returned 1"), "{text}");
 }
 
@@ -808,4 +808,11 @@ fn a_timeline_has_calls_and_findings() {
     assert_eq!(count("ncclAllReduce", "X"), 2);
     assert_eq!(count("never returned", "X"), 2);
     assert_eq!(count("COLL-3", "i"), 2);
+    // A report names calls by their numbers, and so does the timeline.
+    let calls = events.iter().filter(|event| event["ph"] == "X");
+    let launched = calls.filter(|event| event["name"] == "ncclAllReduce");
+    for (event, op) in launched.zip(&judged.findings[0].ops) {
+        let number = judged.recording.program.origin(op.loc).expect("a call of the recording").number;
+        assert_eq!(event["args"]["call"], number);
+    }
 }

@@ -180,7 +180,7 @@ fn a_barrier_is_called_one_and_what_does_not_reduce_has_no_reduction() {
     };
     let counted = run(|p, _, made| p.all_reduce(made.comm, made.buffer, 2048, made.stream));
     assert!(counted.contains("comm 01010101.barrier() on rank 0 (eval.py:6)"), "{counted}");
-    assert!(counted.contains("is a barrier on rank 0 (eval.py:6)"), "{counted}");
+    assert!(counted.contains("and comm 01010101.barrier() on rank 1 (eval.py:6)"), "{counted}");
     let gather = |count: u64| {
         let mut run = stopped(2, |process, rank, made| {
             let count = if rank == 0 { 64 } else { count };
@@ -266,8 +266,13 @@ fn memory_that_is_freed_close_to_its_use_is_told() {
 fn members_that_are_all_inside_one_call_are_told_with_how_long() {
     let run = stopped(4, |process, rank, _| process.enter_init(9, rank, 4));
     let text = text(&judged(run, "inside"));
-    let said = "the recordings of ranks 0 to 3 end without their exit; all were inside";
-    assert!(text.contains(said) && text.contains("ncclCommInitRank") && text.contains("for 30 s"), "{text}");
+    let said = "the recordings of ranks 0 to 3 end without their exit";
+    let inside = text.lines().find(|line| line.contains("ranks 0 to 3: their hosts are in"));
+    let inside = inside.unwrap_or_default();
+    assert!(
+        text.contains(said) && inside.contains("ncclCommInitRank") && inside.contains("for 30 s"),
+        "{text}"
+    );
 }
 
 /// A stuck run: its name, the run, the row of the report that tells why, and what that has to say.
@@ -288,7 +293,7 @@ fn stuck_for_somebody() -> Vec<StuckRun> {
             }),
             "root",
             vec![
-                "rank 2 exited with code 1 after ValueError: batch 7 is empty (data.py:31)",
+                "rank 2 raised ValueError: batch 7 is empty (data.py:31) and exited with code 1",
                 "ranks 0 and 1 wait for it",
             ],
         ),
@@ -302,7 +307,7 @@ fn stuck_for_somebody() -> Vec<StuckRun> {
                 }
             }),
             "root",
-            vec!["rank 1 was ended by KeyError: 'lr' (optim.py:7)", "ranks 0 and 2 wait for it"],
+            vec!["rank 1 raised KeyError: 'lr' (optim.py:7)", "ranks 0 and 2 wait for it"],
         ),
         (
             "killed",
@@ -314,7 +319,10 @@ fn stuck_for_somebody() -> Vec<StuckRun> {
                 }
             }),
             "root",
-            vec!["rank 3 was gone before the others (last at train.py:4)", "ranks 0 to 2 wait for it"],
+            vec![
+                "rank 3 was gone before the others, by what was not recorded (last at train.py:4)",
+                "ranks 0 to 2 wait for it",
+            ],
         ),
         (
             "destroyed in opposite order",
@@ -429,7 +437,7 @@ fn stuck_in_collectives() -> Vec<StuckRun> {
             }),
             "root",
             vec![
-                "rank 1 exited with code 0",
+                "rank 1 ended in order with exit code 0",
                 "rank 1 made 4 rounds of the loop at train.py:12, where rank 0 is in round 5, and left it for train.py:21",
             ],
         ),
@@ -447,7 +455,8 @@ fn stuck_in_collectives() -> Vec<StuckRun> {
             }),
             "stands",
             vec![
-                "rank 0 stands at train.py:9 in a collective of comm 01010101 (train.py:8) that has ended on rank 1",
+                "rank 0: its host is in cudaStreamSynchronize (train.py:9)",
+                "its device waits in a collective of comm 01010101 (train.py:8) that has ended on rank 1",
             ],
         ),
         (
@@ -488,13 +497,131 @@ fn what_is_stuck_hangs_and_the_root_is_told_first() {
         }
         // A rank has one line at most.
         let lines = text.lines().skip_while(|line| !line.trim_start().starts_with("stands"));
-        let lines: Vec<&str> =
-            lines.take_while(|line| line.contains("wait") || line.contains("stands")).collect();
+        let lines: Vec<&str> = lines.take_while(|line| line.contains("host")).collect();
         for rank in 0..4 {
             let of = |line: &&&str| {
-                line.trim_start_matches("  stands").trim_start().starts_with(&format!("rank {rank} "))
+                line.trim_start_matches("  stands").trim_start().starts_with(&format!("rank {rank}: "))
             };
             assert!(lines.iter().filter(of).count() <= 1, "{name}: {text}");
         }
     }
+}
+
+#[test]
+fn the_rank_that_does_otherwise_is_told_and_not_the_two_that_were_compared() {
+    let run = |odd: fn(u32) -> bool| {
+        let run = stopped(5, |process, rank, made| {
+            let line = if odd(rank) { 9 } else { 8 };
+            process.from(&format!("train.py:{line}"), |p| {
+                if odd(rank) {
+                    p.all_gather(made.comm, (made.buffer, made.buffer + MIB), 64, made.stream);
+                } else {
+                    p.all_reduce(made.comm, made.buffer, 1024, made.stream);
+                }
+            });
+            process.enter_synchronize(made.stream);
+        });
+        text(&judged(run, "odd-one"))
+    };
+    let root = |text: &str| text.lines().nth(1).expect("a line follows the verdict").to_owned();
+    for (odd, one, others) in [
+        (run(|rank| rank == 3), "rank 3", "ranks 0 to 2 and 4"),
+        (run(|rank| rank == 0), "rank 0", "ranks 1 to 4"),
+        (run(|rank| rank == 1 || rank == 2), "ranks 1 and 2", "ranks 0, 3 and 4"),
+    ] {
+        let make = if one.starts_with("ranks") { "make" } else { "makes" };
+        let said =
+            format!("{one} {make} all_gather of 64 f32 (train.py:9), where {others} make all_reduce of");
+        assert!(root(&odd).starts_with("  root ") && root(&odd).contains(&said), "{odd}");
+        // The sentence of the rule has all of them, and no line says it a third time.
+        let sentence = odd.lines().nth(2).expect("the sentence follows the root");
+        assert!(sentence.contains(&format!("on {one} (train.py:9)")), "{odd}");
+        assert!(sentence.contains(&format!("on {others} (train.py:8)")), "{odd}");
+        assert!(!odd.contains("\n  parts ") && !sentence.contains("; rank"), "{odd}");
+    }
+    // Where half do one thing and half the other, nobody is said to be the odd one.
+    let mut halves = stopped(2, |process, rank, made| {
+        all_reduce(process, made, 8 + rank);
+        process.from("train.py:20", |p| p.all_reduce(made.comm, made.buffer, 1 << (10 + rank), made.stream));
+        process.synchronize(made.stream);
+    });
+    halves.exit();
+    let halves = text(&judged(halves, "halves"));
+    assert!(!halves.contains("\n  root ") && !halves.contains(", where rank"), "{halves}");
+    assert!(
+        halves.contains("different lines is #1, at train.py:8 on rank 0 and at train.py:9 on rank 1"),
+        "{halves}"
+    );
+}
+
+#[test]
+fn a_collective_of_a_graph_is_told_with_its_replay() {
+    let run = |replays: fn(u32) -> u64| {
+        stopped(2, |process, rank, made| {
+            let graph = process.capture(made.stream, |p| {
+                p.from("graph.py:5", |p| p.all_reduce(made.comm, made.buffer, 256, made.stream));
+            });
+            for _ in 0..replays(rank) {
+                process.replay(graph, made.stream);
+            }
+            if rank == 0 {
+                process.enter_synchronize(made.stream);
+            } else {
+                process.exit();
+            }
+        })
+    };
+    let text = text(&judged(run(|rank| 4 - 2 * u64::from(rank)), "replays"));
+    assert!(text.contains("in replay 3 of its graph (graph.py:5)"), "{text}");
+}
+
+#[test]
+fn of_a_device_whose_host_got_by_nothing_is_said() {
+    let event = 77;
+    let run = stopped(2, |process, rank, made| {
+        if rank == 0 {
+            all_reduce(process, made, 8);
+        } else {
+            process.from("train.py:9", |p| {
+                p.all_gather(made.comm, (made.buffer, made.buffer + MIB), 64, made.stream)
+            });
+        }
+        if rank == 0 {
+            // Its part came to an end, whatever that is worth.
+            process.record(event, made.stream);
+            process.query_done(event);
+        }
+        process.from_open("train.py:10", |p| p.enter_synchronize(made.stream));
+    });
+    let text = text(&judged(run, "got-by"));
+    let line = |rank: u32| {
+        let of = |line: &&str| line.contains(&format!("rank {rank}: its host is in"));
+        text.lines().find(of).expect("each rank has a line").to_owned()
+    };
+    assert!(
+        !line(0).contains("device waits") && line(0).contains("cudaStreamSynchronize (train.py:10)"),
+        "{text}"
+    );
+    assert!(
+        line(1).contains("its device waits in a collective of comm 01010101 (train.py:9) for rank 0"),
+        "{text}"
+    );
+    assert!(!text.contains("cudaEventQuery"), "{text}");
+}
+
+#[test]
+fn a_transfer_of_a_group_waits_as_long_as_the_group() {
+    let run = stopped(2, |process, rank, made| match rank {
+        0 => process.lives_for(0),
+        _ => process.from_open("pipe.py:6", |p| {
+            p.enter_group(|p| p.recv(made.buffer, 64, (0, made.comm, made.stream)))
+        }),
+    });
+    let judged = judged(run, "group");
+    let text = text(&judged);
+    assert_eq!(judged.verdict, RunVerdict::Hangs, "{text}");
+    assert!(
+        text.contains("rank 1: its host is in ncclGroupEnd (pipe.py:6) for 30 s and waits in the first use"),
+        "{text}"
+    );
 }

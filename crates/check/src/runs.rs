@@ -4,7 +4,8 @@
 //! another process one has open), [`sequence`] (the calls of one process in a row), [`mod@fold`] (iterations that
 //! repeat are judged once), [`lower`] (calls become operations of the model), [`mod@judge`] (what they break),
 //! `returned` (where the model was contradicted), `waits` (which findings rest on waits that may not have been recorded),
-//! [`coverage`] (how much of it was judged), [`stuck`] (who waits for whom at its end), [`rounds`] (loops that ranks leave),
+//! [`coverage`] (how much of it was judged), [`stuck`] and [`hosts`] (who waits for whom at its end, and in which calls), [`rounds`]
+//! (loops that ranks leave),
 //! [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
 //! [`timeline`].
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
@@ -17,6 +18,7 @@ pub mod divergence;
 pub mod fold;
 pub mod follow;
 pub mod gaps;
+pub mod hosts;
 pub mod ipc;
 pub mod judge;
 pub mod lower;
@@ -54,6 +56,16 @@ pub enum RunError {
     Empty {
         /// The directory that was given.
         path: PathBuf,
+    },
+    /// A file was given, and not the folder that it lies in.
+    #[error(
+        "{path} is the file of one process, and a run is judged with all its processes; give the folder: {folder}"
+    )]
+    OneFile {
+        /// The file that was given.
+        path: PathBuf,
+        /// The folder that it lies in.
+        folder: PathBuf,
     },
     /// One of the files.
     #[error(transparent)]
@@ -138,8 +150,11 @@ pub enum RunError {
     },
 }
 
-/// Whether a path is a directory that holds a recording.
+/// Whether a path is a directory that holds a recording, or the file of one of its processes.
 #[must_use]
 pub fn is_recording(path: &std::path::Path) -> bool {
-    path.is_dir() && world::files(path).is_ok()
+    match path.is_dir() {
+        true => world::files(path).is_ok(),
+        false => world::is_one_file(path),
+    }
 }

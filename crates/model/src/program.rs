@@ -368,6 +368,18 @@ pub trait Source: Send + Sync {
         0
     }
 
+    /// The how-manieth replay of its graph the operation at this location is, from 1. Only said of a recorded run.
+    fn replay(&self, replay: LocId) -> Option<u32> {
+        let _ = replay;
+        None
+    }
+
+    /// How a rank came to its end, as in "rank 1, which exited". Of a recorded run more may be known.
+    fn ended(&self, rank: Rank) -> Arc<str> {
+        let _ = rank;
+        "exited".into()
+    }
+
     /// Whether ranks are also ordered by what is not in the program, as those of a recorded run are. What nothing
     /// in the program orders may be ordered then, so accesses of two ranks to one memory do not race.
     fn hides_order(&self) -> bool {

@@ -149,7 +149,7 @@ impl Searched {
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
         let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
-            self.paths.iter().cloned().partition(|path| path.is_dir() && runs::is_recording(path));
+            self.paths.iter().cloned().partition(|path| runs::is_recording(path));
         if paths.is_empty()
             && let Some(option) = self.only_for_specs()
         {

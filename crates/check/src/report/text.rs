@@ -61,7 +61,12 @@ pub fn text(explained: &Explained) -> String {
     if explained.asked == Asked::Rules && explained.states_nothing {
         let _ = write!(out, "\n  expect    nothing is stated");
         if let Some(expectation) = expectation(explained) {
-            let _ = write!(out, "; as it is: expect = {expectation}");
+            let _ = match explained.run().verdict {
+                Verdict::Holds => write!(out, "; to keep it so: expect = {expectation}"),
+                Verdict::Fails { .. } | Verdict::Unknown(_) => {
+                    write!(out, "; a test that wants this failure would say: expect = {expectation}")
+                }
+            };
         }
     }
     if let Some(why) = &explained.unexpected {
@@ -118,8 +123,10 @@ fn coverage(out: &mut String, explained: &Explained) {
         let noun = if ranks.len() == 1 { "rank" } else { "ranks" };
         format!("{noun} {} of {}", ranks.join(", "), run.setting())
     });
-    let sides =
-        all.idle_sides.iter().map(|IdleSide { answer, loc }| format!("every rank after {answer} ({loc})"));
+    let sides = all
+        .idle_sides
+        .iter()
+        .map(|IdleSide { answer, loc }| format!("no rank does anything after {answer} ({loc})"));
     settings(out, "idle", idle.chain(sides));
 }
 

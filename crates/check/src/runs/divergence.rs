@@ -8,8 +8,8 @@
 use std::fmt;
 
 use rankcheck_model::{
-    CollectiveKind, CommOp, Declared, Dtype, LocId, Op, Operand, Rank, ReduceOp, Slot, Source as _,
-    Statement, ThreadOp, WindowFlags, WindowOp,
+    CollectiveKind, CommOp, Declared, Dtype, LocId, Op, OpRef, Operand, Rank, ReduceOp, Slot, Source as _,
+    Statement, ThreadOp, WindowFlags, WindowOp, ranks_in_words,
 };
 use rustc_hash::FxHashMap;
 
@@ -64,7 +64,16 @@ impl Act {
     }
 }
 
-/// Two ranks that diverge.
+/// Members that do the same where ranks diverge.
+#[derive(Debug, Clone)]
+struct AlikeMembers {
+    /// What they do, and how the report calls it; nothing if they end without it.
+    act: Option<(Act, String)>,
+    /// Each, and where it does so.
+    members: Vec<(Rank, Option<LocId>)>,
+}
+
+/// The two ranks whose operations were compared, one by one.
 #[derive(Debug, Clone)]
 pub struct Divergence {
     /// The communicator on which they diverge.
@@ -73,48 +82,87 @@ pub struct Divergence {
     pub counted: Counted,
     /// The n-th of those, from 0; what was folded is not counted.
     pub nth: usize,
-    /// A rank, and what it does there.
-    pub one: (Rank, Act, LocId),
-    /// The first before it that the two do alike and from different lines, which may be where they parted: the how-manieth,
-    /// and the lines of the one and of the other.
+    /// The two that were compared.
+    pub compared: (Rank, Rank),
+    /// The first before it that those two do alike and from different lines, which may be where they parted: the
+    /// how-manieth, and the lines of the one and of the other.
     pub lines: Option<(usize, LocId, LocId)>,
     /// In which round of a loop they part.
     pub rounds: Option<Rounds>,
-    /// Another; nothing if it ends without it.
-    pub other: (Rank, Option<(Act, LocId)>),
+    /// What each member does there of which it is known, those together that do the same.
+    alike: Vec<AlikeMembers>,
 }
 
 impl Divergence {
-    /// Returns one sentence about it.
+    /// Returns one sentence about it: where most members agree, who does otherwise; else what each does.
     #[must_use]
     pub fn sentence(&self, recording: &Recording) -> String {
         let comm = &recording.world.comm(self.comm).name;
-        let at = |loc: LocId| recording.program.loc(loc).to_string();
-        let (one, act, loc) = self.one;
-        let named = |rank: Rank, act: Act, loc: LocId| {
-            let barrier = is_barrier(&recording.program.ranks[rank.at()], loc);
-            if barrier { "a barrier".to_owned() } else { act.to_string() }
-        };
-        let act = named(one, act, loc);
-        let other = match self.other {
-            (rank, Some((act, loc))) => format!("{} on rank {} ({})", named(rank, act, loc), rank.0, at(loc)),
-            (rank, None) => {
-                let program = &recording.program.ranks[rank.at()];
-                let last = program.last.map(|last| program.loc(&last, &recording.program.names).to_string());
-                let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
-                format!("nothing on rank {}, which exited without making that call{last}", rank.0)
-            }
-        };
         let what = match self.counted {
             Counted::SetUp => "a set-up event",
             Counted::Collective => "a collective",
         };
-        let rounds = self.rounds.as_ref().map_or_else(String::new, |rounds| format!("; {rounds}"));
-        let lines = self.lines.map_or_else(String::new, |(nth, own, others)| {
-            let (own, others) = (at(own), at(others));
-            format!("; the first that they call from different lines is #{nth}, at {own} and at {others}")
-        });
-        format!("{what} of {comm} is {act} on rank {} ({}) and {other}{lines}{rounds}", one.0, at(loc))
+        let all: usize = self.alike.iter().map(|alike| alike.members.len()).sum();
+        let (most, others): (Vec<&AlikeMembers>, Vec<&AlikeMembers>) =
+            self.alike.iter().partition(|alike| 2 * alike.members.len() > all);
+        let told = |of: &[&AlikeMembers]| {
+            of.iter().map(|alike| alike.told(recording)).collect::<Vec<String>>().join(" and ")
+        };
+        let mut text = format!("ranks part in {what} of {comm}: {}", told(&others));
+        if !most.is_empty() {
+            text.push_str(&format!(", where {}", told(&most)));
+        }
+        if let Some((nth, own, others)) = self.lines {
+            let at = |loc: LocId| recording.program.loc(loc).to_string();
+            text.push_str(&format!(
+                "; the first that they call from different lines is #{nth}, at {} on rank {} and at {} on rank {}",
+                at(own),
+                self.compared.0.0,
+                at(others),
+                self.compared.1.0
+            ));
+        }
+        if let Some(rounds) = &self.rounds {
+            text.push_str(&format!("; {rounds}"));
+        }
+        text
+    }
+
+    /// Whether operations are those of the ranks that diverge.
+    pub(super) fn is_of(&self, ops: &[OpRef]) -> bool {
+        let there = |op: &OpRef| {
+            self.alike.iter().flat_map(|alike| &alike.members).any(|(_, loc)| *loc == Some(op.loc))
+        };
+        ops.len() > 1 && ops.iter().all(there)
+    }
+
+    /// Whether it is known where the ranks parted before, or in which round.
+    pub(super) fn says_where(&self) -> bool {
+        self.lines.is_some() || self.rounds.is_some()
+    }
+}
+
+impl AlikeMembers {
+    fn told(&self, recording: &Recording) -> String {
+        let several = self.members.len() > 1;
+        let ranks = ranks_in_words(self.members.iter().map(|(rank, _)| *rank));
+        let at = |loc: LocId| recording.program.loc(loc).to_string();
+        let Some((_, act)) = &self.act else {
+            let (rank, _) = self.members[0];
+            let program = &recording.program.ranks[rank.at()];
+            let last = program.last.map(|last| program.loc(&last, &recording.program.names).to_string());
+            let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
+            let who = if several { format!("; rank {}", rank.0) } else { ", and".to_owned() };
+            let verb = if several { "make" } else { "makes" };
+            return format!("{ranks} {verb} none{who} {}{last}", program.ended());
+        };
+        let mut locs = self.members.iter().filter_map(|(_, loc)| loc.map(at));
+        let first = locs.next().unwrap_or_default();
+        let whose = match locs.all(|loc| loc == first) {
+            true => String::new(),
+            false => format!("rank {} at ", self.members[0].0.0),
+        };
+        format!("{ranks} {} {act} ({whose}{first})", if several { "make" } else { "makes" })
     }
 }
 
@@ -209,7 +257,7 @@ fn divergence(
         Some((nth, *rank))
     };
     let (nth, other) = members.clone().filter_map(|member| differing(&member)).min()?;
-    let (act, loc) = acts(first, nth)?;
+    let (_, loc) = acts(first, nth)?;
     let (_, walk) = members.clone().find(|(rank, _)| *rank == other)?;
     let line = |loc: LocId| {
         let loc = recording.program.loc(loc);
@@ -221,13 +269,20 @@ fn divergence(
         (one != other).then_some((nth, own, others))
     });
     let rounds = Rounds::of(recording, (*longest, loc), other);
-    Some(Divergence {
-        comm,
-        counted,
-        nth,
-        one: (*longest, act, loc),
-        lines,
-        rounds,
-        other: (other, acts(walk, nth)),
-    })
+    let mut alike: Vec<AlikeMembers> = Vec::new();
+    for (rank, walk) in members {
+        let (act, loc) = match acts(walk, nth) {
+            Some((act, loc)) => {
+                let barrier = is_barrier(walk.program, loc);
+                (Some((act, if barrier { "a barrier".to_owned() } else { act.to_string() })), Some(loc))
+            }
+            None if walk.program.is_known_to_its_end() => (None, None),
+            None => continue,
+        };
+        match alike.iter_mut().find(|alike| alike.act == act) {
+            Some(alike) => alike.members.push((*rank, loc)),
+            None => alike.push(AlikeMembers { act, members: vec![(*rank, loc)] }),
+        }
+    }
+    Some(Divergence { comm, counted, nth, compared: (*longest, other), lines, rounds, alike })
 }

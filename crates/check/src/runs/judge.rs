@@ -25,10 +25,10 @@ use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
-use super::lower::{self, Lacks, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd};
+use super::lower::{self, Lacks, Origin, RankRun, RecordingEnd};
 use super::returned;
 use super::sequence::{self, Sequence, Symbol};
-use super::stuck::{self, Standstill};
+use super::stuck::Standstill;
 use super::vendor;
 use super::waits;
 use super::world::{self, RankProcess, RunCommId, World};
@@ -90,6 +90,15 @@ impl Source for RunProgram {
 
     fn skipped(&self, of: LocId, before: LocId) -> u32 {
         self.of(of).map_or(0, |(rank, _)| rank.skipped(of, before))
+    }
+
+    fn replay(&self, replay: LocId) -> Option<u32> {
+        let (rank, _) = self.of(replay)?;
+        rank.replay(replay)
+    }
+
+    fn ended(&self, rank: Rank) -> Arc<str> {
+        self.ranks[rank.at()].ended().into()
     }
 
     fn symmetry(&self) -> Symmetry {
@@ -400,16 +409,49 @@ fn recorded(machine: &Machine, state: &State, ranks: &[RankRun]) -> Option<Choic
 fn complete(finding: &mut Finding, program: &RunProgram) {
     let mut named = BTreeSet::new();
     for op in &finding.ops {
-        let (rank, at) = (format!("rank {}", op.rank.0), program.loc(op.loc).to_string());
-        let there = finding.sentence.contains(&rank) && finding.sentence.contains(&at);
+        let at = program.loc(op.loc).to_string();
+        let there = names_rank(&finding.sentence, op.rank) && finding.sentence.contains(&at);
         if !there && named.insert((op.rank, at.clone())) {
-            finding.sentence.push_str(&format!("; {rank} at {at}"));
+            finding.sentence.push_str(&format!("; rank {} at {at}", op.rank.0));
         }
     }
     if finding.rule == Rule::Mem2
         && let Some(raced) = accesses::raced(program, &finding.ops)
     {
         finding.sentence.push_str(&format!(": {raced}"));
+    }
+}
+
+/// Whether a sentence names a rank, alone or among several as [`ranks_in_words`] writes them.
+fn names_rank(sentence: &str, rank: Rank) -> bool {
+    let begins = sentence.match_indices("rank").map(|(at, _)| &sentence[at + "rank".len()..]);
+    let mut lists = begins.map(|list| list.trim_start_matches('s').trim_start());
+    lists.any(|list| {
+        let words = list.split([' ', ',']).filter(|word| !word.is_empty());
+        let (mut last, mut to) = (None, false);
+        for word in words {
+            match (word, word.trim_end_matches(|c: char| !c.is_ascii_digit()).parse::<u32>()) {
+                ("to", _) => to = true,
+                ("and", _) => {}
+                (_, Ok(number)) => {
+                    if number == rank.0 || to && last.is_some_and(|last| (last..=number).contains(&rank.0)) {
+                        return true;
+                    }
+                    (last, to) = (Some(number), false);
+                }
+                (_, Err(_)) => return false,
+            }
+        }
+        false
+    })
+}
+
+impl Recording {
+    /// A call: where it was made, and its name.
+    pub(super) fn called(&self, program: &RankRun, origin: &Origin) -> String {
+        let (name, loc) = (self.program.names.text(origin.name), program.loc(origin, &self.program.names));
+        let loc = loc.to_string();
+        if loc.contains(&*name) { loc } else { format!("{name} ({loc})") }
     }
 }
 
@@ -457,16 +499,25 @@ impl Judged {
         }
         for (finding, doubt) in &self.doubted {
             why.push(format!(
-                "{} cannot be said: {doubt}. It would be that {}",
+                "{} may be broken: {}. It is not known, because {doubt}",
                 finding.rule, finding.sentence
             ));
         }
+        let mut too_little: BTreeMap<&str, Vec<Rank>> = BTreeMap::new();
         for (rank, program) in self.there() {
             if let Some(missing) = program.waits.missing() {
-                why.push(format!("too little of rank {rank} was recorded: {missing}"));
+                too_little.entry(missing).or_default().push(Rank(rank));
             }
         }
+        why.extend(too_little.into_iter().map(|(missing, ranks)| {
+            format!("too little of {} was recorded: {missing}", ranks_in_words(ranks.into_iter()))
+        }));
         why.extend(self.left_out.iter().filter(|left_out| left_out.matters()).map(ToString::to_string));
+        why.extend(
+            world::empty_files(&self.recording.folder).iter().map(|path| {
+                format!("{} is empty or damaged: of its process nothing is known", path.display())
+            }),
+        );
         let world = &self.recording.world;
         let missing: Vec<String> = world.missing().iter().map(|rank| rank.0.to_string()).collect();
         if !missing.is_empty() {
@@ -485,7 +536,7 @@ impl Judged {
             if let Some(until) = &program.until {
                 let at = until.origin.map_or_else(
                     || "only up to its first call".to_owned(),
-                    |origin| format!("only up to {}", self.called(program, &origin)),
+                    |origin| format!("only up to {}", self.recording.called(program, &origin)),
                 );
                 why.push(format!(
                     "rank {rank} is judged {at}: {}; what it did from there on ({} calls) is taken to fit",
@@ -501,7 +552,7 @@ impl Judged {
                     why.push(format!(
                         "rank {rank}: {} returned {}: why it failed is not judged, and what it would have done is left \
                          out",
-                        self.called(program, &failure.origin),
+                        self.recording.called(program, &failure.origin),
                         failure.code
                     ));
                 }
@@ -511,86 +562,45 @@ impl Judged {
         why
     }
 
-    /// A call: where it was made, and its name.
-    pub(super) fn called(&self, program: &RankRun, origin: &Origin) -> String {
-        let names = &self.recording.program.names;
-        let (name, loc) = (names.text(origin.name), program.loc(origin, names).to_string());
-        if loc.contains(&*name) { loc } else { format!("{name} ({loc})") }
-    }
-
-    /// Ranks whose recordings end without their exit, those together that were inside the same.
+    /// Ranks whose recordings end without their exit; of those whose files were cut, what is not known.
     fn ends_without_exit(&self) -> Vec<String> {
-        let mut ends: Vec<(String, Vec<Rank>, u64)> = Vec::new();
+        let mut why = Vec::new();
+        let (mut stopped, mut interrupted) = (Vec::new(), Vec::new());
         for (rank, program) in self.there() {
             let (RecordingEnd::Cut { .. }, rank) = (&program.ending, Rank(rank)) else { continue };
-            let since = |entered: u64| {
-                let until = stuck::seen_until(&self.recording, rank);
-                until.saturating_sub(stuck::at(&self.recording, rank, entered))
-            };
-            let (text, time) = match (program.open_calls.as_slice(), program.last) {
-                (_, Some(last)) if program.truncated => {
-                    (format!("the file was cut: what came after {}", self.called(program, &last)), 0)
-                }
-                (_, Some(last)) if program.interrupted => {
-                    (format!("interrupted, last at {}", self.called(program, &last)), 0)
-                }
-                ([], Some(last)) => {
-                    (format!("last at {}", self.called(program, &last)), since(program.times.0))
-                }
-                ([], None) => ("made no call".to_owned(), 0),
-                (open, _) => {
-                    let calls: Vec<String> = open.iter().map(|open| self.open_call(program, open)).collect();
-                    let entered = open.iter().map(|open| open.entered).max().unwrap_or(0);
-                    (format!("inside {}", calls.join(", ")), since(entered))
-                }
-            };
-            match ends.iter_mut().find(|(other, ..)| *other == text) {
-                Some((_, ranks, shortest)) => {
-                    ranks.push(rank);
-                    *shortest = (*shortest).min(time);
-                }
-                None => ends.push((text, vec![rank], time)),
+            match program.last {
+                Some(last) if program.truncated => why.push(format!(
+                    "of rank {} the file was cut: what came after {} is not known",
+                    rank.0,
+                    self.recording.called(program, &last)
+                )),
+                _ if program.interrupted => interrupted.push(rank),
+                _ => stopped.push(rank),
             }
         }
-        let told = |(text, ranks, time): (String, Vec<Rank>, u64)| {
-            let several = ranks.len() > 1;
-            let whose = ranks_in_words(ranks.iter().copied());
-            if text.starts_with("the file") {
-                return format!("of {whose} {text} is not known");
-            }
-            let seconds = time / 1_000_000_000;
-            let lasted = if seconds > 0 { format!(" for {seconds} s") } else { String::new() };
-            let (recordings, end, were) = match several {
-                true => ("recordings", "end without their exit", "all were "),
-                false => ("recording", "ends without its exit", "it was "),
+        let mut told = |ranks: Vec<Rank>, how: &str| {
+            let (recordings, end) = match ranks.len() {
+                0 => return,
+                1 => ("recording", "ends without its exit"),
+                _ => ("recordings", "end without their exit"),
             };
-            let were = if text.starts_with("made") {
-                were.trim_end_matches("was ").trim_end_matches("were ")
-            } else {
-                were
-            };
-            format!("the {recordings} of {whose} {end}; {were}{text}{lasted}")
+            why.push(format!("the {recordings} of {} {end}{how}", ranks_in_words(ranks.into_iter())));
         };
-        ends.into_iter().map(told).collect()
-    }
-
-    /// A call that had not returned, with the key that it waited for, and whether anybody set it. Sets in C++ are not
-    /// seen.
-    fn open_call(&self, program: &RankRun, open: &OpenCallAtEnd) -> String {
-        let called = self.called(program, &open.origin);
-        let OpenWait::Key(key) = &open.waits else { return called };
-        let set = self.there().any(|(_, program)| program.keys.contains(key));
-        let unset = if set { "" } else { ", which no rank was seen to set" };
-        let names = &self.recording.program.names;
-        let (name, loc) = (names.text(open.origin.name), program.loc(&open.origin, names).to_string());
-        let loc = if loc.contains(&*name) { String::new() } else { format!(" ({loc})") };
-        format!("{name} of key \"{key}\"{unset}{loc}")
+        told(stopped, "");
+        told(interrupted, ", because somebody interrupted the program");
+        why
     }
 
     /// Ranks that were recorded.
     pub fn there(&self) -> impl Iterator<Item = (u32, &RankRun)> {
         let members = &self.recording.world.members;
         members.iter().map(|member| (member.rank.0, &self.recording.program.ranks[member.rank.at()]))
+    }
+
+    /// Whether the run was stopped where ranks stood.
+    pub(super) fn stood(&self) -> bool {
+        self.there().any(|(_, program)| matches!(program.ending, RecordingEnd::Cut { .. }))
+            && self.stood_still()
     }
 
     /// Whether ranks stood where their recordings end: somebody waits, or all that did not exit were inside a call.

@@ -10,10 +10,12 @@ use rankcheck_model::{Rank, Source as _, ranks_in_words};
 use serde::Serialize;
 
 use super::coverage::{Coverage, LeftOut};
+use super::divergence::Divergence;
 use super::fold::LoopOf;
+use super::hosts::HostDoing;
 use super::judge::{Asked, Judged, RunVerdict};
 use super::lower::RecordingEnd;
-use super::stuck::{Hop, HostEnd, RankWait, WaitRoot};
+use super::stuck::{Hop, HostEnd, RankStand, RankWait, WaitRoot};
 use super::vendor;
 
 /// Lines of one kind, beyond which the rest is counted.
@@ -100,14 +102,25 @@ pub fn text(judged: &Judged) -> String {
     if matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs) {
         let _ = write!(out, ", {}", class(judged).name());
     }
-    rows(&mut out, "root", &roots(judged));
-    if judged.findings.is_empty() {
-        rows(&mut out, "cycle", &cycles(judged));
+    let roots = roots(judged);
+    let parted = parted(judged);
+    // Of a run that stood the root comes first, whatever rule it breaks: a rank that is gone, or where ranks part, or else
+    // who waits in a circle.
+    let parting_is_root = roots.is_empty() && judged.stood();
+    if parting_is_root {
+        rows(&mut out, "root", &parted);
+    } else {
+        rows(&mut out, "root", &roots);
+    }
+    if roots.is_empty() && parted.is_empty() {
+        rows(&mut out, "cycle", &untold_cycles(judged));
     }
     for line in sentences(judged) {
         let _ = write!(out, "\n{line}");
     }
-    rows(&mut out, "parts", &divergences(judged));
+    if !parting_is_root {
+        rows(&mut out, "parts", &parted);
+    }
     rows(&mut out, "stands", &standing(judged));
     rows(&mut out, "returned", &failures(judged));
     rows(&mut out, "unknown", &judged.unknown);
@@ -142,6 +155,15 @@ fn sentences(judged: &Judged) -> Vec<String> {
     if judged.findings.len() > LINES_MAX {
         lines.push(format!("            … {} more", judged.findings.len() - LINES_MAX));
     }
+    if judged.findings.is_empty()
+        && let Some(first) = judged.divergences.first()
+    {
+        let but = match judged.waived.is_empty() {
+            true => "No rule is known to be broken, and yet",
+            false => "No waiver of a rule takes away that",
+        };
+        lines.push(format!("{but} {}.", first.sentence(&judged.recording)));
+    }
     if judged.undefined {
         lines.push("  data      buffer contents are undefined from here on".to_owned());
     }
@@ -150,6 +172,16 @@ fn sentences(judged: &Judged) -> Vec<String> {
 
 fn divergences(judged: &Judged) -> Vec<String> {
     judged.divergences.iter().map(|divergence| divergence.sentence(&judged.recording)).collect()
+}
+
+/// Where ranks diverge, as far as no sentence tells it.
+fn parted(judged: &Judged) -> Vec<String> {
+    let told = |divergence: &&Divergence| match judged.findings.first() {
+        None => false,
+        Some(first) => !divergence.is_of(&first.ops) || divergence.says_where() || judged.stood(),
+    };
+    let untold = judged.divergences.iter().skip(usize::from(judged.findings.is_empty()));
+    untold.filter(told).map(|divergence| divergence.sentence(&judged.recording)).collect()
 }
 
 /// Whom everybody waits for, and who waits in a circle.
@@ -168,17 +200,15 @@ fn root_text(judged: &Judged, root: &WaitRoot) -> String {
     let of = &program.ranks[root.rank.at()];
     let last = of.last.map(|last| of.loc(&last, &program.names).to_string());
     let last = last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"));
-    let exception = of.exception.as_ref().map(|exception| {
-        let loc = exception.loc.as_ref().map_or_else(String::new, |loc| format!(" ({loc})"));
-        format!("{}{loc}", exception.text)
-    });
-    let ended = match (root.end, exception) {
-        (HostEnd::Exited(code), Some(exception)) => format!("exited with code {code} after {exception}"),
-        (HostEnd::Exited(code), None) => format!("exited with code {code} ({last})"),
-        (_, Some(exception)) => format!("was ended by {exception}"),
-        (HostEnd::Died, None) => format!("was gone before the others ({last})"),
-        (HostEnd::NotRecorded, None) => "was not recorded".to_owned(),
-        (HostEnd::GoesOn | HostEnd::Raised | HostEnd::Waits, None) => match &of.until {
+    let ended = match root.end {
+        HostEnd::Exited(code) if of.exception.is_some() => {
+            format!("{} and exited with code {code}", of.ended())
+        }
+        HostEnd::Exited(_) => format!("{} ({last})", of.ended()),
+        _ if of.exception.is_some() => of.ended(),
+        HostEnd::Died => format!("was gone before the others, by what was not recorded ({last})"),
+        HostEnd::NotRecorded => "was not recorded".to_owned(),
+        HostEnd::GoesOn | HostEnd::Raised | HostEnd::Waits => match &of.until {
             Some(_) => "is not known well enough".to_owned(),
             None => format!("had not come when its recording ended ({last})"),
         },
@@ -195,52 +225,99 @@ fn root_text(judged: &Judged, root: &WaitRoot) -> String {
     text
 }
 
-fn cycles(judged: &Judged) -> Vec<String> {
-    let told = judged.stuck.cycles.iter().map(|hops| {
-        let mut text = String::new();
-        for (nth, hop) in hops.iter().enumerate() {
-            let who = if nth == 0 { format!("rank {}", hop.rank.0) } else { ", which".to_owned() };
-            let _ = write!(text, "{who} waits {} ({}) for rank {}", hop.text, hop.place, hop.awaits.0);
+/// Circles of waits that the first sentence does not tell hop by hop. Where nobody specifies what follows a finding, the
+/// model has nothing to say of waits behind it.
+fn untold_cycles(judged: &Judged) -> Vec<String> {
+    if judged.undefined {
+        return Vec::new();
+    }
+    let first = judged.findings.first().map_or("", |finding| &finding.sentence);
+    let told = |hops: &&Vec<Hop>| hops.iter().all(|hop| first.contains(&hop.place));
+    judged.stuck.cycles.iter().filter(|hops| !told(hops)).map(|hops| cycle_text(hops)).collect()
+}
+
+fn cycle_text(hops: &[Hop]) -> String {
+    let mut text = String::new();
+    for (nth, hop) in hops.iter().enumerate() {
+        let who = if nth == 0 { format!("rank {}", hop.rank.0) } else { ", which".to_owned() };
+        let _ = write!(text, "{who} waits {} ({}) for rank {}", hop.text, hop.place, hop.awaits.0);
+    }
+    text
+}
+
+/// Where each rank is that did not exit: what its host does, and what its device waits for; ranks that do alike together.
+fn standing(judged: &Judged) -> Vec<String> {
+    type Waits = Vec<BTreeSet<Rank>>;
+    let mut groups: Vec<(&RankStand, Vec<Rank>, Waits)> = Vec::new();
+    let key = |stand: &RankStand| {
+        let of = |wait: &Option<RankWait>| {
+            wait.as_ref().map(|wait| (wait.text.clone(), wait.made, wait.awaits.is_empty()))
+        };
+        (stand.host.doing.clone(), of(&stand.waits), of(&stand.device))
+    };
+    let awaits = |stand: &RankStand| -> Waits {
+        let of =
+            |wait: &Option<RankWait>| wait.as_ref().map_or_else(BTreeSet::new, |wait| wait.awaits.clone());
+        vec![of(&stand.waits), of(&stand.device)]
+    };
+    let mut lasted: Vec<u64> = Vec::new();
+    for stand in &judged.stuck.stands {
+        match groups.iter().position(|(first, ..)| key(first) == key(stand)) {
+            Some(at) => {
+                let (_, ranks, all) = &mut groups[at];
+                ranks.push(stand.rank);
+                all.iter_mut().zip(awaits(stand)).for_each(|(all, more)| all.extend(more));
+                lasted[at] = lasted[at].min(stand.host.lasted);
+            }
+            None => {
+                groups.push((stand, vec![stand.rank], awaits(stand)));
+                lasted.push(stand.host.lasted);
+            }
         }
-        text
+    }
+    let told = groups.iter().zip(lasted).map(|((stand, ranks, awaits), lasted)| {
+        let one = ranks.len() == 1;
+        let (host, device, is, waits) = match one {
+            true => ("its host", "its device", "is", "waits"),
+            false => ("their hosts", "their devices", "are", "wait"),
+        };
+        let seconds = lasted / 1_000_000_000;
+        let lasted = if seconds > 0 { format!(" for {seconds} s") } else { String::new() };
+        let mut line = match &stand.host.doing {
+            HostDoing::Inside(calls) => format!("{host} {is} in {calls}{lasted}"),
+            HostDoing::Between(Some(last)) if seconds > 0 => {
+                format!("{host} {} made no call{lasted} (last at {last})", if one { "has" } else { "have" })
+            }
+            HostDoing::Between(Some(last)) => {
+                format!("{host} {} last at {last}", if one { "was" } else { "were" })
+            }
+            HostDoing::Between(None) => format!("{host} made no call"),
+            HostDoing::Gone(how) => how.clone(),
+        };
+        for (nth, (who, wait)) in [(" and", &stand.waits), (device, &stand.device)].into_iter().enumerate() {
+            let Some(wait) = wait else { continue };
+            let comma = if nth == 0 { "" } else { "; " };
+            let _ = write!(line, "{comma}{who} {waits} {}{}", wait.text, whom(ranks, &awaits[nth]));
+            if let Some(made) = wait.made {
+                let _ = write!(line, ", which made {made}");
+            }
+        }
+        format!("{}: {line}", ranks_in_words(ranks.iter().copied()))
     });
     told.collect()
 }
 
-/// Who waits for whom, what ranks do alike together.
-fn standing(judged: &Judged) -> Vec<String> {
-    let mut groups: Vec<(&RankWait, Vec<Rank>, BTreeSet<Rank>)> = Vec::new();
-    for wait in &judged.stuck.waits {
-        let key = |wait: &RankWait| (wait.text.clone(), wait.made, wait.awaits.is_empty());
-        match groups.iter_mut().find(|(first, ..)| key(first) == key(wait)) {
-            Some((_, ranks, awaits)) => {
-                ranks.push(wait.rank);
-                awaits.extend(&wait.awaits);
-            }
-            None => groups.push((wait, vec![wait.rank], wait.awaits.clone())),
-        }
+/// For whom these ranks wait.
+fn whom(ranks: &[Rank], awaits: &BTreeSet<Rank>) -> String {
+    let others: Vec<Rank> = awaits.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
+    let mut whom = Vec::new();
+    if awaits.iter().any(|rank| ranks.contains(rank)) {
+        whom.push("one another".to_owned());
     }
-    let told = groups.into_iter().map(|(RankWait { text, made, .. }, ranks, awaits)| {
-        let verb = if ranks.len() == 1 { "waits" } else { "wait" };
-        let mut line = format!("{} {verb} {text}", ranks_in_words(ranks.iter().copied()));
-        let others: Vec<Rank> = awaits.iter().copied().filter(|rank| !ranks.contains(rank)).collect();
-        let mut whom = Vec::new();
-        if awaits.iter().any(|rank| ranks.contains(rank)) {
-            whom.push("one another".to_owned());
-        }
-        if !others.is_empty() {
-            whom.push(ranks_in_words(others.into_iter()));
-        }
-        if !whom.is_empty() {
-            let _ = write!(line, " for {}", whom.join(" and "));
-        }
-        if let Some(made) = made {
-            let _ = write!(line, ", which made {made}");
-        }
-        line
-    });
-    let devices = judged.stuck.devices.iter().map(|(rank, text)| format!("rank {} {text}", rank.0));
-    told.chain(devices).collect()
+    if !others.is_empty() {
+        whom.push(ranks_in_words(others.into_iter()));
+    }
+    if whom.is_empty() { String::new() } else { format!(" for {}", whom.join(" and ")) }
 }
 
 /// Calls that returned errors.
@@ -292,7 +369,7 @@ fn rests(judged: &Judged) -> Vec<String> {
             format!(
                 "whether {memory} was freed before rank {rank} was done with it is not known: {} and the free lie too \
                  close to tell",
-                judged.called(program, origin)
+                judged.recording.called(program, origin)
             )
         }));
     }

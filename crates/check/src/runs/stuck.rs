@@ -12,6 +12,7 @@ use rankcheck_model::machine::{Awaited, Standing};
 use rankcheck_model::{LocId, Op, Operand, Rank, Root, Source as _, Statement, StreamOp, Thread, Token};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::hosts::HostStand;
 use super::judge::Recording;
 use super::lower::{OpenCallAtEnd, OpenWait, RankRun, RecordingEnd};
 use super::rounds::Rounds;
@@ -76,17 +77,28 @@ pub struct Hop {
     pub awaits: Rank,
 }
 
-/// A wait that is told of a rank.
+/// A wait for other ranks, of a host or of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RankWait {
-    /// The rank that waits.
-    pub rank: Rank,
-    /// In what it waits, with locations.
+    /// In what it waits, with its location where the call of the host has another.
     pub text: String,
     /// The ranks that it waits for.
     pub awaits: BTreeSet<Rank>,
     /// How many process groups those made, where it makes another.
     pub made: Option<u32>,
+}
+
+/// Where a rank is whose recording ends without its exit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RankStand {
+    /// The rank that did not exit.
+    pub rank: Rank,
+    /// In which calls its host is.
+    pub host: HostStand,
+    /// For whom the host waits in them.
+    pub waits: Option<RankWait>,
+    /// For whom its device waits.
+    pub device: Option<RankWait>,
 }
 
 /// Who waits for whom where a run ends.
@@ -98,10 +110,8 @@ pub struct Standstill {
     pub roots: Vec<WaitRoot>,
     /// Waits that are for one another.
     pub cycles: Vec<Vec<Hop>>,
-    /// One wait of each rank that waits.
-    pub waits: Vec<RankWait>,
-    /// Ranks whose device stands in a collective that a peer's device finished.
-    pub devices: Vec<(Rank, String)>,
+    /// Where each rank is that did not exit.
+    pub stands: Vec<RankStand>,
 }
 
 /// A node of the graph of waits: what a thread or stream of the machine stands at, or a host of which the machine does
@@ -143,10 +153,9 @@ impl Standstill {
             in_vain: in_vain.iter().map(|at| graph.rank(*at)).collect(),
             roots: graph.roots(&in_vain),
             cycles: graph.cycles(&in_vain),
-            waits: graph.waits(),
-            devices,
+            stands: graph.stands(&devices),
         };
-        stuck.in_vain.extend(stuck.devices.iter().map(|(rank, _)| *rank));
+        stuck.in_vain.extend(devices.keys());
         stuck
     }
 
@@ -228,9 +237,11 @@ impl<'a> WaitGraph<'a> {
     }
 
     /// Whether a host stands, as the machine has it, in a call that returned: then too little is known of what it waited for.
+    /// A call of a group returns where the group ends.
     fn has_returned(&self, one: &Standing) -> bool {
         let program = self.program(one.op.rank);
-        let number = program.origin_of(one.op.loc).map(|origin| origin.number);
+        let ending = program.end_of_group(one.op.loc).unwrap_or(one.op.loc);
+        let number = program.origin_of(ending).map(|origin| origin.number);
         one.stream.is_none() && !program.open_calls.iter().any(|open| Some(open.origin.number) == number)
     }
 
@@ -505,52 +516,65 @@ impl<'a> WaitGraph<'a> {
         (text, self.program(rank).loc(&open.origin, names).to_string())
     }
 
-    /// One wait of each rank: of its host, with the stream that this waits for, else of a stream.
-    fn waits(&self) -> Vec<RankWait> {
-        let mut waits = Vec::new();
-        for rank in (0..self.recording.world.ranks).map(Rank) {
-            let host = self.standing.len() + rank.at();
-            let mine: Vec<usize> =
-                (0..self.standing.len()).filter(|at| self.standing[*at].op.rank == rank).collect();
-            let others = |at: usize| -> BTreeSet<Rank> {
-                let awaits = self.awaited(at);
-                awaits.into_iter().filter(|other| *other != rank).collect()
-            };
-            let thread = mine.iter().copied().find(|at| self.standing[*at].stream.is_none());
-            if self.ends[rank.at()] == HostEnd::Waits {
-                let (text, place) = self.waits_in(host);
-                let awaits = others(host);
+    /// Where each rank is that did not exit: what its host is in was recorded; what its device waits for the model says.
+    fn stands(&self, devices: &BTreeMap<Rank, RankWait>) -> Vec<RankStand> {
+        let members = self.recording.world.members.iter().map(|member| member.rank);
+        let stopped = members.filter(|rank| matches!(self.program(*rank).ending, RecordingEnd::Cut { .. }));
+        let stand = |rank: Rank| RankStand {
+            rank,
+            host: HostStand::of(self.recording, rank, self.ends[rank.at()]),
+            waits: self.host_waits(rank),
+            device: devices.get(&rank).cloned().or_else(|| self.device_waits(rank)),
+        };
+        stopped.map(stand).collect()
+    }
+
+    /// For which other ranks a host waits in the call that it is in.
+    fn host_waits(&self, rank: Rank) -> Option<RankWait> {
+        let mine = |one: &&Standing| one.op.rank == rank && one.stream.is_none() && !self.has_returned(one);
+        let at = match self.ends[rank.at()] {
+            HostEnd::Waits => self.standing.len() + rank.at(),
+            HostEnd::GoesOn => {
+                let one = self.standing.iter().find(mine)?;
+                self.standing.iter().position(|other| other.op == one.op)?
+            }
+            HostEnd::Exited(_) | HostEnd::Raised | HostEnd::Died | HostEnd::NotRecorded => return None,
+        };
+        let awaits = self.others(at, rank);
+        if awaits.is_empty() {
+            return None;
+        }
+        let made = match self.open_wait(rank) {
+            Some((open, _)) if matches!(open.waits, OpenWait::MakesGroup { .. }) => {
                 let counts: BTreeSet<u32> =
                     awaits.iter().map(|other| self.program(*other).groups_made).collect();
-                let makes = self
-                    .open_wait(rank)
-                    .is_some_and(|(open, _)| matches!(open.waits, OpenWait::MakesGroup { .. }));
-                let made = counts.first().copied().filter(|_| makes && counts.len() == 1);
-                waits.push(RankWait { rank, text: format!("{text} ({place})"), awaits, made });
-                continue;
+                counts.first().copied().filter(|_| counts.len() == 1)
             }
-            let stream = mine
-                .iter()
-                .copied()
-                .find(|at| self.standing[*at].stream.is_some() && !others(*at).is_empty());
-            let (Some(first), second) = (match (thread, stream) {
-                (Some(thread), _) if !others(thread).is_empty() => (Some(thread), None),
-                (Some(thread), stream) => (Some(thread), stream),
-                (None, stream) => (stream.or(mine.first().copied()), None),
-            }) else {
-                continue;
-            };
-            let told = |at: usize| {
-                let (text, place) = self.waits_in(at);
-                format!("{text} ({place})")
-            };
-            let text = match second {
-                Some(second) => format!("{}, {}", told(first), told(second)),
-                None => told(first),
-            };
-            waits.push(RankWait { rank, text, awaits: others(second.unwrap_or(first)), made: None });
+            _ => None,
+        };
+        Some(RankWait { text: self.waits_in(at).0, awaits, made })
+    }
+
+    /// For which other ranks a device waits. If the host got by what waits for it in the model, it is not known where the
+    /// device stands.
+    fn device_waits(&self, rank: Rank) -> Option<RankWait> {
+        let mine = |one: &Standing| one.op.rank == rank;
+        if self.standing.iter().any(|one| mine(one) && one.stream.is_none() && self.has_returned(one)) {
+            return None;
         }
-        waits
+        (0..self.standing.len()).find_map(|at| {
+            let one = &self.standing[at];
+            if !mine(one) || one.stream.is_none() {
+                return None;
+            }
+            let (awaits, (text, place)) = (self.others(at, rank), self.waits_in(at));
+            let text = text.strip_prefix("on the GPU ").unwrap_or(&text);
+            (!awaits.is_empty()).then(|| RankWait { text: format!("{text} ({place})"), awaits, made: None })
+        })
+    }
+
+    fn others(&self, at: usize, rank: Rank) -> BTreeSet<Rank> {
+        self.awaited(at).into_iter().filter(|other| *other != rank).collect()
     }
 
     /// The ranks that a node waits for.
@@ -571,12 +595,12 @@ impl<'a> WaitGraph<'a> {
     }
 
     /// Devices on which a collective is not over that a peer's device has finished.
-    fn devices(&self) -> Vec<(Rank, String)> {
+    fn devices(&self) -> BTreeMap<Rank, RankWait> {
         let members = self.recording.world.members.iter().map(|member| member.rank);
         members.filter_map(|rank| Some((rank, self.device_stands(rank)?))).collect()
     }
 
-    fn device_stands(&self, rank: Rank) -> Option<String> {
+    fn device_stands(&self, rank: Rank) -> Option<RankWait> {
         let program = self.program(rank);
         if !self.counts(rank) || self.ends[rank.at()] != HostEnd::GoesOn || program.until.is_some() {
             return None;
@@ -613,12 +637,12 @@ impl<'a> WaitGraph<'a> {
         let peer =
             self.recording.world.comm(comm).members.iter().find(|other| finished(other)).copied()??;
         let loc = self.recording.program.loc(ops[last].loc);
-        let at = program.loc(&open.origin, &self.recording.program.names);
-        Some(format!(
-            "stands at {at} in a collective of {} ({loc}) that has ended on rank {}",
+        let text = format!(
+            "in a collective of {} ({loc}) that has ended on rank {}",
             self.recording.world.comm(comm).name,
             peer.0
-        ))
+        );
+        Some(RankWait { text, awaits: BTreeSet::new(), made: None })
     }
 
     /// Whether a rank waited for its n-th collective on a communicator, and the wait returned.

@@ -97,7 +97,7 @@ fn one(
     found: &FxHashMap<u32, Vec<String>>,
     events: &mut TimelineWriter<'_>,
 ) -> Result<(), TimelineError> {
-    let mut open: FxHashMap<u32, Vec<(u64, ShapeId)>> = FxHashMap::default();
+    let mut open: FxHashMap<u32, Vec<(u64, u32, ShapeId)>> = FxHashMap::default();
     let (mut number, mut last) = (0_u32, 0);
     while let Some(event) = process.next_event().map_err(RunError::from)? {
         match event {
@@ -109,23 +109,24 @@ fn one(
                         "ph": "i", "s": "p", "name": text, "pid": rank, "tid": thread, "ts": at
                     }))?;
                 }
+                let nth = number;
                 number += 1;
                 let shape = process.shape(call);
                 if shape.instant {
                     events.write(&json!({
                         "ph": "i", "s": "t", "name": &*shape.name, "pid": rank, "tid": thread, "ts": at,
-                        "args": arguments(process, call)
+                        "args": arguments(process, call, nth)
                     }))?;
                 } else {
-                    open.entry(thread).or_default().push((time, call));
+                    open.entry(thread).or_default().push((time, nth, call));
                 }
             }
             CallEvent::Return { time, thread, values } => {
                 last = last.max(time);
-                let Some((entered, call)) = open.entry(thread).or_default().pop() else { continue };
-                let mut given = arguments(process, call);
+                let Some((entered, nth, call)) = open.entry(thread).or_default().pop() else { continue };
+                let mut given = arguments(process, call, nth);
                 if let Some(values) = values {
-                    given.append(&mut arguments(process, values));
+                    given.append(&mut arguments(process, values, nth));
                 }
                 events.write(&json!({
                     "ph": "X", "name": &*process.shape(call).name, "pid": rank, "tid": thread,
@@ -136,19 +137,21 @@ fn one(
         }
     }
     for (thread, calls) in open {
-        for (entered, call) in calls {
+        for (entered, nth, call) in calls {
             events.write(&json!({
                 "ph": "X", "name": format!("{} (never returned)", process.shape(call).name), "pid": rank,
                 "tid": thread, "ts": microseconds(offset + entered), "dur": microseconds(last - entered),
-                "args": arguments(process, call)
+                "args": arguments(process, call, nth)
             }))?;
         }
     }
     Ok(())
 }
 
-fn arguments(process: &ProcessFile, shape: ShapeId) -> Map<String, Value> {
+/// The arguments of a call, and its number in its process, by which reports name it.
+fn arguments(process: &ProcessFile, shape: ShapeId, number: u32) -> Map<String, Value> {
     let shape = process.shape(shape);
     let pairs = shape.keys.iter().zip(&shape.values);
-    pairs.map(|(key, value)| (key.to_string(), Value::String(value.to_string()))).collect()
+    let pairs = pairs.map(|(key, value)| (key.to_string(), Value::String(value.to_string())));
+    pairs.chain([("call".to_owned(), Value::from(number))]).collect()
 }

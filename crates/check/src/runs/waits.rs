@@ -79,8 +79,8 @@ impl RecordedWaits {
     /// Why what a process did with its device may be missing from its recording.
     pub(super) fn missing(&self) -> Option<&'static str> {
         self.launches_alone().then_some(
-            "it launches kernels through the driver, and none of its waits, copies and allocations was recorded: its \
-             CUDA runtime may be linked in",
+            "kernels are launched through the driver, and no wait, copy or allocation was recorded: the CUDA runtime may \
+             be linked into the program",
         )
     }
 
@@ -153,7 +153,7 @@ pub(super) fn doubt(finding: &Finding, program: &RunProgram) -> Option<String> {
     finding.ops.iter().find_map(|op| {
         let run = &program.ranks[op.rank.at()];
         if let Some(missing) = run.waits.missing() {
-            return Some(format!("rank {}: {missing}", op.rank.0));
+            return Some(format!("on rank {} {missing}", op.rank.0));
         }
         let mut ops = run.blocks.iter().flat_map(|block| &block.ops);
         let stream = ops.find(|statement| statement.loc == op.loc).and_then(|found| stream_of(&found.op))?;

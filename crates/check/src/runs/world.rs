@@ -22,6 +22,11 @@ use super::ipc::{self, SharedMemory, Span};
 ///
 /// If the directory cannot be listed, or holds none.
 pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
+    if is_one_file(directory) {
+        let folder = directory.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new(".")).to_owned();
+        return Err(RunError::OneFile { path: directory.to_owned(), folder });
+    }
     let io = |source| RunError::Directory { path: directory.to_owned(), source };
     let mut files = Vec::new();
     for entry in std::fs::read_dir(directory).map_err(io)? {
@@ -35,6 +40,26 @@ pub fn files(directory: &Path) -> Result<Vec<PathBuf>, RunError> {
         return Err(RunError::Empty { path: directory.to_owned() });
     }
     Ok(files)
+}
+
+/// The files of a directory that are named as recordings are and do not begin as one: of their processes nothing is known.
+pub(super) fn empty_files(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    let mut files: Vec<PathBuf> =
+        paths.filter(|path| is_named_recording(path) && !begins_as_recording(path)).collect();
+    files.sort();
+    files
+}
+
+/// Whether a path is the file of a process, and no folder.
+pub(super) fn is_one_file(path: &Path) -> bool {
+    is_named_recording(path) || path.is_file() && begins_as_recording(path)
+}
+
+/// Whether a file is named as the recording of a process is.
+fn is_named_recording(path: &Path) -> bool {
+    path.is_file() && path.extension().is_some_and(|extension| extension == "rankrec")
 }
 
 /// Whether a file begins as recordings do. A file that cannot be read does not.

@@ -253,7 +253,7 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
     let shown = broken.shown;
     let mut all: Vec<RepairChange> = Vec::new();
     let mut add = |change: RepairChange| {
-        if !all.contains(&change) {
+        if !all.iter().any(|known| known.places() == change.places()) {
             all.push(change);
         }
     };
@@ -265,7 +265,7 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
     for what in [Wait::Device, Wait::Ranks, Wait::Devices] {
         for side in [Side::Before, Side::After] {
             for operation in &calls {
-                let (call, at) = (operation.text.clone(), operation.at.loc.clone());
+                let (call, at) = in_words(shown, &operation.text, &operation.at.loc);
                 add(RepairChange::Wait { what, side, call, at });
             }
         }
@@ -278,7 +278,11 @@ fn candidates(broken: &Broken<'_>) -> Vec<RepairChange> {
     let all_calls: Vec<Rc<KnownCall>> = all_calls.into_iter().filter(|call| meets_others(&call.op)).collect();
     for (first, second, swaps) in neighbours(&all_calls) {
         for on in [Scope::All, Scope::Odd, Scope::One(first.rank)] {
-            let (one, other) = (first.named.clone(), second.named.clone());
+            let named = |call: &KnownCall| match on {
+                Scope::All | Scope::Odd => call.named.clone(),
+                Scope::One(_) => (call.text.clone(), call.named.1.clone()),
+            };
+            let (one, other) = (named(&first), named(&second));
             if swaps {
                 add(RepairChange::Swap { first: one.clone(), second: other.clone(), on });
             }
@@ -313,6 +317,15 @@ fn decisions(shown: &Counterexample) -> Vec<(String, Loc)> {
     places
 }
 
+/// A call as repairs name it: with its operands where those are the same on all ranks that make it.
+fn in_words(shown: &Counterexample, text: &str, loc: &Loc) -> (String, Loc) {
+    let done = shown.run.operations.iter().map(|other| (&other.at.loc, &other.text));
+    let ahead = shown.run.ahead.iter().map(|other| (&other.at.loc, &other.text));
+    let alike = done.chain(ahead).all(|(at, other)| at != loc || other == text);
+    let named = if alike { text } else { text.split('(').next().unwrap_or(text) };
+    (named.to_owned(), loc.clone())
+}
+
 /// The operations of the finding and those that are marked, one for each place.
 fn calls(shown: &Counterexample) -> Vec<&Operation> {
     const TRIED: usize = 12;
@@ -336,8 +349,10 @@ struct KnownCall {
     rank: Rank,
     start: ThreadStart,
     index: u32,
-    /// The call in words, and where it is written.
+    /// The call as all ranks make it, and where it is written.
     named: (String, Loc),
+    /// The call as this rank makes it.
+    text: String,
     /// How near to the finding it is: 0 for the operation that breaks the rule; none if it is not marked.
     near: Option<usize>,
     op: Op,
@@ -381,16 +396,18 @@ fn all_calls(broken: &Broken<'_>) -> Vec<Rc<KnownCall>> {
         let at = trials.position(&operation.at.op)?;
         let performed = trials.performed_at(at)?;
         let op = performed.op.clone()?;
-        let named = (operation.text.clone(), operation.at.loc.clone());
+        let named = in_words(shown, &operation.text, &operation.at.loc);
         let (near, used) = (near(&operation.at), trials.is_used(performed));
-        Some(KnownCall { rank: at.rank, start: at.start, index: at.index, named, near, op, used })
+        let text = operation.text.clone();
+        Some(KnownCall { rank: at.rank, start: at.start, index: at.index, named, text, near, op, used })
     });
     let ahead = shown.run.ahead.iter().filter_map(|Ahead { at, op, text }| {
         let OpPosition { rank, start, index } = trials.position(&at.op)?;
-        let (op, named) = (op.clone(), (text.clone(), at.loc.clone()));
+        let (op, named) = (op.clone(), in_words(shown, text, &at.loc));
         // Who will use the result is not known.
         let used = op.slots() > 0;
-        Some(KnownCall { rank, start, index, named, near: None, op, used })
+        let text = text.clone();
+        Some(KnownCall { rank, start, index, named, text, near: None, op, used })
     });
     done.chain(ahead).map(Rc::new).collect()
 }
@@ -537,9 +554,7 @@ impl RepairChange {
     /// What is changed, in words.
     #[must_use]
     pub fn words(&self) -> String {
-        // Its operands are those of one rank.
-        let verb = |call: &str| call.split('(').next().unwrap_or(call).to_owned();
-        let named = |(call, at): &(String, Loc)| format!("{} ({at})", verb(call));
+        let named = |(call, at): &(String, Loc)| format!("{call} ({at})");
         let decided = |(what, at): &(String, Loc)| {
             let what = what.strip_prefix("choose ").unwrap_or(what);
             format!("{what} ({at})")
@@ -559,9 +574,11 @@ impl RepairChange {
                     Side::Before => "before",
                     Side::After => "after",
                 };
-                format!("{what} {side} {} ({at})", verb(call))
+                format!("{what} {side} {call} ({at})")
             }
-            Self::Keep { call, at } => format!("without {} ({at})", verb(call)),
+            Self::Keep { call, at } => {
+                format!("without {call} ({at}), whose memory then stays to the end of the program")
+            }
             Self::Swap { first, second, on } => {
                 format!("{}{} before {}", on.words(), named(second), named(first))
             }
@@ -569,6 +586,21 @@ impl RepairChange {
                 format!("{}{} and {} in one group", on.words(), named(first), named(last))
             }
         }
+    }
+}
+
+impl RepairChange {
+    /// What is changed where, whatever the calls there are called.
+    fn places(&self) -> Self {
+        let at = |(_, at): &(String, Loc)| (String::new(), at.clone());
+        let mut places = self.clone();
+        match &mut places {
+            Self::SameDecision { .. } => {}
+            Self::Wait { call, .. } | Self::Keep { call, .. } => call.clear(),
+            Self::Swap { first, second, .. } => (*first, *second) = (at(first), at(second)),
+            Self::Group { first, last, .. } => (*first, *last) = (at(first), at(last)),
+        }
+        places
     }
 }
 

@@ -20,7 +20,7 @@ use starlark::values::tuple::{TupleRef, UnpackTuple};
 use starlark::values::{NoSerialize, StarlarkValue, UnpackValue, Value, starlark_value};
 use starlark::{starlark_module, starlark_simple_value};
 
-use crate::spec::argument::{expected, for_each_leaf};
+use crate::spec::argument::{expected, for_each_leaf, given};
 use crate::spec::compare::comparison_calls;
 use crate::spec::error::{MAX_LENGTH, did_you_mean, unknown, wrong};
 use crate::spec::evaluation::Evaluation;
@@ -266,8 +266,19 @@ fn assumptions(assume: Option<UnpackList<Value<'_>>>) -> starlark::Result<Vec<As
     Ok(assumptions)
 }
 
-fn waivers(waive: Option<SmallMap<String, String>>) -> starlark::Result<BTreeMap<Rule, String>> {
+fn waivers(waive: Option<Value<'_>>) -> starlark::Result<BTreeMap<Rule, String>> {
     let mut waivers = BTreeMap::new();
+    let waive = given(waive).map(|waive| {
+        let reasons = SmallMap::<String, String>::unpack_value(waive)?;
+        reasons.ok_or_else(|| {
+            expected(
+                "waive",
+                "a dict of rules, each with its reason: {\"MEM-5\": \"the peers are restarted\"}",
+                waive,
+            )
+        })
+    });
+    let waive = waive.transpose()?;
     for (id, reason) in waive.into_iter().flatten() {
         let rule = rule(&id)?.parse().expect("it was just looked up");
         if reason.trim().is_empty() {
@@ -321,7 +332,7 @@ fn checks(builder: &mut GlobalsBuilder) {
         #[starlark(default = 1)] faults_at_most: u32,
         assume: Option<UnpackList<Value<'v>>>,
         platform: Option<String>,
-        waive: Option<SmallMap<String, String>>,
+        waive: Option<Value<'v>>,
         #[starlark(kwargs)] kwargs: SmallMap<String, Value<'v>>,
         eval: &mut Evaluator<'v, '_, '_>,
     ) -> starlark::Result<NoneType> {

@@ -1,4 +1,4 @@
-//! The lines `data`: what buffers hold at the end of a run.
+//! The lines `at end`: what buffers hold at the end of a run, right or wrong; and `data`, where nobody knows it.
 //!
 //! Not here: how a term is written (`rankcheck_model::Term`).
 
@@ -11,7 +11,7 @@ pub(super) fn data(out: &mut String, outcome: &Outcome) {
         Data::Known(rows) if outcome.corrupt => {
             let shown = rows.iter().take(4);
             for (nth, (rank, name, content)) in shown.enumerate() {
-                let label = if nth == 0 { "data" } else { "" };
+                let label = if nth == 0 { "at end" } else { "" };
                 let _ = write!(out, "\n  {label:<9} r{}.{name} = {content}", rank.0);
             }
         }

@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-use rankcheck_model::{Block, Freed, Loc, LocId, Op, Operand, Slot, Statement, Terminator, Token};
+use rankcheck_model::{
+    Block, Freed, GraphOp, GroupOp, Loc, LocId, Op, Operand, Slot, Statement, Terminator, Token,
+};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::window::Before;
@@ -288,6 +290,41 @@ impl RankRun {
         let comm = ops.find(|op| op.loc == of).and_then(|op| self.collects_on(op));
         let skipped = self.skipped.iter().filter(|(at, on, _)| *at <= before && Some(*on) == comm);
         skipped.map(|(.., times)| times).sum()
+    }
+
+    /// The end of the group that an operation is in. Groups are written as a whole, and none lies in another.
+    pub(in crate::runs) fn end_of_group(&self, loc: LocId) -> Option<LocId> {
+        let ops =
+            self.blocks.iter().map(|block| &block.ops).find(|ops| ops.iter().any(|op| op.loc == loc))?;
+        let at = ops.iter().position(|op| op.loc == loc)?;
+        let mut bounds = ops[at..].iter().filter(|op| matches!(op.op, Op::Group(_)));
+        bounds.next().filter(|op| matches!(op.op, Op::Group(GroupOp::End))).map(|end| end.loc)
+    }
+
+    /// The how-manieth replay of its graph an operation is, from 1; not known where replays may have been folded away.
+    pub(in crate::runs) fn replay(&self, loc: LocId) -> Option<u32> {
+        let Op::Graph(GraphOp::Replay { graph, .. }) = &self.statement(loc)?.op else { return None };
+        let of_it = |op: &&Statement| {
+            op.loc <= loc
+                && matches!(&op.op, Op::Graph(GraphOp::Replay { graph: other, .. }) if other == graph)
+        };
+        let nth = self.blocks.iter().flat_map(|block| &block.ops).filter(of_it).count();
+        let folded = self.skipped.iter().any(|(at, ..)| *at <= loc);
+        u32::try_from(nth).ok().filter(|_| !folded)
+    }
+
+    /// How the process came to its end, as far as it was recorded, as in "rank 1, which raised KeyError".
+    pub(in crate::runs) fn ended(&self) -> String {
+        let exception = self.exception.as_ref().map(|exception| {
+            let loc = exception.loc.as_ref().map_or_else(String::new, |loc| format!(" ({loc})"));
+            format!("raised {}{loc}", exception.text)
+        });
+        match (exception, &self.ending) {
+            (Some(raised), _) => raised,
+            (None, RecordingEnd::Exit(0)) => "ended in order with exit code 0".to_owned(),
+            (None, RecordingEnd::Exit(code)) => format!("exited with code {code}"),
+            (None, RecordingEnd::Cut { .. }) => "stopped".to_owned(),
+        }
     }
 
     /// The communicator on which an operation launches a collective.

@@ -288,13 +288,12 @@ impl Machine {
                 last.rank.0,
                 self.at(&last)
             )),
-            (Some(rank), Some(last)) => text.push_str(&format!(
-                " {of} rank {}, which exited without making that call (last at {})",
-                rank.0,
-                self.at(&last)
-            )),
-            (Some(rank), None) => {
-                text.push_str(&format!(" {of} rank {}, which exited without making that call", rank.0))
+            (Some(rank), last) => {
+                let ended = self.source.ended(rank);
+                text.push_str(&format!(" {of} rank {}, which {ended} without making that call", rank.0));
+                if let Some(last) = last {
+                    text.push_str(&format!(" (last at {})", self.at(&last)));
+                }
             }
             (None, _) => {}
         }
@@ -311,7 +310,15 @@ impl Machine {
             Some(About::Hosts) => "the host barrier".to_owned(),
             Some(About::Memory(..) | About::Rank(_)) | None => String::new(),
         };
-        self.waiting_in(state, node, &object)
+        let replay = match node.who {
+            Who::Stream(rank, stream) => state.rank(rank).stream(stream).head().and_then(|head| head.replay),
+            Who::Thread(..) => None,
+        };
+        let text = self.waiting_in(state, node, &object);
+        match replay.and_then(|replay| self.source.replay(replay.loc)) {
+            Some(nth) => format!("{text} in replay {nth} of its graph"),
+            None => text,
+        }
     }
 
     fn waiting_in(&self, state: &State, node: &WaitNode, object: &str) -> String {

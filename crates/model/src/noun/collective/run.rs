@@ -2,6 +2,7 @@
 //! Not here: what data results ([`super::data`]).
 
 use crate::clock::{Clock, Gathered, Knowledge};
+use crate::display::ranks_in_words;
 use crate::history::{Lane, Moment};
 use crate::host::value::CommId;
 use crate::judge::finding::{About, OpRef, Rule};
@@ -21,6 +22,9 @@ use std::sync::Arc;
 use super::Declared;
 use super::hand_over::HandedOver;
 use super::kind::{CollectiveKind, Counting, Root, SymmetricKernel};
+
+/// How many ways of calling one collective a sentence tells.
+const WAYS_TOLD: usize = 4;
 
 /// A member of a running collective, with what stood at the head of its stream.
 pub(super) struct Member {
@@ -164,7 +168,7 @@ impl Machine {
         if let Some(other) = differs(&|l| kind(l.call.kind) != kind(first.call.kind)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Coll2, about, &ops, past, || {
-                self.differ(nth, members, other, &|m| self.call_name(&m.launch))
+                self.differ(nth, members, |l| kind(l.call.kind), &|m| self.call_name(&m.launch))
             });
             // Ordinary kernels exchange what they find in each other's slots: one rank may finish with wrong
             // data while another hangs (measured).
@@ -176,7 +180,7 @@ impl Machine {
         if let Some(other) = differs(&|l| parameters(l) != parameters(first)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Coll3, about, &ops, past, || {
-                self.differ(nth, members, other, &|m| {
+                self.differ(nth, members, parameters, &|m| {
                     let (call, name) = (&m.launch.call, self.call_name(&m.launch));
                     if call.declared == Declared::Barrier {
                         return name;
@@ -197,7 +201,7 @@ impl Machine {
         if let Some(other) = differs(&|l| l.path != first.path || registered(l) != registered(first)) {
             let ops = [first.op, members[other].launch.op];
             self.find(state, Rule::Win7, about, &ops, past, || {
-                self.differ(nth, members, other, &|m| {
+                self.differ(nth, members, |l| (l.path, registered(l)), &|m| {
                     let on = match registered(&m.launch) {
                         (false, false) => "on unregistered memory",
                         (true, true) => "on registered memory",
@@ -290,7 +294,7 @@ impl Machine {
         let Some(other) = differs else { return };
         let (ops, comm) = ([first.launch.op, members[other].launch.op], first.launch.comm);
         self.find(state, Rule::Graph5, About::Comm(comm), &ops, first.issue.past(), || {
-            self.differ(first.launch.nth, members, other, &|m| match graph(m) {
+            self.differ(first.launch.nth, members, |l| l.recorded != Recorded::No, &|m| match graph(m) {
                 Some(graph) => format!("{} replayed from {}", self.call_name(&m.launch), self.name(graph)),
                 None => format!("{} launched as such", self.call_name(&m.launch)),
             })
@@ -307,19 +311,45 @@ impl Machine {
         self.source.skipped(member.op.loc, member.replay.unwrap_or(member.op).loc)
     }
 
-    fn differ(&self, nth: u32, members: &[Member], other: usize, what: &dyn Fn(&Member) -> String) -> String {
-        let (a, b) = (&members[0], &members[other]);
-        let nth = nth + self.skipped(a);
-        format!(
-            "collective #{nth} of {} is {} on rank {} ({}) and {} on rank {} ({})",
-            self.comm_name(a.launch.comm),
-            what(a),
-            a.rank.0,
-            self.at(&a.launch.op),
-            what(b),
-            b.rank.0,
-            self.at(&b.launch.op),
-        )
+    /// What each member does of a collective that not all do alike, told once of those that do: no member is right because
+    /// it is the first.
+    fn differ<K: PartialEq>(
+        &self,
+        nth: u32,
+        members: &[Member],
+        key: impl Fn(&Launch) -> K,
+        what: &dyn Fn(&Member) -> String,
+    ) -> String {
+        let mut alike: Vec<(K, String, Vec<&Member>)> = Vec::new();
+        for member in members {
+            let (key, text) = (key(&member.launch), what(member));
+            match alike.iter_mut().find(|(other, told, _)| *other == key && *told == text) {
+                Some((.., all)) => all.push(member),
+                None => alike.push((key, text, vec![member])),
+            }
+        }
+        // The first that does otherwise than the first member follows it.
+        if let Some(at) = alike.iter().position(|(key, ..)| *key != alike[0].0) {
+            alike[1..=at].rotate_right(1);
+        }
+        let ranks = |all: &[&Member]| ranks_in_words(all.iter().map(|member| member.rank));
+        let told = |(_, text, all): &(K, String, Vec<&Member>)| {
+            let loc = self.at(&all[0].launch.op);
+            let here = all.iter().all(|member| self.at(&member.launch.op) == loc);
+            let whose = if here { String::new() } else { format!("rank {} at ", all[0].rank.0) };
+            let replay = all[0].replay.and_then(|replay| self.source.replay(replay.loc));
+            let replay = replay.map_or_else(String::new, |nth| format!(", replay {nth} of its graph"));
+            format!("{text} on {} ({whose}{loc}{replay})", ranks(all))
+        };
+        let mut told: Vec<String> = alike.iter().take(WAYS_TOLD).map(told).collect();
+        if let Some(others) = alike.get(WAYS_TOLD..).filter(|others| !others.is_empty()) {
+            let all: Vec<&Member> = others.iter().flat_map(|(.., all)| all).copied().collect();
+            told.push(format!("otherwise on {}", ranks(&all)));
+        }
+        let last = told.pop().unwrap_or_default();
+        let nth = nth + self.skipped(&members[0]);
+        let comm = self.comm_name(members[0].launch.comm);
+        format!("collective #{nth} of {comm} is {} and {last}", told.join(", "))
     }
 
     /// Happens-before: all to all where every rank needs every other; else from the root only, or to it.
@@ -401,7 +431,7 @@ impl Machine {
                 let ops = self.registrations(state, comm, (one.rank, nth), (other.rank, nth));
                 let sentence = match self.config.explain {
                     Explain::Sentences | Explain::Yes => {
-                        self.misregistered(state, one, other, nth, *other_nth)
+                        self.misregistered(state, &found, (one, nth), (other, *other_nth))
                     }
                     Explain::No => String::new(),
                 };
@@ -470,7 +500,13 @@ impl Machine {
             .collect()
     }
 
-    fn misregistered(&self, state: &State, a: &Member, member: &Member, nth: u32, other: u32) -> String {
+    fn misregistered(
+        &self,
+        state: &State,
+        found: &[(&Member, u32, u64)],
+        (a, nth): (&Member, u32),
+        (member, other): (&Member, u32),
+    ) -> String {
         let comm = a.launch.comm;
         let named = |rank: Rank, nth: u32| {
             let window = state.rank(rank).comm(comm)?.window(nth)?;
@@ -491,14 +527,18 @@ impl Machine {
                 comm = self.comm_name(comm),
             );
         }
+        let taking = |taken: u32| {
+            let members = found.iter().filter(|(_, nth, _)| *nth == taken);
+            ranks_in_words(members.map(|(member, ..)| member.rank))
+        };
         format!(
             "{comm}'s window #{nth} is {a_name} on rank {} ({a_at}) and {b_name} on rank {} ({b_at}), \
-             so {} takes window #{nth} on rank {} and #{other} on rank {}",
+             so {} takes window #{nth} on {} and #{other} on {}",
             a.rank.0,
             member.rank.0,
             self.call_name(&a.launch),
-            a.rank.0,
-            member.rank.0,
+            taking(nth),
+            taking(other),
             comm = self.comm_name(comm),
         )
     }

@@ -160,17 +160,17 @@ impl Machine {
         state.rank_mut(rank).spoil();
         self.find(state, Rule::Mem5, About::Memory(home, buffer.memory), &ops, past, || {
             let writer = writer.map_or_else(
-                || "as it was allocated".to_owned(),
+                || "since it was allocated".to_owned(),
                 |writer| format!("written by rank {} at {}", writer.rank.0, self.at(&writer)),
             );
             format!(
-                "rank {} expects {} in {} of rank {} ({}) and finds {}, {writer}",
-                rank.0,
-                self.expected(*from, *over),
+                "{} of rank {} holds {} ({writer}), where rank {} expects {} ({})",
                 self.buffer_name(buffer),
                 home.0,
+                self.show(&content),
+                rank.0,
+                self.expected(*from, *over),
                 self.at(&op),
-                self.show(&content)
             )
         });
     }
