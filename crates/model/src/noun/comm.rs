@@ -154,11 +154,13 @@ impl Verb for CommOp {
             }
             Self::Finalize { comm } => {
                 here.comm_of(comm, Access::Call, each);
+                here.comm_of(comm, Access::Write, each);
                 each(Object::DEVICE, Access::Write);
             }
             Self::Destroy { comm } => {
                 each(addresses.0, addresses.1);
                 here.comm_of(comm, Access::Call, each);
+                here.comm_of(comm, Access::Write, each);
                 let covered = here.m.covered(here.state, here.rank, comm, None);
                 covered.into_iter().for_each(|memory| each(Object::memory(memory), Access::Write));
             }
@@ -723,8 +725,20 @@ impl Cx<'_> {
         }
     }
 
+    /// What ends a communicator is tried on either side of a call that nothing orders with it. Where it comes first, the
+    /// call and all behind it are never made, and nobody would learn what would order them.
+    fn ends_comm(&mut self, named: &Operand) {
+        let (m, rank) = (self.m, self.rank);
+        if let Value::Comm(comm) = Machine::value(self.state, rank, named) {
+            for object in m.comm_objects(self.state, rank, comm) {
+                self.access(object, Access::Write);
+            }
+        }
+    }
+
     fn comm_finalize(&mut self, named: &Operand) {
         let (m, rank, op) = (self.m, self.rank, self.op);
+        self.ends_comm(named);
         let Some((comm, life)) = self.not_destroyed(named) else {
             self.fail("finalize".to_owned(), 4);
             self.done(&[]);
@@ -752,6 +766,7 @@ impl Cx<'_> {
 
     pub(crate) fn comm_destroy(&mut self, named: &Operand) {
         let (m, rank) = (self.m, self.rank);
+        self.ends_comm(named);
         if let Some((comm, _)) = self.not_destroyed(named) {
             for memory in m.covered(self.state, rank, named, None) {
                 self.access(Object::memory(memory), Access::Read);
