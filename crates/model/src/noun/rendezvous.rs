@@ -87,6 +87,8 @@ impl Machine {
                 if let Status::Waiting(rendezvous @ Rendezvous::Setup(..)) = t.status()
                     && matches!(t.upcoming(), Next::Op(op) if matches!(op.op, Op::Comm(CommOp::Split { .. })))
                     && self.invited(rendezvous).iter().any(|member| state.rank(*member).is_dead())
+                    // Whoever died after all had come does not keep them from meeting.
+                    && self.invited(rendezvous).iter().any(|member| state.rank(*member).waiting_at(rendezvous).is_none())
                 {
                     splits.push((rendezvous.clone(), self.here(state, rank, thread).op_ref()));
                 }
@@ -110,8 +112,9 @@ impl Machine {
         let Rendezvous::Setup(comm, _) = rendezvous else { return None };
         let invited = self.invited(rendezvous);
         let SplitWithTheDead::Error(code) = self.split_with_the_dead(rendezvous) else { return None };
-        let waits = |rank: &Rank| state.rank(*rank).waiting_at(rendezvous).map(|thread| (*rank, thread));
-        let (rank, thread) = invited.iter().find_map(waits)?;
+        let mut living = invited.iter().filter(|member| !state.rank(**member).is_dead());
+        let (rank, thread) =
+            living.find_map(|rank| Some((*rank, state.rank(*rank).waiting_at(rendezvous)?)))?;
         state.steps += 1;
         let mut cx = self.cx(state, rank, thread);
         cx.fail(format!("{}.split", self.comm_name(*comm)), code);
