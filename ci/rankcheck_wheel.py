@@ -16,7 +16,7 @@ _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # As pyproject.toml says. The folders in it have the names that the format of wheels gives them.
 _DATA = os.path.join(_ROOT, "target", "wheel")
 # Together, because the documents lead to each other and to the specs.
-_DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "specs")
+DOCUMENTS = ("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "docs", "specs")
 
 
 def get_requires_for_build_wheel(config_settings=None):
@@ -73,7 +73,7 @@ def _gather() -> None:
     os.makedirs(library)
     shutil.copy(_library(), library)
     share = os.path.join(_DATA, "data", "share", "rankcheck")
-    for name in _DOCUMENTS:
+    for name in DOCUMENTS:
         _copy(name, os.path.join(share, name))
     package = "rankcheck_record"
     _copy(os.path.join("python", package), os.path.join(_DATA, "purelib", package))
