@@ -40,4 +40,5 @@ mod tables;
 mod tidy;
 mod truncated;
 mod uses;
+mod wheel;
 mod worlds;

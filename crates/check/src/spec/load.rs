@@ -154,7 +154,7 @@ impl Loader {
             let found = find(path, load.module_id).ok_or_else(|| {
                 at(
                     format!("there is no directory named specs above {name}"),
-                    "paths with // start at the nearest parent folder named specs",
+                    "paths with // start at the nearest parent folder named specs, or at an installed one",
                 )
             })?;
             modules.insert(load.module_id, self.loaded(&found, &at)?);
@@ -249,13 +249,24 @@ fn canonical(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The file that a load names: `//` is the nearest directory named specs above the loading file.
+/// The file that a load names: `//` is the nearest directory named specs above the loading file, and where the file is
+/// not there, the specs that were installed with the command.
 fn find(from: &Path, id: &str) -> Option<PathBuf> {
     let Some(below) = id.strip_prefix("//") else {
         return Some(from.parent().unwrap_or(Path::new("")).join(id));
     };
     let named = |path: &&Path| path.file_name().is_some_and(|name| name == "specs");
     let as_given = from.ancestors().find(named).map(Path::to_owned);
-    let root = as_given.or_else(|| canonical(from).ancestors().find(named).map(Path::to_owned))?;
-    Some(root.join(below))
+    let above = as_given.or_else(|| canonical(from).ancestors().find(named).map(Path::to_owned));
+    let above = above.map(|root| root.join(below));
+    if above.as_deref().is_some_and(Path::is_file) {
+        return above;
+    }
+    installed().map(|root| root.join(below)).filter(|file| file.is_file()).or(above)
+}
+
+/// Where a wheel puts specs, seen from where it puts the command.
+fn installed() -> Option<PathBuf> {
+    let command = std::env::current_exe().and_then(|path| path.canonicalize()).ok()?;
+    Some(command.parent()?.parent()?.join("share/rankcheck/specs"))
 }
