@@ -22,6 +22,7 @@ pub mod trial;
 pub mod verdict;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use rankcheck_model::{Class, Costs, Platform, Rule};
 
@@ -49,6 +50,8 @@ pub struct Options {
     pub stated: Detail,
     /// How much is explained of a failure of a check that is not as it states, or not known to be.
     pub unstated: Detail,
+    /// How long repairs of a failure may be looked for; two seconds, or ten times the verdict, if not given.
+    pub repair_time: Option<Duration>,
 }
 
 impl Options {

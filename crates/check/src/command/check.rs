@@ -293,6 +293,7 @@ impl CheckArguments {
             },
             stated: if self.quiet { kept } else { stated },
             unstated: repairs(LookForRepairs::Unexpected),
+            repair_time: None,
         })
     }
 

@@ -330,7 +330,8 @@ impl Search<'_> {
                 exploration,
                 shown,
             };
-            shown.repairs = Some(repairs(&broken, AT_LEAST.max(Duration::from_millis(verdict) * 10)));
+            let at_most = AT_LEAST.max(Duration::from_millis(verdict) * 10);
+            shown.repairs = Some(repairs(&broken, options.repair_time.unwrap_or(at_most)));
         }
         Ok(())
     }
