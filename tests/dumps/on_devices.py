@@ -47,6 +47,7 @@ def run(number, rankcheck, out, case, name, options):
         "TORCH_FR_BUFFER_SIZE": "2000",
         "TORCH_NCCL_TRACE_BUFFER_SIZE": "2000",
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "5000",
         "TORCH_NCCL_ENABLE_TIMING": str(number % 2),
         "TORCH_FR_DUMP_TEMP_FILE": str(at / "dumps/rank_"),
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(at / "dumps/rank_"),
@@ -64,9 +65,10 @@ def run(number, rankcheck, out, case, name, options):
             command, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
         )
         try:
-            return case, process.wait(35 if "600" in options else 75)
+            return case, process.wait(35 if case.endswith("-piped") else 75)
         except subprocess.TimeoutExpired:
-            ask_for_dumps(at)
+            if case.endswith("-piped"):
+                ask_for_dumps(at)
             os.killpg(process.pid, 9)
             return case, "killed"
 
@@ -79,8 +81,6 @@ def ask_for_dumps(at):
             os.write(descriptor, b"1")
             os.close(descriptor)
     time.sleep(8)
-    for pipe in at.glob("pipe_*.pipe"):
-        pipe.unlink()
 
 
 def main():
