@@ -7,6 +7,7 @@
 pub mod agreement;
 pub mod damage;
 pub mod device;
+pub mod dumps;
 pub mod random;
 pub mod recording;
 pub mod repository;

@@ -4,6 +4,7 @@
 //! mention a list inside itself; neither makes the data larger here, and nothing walks it by recursion.
 //! Not here: what a dump says with it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -197,11 +198,18 @@ impl<'de> Visitor<'de> for IntoArena<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut items: A) -> Result<Plain, A::Error> {
         let mut table = Vec::new();
         while let Some(key) = items.next_key_seed(IntoArena(self.0))? {
-            if !matches!(key, Plain::Text(_)) {
-                return Err(A::Error::custom("a key is not a text"));
+            let Plain::Text(name) = key else { return Err(A::Error::custom("a key is not a text")) };
+            if &**self.0.text(name) == NUMBER {
+                let number: Cow<'_, str> = items.next_value()?;
+                let fraction = || number.parse().map(Plain::Fraction);
+                return number.parse().map(Plain::Whole).or_else(|_| fraction()).map_err(A::Error::custom);
             }
             table.push((key, items.next_value_seed(IntoArena(self.0))?));
         }
         Ok(self.0.add_table(table))
     }
 }
+
+/// The only key of the table as which `serde_json` hands over a number with a fraction, where some crate of the build
+/// asks it to keep all digits (its feature `arbitrary_precision`).
+const NUMBER: &str = "$serde_json::private::Number";
