@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use rankcheck::dumps::folder::{DumpFolder, DumpNote, display_ranks, rank_in_name, read_folder};
-use rankcheck::dumps::operation::{EntryName, Operation, Peers};
+use rankcheck::dumps::operation::{EntryKind, EntryName, Peers};
 use rankcheck::dumps::pickle::{PickleError, read_pickle};
 use rankcheck::dumps::read::{Dump, DumpError, Encoding, EntryState, read_dump};
 use rankcheck_tests::damage::Random;
@@ -148,37 +148,37 @@ fn brackets_are_numbered_as_torch_does() {
 fn names_are_taken_apart() {
     let peers = |from, to| Some(Peers { from, to });
     let known = [
-        ("nccl:all_reduce", "nccl", "all_reduce", Operation::AllReduce),
-        ("nccl:allreduce_coalesced", "nccl", "allreduce_coalesced", Operation::AllReduce),
-        ("xccl:_all_gather_base", "xccl", "_all_gather_base", Operation::AllGather),
-        ("ncclx:all_gather_v", "ncclx", "all_gather_v", Operation::AllGather),
+        ("nccl:all_reduce", "nccl", "all_reduce", EntryKind::AllReduce),
+        ("nccl:allreduce_coalesced", "nccl", "allreduce_coalesced", EntryKind::AllReduce),
+        ("xccl:_all_gather_base", "xccl", "_all_gather_base", EntryKind::AllGather),
+        ("ncclx:all_gather_v", "ncclx", "all_gather_v", EntryKind::AllGather),
         (
             "nccl:reduce_scatter_tensor_coalesced",
             "nccl",
             "reduce_scatter_tensor_coalesced",
-            Operation::ReduceScatter,
+            EntryKind::ReduceScatter,
         ),
-        ("nccl:_broadcast_oop", "nccl", "_broadcast_oop", Operation::Broadcast),
-        ("nccl:all_reduce_barrier", "nccl", "all_reduce_barrier", Operation::Barrier),
-        ("nccl:send 0->13", "nccl", "send", Operation::Send(peers(0, 13))),
-        ("nccl:recv 2<-1", "nccl", "recv", Operation::Recv(peers(1, 2))),
-        ("ncclx:send", "ncclx", "send", Operation::Send(None)),
-        ("nccl:recv 2<-", "nccl", "recv", Operation::Recv(None)),
-        ("nccl:coalesced", "nccl", "coalesced", Operation::Coalesced),
-        ("nccl:ALLGATHER_coalesced", "nccl", "ALLGATHER_coalesced", Operation::Coalesced),
-        ("nccl:REDUCE_SCATTER_coalesced", "nccl", "REDUCE_SCATTER_coalesced", Operation::Coalesced),
-        ("ncclx:split", "ncclx", "split", Operation::Split),
-        ("ncclx:new_window", "ncclx", "new_window", Operation::NewWindow),
-        ("nccl:all_to_all", "nccl", "all_to_all", Operation::AllToAll),
-        ("nccl:all_to_some", "nccl", "all_to_some", Operation::Other),
-        ("gather", "", "gather", Operation::Gather),
-        ("a_coalesced", "", "a_coalesced", Operation::Other),
-        ("::", "", "", Operation::Other),
-        ("", "", "", Operation::Other),
+        ("nccl:_broadcast_oop", "nccl", "_broadcast_oop", EntryKind::Broadcast),
+        ("nccl:all_reduce_barrier", "nccl", "all_reduce_barrier", EntryKind::Barrier),
+        ("nccl:send 0->13", "nccl", "send", EntryKind::Send(peers(0, 13))),
+        ("nccl:recv 2<-1", "nccl", "recv", EntryKind::Recv(peers(1, 2))),
+        ("ncclx:send", "ncclx", "send", EntryKind::Send(None)),
+        ("nccl:recv 2<-", "nccl", "recv", EntryKind::Recv(None)),
+        ("nccl:coalesced", "nccl", "coalesced", EntryKind::Coalesced),
+        ("nccl:ALLGATHER_coalesced", "nccl", "ALLGATHER_coalesced", EntryKind::Coalesced),
+        ("nccl:REDUCE_SCATTER_coalesced", "nccl", "REDUCE_SCATTER_coalesced", EntryKind::Coalesced),
+        ("ncclx:split", "ncclx", "split", EntryKind::Split),
+        ("ncclx:new_window", "ncclx", "new_window", EntryKind::NewWindow),
+        ("nccl:all_to_all", "nccl", "all_to_all", EntryKind::AllToAll),
+        ("nccl:all_to_some", "nccl", "all_to_some", EntryKind::Other),
+        ("gather", "", "gather", EntryKind::Gather),
+        ("a_coalesced", "", "a_coalesced", EntryKind::Other),
+        ("::", "", "", EntryKind::Other),
+        ("", "", "", EntryKind::Other),
     ];
-    for (text, backend, word, operation) in known {
+    for (text, backend, word, kind) in known {
         let name = EntryName::new(text.into());
-        assert_eq!((name.backend(), name.word(), name.operation), (backend, word, operation), "{text}");
+        assert_eq!((name.backend(), name.word(), name.kind), (backend, word, kind), "{text}");
     }
 }
 
@@ -655,7 +655,7 @@ fn real_dumps_are_read() {
             assert!(dump.unknown_fields.is_empty() && dump.cut.is_none(), "{job}, rank {rank}");
             for entry in &dump.entries {
                 assert_eq!(entry.state, EntryState::Scheduled, "{job}, rank {rank}");
-                assert_ne!(entry.name.operation, Operation::Other, "{job}, rank {rank}");
+                assert_ne!(entry.name.kind, EntryKind::Other, "{job}, rank {rank}");
                 assert!(entry.inputs.elements().is_some_and(|elements| elements > 0), "{job}, rank {rank}");
             }
         }

@@ -57,7 +57,7 @@ pub struct DumpedJob {
 pub struct RankDump {
     /// The file it was read from.
     pub path: PathBuf,
-    /// What was read.
+    /// What was read of it.
     pub dump: Dump,
 }
 
@@ -150,7 +150,7 @@ pub enum DumpNote {
         rank: u32,
         /// The file that ends too early.
         path: PathBuf,
-        /// Where it ends.
+        /// Where in the file it ends.
         error: super::pickle::PickleError,
         /// How many calls stand before that.
         entries: usize,
@@ -441,7 +441,7 @@ fn evidence(dump: &Dump) -> Evidence {
     }
     let members = members.filter(|members| !members.is_empty());
     let callers = dump.entries.iter().filter_map(|entry| {
-        let caller = usize::try_from(entry.name.operation.caller()?).ok()?;
+        let caller = usize::try_from(entry.name.kind.caller()?).ok()?;
         by_name.get(&*entry.group)?.get(caller).copied()
     });
     let mut callers: Vec<u32> = callers.collect::<FxHashSet<_>>().into_iter().collect();

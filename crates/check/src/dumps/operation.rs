@@ -14,12 +14,12 @@ pub struct EntryName {
     /// How many bytes of it name the backend (`nccl`, `xccl`, `gloo`, `ncclx`); none if it has no colon.
     backend: usize,
     /// What kind of operation it is.
-    pub operation: Operation,
+    pub kind: EntryKind,
 }
 
 /// The kind of operation that an entry stands for. Variants of one kind that NCCL cannot tell apart are one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Operation {
+pub enum EntryKind {
     /// Every rank has the reduction of all inputs; also several tensors at once (`allreduce_coalesced`).
     AllReduce,
     /// Every rank has what the root had; also out of place (`_broadcast_oop`).
@@ -63,38 +63,38 @@ pub struct Peers {
 }
 
 impl EntryName {
-    /// Takes a name apart. Every text is a name; what is not known is [`Operation::Other`].
+    /// Takes a name apart. Every text is a name; what is not known is [`EntryKind::Other`].
     #[must_use]
     pub fn new(text: Arc<str>) -> Self {
         let backend = text.find(':').unwrap_or(0);
         let name = text[backend..].trim_start_matches(':');
         let (word, rest) = name.split_once(' ').unwrap_or((name, ""));
-        let operation = match word {
-            "all_reduce" | "all_reduce_sparse" | "allreduce_coalesced" => Operation::AllReduce,
-            "broadcast" | "_broadcast_oop" => Operation::Broadcast,
-            "reduce" | "_reduce_oop" => Operation::Reduce,
+        let kind = match word {
+            "all_reduce" | "all_reduce_sparse" | "allreduce_coalesced" => EntryKind::AllReduce,
+            "broadcast" | "_broadcast_oop" => EntryKind::Broadcast,
+            "reduce" | "_reduce_oop" => EntryKind::Reduce,
             "all_gather"
             | "_all_gather_base"
             | "all_gather_into_tensor_coalesced"
             | "all_gather_single"
-            | "all_gather_v" => Operation::AllGather,
+            | "all_gather_v" => EntryKind::AllGather,
             "reduce_scatter"
             | "_reduce_scatter_base"
             | "reduce_scatter_tensor_coalesced"
             | "reduce_scatter_single"
-            | "reduce_scatter_v" => Operation::ReduceScatter,
-            "all_to_all" | "all_to_all_single" | "all_to_all_v_single" => Operation::AllToAll,
-            "gather" | "gather_single" => Operation::Gather,
-            "scatter" => Operation::Scatter,
-            "barrier" | "all_reduce_barrier" => Operation::Barrier,
-            "send" => Operation::Send(peers(rest, "->").map(|(from, to)| Peers { from, to })),
-            "recv" => Operation::Recv(peers(rest, "<-").map(|(to, from)| Peers { from, to })),
-            "split" => Operation::Split,
-            "new_window" => Operation::NewWindow,
-            _ if is_bracket(word) => Operation::Coalesced,
-            _ => Operation::Other,
+            | "reduce_scatter_v" => EntryKind::ReduceScatter,
+            "all_to_all" | "all_to_all_single" | "all_to_all_v_single" => EntryKind::AllToAll,
+            "gather" | "gather_single" => EntryKind::Gather,
+            "scatter" => EntryKind::Scatter,
+            "barrier" | "all_reduce_barrier" => EntryKind::Barrier,
+            "send" => EntryKind::Send(peers(rest, "->").map(|(from, to)| Peers { from, to })),
+            "recv" => EntryKind::Recv(peers(rest, "<-").map(|(to, from)| Peers { from, to })),
+            "split" => EntryKind::Split,
+            "new_window" => EntryKind::NewWindow,
+            _ if is_bracket(word) => EntryKind::Coalesced,
+            _ => EntryKind::Other,
         };
-        Self { backend, operation, text }
+        Self { backend, kind, text }
     }
 
     /// Returns the library that runs it, as the name says; an empty text if it does not.
@@ -127,7 +127,7 @@ fn is_bracket(word: &str) -> bool {
         })
 }
 
-impl Operation {
+impl EntryKind {
     /// Returns who sends to whom, of a transfer whose name says it.
     #[must_use]
     pub const fn peers(self) -> Option<Peers> {

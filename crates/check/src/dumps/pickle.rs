@@ -49,7 +49,7 @@ pub enum PickleError {
     Protocol {
         /// Where the number stands.
         offset: usize,
-        /// The number itself.
+        /// The number that stands there.
         protocol: u8,
     },
     /// The opcode finds on the stack what it has no use for.
@@ -65,7 +65,7 @@ pub enum PickleError {
 /// What was read of a pickle.
 #[derive(Debug)]
 pub struct Pickled {
-    /// The values.
+    /// The values that were read.
     pub arena: Arena,
     /// The one that the others are parts of.
     pub root: Plain,
@@ -81,7 +81,7 @@ pub struct Pickled {
 ///
 /// If it is no pickle of plain data, or if it is cut off and nothing of it is whole.
 pub fn read_pickle(bytes: &[u8]) -> Result<Pickled, PickleError> {
-    let mut machine = Machine { bytes, ..Machine::default() };
+    let mut machine = Unpickler { bytes, ..Unpickler::default() };
     match machine.run() {
         Ok(root) => Ok(Pickled { arena: machine.arena, root, cut: None }),
         Err(cut @ PickleError::CutOff { .. }) => match machine.whole_part() {
@@ -94,7 +94,7 @@ pub fn read_pickle(bytes: &[u8]) -> Result<Pickled, PickleError> {
 
 /// The machine that a pickle is a program for.
 #[derive(Default)]
-struct Machine<'a> {
+struct Unpickler<'a> {
     bytes: &'a [u8],
     /// Where the next byte is read.
     at: usize,
@@ -104,7 +104,31 @@ struct Machine<'a> {
     stack: Vec<Plain>,
     /// How high the stack was at each open mark.
     marks: Vec<usize>,
-    memo: FxHashMap<u32, Plain>,
+    memo: Remembered,
+}
+
+/// The values that were remembered. They are numbered from 0 on, mostly; a file may number them as it likes.
+#[derive(Default)]
+struct Remembered {
+    in_order: Vec<Plain>,
+    others: FxHashMap<usize, Plain>,
+}
+
+impl Remembered {
+    fn set(&mut self, number: usize, value: Plain) {
+        let next = self.in_order.len();
+        if number < next {
+            self.in_order[number] = value;
+        } else if number == next && !self.others.contains_key(&number) {
+            self.in_order.push(value);
+        } else {
+            self.others.insert(number, value);
+        }
+    }
+
+    fn get(&self, number: usize) -> Option<Plain> {
+        self.in_order.get(number).or_else(|| self.others.get(&number)).copied()
+    }
 }
 
 /// The opcodes that make or call something, or ask somebody for a value.
@@ -129,7 +153,7 @@ fn executing(byte: u8) -> Option<&'static str> {
     })
 }
 
-impl<'a> Machine<'a> {
+impl<'a> Unpickler<'a> {
     fn run(&mut self) -> Result<Plain, PickleError> {
         loop {
             self.opcode_at = self.at;
@@ -306,26 +330,31 @@ impl<'a> Machine<'a> {
         Ok(pairs.iter().map(|[key, value]| (*key, *value)).collect())
     }
 
-    /// Opcodes that add to a list or a table on the stack.
+    /// Opcodes that add to a list or a table on the stack: what stands above it, or above it and a mark.
     fn fill(&mut self, opcode: u8) -> Result<(), PickleError> {
-        let items = match opcode {
-            b'a' => vec![self.pop()?],
-            b's' => {
-                let value = self.pop()?;
-                vec![self.pop()?, value]
-            }
-            _ => self.pop_mark()?,
+        let from = match opcode {
+            b'a' => self.stack.len().checked_sub(1),
+            b's' => self.stack.len().checked_sub(2),
+            _ => match self.marks.pop() {
+                Some(height) => Some(height),
+                None => return self.malformed("a mark belongs here, and none is open"),
+            },
         };
-        let container = self.pop()?;
-        self.stack.push(container);
-        match (container, opcode) {
-            (Plain::List(at), b'a' | b'e') => self.arena.list_mut(at).extend(items),
-            (Plain::Table(at), b's' | b'u') => {
-                let pairs = self.pairs(&items)?;
-                self.arena.table_mut(at).extend(pairs);
+        let at = from.and_then(|from| from.checked_sub(1)).filter(|at| *at >= self.floor());
+        let Some(at) = at else { return self.malformed("a value belongs here, and the stack has none") };
+        let items = &self.stack[at + 1..];
+        match (self.stack[at], opcode) {
+            (Plain::List(list), b'a' | b'e') => self.arena.list_mut(list).extend(items),
+            (Plain::Table(table), b's' | b'u') => {
+                let (pairs, rest) = items.as_chunks::<2>();
+                if !rest.is_empty() {
+                    return self.malformed("a key has no value");
+                }
+                self.arena.table_mut(table).extend(pairs.iter().map(|[key, value]| (*key, *value)));
             }
             _ => return self.malformed("what is to be added to is neither a list nor a table"),
         }
+        self.stack.truncate(at + 1);
         Ok(())
     }
 
@@ -334,18 +363,18 @@ impl<'a> Machine<'a> {
         let number = match opcode {
             b'q' | b'h' => self.little(1)?,
             b'r' | b'j' => self.little(4)?,
-            _ => self.memo.len() as u64,
+            _ => (self.memo.in_order.len() + self.memo.others.len()) as u64,
         };
-        let number = u32::try_from(number).expect("four bytes, or fewer values than a file has bytes");
+        let number = usize::try_from(number).expect("four bytes, or fewer values than a file has bytes");
         if matches!(opcode, b'h' | b'j') {
-            let Some(value) = self.memo.get(&number) else {
+            let Some(value) = self.memo.get(number) else {
                 return self.malformed("a value is mentioned again that was not remembered");
             };
-            self.stack.push(*value);
+            self.stack.push(value);
         } else {
             let value = self.pop()?;
             self.stack.push(value);
-            self.memo.insert(number, value);
+            self.memo.set(number, value);
         }
         Ok(())
     }

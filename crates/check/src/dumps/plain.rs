@@ -16,13 +16,13 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 pub enum Plain {
     /// Python's `None`, or JSON's `null`.
     Nothing,
-    /// A truth value.
+    /// A truth value, `True` or `False`.
     Truth(bool),
     /// An integer of at most 64 bits.
     Whole(i64),
     /// A number with a fraction.
     Fraction(f64),
-    /// A text.
+    /// A text in the arena.
     Text(TextAt),
     /// A list or a tuple.
     List(ListAt),
@@ -88,14 +88,14 @@ impl Arena {
         Plain::Text(at)
     }
 
-    /// Keeps a list.
+    /// Keeps a list or a tuple.
     pub fn add_list(&mut self, items: Vec<Plain>) -> Plain {
         let at = ListAt(next(&self.lists));
         self.lists.push(items);
         Plain::List(at)
     }
 
-    /// Keeps a table.
+    /// Keeps a table with its items.
     pub fn add_table(&mut self, items: Vec<(Plain, Plain)>) -> Plain {
         let at = TableAt(next(&self.tables));
         self.tables.push(items);

@@ -99,7 +99,7 @@ pub struct DumpEntry {
     pub p2p_seq_id: u64,
     /// How many calls its group had with this one; each call of a bracket counts, its end does not.
     pub op_id: u64,
-    /// What was called.
+    /// What was called, and of whom.
     pub name: EntryName,
     /// When the host called it, in nanoseconds of its own clock.
     pub time_created_ns: i64,
@@ -196,9 +196,9 @@ pub enum DumpError {
     Field {
         /// Where the field stands in the dump.
         path: String,
-        /// What belongs there.
+        /// What belongs there instead.
         expected: &'static str,
-        /// What is there.
+        /// What was found there.
         found: String,
     },
     /// A field is missing that every version has.
@@ -265,13 +265,13 @@ pub fn read_dump(bytes: &[u8]) -> Result<Dump, DumpError> {
 
 /// Where a value stands, as a chain of places on the stack: it costs nothing as long as nobody asks.
 #[derive(Clone, Copy)]
-enum Place<'a> {
+enum FieldAt<'a> {
     Top(&'a str),
-    Key(&'a Place<'a>, &'a str),
-    Item(&'a Place<'a>, usize),
+    Key(&'a FieldAt<'a>, &'a str),
+    Item(&'a FieldAt<'a>, usize),
 }
 
-impl fmt::Display for Place<'_> {
+impl fmt::Display for FieldAt<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Top(name) => f.write_str(&shortened(name)),
@@ -305,11 +305,11 @@ struct Reader<'a> {
     unknown: FxHashMap<(&'static str, TextAt), u64>,
 }
 
-fn wrong(place: Place<'_>, expected: &'static str, found: impl Into<String>) -> DumpError {
+fn wrong(place: FieldAt<'_>, expected: &'static str, found: impl Into<String>) -> DumpError {
     DumpError::Field { path: place.to_string(), expected, found: found.into() }
 }
 
-fn duration(value: Plain, place: Place<'_>) -> Result<Option<f64>, DumpError> {
+fn duration(value: Plain, place: FieldAt<'_>) -> Result<Option<f64>, DumpError> {
     match value {
         Plain::Nothing => Ok(None),
         Plain::Fraction(duration) => Ok(Some(duration)),
@@ -338,13 +338,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn text(&self, value: Plain, place: Place<'_>) -> Result<&'a Arc<str>, DumpError> {
+    fn text(&self, value: Plain, place: FieldAt<'_>) -> Result<&'a Arc<str>, DumpError> {
         let Plain::Text(at) = value else { return Err(wrong(place, "a text", value.kind())) };
         Ok(self.arena.text(at))
     }
 
     /// Reads an integer. JSON has some of them as texts.
-    fn whole(&self, value: Plain, place: Place<'_>) -> Result<i64, DumpError> {
+    fn whole(&self, value: Plain, place: FieldAt<'_>) -> Result<i64, DumpError> {
         if let Plain::Whole(number) = value {
             return Ok(number);
         }
@@ -353,31 +353,31 @@ impl<'a> Reader<'a> {
         text.parse().map_err(|_| wrong(place, "an integer", format!("the text `{}`", shortened(text))))
     }
 
-    fn count<T: TryFrom<i64>>(&self, value: Plain, place: Place<'_>) -> Result<T, DumpError> {
+    fn count<T: TryFrom<i64>>(&self, value: Plain, place: FieldAt<'_>) -> Result<T, DumpError> {
         let number = self.whole(value, place)?;
         T::try_from(number).map_err(|_| wrong(place, "a count", number.to_string()))
     }
 
     /// Reads a time. JSON has 0 for a time that is not known.
-    fn time(&self, value: Plain, place: Place<'_>) -> Result<Option<i64>, DumpError> {
+    fn time(&self, value: Plain, place: FieldAt<'_>) -> Result<Option<i64>, DumpError> {
         if matches!(value, Plain::Nothing | Plain::Whole(0)) {
             return Ok(None);
         }
         self.whole(value, place).map(Some)
     }
 
-    fn truth(value: Plain, place: Place<'_>) -> Result<bool, DumpError> {
+    fn truth(value: Plain, place: FieldAt<'_>) -> Result<bool, DumpError> {
         let Plain::Truth(truth) = value else { return Err(wrong(place, "a truth value", value.kind())) };
         Ok(truth)
     }
 
-    fn list(value: Plain, place: Place<'_>) -> Result<ListAt, DumpError> {
+    fn list(value: Plain, place: FieldAt<'_>) -> Result<ListAt, DumpError> {
         let Plain::List(at) = value else { return Err(wrong(place, "a list", value.kind())) };
         Ok(at)
     }
 
     /// Returns the fields of a table that nothing else in the dump is, so that none is read twice.
-    fn own_table(&mut self, value: Plain, place: Place<'_>) -> Result<&'a [(Plain, Plain)], DumpError> {
+    fn own_table(&mut self, value: Plain, place: FieldAt<'_>) -> Result<&'a [(Plain, Plain)], DumpError> {
         let Plain::Table(at) = value else { return Err(wrong(place, "a table", value.kind())) };
         if !self.taken.insert(at) {
             return Err(wrong(place, "a table of its own", "a table that stands elsewhere too"));
@@ -385,7 +385,7 @@ impl<'a> Reader<'a> {
         Ok(self.arena.table(at))
     }
 
-    fn key(&self, key: Plain, place: Place<'_>) -> Result<(TextAt, &'a Arc<str>), DumpError> {
+    fn key(&self, key: Plain, place: FieldAt<'_>) -> Result<(TextAt, &'a Arc<str>), DumpError> {
         let Plain::Text(at) = key else {
             let found = format!("a table with {} as a key", key.kind());
             return Err(wrong(place, "a table whose keys are texts", found));
@@ -416,8 +416,8 @@ impl<'a> Reader<'a> {
             cut,
         };
         for (key, value) in self.arena.table(root) {
-            let (at, name) = self.key(*key, Place::Top("the dump"))?;
-            let place = Place::Top(name);
+            let (at, name) = self.key(*key, FieldAt::Top("the dump"))?;
+            let place = FieldAt::Top(name);
             match &**name {
                 "version" => version = Some(self.text(*value, place)?),
                 "comm_lib_version" | "nccl_version" => {
@@ -445,15 +445,15 @@ impl<'a> Reader<'a> {
         Ok(dump)
     }
 
-    fn groups(&mut self, value: Plain, place: Place<'_>) -> Result<Vec<DumpGroup>, DumpError> {
+    fn groups(&mut self, value: Plain, place: FieldAt<'_>) -> Result<Vec<DumpGroup>, DumpError> {
         let mut groups = Vec::new();
         for (key, value) in self.own_table(value, place)? {
             let (_, name) = self.key(*key, place)?;
-            let place = Place::Key(&place, name);
+            let place = FieldAt::Key(&place, name);
             let mut group = DumpGroup { name: Arc::clone(name), desc: None, ranks: None };
             for (key, value) in self.own_table(*value, place)? {
                 let (at, field) = self.key(*key, place)?;
-                let place = Place::Key(&place, field);
+                let place = FieldAt::Key(&place, field);
                 match &**field {
                     "name" => group.name = Arc::clone(self.text(*value, place)?),
                     "desc" => group.desc = Some(Arc::clone(self.text(*value, place)?)),
@@ -470,7 +470,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the ranks of a group, which are a text: `[0, 1]`.
-    fn ranks(&mut self, value: Plain, place: Place<'_>) -> Result<Arc<[u32]>, DumpError> {
+    fn ranks(&mut self, value: Plain, place: FieldAt<'_>) -> Result<Arc<[u32]>, DumpError> {
         const EXPECTED: &str = "a list of ranks, each once";
         let Plain::Text(at) = value else { return Err(wrong(place, EXPECTED, value.kind())) };
         if let Some(ranks) = self.ranks.get(&at) {
@@ -491,17 +491,17 @@ impl<'a> Reader<'a> {
     fn progress(
         &mut self,
         value: Plain,
-        place: Place<'_>,
+        place: FieldAt<'_>,
     ) -> Result<BTreeMap<i64, GroupProgress>, DumpError> {
         let mut all = BTreeMap::new();
         for (key, value) in self.own_table(value, place)? {
             let id = self.whole(*key, place)?;
             let text = id.to_string();
-            let place = Place::Key(&place, &text);
+            let place = FieldAt::Key(&place, &text);
             let mut progress = GroupProgress::default();
             for (key, value) in self.own_table(*value, place)? {
                 let (at, field) = self.key(*key, place)?;
-                let place = Place::Key(&place, field);
+                let place = FieldAt::Key(&place, field);
                 match &**field {
                     "last_enqueued_collective" => progress.last_enqueued = Some(self.whole(*value, place)?),
                     "last_started_collective" => progress.last_started = Some(self.whole(*value, place)?),
@@ -518,16 +518,16 @@ impl<'a> Reader<'a> {
     fn communicators(
         &mut self,
         value: Plain,
-        place: Place<'_>,
+        place: FieldAt<'_>,
     ) -> Result<BTreeMap<Arc<str>, BTreeMap<Arc<str>, Arc<str>>>, DumpError> {
         let mut all = BTreeMap::new();
         for (key, value) in self.own_table(value, place)? {
             let (_, name) = self.key(*key, place)?;
-            let place = Place::Key(&place, name);
+            let place = FieldAt::Key(&place, name);
             let mut said = BTreeMap::new();
             for (key, value) in self.own_table(*value, place)? {
                 let (_, field) = self.key(*key, place)?;
-                let value = self.text(*value, Place::Key(&place, field))?;
+                let value = self.text(*value, FieldAt::Key(&place, field))?;
                 said.insert(Arc::clone(field), Arc::clone(value));
             }
             all.insert(Arc::clone(name), said);
@@ -535,14 +535,14 @@ impl<'a> Reader<'a> {
         Ok(all)
     }
 
-    fn entries(&mut self, value: Plain, place: Place<'_>) -> Result<Vec<DumpEntry>, DumpError> {
+    fn entries(&mut self, value: Plain, place: FieldAt<'_>) -> Result<Vec<DumpEntry>, DumpError> {
         let items = self.arena.list(Self::list(value, place)?);
         let entries =
-            items.iter().enumerate().map(|(index, item)| self.entry(*item, Place::Item(&place, index)));
+            items.iter().enumerate().map(|(index, item)| self.entry(*item, FieldAt::Item(&place, index)));
         entries.collect()
     }
 
-    fn entry(&mut self, value: Plain, entry: Place<'_>) -> Result<DumpEntry, DumpError> {
+    fn entry(&mut self, value: Plain, entry: FieldAt<'_>) -> Result<DumpEntry, DumpError> {
         let mut fields = Fields::default();
         for (key, value) in self.own_table(value, entry)? {
             let (at, name) = self.key(*key, entry)?;
@@ -551,7 +551,7 @@ impl<'a> Reader<'a> {
                 None => self.unknown("entries[].", at),
             }
         }
-        let key = |name| Place::Key(&entry, name);
+        let key = |name| FieldAt::Key(&entry, name);
         let needed = |value: Option<Plain>, name| {
             let value = value.ok_or_else(|| DumpError::Missing { path: key(name).to_string() })?;
             Ok::<_, DumpError>((value, name))
@@ -605,15 +605,15 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the name of a group and what the program calls it.
-    fn group(&self, value: Plain, place: Place<'_>) -> Result<[Arc<str>; 2], DumpError> {
+    fn group(&self, value: Plain, place: FieldAt<'_>) -> Result<[Arc<str>; 2], DumpError> {
         let [name, desc] = self.arena.list(Self::list(value, place)?) else {
             return Err(wrong(place, "a name and a description", "a list of another length"));
         };
-        let text = |value, index| self.text(value, Place::Item(&place, index)).cloned();
+        let text = |value, index| self.text(value, FieldAt::Item(&place, index)).cloned();
         Ok([text(*name, 0)?, text(*desc, 1)?])
     }
 
-    fn state(&self, value: Plain, place: Place<'_>) -> Result<EntryState, DumpError> {
+    fn state(&self, value: Plain, place: FieldAt<'_>) -> Result<EntryState, DumpError> {
         match &**self.text(value, place)? {
             "scheduled" => Ok(EntryState::Scheduled),
             "started" => Ok(EntryState::Started),
@@ -625,16 +625,20 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn name(&mut self, value: Plain, place: Place<'_>) -> Result<EntryName, DumpError> {
+    fn name(&mut self, value: Plain, place: FieldAt<'_>) -> Result<EntryName, DumpError> {
         let Plain::Text(at) = value else { return Err(wrong(place, "a text", value.kind())) };
         let arena = self.arena;
         Ok(self.names.entry(at).or_insert_with(|| EntryName::new(Arc::clone(arena.text(at)))).clone())
     }
 
     /// Reads what an entry says of its tensors on one side.
-    fn tensors(&mut self, entry: Place<'_>, sides: [(Option<Plain>, &str); 2]) -> Result<Tensors, DumpError> {
+    fn tensors(
+        &mut self,
+        entry: FieldAt<'_>,
+        sides: [(Option<Plain>, &str); 2],
+    ) -> Result<Tensors, DumpError> {
         let [(sizes, sizes_name), (dtypes, dtypes_name)] = sides;
-        let [sizes_at, dtypes_at] = [sizes_name, dtypes_name].map(|name| Place::Key(&entry, name));
+        let [sizes_at, dtypes_at] = [sizes_name, dtypes_name].map(|name| FieldAt::Key(&entry, name));
         let Some(sizes) = sizes else { return Err(DumpError::Missing { path: sizes_at.to_string() }) };
         let sizes = self.sizes(sizes, sizes_at)?;
         let dtypes = dtypes.map(|dtypes| self.dtypes(dtypes, dtypes_at)).transpose()?;
@@ -644,21 +648,21 @@ impl<'a> Reader<'a> {
         Ok(Tensors { sizes, dtypes })
     }
 
-    fn sizes(&mut self, value: Plain, place: Place<'_>) -> Result<Arc<[Arc<[i64]>]>, DumpError> {
+    fn sizes(&mut self, value: Plain, place: FieldAt<'_>) -> Result<Arc<[Arc<[i64]>]>, DumpError> {
         let at = Self::list(value, place)?;
         if let Some(sizes) = self.sizes.get(&at) {
             return Ok(Arc::clone(sizes));
         }
         let mut tensors = Vec::new();
         for (index, tensor) in self.arena.list(at).iter().enumerate() {
-            let place = Place::Item(&place, index);
+            let place = FieldAt::Item(&place, index);
             let tensor = Self::list(*tensor, place)?;
             let extents = match self.extents.get(&tensor) {
                 Some(extents) => Arc::clone(extents),
                 None => {
                     let items = self.arena.list(tensor).iter().enumerate();
                     let extents: Result<Arc<[i64]>, _> = items
-                        .map(|(index, extent)| self.whole(*extent, Place::Item(&place, index)))
+                        .map(|(index, extent)| self.whole(*extent, FieldAt::Item(&place, index)))
                         .collect();
                     Arc::clone(self.extents.entry(tensor).or_insert(extents?))
                 }
@@ -668,36 +672,42 @@ impl<'a> Reader<'a> {
         Ok(Arc::clone(self.sizes.entry(at).or_insert(tensors.into())))
     }
 
-    fn dtypes(&mut self, value: Plain, place: Place<'_>) -> Result<Arc<[Arc<str>]>, DumpError> {
+    fn dtypes(&mut self, value: Plain, place: FieldAt<'_>) -> Result<Arc<[Arc<str>]>, DumpError> {
         let at = Self::list(value, place)?;
         if let Some(dtypes) = self.dtypes.get(&at) {
             return Ok(Arc::clone(dtypes));
         }
         let items = self.arena.list(at).iter().enumerate();
         let dtypes: Result<Arc<[Arc<str>]>, _> =
-            items.map(|(index, dtype)| self.text(*dtype, Place::Item(&place, index)).cloned()).collect();
+            items.map(|(index, dtype)| self.text(*dtype, FieldAt::Item(&place, index)).cloned()).collect();
         Ok(Arc::clone(self.dtypes.entry(at).or_insert(dtypes?)))
     }
 
     /// Reads a stack. Torch writes a list for each call, and each line of code once; equal stacks are kept once.
-    fn frames(&mut self, value: Plain, place: Place<'_>) -> Result<Arc<[StackFrame]>, DumpError> {
+    fn frames(&mut self, value: Plain, place: FieldAt<'_>) -> Result<Arc<[StackFrame]>, DumpError> {
         let at = Self::list(value, place)?;
         if let Some(stack) = self.stacks.get(&at) {
             return Ok(Arc::clone(stack));
         }
-        let mut lines = Vec::with_capacity(self.arena.list(at).len());
-        for (index, frame) in self.arena.list(at).iter().enumerate() {
-            let place = Place::Item(&place, index);
-            let Plain::Table(frame) = *frame else { return Err(wrong(place, "a table", frame.kind())) };
-            if !self.frames.contains_key(&frame) {
-                let read = self.frame(frame, place)?;
-                self.frames.insert(frame, read);
-            }
-            lines.push(frame);
-        }
+        let items = self.arena.list(at).iter().enumerate();
+        let lines: Result<Vec<TableAt>, _> = items
+            .map(|(index, frame)| {
+                let Plain::Table(frame) = frame else {
+                    return Err(wrong(FieldAt::Item(&place, index), "a table", frame.kind()));
+                };
+                Ok(*frame)
+            })
+            .collect();
+        let lines = lines?;
         let stack = match self.same_stacks.get(&lines) {
             Some(stack) => Arc::clone(stack),
             None => {
+                for (index, frame) in lines.iter().enumerate() {
+                    if !self.frames.contains_key(frame) {
+                        let read = self.frame(*frame, FieldAt::Item(&place, index))?;
+                        self.frames.insert(*frame, read);
+                    }
+                }
                 let stack: Arc<[StackFrame]> = lines.iter().map(|line| self.frames[line].clone()).collect();
                 self.same_stacks.insert(lines, Arc::clone(&stack));
                 stack
@@ -707,11 +717,11 @@ impl<'a> Reader<'a> {
         Ok(stack)
     }
 
-    fn frame(&mut self, frame: TableAt, frame_place: Place<'_>) -> Result<StackFrame, DumpError> {
+    fn frame(&mut self, frame: TableAt, frame_place: FieldAt<'_>) -> Result<StackFrame, DumpError> {
         let (mut function, mut file, mut line) = (None, None, None);
         for (key, value) in self.arena.table(frame) {
             let (at, field) = self.key(*key, frame_place)?;
-            let place = Place::Key(&frame_place, field);
+            let place = FieldAt::Key(&frame_place, field);
             match &**field {
                 "name" => function = Some(Arc::clone(self.text(*value, place)?)),
                 "filename" => file = Some(Arc::clone(self.text(*value, place)?)),
@@ -719,7 +729,7 @@ impl<'a> Reader<'a> {
                 _ => self.unknown("entries[].frames[].", at),
             }
         }
-        let missing = |name| DumpError::Missing { path: Place::Key(&frame_place, name).to_string() };
+        let missing = |name| DumpError::Missing { path: FieldAt::Key(&frame_place, name).to_string() };
         Ok(StackFrame {
             function: function.ok_or_else(|| missing("name"))?,
             file: file.ok_or_else(|| missing("filename"))?,
