@@ -104,17 +104,17 @@ struct Unpickler<'a> {
     stack: Vec<Plain>,
     /// How high the stack was at each open mark.
     marks: Vec<usize>,
-    memo: Remembered,
+    memo: Mentions,
 }
 
 /// The values that were remembered. They are numbered from 0 on, mostly; a file may number them as it likes.
 #[derive(Default)]
-struct Remembered {
+struct Mentions {
     in_order: Vec<Plain>,
     others: FxHashMap<usize, Plain>,
 }
 
-impl Remembered {
+impl Mentions {
     fn set(&mut self, number: usize, value: Plain) {
         let next = self.in_order.len();
         if number < next {
