@@ -5,10 +5,33 @@
 //! (files become the ranks of jobs, and whatever is odd about them is said).
 //! Sources: `torch/csrc/distributed/c10d/FlightRecorder.hpp` and `FlightRecorderDetail.hpp`, and torchcomms'
 //! `comms/torchcomms/hooks/fr/FlightRecorder.cpp`.
+//! [`job`] (dumps become launches, which [`crate::launches`] judges).
 //! Not here: what is wrong with a job.
 
 pub mod folder;
+pub mod job;
 pub mod operation;
 pub mod pickle;
 pub mod plain;
 pub mod read;
+
+use std::path::{Path, PathBuf};
+
+use crate::launches::judge::{JudgedJob, judge};
+
+/// Returns whether a path is a dump, or a folder that has one in it, at whatever depth.
+#[must_use]
+pub fn holds_dumps(path: &Path) -> bool {
+    folder::holds_dumps(path)
+}
+
+/// Judges the jobs whose dumps lie at some paths; those of one job may lie at several.
+///
+/// # Errors
+///
+/// If a path does not exist, or a folder cannot be listed.
+pub fn judge_dumps(paths: &[PathBuf]) -> Result<Vec<JudgedJob>, folder::DumpFolderError> {
+    let folder = folder::read_folder(paths)?;
+    let source = paths.first().map_or_else(PathBuf::new, Clone::clone);
+    Ok(job::jobs(&folder, &source).into_iter().map(judge).collect())
+}

@@ -18,6 +18,7 @@ pub mod command;
 #[cfg(feature = "device")]
 pub mod device;
 pub mod dumps;
+pub mod launches;
 pub mod report;
 pub mod rules;
 pub mod runs;

@@ -340,6 +340,38 @@ pub fn read_folder(paths: &[PathBuf]) -> Result<DumpFolder, DumpFolderError> {
     Ok(place(read_files(files)))
 }
 
+/// Returns whether a path is a file that begins as a dump does and is one, or a folder that has such a file in it and no
+/// specs.
+#[must_use]
+pub fn holds_dumps(path: &Path) -> bool {
+    let mut files = Vec::new();
+    let is_spec = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "star");
+    if list(path, DEPTH, &mut files).is_err() || files.iter().any(is_spec) {
+        return false;
+    }
+    let is_one = |read: Result<Dump, DumpFileError>| match read {
+        Ok(_) => true,
+        Err(DumpFileError::Dump(error)) => !error.is_something_else(),
+        Err(_) => false,
+    };
+    let named = |path: &&PathBuf| path.file_name().is_some_and(|name| rank_in_name(&name.to_string_lossy()).is_some());
+    let (named, others): (Vec<&PathBuf>, Vec<&PathBuf>) = files.iter().partition(named);
+    named.into_iter().chain(others).filter(|path| begins_as_dump(path)).any(|path| is_one(read_file(path)))
+}
+
+/// Returns whether the first bytes of a file may be those of a dump.
+fn begins_as_dump(path: &Path) -> bool {
+    let mut first = Vec::new();
+    let is_file = std::fs::metadata(path).is_ok_and(|file| file.is_file());
+    is_file
+        && File::open(path).and_then(|file| file.take(64).read_to_end(&mut first)).is_ok()
+        && may_be_dump(&first)
+}
+
+fn may_be_dump(first: &[u8]) -> bool {
+    first.first() == Some(&0x80) || first.contains(&b'{')
+}
+
 /// Lists the files at a path.
 fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), DumpFolderError> {
     let error = |source| DumpFolderError { path: path.to_owned(), source };
@@ -401,8 +433,7 @@ fn read_file(path: &Path) -> Result<Dump, DumpFileError> {
     let length = file.metadata()?.len();
     let mut bytes = Vec::new();
     Read::by_ref(&mut file).take(64).read_to_end(&mut bytes)?;
-    let may_be = bytes.first() == Some(&0x80) || bytes.contains(&b'{');
-    if may_be {
+    if may_be_dump(&bytes) {
         if length > MOST_BYTES {
             return Err(DumpFileError::TooLarge(length));
         }

@@ -1,0 +1,152 @@
+//! What is concluded of a job that was looked at from outside.
+//!
+//! Not here: how it is told ([`super::report`]).
+
+use std::collections::BTreeSet;
+
+use rankcheck_model::{Rank, Rule, ranks_in_words};
+
+use super::compare::Compared;
+use super::job::{Job, Known, NotCompared};
+use super::positions::Positions;
+use super::waits::{LaunchAt, RootKind, Waits, not_begun};
+use crate::runs::judge::RunVerdict;
+
+/// A job, and what is wrong with it.
+#[derive(Debug)]
+pub struct JudgedJob {
+    /// The job.
+    pub job: Job,
+    /// What is concluded.
+    pub verdict: RunVerdict,
+    /// What ranks called differently.
+    pub compared: Compared,
+    /// Who waits for whom.
+    pub waits: Waits,
+    /// Launches that were given up, or that are open beyond their time.
+    pub timed_out: Vec<LaunchAt>,
+    /// Devices that have not begun what others have: the number, those that have not, and one that has.
+    pub not_begun: Vec<(LaunchAt, Vec<u32>, u32)>,
+    /// Why too little is known.
+    pub unknown: Vec<String>,
+}
+
+/// Judges a job.
+#[must_use]
+pub fn judge(job: Job) -> JudgedJob {
+    let positions = Positions::of(&job);
+    let compared = Compared::of(&positions);
+    let waits = Waits::of(&positions, &compared);
+    let timed_out = timed_out(&job);
+    let begun = waits.may_go_on.iter().filter_map(|at| {
+        let (_, late, begun) = not_begun(&positions, *at)?;
+        Some((*at, late, begun))
+    });
+    let not_begun = begun.collect();
+    let mut judged = JudgedJob {
+        verdict: RunVerdict::Holds,
+        compared,
+        waits,
+        timed_out,
+        not_begun,
+        unknown: Vec::new(),
+        job,
+    };
+    judged.unknown = judged.why_unknown();
+    judged.verdict = judged.conclude();
+    judged
+}
+
+/// The launches that were given up, and those that are open beyond their time by what anybody's clock says.
+fn timed_out(job: &Job) -> Vec<LaunchAt> {
+    let mut timed_out = Vec::new();
+    for (process, of) in job.processes.iter().enumerate() {
+        let late = of.launches.iter().position(|launch| {
+            let passed = launch.deadline.is_some_and(|deadline| job.latest.is_some_and(|latest| latest >= deadline));
+            launch.timed_out || launch.state.is_open() && passed
+        });
+        if let Some(launch) = late {
+            let launch = u32::try_from(launch).expect("fewer than 2^32 launches");
+            timed_out.push(LaunchAt { process, launch });
+        }
+    }
+    timed_out
+}
+
+impl JudgedJob {
+    /// Returns the rules that are broken.
+    #[must_use]
+    pub fn rules(&self) -> BTreeSet<Rule> {
+        let differences = self.compared.differences.iter().map(|difference| difference.rule);
+        let inversions = self.compared.inversions.iter().map(|_| Rule::Coll4);
+        differences.chain(inversions).collect()
+    }
+
+    /// Returns whether the job is known to have stood still, and not only to have been in the middle of something: a wait
+    /// lasted longer than it may, a circle, or a device that others have passed.
+    #[must_use]
+    pub fn stood_still(&self) -> bool {
+        let passed =
+            |kind: RootKind| matches!(kind, RootKind::Stands(stands) if stands.passed);
+        !self.timed_out.is_empty()
+            || !self.waits.circles.is_empty()
+            || self.waits.roots.iter().any(|root| passed(root.kind))
+    }
+
+    fn conclude(&self) -> RunVerdict {
+        let waits = &self.waits;
+        if !self.rules().is_empty() {
+            RunVerdict::Fails
+        } else if self.stood_still() || !waits.roots.is_empty() && waits.may_go_on.is_empty() {
+            RunVerdict::Hangs
+        } else if !waits.roots.is_empty() || !self.unknown.is_empty() {
+            RunVerdict::Unknown
+        } else {
+            RunVerdict::Holds
+        }
+    }
+
+    fn why_unknown(&self) -> Vec<String> {
+        let mut why = self.job.gaps.clone();
+        if self.compared.ranks.len() < 2 {
+            why.push("nothing of one rank could be compared with another's".to_owned());
+        }
+        if !self.waits.stale.is_empty() {
+            why.push(format!(
+                "the job went on after {} had been looked at: others have finished what was not launched there",
+                in_words(&self.waits.stale)
+            ));
+        }
+        if !self.waits.roots.is_empty() && !self.waits.may_go_on.is_empty() && !self.stood_still() {
+            why.push(
+                "whether the job stood still: calls that all their ranks had launched were not over, so they may have \
+                 been going on"
+                    .to_owned(),
+            );
+        }
+        why
+    }
+
+    /// Returns how many calls are not compared, for one reason.
+    #[must_use]
+    pub fn not_compared(&self, why: NotCompared) -> u64 {
+        self.job.left_out.get(&why).copied().unwrap_or(0)
+    }
+
+    /// Returns how many processes are known.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.job.processes.iter().filter(|process| process.known != Known::Nothing).count()
+    }
+
+    /// Returns how many calls are known.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.job.processes.iter().flat_map(|process| &process.launches).map(|launch| launch.calls.len()).sum()
+    }
+}
+
+/// Returns ranks in words.
+pub(super) fn in_words<'a>(ranks: impl IntoIterator<Item = &'a u32>) -> String {
+    ranks_in_words(ranks.into_iter().map(|rank| Rank(*rank)))
+}
