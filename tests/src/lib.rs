@@ -11,5 +11,6 @@ pub mod dumps;
 pub mod random;
 pub mod recording;
 pub mod repository;
+pub mod schedules;
 pub mod script;
 pub mod training;

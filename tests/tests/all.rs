@@ -12,6 +12,7 @@ mod cuts;
 mod damaged;
 mod deadlocks;
 mod diff;
+mod dumped;
 mod dumps;
 mod explained;
 mod folded;

@@ -450,8 +450,10 @@ impl<'a> Graph<'a> {
             }
         }
         launches.retain(|at| at.process != process);
-        // What is first in its own process is no consequence of anything else there.
-        launches.sort_by_key(|at| (self.before(*at).is_some(), at.process, at.launch));
+        // What is first in its own process is no consequence of anything else there, and a collective says which call is
+        // missing.
+        let is_transfer = |at: &LaunchAt| self.numbers(*at).next().is_none();
+        launches.sort_by_key(|at| (self.before(*at).is_some(), is_transfer(at), at.process, at.launch));
         launches
     }
 
