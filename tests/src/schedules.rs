@@ -187,7 +187,9 @@ impl Simulation {
             if step >= looked_at && !over.is_empty() {
                 return;
             }
-            let hosts: Vec<u32> = (0..u32::try_from(self.acts.len()).expect("few")).filter(|rank| self.may_act(*rank)).collect();
+            let hosts: Vec<u32> = (0..u32::try_from(self.acts.len()).expect("few"))
+                .filter(|rank| self.may_act(*rank))
+                .collect();
             match (over.len(), hosts.len()) {
                 (0, 0) => return,
                 (0, _) => self.act(hosts[random.below(hosts.len())]),
@@ -215,14 +217,19 @@ impl Simulation {
             Act::Join => self.launched[at].iter_mut().for_each(|one| one.joined = true),
             Act::Collect { group, word, size, joined } => {
                 let line = u32::try_from(place).expect("few acts") + 1;
+                let members = i64::try_from(self.run.ranks_of(group).len()).expect("few ranks");
                 let sizes = |word: &str| match word {
-                    "_all_gather_base" => (size, size * 2),
-                    "_reduce_scatter_base" => (size * 2, size),
+                    "_all_gather_base" => (size, size * members),
+                    "_reduce_scatter_base" => (size * members, size),
                     "all_to_all" => (size + i64::from(rank), size + i64::from(rank) * 2),
                     _ => (size, size),
                 };
                 let (input, output) = sizes(word);
-                let call = self.run.collective(rank, group, &Call::new(word).input(&[input]).output(&[output]).line(line));
+                let call = self.run.collective(
+                    rank,
+                    group,
+                    &Call::new(word).input(&[input]).output(&[output]).line(line),
+                );
                 let nth = self.count(rank, Meets::Collective(group.0, 0));
                 let meets = Meets::Collective(group.0, nth);
                 self.words.insert((rank, meets.clone()), (word, size));
@@ -242,18 +249,28 @@ impl Simulation {
             }
             Act::Bracket(group, transfers) => {
                 self.run.begin_bracket(rank, group);
-                let meets = transfers.iter().map(|transfer| self.transfer(rank, group, *transfer).1).collect();
+                let meets =
+                    transfers.iter().map(|transfer| self.transfer(rank, group, *transfer).1).collect();
                 let call = self.run.end_bracket(rank, group);
                 self.launch(rank, (group.0, 0, 0), meets, true, call);
             }
         }
     }
 
-    fn transfer(&mut self, rank: u32, group: RunGroupAt, Transfer { sends, peer }: Transfer) -> (usize, Meets) {
+    fn transfer(
+        &mut self,
+        rank: u32,
+        group: RunGroupAt,
+        Transfer { sends, peer }: Transfer,
+    ) -> (usize, Meets) {
         let call = Call::new("").tensor(&[64, 8]).line(1_000);
         let (from, to) = if sends { (rank, peer) } else { (peer, rank) };
         let nth = self.count(rank, Meets::Transfer(group.0, from, to, 0));
-        let call = if sends { self.run.send(rank, group, peer, &call) } else { self.run.recv(rank, group, peer, &call) };
+        let call = if sends {
+            self.run.send(rank, group, peer, &call)
+        } else {
+            self.run.recv(rank, group, peer, &call)
+        };
         (call, Meets::Transfer(group.0, from, to, nth))
     }
 
@@ -288,7 +305,10 @@ impl Simulation {
             let rank = u32::try_from(rank).expect("few ranks");
             for (at, one) in launched.iter().enumerate().filter(|(_, one)| !one.done) {
                 let stands = self.standing == Some((rank, at));
-                if !stands && self.begins(rank, at) && one.meets.iter().all(|meeting| self.meets(rank, meeting)) {
+                if !stands
+                    && self.begins(rank, at)
+                    && one.meets.iter().all(|meeting| self.meets(rank, meeting))
+                {
                     over.push((rank, at));
                 }
             }
@@ -326,7 +346,9 @@ fn every(ranks: u32) -> Vec<u32> {
 
 /// One forward, one backward: tensor parallel pairs in stages, replicated.
 fn pipeline(random: &mut Random) -> (DumpedRun, Vec<Vec<Act>>, String) {
-    let few = |random: &mut Random, from: usize, more: usize| u32::try_from(from + random.below(more)).expect("few");
+    let few = |random: &mut Random, from: usize, more: usize| {
+        u32::try_from(from + random.below(more)).expect("few")
+    };
     let (stages, tensor, data) = (few(random, 2, 3), few(random, 1, 2), few(random, 1, 2));
     let (batches, bracketed) = (few(random, 2, 5), random.below(2) == 0);
     let ranks = stages * tensor * data;
@@ -423,15 +445,35 @@ fn sharded(random: &mut Random) -> (DumpedRun, Vec<Vec<Act>>, String) {
         let size = |layer: usize| 256 * (i64::try_from(layer).expect("few layers") + 1);
         for _ in 0..3 {
             for layer in 0..layers {
-                acts.push(Act::Collect { group: shard, word: "_all_gather_base", size: size(layer), joined: false });
+                acts.push(Act::Collect {
+                    group: shard,
+                    word: "_all_gather_base",
+                    size: size(layer),
+                    joined: false,
+                });
                 if layer > 0 {
                     acts.push(Act::Join);
                 }
             }
             for layer in (0..layers).rev() {
-                acts.push(Act::Collect { group: shard, word: "_all_gather_base", size: size(layer), joined: true });
-                acts.push(Act::Collect { group: shard, word: "_reduce_scatter_base", size: size(layer), joined: false });
-                acts.push(Act::Collect { group: replicate, word: "all_reduce", size: size(layer), joined: false });
+                acts.push(Act::Collect {
+                    group: shard,
+                    word: "_all_gather_base",
+                    size: size(layer),
+                    joined: true,
+                });
+                acts.push(Act::Collect {
+                    group: shard,
+                    word: "_reduce_scatter_base",
+                    size: size(layer),
+                    joined: false,
+                });
+                acts.push(Act::Collect {
+                    group: replicate,
+                    word: "all_reduce",
+                    size: size(layer),
+                    joined: false,
+                });
             }
             acts.push(Act::Join);
             acts.push(Act::Collect { group: run.all(), word: "all_reduce", size: 1, joined: true });
@@ -462,7 +504,12 @@ fn experts(random: &mut Random) -> (DumpedRun, Vec<Vec<Act>>, String) {
                 acts.push(Act::Collect { group: pair, word: "_all_gather_base", size: 512, joined: true });
                 acts.push(Act::Collect { group: expert, word: "all_to_all", size: 64, joined: true });
                 acts.push(Act::Collect { group: expert, word: "all_to_all", size: 64, joined: true });
-                acts.push(Act::Collect { group: pair, word: "_reduce_scatter_base", size: 512, joined: true });
+                acts.push(Act::Collect {
+                    group: pair,
+                    word: "_reduce_scatter_base",
+                    size: 512,
+                    joined: true,
+                });
                 acts.push(Act::Collect { group: run.all(), word: "all_reduce", size: 16, joined: false });
             }
             acts.push(Act::Join);

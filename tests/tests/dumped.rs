@@ -8,7 +8,7 @@ use rankcheck::dumps::read::read_dump;
 use rankcheck::launches::compare::Difference;
 use rankcheck::launches::judge::JudgedJob;
 use rankcheck::launches::report;
-use rankcheck::launches::waits::RootKind;
+use rankcheck::launches::waits::{RootKind, Step};
 use rankcheck::runs::judge::RunVerdict;
 use rankcheck_tests::damage::Random;
 use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, Written, damaged_dump};
@@ -19,7 +19,8 @@ use crate::reported::wrong_in;
 
 /// The dumps of a real job, where they lie beside the repository, by rank.
 fn real(job: &str) -> Option<Vec<PathBuf>> {
-    let beside = |root: &Path| Some(root.join("shared/data/flight-recorder").join(job)).filter(|path| path.is_dir());
+    let beside =
+        |root: &Path| Some(root.join("shared/data/flight-recorder").join(job)).filter(|path| path.is_dir());
     let folder = enter().ancestors().skip(1).find_map(beside);
     if folder.is_none() {
         println!("skipped: the dumps of real jobs are not here");
@@ -105,7 +106,8 @@ fn any_dump_of_a_real_job_may_be_damaged() {
             if read_dump(&damaged).is_ok_and(|dump| dump.cut.is_none()) {
                 // Bits that were turned in a number may say anything.
                 whole += 1;
-                altered += usize::from(roots(&judged) != BTreeSet::from(injected) || !judged.rules().is_empty());
+                altered +=
+                    usize::from(roots(&judged) != BTreeSet::from(injected) || !judged.rules().is_empty());
             } else {
                 refused += 1;
                 let mut found = roots(&judged);
@@ -113,12 +115,17 @@ fn any_dump_of_a_real_job_may_be_damaged() {
                 found.remove(&rank_number);
                 expected.remove(&rank_number);
                 assert_eq!(found, expected, "{name}, rank {rank}: {text}");
-                assert!(judged.rules().is_empty() && !judged.unknown.is_empty(), "{name}, rank {rank}: {text}");
+                assert!(
+                    judged.rules().is_empty() && !judged.unknown.is_empty(),
+                    "{name}, rank {rank}: {text}"
+                );
             }
             saved.write(&format!("_dump_{rank}"), &intact);
         }
     }
-    println!("one file damaged: {refused} refused or cut, {whole} read whole, {altered} of them say something else");
+    println!(
+        "one file damaged: {refused} refused or cut, {whole} read whole, {altered} of them say something else"
+    );
     assert!(refused > whole && altered * 10 < whole);
 }
 
@@ -149,7 +156,8 @@ fn each(name: &str, run: &DumpedRun, said: impl Fn(&JudgedJob, &str, bool)) {
         let saved = run.save(&format!("made-{name}"), written);
         let judged = judge_paths(std::slice::from_ref(&saved.folder));
         let text = format!("{name}, {variant}: {}", report::text(&judged));
-        let value = serde_json::to_value(rankcheck::report::json([], [], [&judged], &[])).expect("it is data");
+        let value =
+            serde_json::to_value(rankcheck::report::json([], [], [&judged], &[])).expect("it is data");
         assert_eq!(wrong_in(&value), [""; 0], "{text}");
         let mut timeline = Vec::new();
         rankcheck::launches::timeline::write(&judged, &mut timeline).expect("memory can be written");
@@ -274,7 +282,11 @@ fn what_differs_is_named_with_both_lines() {
                 assert_eq!(difference.number, Some(4), "{text}");
                 assert_eq!(difference.sides[1].ranks, [differing], "{text}");
                 assert!(text.contains("most ranks called the first"), "{text}");
-                assert_eq!(text.contains("train.py:9"), text.contains("2.10") && !text.contains("Json"), "{text}");
+                assert_eq!(
+                    text.contains("train.py:9"),
+                    text.contains("2.10") && !text.contains("Json"),
+                    "{text}"
+                );
             });
         }
     }
@@ -357,7 +369,8 @@ fn a_rank_that_leaves_a_call_out_is_named() {
     let all = run.all();
     for rank in 0..4 {
         for line in 4..10 {
-            let call = if line % 2 == 0 { sum(64) } else { Call::new("_all_gather_base").input(&[8]).output(&[32]) };
+            let call =
+                if line % 2 == 0 { sum(64) } else { Call::new("_all_gather_base").input(&[8]).output(&[32]) };
             if (rank, line) != (3, 6) {
                 run.collective(rank, all, &call.line(line));
             }
@@ -407,18 +420,37 @@ fn simulated_jobs_have_their_faults_found() {
         let judged = judge_paths(std::slice::from_ref(&saved.folder));
         let text = format!("job {seed}, {name}\n{}", report::text(&judged));
         let broken = rules(&judged);
+        let is_step = |step: &Step| judged.job.processes[step.waits_in.process].rank == rank;
+        let in_circle = judged.waits.circles.iter().flatten().any(is_step);
         let right = match fault {
             Fault::Nothing => !matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs),
-            Fault::HostStops | Fault::DeviceStands => {
-                broken.is_empty() && roots(&judged) == BTreeSet::from([rank]) && judged.verdict == RunVerdict::Hangs
+            Fault::HostStops => {
+                broken.is_empty()
+                    && roots(&judged) == BTreeSet::from([rank])
+                    && judged.verdict == RunVerdict::Hangs
+            }
+            // One that is over elsewhere may be over here in a moment.
+            Fault::DeviceStands => {
+                broken.is_empty()
+                    && roots(&judged) == BTreeSet::from([rank])
+                    && judged.verdict != RunVerdict::Holds
             }
             Fault::Skips => {
-                let named = |difference: &Difference| difference.sides.iter().any(|side| side.ranks.contains(&rank));
-                let ordered = judged.compared.inversions.iter().any(|one| one.steps.iter().any(|step| step.rank == rank));
-                judged.compared.differences.iter().any(named) || ordered || roots(&judged) == BTreeSet::from([rank])
+                let named =
+                    |difference: &Difference| difference.sides.iter().any(|side| side.ranks.contains(&rank));
+                let ordered = judged
+                    .compared
+                    .inversions
+                    .iter()
+                    .any(|one| one.steps.iter().any(|step| step.rank == rank));
+                let root = roots(&judged) == BTreeSet::from([rank]);
+                judged.compared.differences.iter().any(named) || ordered || root || in_circle
             }
             Fault::OtherSize => broken == ["COLL-3"],
-            Fault::OppositeOrder => broken.contains(&"COLL-4") || run.active_only && broken.is_empty(),
+            // Where only active calls are written, those that are over have no order any more.
+            Fault::OppositeOrder => {
+                broken.contains(&"COLL-4") || in_circle || run.active_only && broken.is_empty()
+            }
         };
         if right {
             *(if fault == Fault::Nothing { &mut healthy } else { &mut found }) += 1;
@@ -436,7 +468,7 @@ fn damaged_dumps_are_judged_without_panic() {
     let mut run = begun(4);
     let all = run.all();
     run.everywhere(all, &sum(64));
-    let (mut judged_whole, mut accused, mut read) = (0, 0, 0);
+    let (mut judged_whole, mut accused, mut accused_partly, mut read) = (0, 0, 0, 0);
     let saved = run.save("damaged", Written::Torch);
     for number in 0..count_of_damaged() {
         let mut random = Random(number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 77);
@@ -453,10 +485,15 @@ fn damaged_dumps_are_judged_without_panic() {
             judged_whole += 1;
             accused += usize::from(accuses);
         } else {
-            assert!(!accuses && judged.verdict == RunVerdict::Unknown, "{number}: {text}");
+            accused_partly += u64::from(accuses);
+            assert!(judged.verdict != RunVerdict::Holds, "{number}: {text}");
         }
         saved.write(&format!("nccl_trace_rank_{rank}"), &run.bytes(rank, Written::Torch));
     }
-    println!("damaged dumps: {read} judged, {judged_whole} of them read whole, {accused} of those accuse somebody");
-    assert!(accused * 5 < judged_whole, "{accused} of {judged_whole}");
+    println!(
+        "damaged dumps: {read} judged, {judged_whole} of them read whole, of which {accused} accuse somebody, \
+         {accused_partly} of the others"
+    );
+    // What was changed so that it still is a dump may say anything.
+    assert!(accused * 10 < judged_whole && accused_partly * 500 < read);
 }

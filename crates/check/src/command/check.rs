@@ -157,7 +157,8 @@ impl Searched {
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
         let dumped: Vec<PathBuf> = self.paths.iter().filter(|path| holds_dumps(path)).cloned().collect();
-        let folders: Vec<PathBuf> = self.paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
+        let folders: Vec<PathBuf> =
+            self.paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
         let judged_alone = |path: &&PathBuf| !dumped.contains(path) && !folders.contains(path);
         let paths: Vec<PathBuf> = self.paths.iter().filter(judged_alone).cloned().collect();
         if paths.is_empty()
@@ -367,7 +368,12 @@ impl CheckArguments {
                     output::line(count.summary());
                 }
             }
-            Format::Json => match serde_json::to_string_pretty(&report::json(&all, &judged.recordings, &judged.jobs, &bad)) {
+            Format::Json => match serde_json::to_string_pretty(&report::json(
+                &all,
+                &judged.recordings,
+                &judged.jobs,
+                &bad,
+            )) {
                 Ok(text) => output::line(text),
                 Err(error) => return output::usage(error),
             },

@@ -354,7 +354,9 @@ pub fn holds_dumps(path: &Path) -> bool {
         Err(DumpFileError::Dump(error)) => !error.is_something_else(),
         Err(_) => false,
     };
-    let named = |path: &&PathBuf| path.file_name().is_some_and(|name| rank_in_name(&name.to_string_lossy()).is_some());
+    let named = |path: &&PathBuf| {
+        path.file_name().is_some_and(|name| rank_in_name(&name.to_string_lossy()).is_some())
+    };
     let (named, others): (Vec<&PathBuf>, Vec<&PathBuf>) = files.iter().partition(named);
     named.into_iter().chain(others).filter(|path| begins_as_dump(path)).any(|path| is_one(read_file(path)))
 }

@@ -13,9 +13,10 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::folder::{DumpFolder, DumpNote, DumpedJob, display_ranks};
 use super::operation::EntryKind;
-use super::read::{Dump, DumpEntry, EntryState, StackFrame};
+use super::read::{Dump, DumpEntry, EntryState, StackFrame, Tensors};
 use crate::launches::job::{
-    Call, Collective, Group, GroupAt, Job, Known, Launch, LaunchState, NotCompared, Place, Process, Reached, What,
+    Call, Collective, Group, GroupAt, Job, Known, Launch, LaunchState, NotCompared, Place, Process, Reached,
+    What,
 };
 
 /// Missing ranks of which each is named.
@@ -23,6 +24,34 @@ const MOST_MISSING: u64 = 1 << 20;
 
 /// Calls without one that is over that are taken for a ring's, and not for the active ones alone.
 const RING: usize = 1_000;
+
+/// Types of elements in torch's words. Another text is no type that is known.
+const DTYPES: [&str; 24] = [
+    "Byte",
+    "Char",
+    "Short",
+    "Int",
+    "Long",
+    "Half",
+    "Float",
+    "Double",
+    "ComplexHalf",
+    "ComplexFloat",
+    "ComplexDouble",
+    "Bool",
+    "QInt8",
+    "QUInt8",
+    "QInt32",
+    "BFloat16",
+    "Float8_e5m2",
+    "Float8_e4m3fn",
+    "Float8_e5m2fnuz",
+    "Float8_e4m3fnuz",
+    "Float8_e8m0fnu",
+    "UInt16",
+    "UInt32",
+    "UInt64",
+];
 
 /// Returns the launches of each job of a folder.
 #[must_use]
@@ -145,8 +174,11 @@ impl<'a> Builder<'a> {
         if let Some(at) = self.names.get(&(rank, Arc::clone(name))) {
             return *at;
         }
-        let mut named =
-            self.groups.iter().enumerate().filter(|(_, group)| group.name == *name && group.ranks.contains(&rank));
+        let mut named = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| group.name == *name && group.ranks.contains(&rank));
         let at = match (named.next(), named.next()) {
             (Some((at, _)), None) => GroupAt(u32::try_from(at).expect("fewer than 2^32 groups")),
             (_, _) => self.group(name, Some(desc), &Arc::from(Vec::new())),
@@ -176,7 +208,8 @@ impl<'a> Builder<'a> {
                 self.reach(process, &dump.dump, has_progress, &located[&process.rank]);
             }
         }
-        let mut ranks: BTreeSet<u32> = self.groups.iter().flat_map(|group| group.ranks.iter().copied()).collect();
+        let mut ranks: BTreeSet<u32> =
+            self.groups.iter().flat_map(|group| group.ranks.iter().copied()).collect();
         let missing: u64 =
             self.dumped.missing.iter().map(|range| u64::from(range.end() - range.start()) + 1).sum();
         if missing < MOST_MISSING {
@@ -238,7 +271,15 @@ impl<'a> Builder<'a> {
                         self.miscounted.insert(group);
                     }
                 }
-                if entry.name.kind == EntryKind::Coalesced && entry.is_p2p == Some(true) {
+                // Calls of one launch share their number; its end may be gone.
+                let shares = |previous: &&DumpEntry| {
+                    is_transfer(previous) && is_transfer(entry) && previous.p2p_seq_id == entry.p2p_seq_id
+                };
+                let ends = entry.name.kind == EntryKind::Coalesced && entry.is_p2p == Some(true);
+                if ends
+                    || entry.is_p2p == Some(true)
+                        && before.get(&group).is_some_and(|previous| shares(previous))
+                {
                     self.brackets.insert(group);
                 }
                 before.insert(group, entry);
@@ -246,30 +287,54 @@ impl<'a> Builder<'a> {
             }
             located.insert(*rank, entries);
         }
+        // What a program calls alike it uses alike.
+        let desc =
+            |at: &GroupAt| self.groups[at.0 as usize].desc.clone().filter(|desc| &**desc != "undefined");
+        let used: FxHashSet<Arc<str>> = self.brackets.iter().filter_map(desc).collect();
+        let alike = self
+            .groups
+            .iter()
+            .enumerate()
+            .filter(|(_, group)| group.desc.as_ref().is_some_and(|desc| used.contains(desc)));
+        let alike: Vec<GroupAt> =
+            alike.map(|(at, _)| GroupAt(u32::try_from(at).expect("fewer than 2^32 groups"))).collect();
+        self.brackets.extend(alike);
         located
     }
 
     fn process(&mut self, rank: u32, dump: &Dump, entries: &[Located<'_>]) -> Process {
         let contiguous = dump.entries.windows(2).all(|pair| pair[0].record_id + 1 == pair[1].record_id);
-        let from_start = contiguous && dump.entries.first().is_none_or(|first| first.record_id == 0);
+        let active_only = is_active_only(dump, contiguous);
+        let from_start =
+            contiguous && !active_only && dump.entries.first().is_none_or(|first| first.record_id == 0);
         let one_counter = counts_all_groups(dump, contiguous);
         if let Some(why) = contradiction(entries, one_counter) {
             self.gaps.push(format!("rank {rank}: its dump contradicts itself and is not used: {why}"));
             return Process { rank, ..Process::default() };
         }
         let known = if dump.cut.is_some() { Known::Partly } else { Known::Whole };
-        let active_only = is_active_only(dump, contiguous);
-        let timed = dump.entries.iter().any(|entry| entry.state == EntryState::Started || entry.time_started_ns.is_some())
+        let timed = dump
+            .entries
+            .iter()
+            .any(|entry| entry.state == EntryState::Started || entry.time_started_ns.is_some())
             || dump.progress.values().any(|progress| progress.last_started.is_some_and(|last| last >= 0));
-        let mut process =
-            Process { rank, known, from_start: from_start && !dump.entries.is_empty(), timed, ..Process::default() };
+        let mut process = Process {
+            rank,
+            known,
+            from_start: from_start && !dump.entries.is_empty(),
+            timed,
+            ..Process::default()
+        };
         let mut open: FxHashMap<GroupAt, OpenLaunch> = FxHashMap::default();
         let mut ordinals: FxHashMap<GroupAt, u64> = FxHashMap::default();
+        let one_peer = one_peer(entries);
         for Located { entry, group } in entries {
             let key = Key::of(entry);
             if entry.name.kind == EntryKind::Coalesced {
                 match open.remove(group) {
-                    Some(open) if open.key.ends_with(entry) => end_launch(&mut process.launches[open.at], entry),
+                    Some(open) if open.key.ends_with(entry) => {
+                        end_launch(&mut process.launches[open.at], entry)
+                    }
                     other => {
                         self.close(other, &mut process);
                         let mut launch = launch_of(*group, entry);
@@ -295,16 +360,31 @@ impl<'a> Builder<'a> {
             let call = self.call(rank, *group, entry, number);
             if let Some(inside) = open.get_mut(group).filter(|open| open.key == key && !one_counter) {
                 process.launches[inside.at].calls.push(call);
-                inside.several = true;
+                inside.inside = Inside::Bracket;
                 continue;
             }
             self.close(open.remove(group), &mut process);
             let mut launch = launch_of(*group, entry);
             launch.calls.push(call);
             process.launches.push(launch);
-            let transfers_in_brackets = is_transfer(entry) && active_only && self.brackets.contains(group);
-            let inside = in_bracket(entry) || transfers_in_brackets;
-            open.insert(*group, OpenLaunch { key, at: process.launches.len() - 1, several: inside });
+            let alone = !in_bracket(entry);
+            let may_be_inside = is_transfer(entry)
+                && active_only
+                && (self.brackets.contains(group) || one_peer.contains(group));
+            // The status counts them by their own numbers, if those are beyond the collectives'. What a communicator has
+            // done is done in order: a bracket on the group's, and transfers with one peer on one.
+            let completed = dump.progress.get(&entry.pg_id).and_then(|progress| progress.last_completed);
+            let completed = completed.and_then(|completed| u64::try_from(completed).ok());
+            let passed = completed.is_some_and(|completed| {
+                completed > entry.collective_seq_id && entry.p2p_seq_id <= completed
+            });
+            let inside = match (alone, may_be_inside) {
+                (false, _) => Inside::Bracket,
+                (true, true) if passed => Inside::Bracket,
+                (true, true) if self.brackets.contains(group) => Inside::NotKnown,
+                (true, _) => Inside::Nothing,
+            };
+            open.insert(*group, OpenLaunch { key, at: process.launches.len() - 1, inside, active_only });
         }
         for (_, left) in open {
             self.close(Some(left), &mut process);
@@ -312,18 +392,26 @@ impl<'a> Builder<'a> {
         process
     }
 
-    /// Calls of a bracket whose end is not there stay scheduled for ever: whether they are over is not known.
+    /// Calls of a bracket stay scheduled for ever, and its end, which has the state, is written down when it is launched. So
+    /// where only active calls are written and the end is not there, it is over. Where all are, the ring may have lost it,
+    /// or the host may be inside.
     fn close(&mut self, open: Option<OpenLaunch>, process: &mut Process) {
-        let Some(open) = open.filter(|open| open.several) else { return };
+        let Some(open) = open.filter(|open| open.inside != Inside::Nothing) else { return };
         let launch = &mut process.launches[open.at];
-        if launch.state.is_open() {
+        if !launch.state.is_open() {
+            return;
+        }
+        if open.active_only && open.inside == Inside::Bracket {
+            launch.state = LaunchState::Done;
+        } else {
             launch.state = LaunchState::Unclear;
             *self.left_out.entry(NotCompared::Inside).or_default() += launch.calls.len() as u64;
         }
     }
 
     fn call(&mut self, rank: u32, group: GroupAt, entry: &DumpEntry, number: Option<u64>) -> Call {
-        let word = self.words.entry(Arc::clone(&entry.name.text)).or_insert_with(|| Arc::from(entry.name.word()));
+        let word =
+            self.words.entry(Arc::clone(&entry.name.text)).or_insert_with(|| Arc::from(entry.name.word()));
         let word = Arc::clone(word);
         let ranks = &self.groups[group.0 as usize].ranks;
         let what = match entry.name.kind {
@@ -356,7 +444,7 @@ impl<'a> Builder<'a> {
         } else if what == What::Unknown && is_transfer(entry) {
             *self.left_out.entry(NotCompared::Peers).or_default() += 1;
         }
-        let (elements, dtype) = operands(entry, what);
+        let (elements, dtype) = operands(entry, what, ranks.len());
         Call { word, what, number, elements, dtype, place: self.place(entry) }
     }
 
@@ -421,7 +509,8 @@ impl<'a> Builder<'a> {
                 // The numbers of transfers are mixed into it.
                 let counts = |count: Option<i64>| {
                     let count = u64::try_from(count?).ok()?;
-                    let not_transfers = transfers.map_or(!used, |transfers| count > transfers || transfers == 0);
+                    let not_transfers =
+                        transfers.map_or(!used, |transfers| count > transfers || transfers == 0);
                     let possible = collectives.is_none_or(|collectives| count <= collectives);
                     (not_transfers && possible).then_some(count)
                 };
@@ -470,8 +559,9 @@ impl<'a> Builder<'a> {
             (0..).zip(groups).collect()
         };
         let fits = |id: &i64| by_order.iter().any(|(other, _)| other == id);
-        let contradicts =
-            |(id, group): &(i64, Option<GroupAt>)| called.get(id).is_some_and(|called| Some(*called) != *group);
+        let contradicts = |(id, group): &(i64, Option<GroupAt>)| {
+            called.get(id).is_some_and(|called| Some(*called) != *group)
+        };
         if by_order.iter().any(contradicts) || !dump.progress.keys().all(fits) {
             return status;
         }
@@ -488,8 +578,17 @@ impl<'a> Builder<'a> {
 struct OpenLaunch {
     key: Key,
     at: usize,
-    /// Whether it is known to be a bracket.
-    several: bool,
+    inside: Inside,
+    /// Whether its process wrote active calls only.
+    active_only: bool,
+}
+
+/// Whether a call is inside a bracket.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Nothing,
+    Bracket,
+    NotKnown,
 }
 
 /// What the calls of one bracket share: each launch has a number of its own among those of its kind.
@@ -527,10 +626,12 @@ fn is_collective(entry: &DumpEntry) -> bool {
     !is_transfer(entry) && entry.name.kind != EntryKind::Coalesced
 }
 
+/// Returns whether calls that are over seem to have been left out: none is there, and there were some, or there are gaps.
 fn is_active_only(dump: &Dump, contiguous: bool) -> bool {
-    let from_start = contiguous && dump.entries.first().is_some_and(|first| first.record_id == 0);
+    let from_start = contiguous && dump.entries.first().is_none_or(|first| first.record_id == 0);
     let ring = contiguous && dump.entries.len() >= RING;
-    !from_start && !ring && dump.entries.iter().all(|entry| entry.state != EntryState::Completed)
+    let over = dump.progress.values().any(|progress| progress.last_completed.is_some_and(|last| last > 0));
+    dump.entries.iter().all(|entry| entry.state != EntryState::Completed) && (over || !from_start && !ring)
 }
 
 /// Returns whether one number counts the collectives of all groups together, as in torchcomms.
@@ -540,8 +641,20 @@ fn counts_all_groups(dump: &Dump, contiguous: bool) -> bool {
         let first = dump.entries.first().map(|entry| entry.pg_id);
         dump.entries.iter().any(|entry| Some(entry.pg_id) != first)
     };
-    let counted = || dump.entries.windows(2).all(|pair| pair[0].collective_seq_id + 1 == pair[1].collective_seq_id);
+    let counted =
+        || dump.entries.windows(2).all(|pair| pair[0].collective_seq_id + 1 == pair[1].collective_seq_id);
     dump.entries.iter().any(unnamed) || dump.entries.len() > 2 && contiguous && several() && counted()
+}
+
+/// Returns the groups in which a process transfers with one peer alone.
+fn one_peer(entries: &[Located<'_>]) -> FxHashSet<GroupAt> {
+    let mut peers: FxHashMap<GroupAt, FxHashSet<u32>> = FxHashMap::default();
+    for Located { entry, group } in entries {
+        let Some(of) = entry.name.kind.peers() else { continue };
+        let caller = entry.name.kind.caller();
+        peers.entry(*group).or_default().insert(if caller == Some(of.from) { of.to } else { of.from });
+    }
+    peers.into_iter().filter(|(_, peers)| peers.len() == 1).map(|(group, _)| group).collect()
 }
 
 /// Returns in what the numbers of a dump contradict one another.
@@ -599,7 +712,8 @@ fn end_launch(launch: &mut Launch, entry: &DumpEntry) {
 
 /// Returns whether the stack of a call says that it is inside a bracket.
 fn in_bracket(entry: &DumpEntry) -> bool {
-    let manages = |frame: &StackFrame| matches!(&*frame.function, "batch_isend_irecv" | "_coalescing_manager");
+    let manages =
+        |frame: &StackFrame| matches!(&*frame.function, "batch_isend_irecv" | "_coalescing_manager");
     entry.frames.as_ref().is_some_and(|frames| frames.iter().any(manages))
 }
 
@@ -622,34 +736,43 @@ fn is_own(file: &str) -> bool {
         && !ENDINGS.iter().any(|ending| file.ends_with(ending))
 }
 
-/// Returns the elements and the type on which those who take part have to agree.
-fn operands(entry: &DumpEntry, what: What) -> (Option<u64>, Option<Arc<str>>) {
-    use super::read::Tensors;
-    let dtype = |tensors: &Tensors| tensors.dtypes.as_ref().and_then(|dtypes| dtypes.first().cloned());
-    let inputs = || (entry.inputs.elements(), dtype(&entry.inputs));
-    let outputs = || (entry.outputs.elements(), dtype(&entry.outputs));
-    match what {
-        What::Collective(Collective::AllToAll) => (None, dtype(&entry.inputs)),
-        What::Collective(Collective::Barrier | Collective::Named) | What::Unknown => (None, None),
-        What::Collective(Collective::ReduceScatter | Collective::Scatter) | What::Recv(_)
-            if !entry.outputs.sizes.is_empty() =>
-        {
-            outputs()
+/// Returns the elements and the type on which those who take part have to agree. What goes in and what comes out have to
+/// fit; if they do not, they are not known.
+fn operands(entry: &DumpEntry, what: What, members: usize) -> (Option<u64>, Option<Arc<str>>) {
+    let dtype = |tensors: &Tensors| {
+        let known = |dtype: &&Arc<str>| DTYPES.contains(&&***dtype);
+        tensors.dtypes.as_ref().and_then(|dtypes| dtypes.first()).filter(known).cloned()
+    };
+    let there = |tensors: &Tensors| (!tensors.sizes.is_empty()).then(|| tensors.elements()).flatten();
+    let (inputs, outputs) = (there(&entry.inputs), there(&entry.outputs));
+    let members = members as u64;
+    // The one side, and how many times larger each is.
+    let agreed = |(one, times): (Option<u64>, u64), (other, of_other): (Option<u64>, u64)| {
+        let one_part = one.map(|one| one.checked_mul(times));
+        let other_part = other.map(|other| other.checked_mul(of_other));
+        (one_part.is_none() || other_part.is_none() || one_part == other_part).then_some(())
+    };
+    let elements = match what {
+        What::Collective(Collective::AllToAll | Collective::Barrier | Collective::Named) | What::Unknown => {
+            None
         }
-        What::Collective(
-            Collective::AllReduce
-            | Collective::Broadcast
-            | Collective::Reduce
-            | Collective::AllGather
-            | Collective::Gather,
-        )
+        What::Collective(Collective::AllReduce | Collective::Broadcast | Collective::Reduce)
         | What::Send(_)
-            if !entry.inputs.sizes.is_empty() =>
-        {
-            inputs()
+        | What::Recv(_) => agreed((inputs, 1), (outputs, 1)).and(inputs.or(outputs)),
+        What::Collective(Collective::AllGather | Collective::Gather) => {
+            agreed((inputs, members), (outputs, 1)).and(inputs)
         }
-        What::Recv(_) => inputs(),
-        What::Send(_) => outputs(),
-        What::Collective(_) => (None, None),
-    }
+        What::Collective(Collective::ReduceScatter | Collective::Scatter) => {
+            agreed((inputs, 1), (outputs, members)).and(outputs)
+        }
+    };
+    let dtype = match what {
+        What::Collective(Collective::Barrier | Collective::Named) | What::Unknown => None,
+        What::Collective(_) | What::Send(_) | What::Recv(_) => {
+            let (input, output) = (dtype(&entry.inputs), dtype(&entry.outputs));
+            let differ = input.is_some() && output.is_some() && input != output;
+            if differ { None } else { input.or(output) }
+        }
+    };
+    (elements, dtype)
 }

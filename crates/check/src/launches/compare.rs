@@ -93,9 +93,10 @@ fn numbered(launch: &Launch, number: u64) -> impl Iterator<Item = &Call> {
     launch.calls.iter().filter(move |call| call.number == Some(number))
 }
 
+/// A kind that is not known differs from nothing.
 fn same_kind(one: &Call, other: &Call) -> bool {
     match (one.what, other.what) {
-        (What::Collective(Collective::Named), What::Collective(Collective::Named)) => one.word == other.word,
+        (What::Collective(Collective::Named), _) | (_, What::Collective(Collective::Named)) => true,
         (What::Collective(one), What::Collective(other)) => one == other,
         (_, _) => true,
     }
@@ -103,7 +104,8 @@ fn same_kind(one: &Call, other: &Call) -> bool {
 
 fn same_operands(one: &Call, other: &Call) -> bool {
     let differ = one.elements.is_some_and(|one| other.elements.is_some_and(|other| one != other));
-    let of_types = one.dtype.as_ref().is_some_and(|one| other.dtype.as_ref().is_some_and(|other| one != other));
+    let of_types =
+        one.dtype.as_ref().is_some_and(|one| other.dtype.as_ref().is_some_and(|other| one != other));
     !differ && !of_types
 }
 
@@ -166,7 +168,8 @@ impl Compared {
             self.groups.insert(group);
             self.ranks.extend(known);
         }
-        let launch = |member: usize, launch: u32| &job.processes[members[member].process].launches[launch as usize];
+        let launch =
+            |member: usize, launch: u32| &job.processes[members[member].process].launches[launch as usize];
         let mut calls: Vec<(u64, usize, u32)> = Vec::new();
         for (place, member) in members.iter().enumerate() {
             calls.extend(member.calls.iter().map(|(number, launch)| (*number, place, *launch)));
@@ -300,7 +303,9 @@ fn steps_of(circle: &[u32], edges: &[Vec<u32>], labels: &[Vec<(u32, u32, u32)>])
     for (nth, node) in circle.iter().enumerate() {
         let next = circle[(nth + 1) % circle.len()];
         let edge = edges[*node as usize].iter().position(|to| *to == next);
-        let Some(&(rank, before, after)) = edge.and_then(|edge| labels[*node as usize].get(edge)) else { continue };
+        let Some(&(rank, before, after)) = edge.and_then(|edge| labels[*node as usize].get(edge)) else {
+            continue;
+        };
         match steps.last_mut().filter(|last| last.rank == rank) {
             Some(last) => last.after = after,
             None => steps.push(InvertedStep { rank, before, after }),

@@ -62,7 +62,9 @@ pub fn shortest_circle(edges: &[Vec<u32>], from: u32, allowed: impl Fn(u32) -> b
         for &to in &edges[node as usize] {
             if to == from {
                 let mut way = vec![node];
-                while let Some(before) = way.last().filter(|last| **last != from).and_then(|last| came.get(last)) {
+                while let Some(before) =
+                    way.last().filter(|last| **last != from).and_then(|last| came.get(last))
+                {
                     way.push(*before);
                 }
                 way.reverse();

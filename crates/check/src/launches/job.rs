@@ -285,6 +285,9 @@ impl Process {
     /// Returns the last line of the program that is known to have launched anything.
     #[must_use]
     pub fn last_place(&self) -> Option<&Place> {
-        self.launches.iter().rev().find_map(|launch| launch.calls.iter().rev().find_map(|call| call.place.as_ref()))
+        self.launches
+            .iter()
+            .rev()
+            .find_map(|launch| launch.calls.iter().rev().find_map(|call| call.place.as_ref()))
     }
 }

@@ -62,7 +62,8 @@ fn timed_out(job: &Job) -> Vec<LaunchAt> {
     let mut timed_out = Vec::new();
     for (process, of) in job.processes.iter().enumerate() {
         let late = of.launches.iter().position(|launch| {
-            let passed = launch.deadline.is_some_and(|deadline| job.latest.is_some_and(|latest| latest >= deadline));
+            let passed =
+                launch.deadline.is_some_and(|deadline| job.latest.is_some_and(|latest| latest >= deadline));
             launch.timed_out || launch.state.is_open() && passed
         });
         if let Some(launch) = late {
@@ -86,18 +87,33 @@ impl JudgedJob {
     /// lasted longer than it may, a circle, or a device that others have passed.
     #[must_use]
     pub fn stood_still(&self) -> bool {
-        let passed =
-            |kind: RootKind| matches!(kind, RootKind::Stands(stands) if stands.passed);
+        let passed = |kind: RootKind| matches!(kind, RootKind::Stands(stands) if stands.passed);
         !self.timed_out.is_empty()
             || !self.waits.circles.is_empty()
             || self.waits.roots.iter().any(|root| passed(root.kind))
+    }
+
+    /// Returns whether anything may have been going on: a call that all its ranks had launched, or one that is over on some
+    /// device and may be over on the others in a moment.
+    #[must_use]
+    pub fn may_go_on(&self) -> bool {
+        let in_a_moment = |kind: RootKind| matches!(kind, RootKind::Stands(stands) if !stands.passed);
+        !self.waits.may_go_on.is_empty() || self.waits.roots.iter().any(|root| in_a_moment(root.kind))
+    }
+
+    /// Returns whether the job hangs, as far as it stood still at all: somebody is waited for who is known to have had
+    /// nothing to wait for, and nothing may have been going on.
+    #[must_use]
+    pub fn hangs(&self) -> bool {
+        let idle = |kind: RootKind| matches!(kind, RootKind::DidNotLaunch(_));
+        self.stood_still() || self.waits.roots.iter().any(|root| idle(root.kind)) && !self.may_go_on()
     }
 
     fn conclude(&self) -> RunVerdict {
         let waits = &self.waits;
         if !self.rules().is_empty() {
             RunVerdict::Fails
-        } else if self.stood_still() || !waits.roots.is_empty() && waits.may_go_on.is_empty() {
+        } else if self.hangs() {
             RunVerdict::Hangs
         } else if !waits.roots.is_empty() || !self.unknown.is_empty() {
             RunVerdict::Unknown
@@ -117,10 +133,10 @@ impl JudgedJob {
                 in_words(&self.waits.stale)
             ));
         }
-        if !self.waits.roots.is_empty() && !self.waits.may_go_on.is_empty() && !self.stood_still() {
+        if !self.waits.roots.is_empty() && self.may_go_on() && !self.stood_still() {
             why.push(
-                "whether the job stood still: calls that all their ranks had launched were not over, so they may have \
-                 been going on"
+                "whether the job stood still: there are calls that all their ranks had launched, and they may have been \
+                 going on"
                     .to_owned(),
             );
         }

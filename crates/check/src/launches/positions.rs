@@ -86,7 +86,8 @@ impl<'a> Positions<'a> {
     /// If a process has 2^32 launches.
     #[must_use]
     pub fn of(job: &'a Job) -> Self {
-        let member = |rank: &u32| Member { process: job.process_at(*rank).unwrap_or(usize::MAX), ..Member::default() };
+        let member =
+            |rank: &u32| Member { process: job.process_at(*rank).unwrap_or(usize::MAX), ..Member::default() };
         let mut groups: Vec<Vec<Member>> =
             job.groups.iter().map(|group| group.ranks.iter().map(member).collect()).collect();
         let mut lanes: BTreeMap<Lane, Ends> = BTreeMap::new();
@@ -122,7 +123,8 @@ impl<'a> Positions<'a> {
                         }
                     };
                     let ends = lanes.entry(lane).or_default();
-                    let end = if matches!(call.what, What::Send(_)) { &mut ends.sends } else { &mut ends.recvs };
+                    let end =
+                        if matches!(call.what, What::Send(_)) { &mut ends.sends } else { &mut ends.recvs };
                     end.push((at, u32::try_from(nth).expect("fewer than 2^32 calls")));
                 }
             }
@@ -172,9 +174,8 @@ impl<'a> Positions<'a> {
             let met = nth.and_then(|nth| peer_end.get(nth));
             return met.map_or(absent, |(launch, _)| Met::Launched(*launch));
         }
-        let is_open = |end: &&(u32, u32), launches: &[super::job::Launch]| {
-            launches[end.0 as usize].state.is_open()
-        };
+        let is_open =
+            |end: &&(u32, u32), launches: &[super::job::Launch]| launches[end.0 as usize].state.is_open();
         let mut nth = own_end.iter().filter(|end| is_open(end, &own.launches));
         let Some(nth) = nth.position(|end| *end == (launch, call)) else { return Met::Unknown };
         if peer_end.iter().any(|end| peer.launches[end.0 as usize].state == LaunchState::Unclear) {

@@ -25,7 +25,8 @@ pub fn text(judged: &JudgedJob) -> String {
     };
     let source = judged.job.source.display();
     let (ranks, calls) = (judged.job.processes.len(), judged.calls());
-    let _ = write!(out, "{what}  {source}   {ranks} rank{}, {calls} calls", if ranks == 1 { "" } else { "s" });
+    let _ =
+        write!(out, "{what}  {source}   {ranks} rank{}, {calls} calls", if ranks == 1 { "" } else { "s" });
     let class = class(judged);
     if judged.verdict == RunVerdict::Holds {
         let _ = write!(out, ": nothing wrong up to here");
@@ -35,7 +36,8 @@ pub fn text(judged: &JudgedJob) -> String {
     rows(&mut out, "root", &roots(judged));
     rows(&mut out, "cycle", &cycles(judged));
     for finding in findings(judged) {
-        let _ = write!(out, "\n{}.\n  rule      {}: {}", finding.sentence, finding.rule, finding.rule.title());
+        let _ =
+            write!(out, "\n{}.\n  rule      {}: {}", finding.sentence, finding.rule, finding.rule.title());
     }
     rows(&mut out, "stands", &standing(judged));
     rows(&mut out, "timed out", &timed_out(judged));
@@ -47,8 +49,7 @@ pub fn text(judged: &JudgedJob) -> String {
 
 /// Returns what became of the job, as far as that is known.
 fn class(judged: &JudgedJob) -> &'static str {
-    let stands = judged.stood_still() || !judged.waits.roots.is_empty() && judged.waits.may_go_on.is_empty();
-    if stands { "hang" } else { "latent: nothing is known to have stood still" }
+    if judged.hangs() { "hang" } else { "latent: nothing is known to have stood still" }
 }
 
 /// A rule that is broken.
@@ -62,7 +63,11 @@ fn findings(judged: &JudgedJob) -> Vec<Found> {
     let differences = judged.compared.differences.iter().map(|difference| Found {
         rule: difference.rule,
         sentence: difference_text(judged, difference),
-        at: difference.sides.iter().flat_map(|side| side.ranks.iter().map(|rank| (*rank, side.place.clone()))).collect(),
+        at: difference
+            .sides
+            .iter()
+            .flat_map(|side| side.ranks.iter().map(|rank| (*rank, side.place.clone())))
+            .collect(),
     });
     let inversions = judged.compared.inversions.iter().map(|inversion| Found {
         rule: Rule::Coll4,
@@ -84,7 +89,10 @@ fn difference_text(judged: &JudgedJob, difference: &Difference) -> String {
         None => format!("a transfer of {group} is {sides}"),
     };
     if let Some(rank) = difference.left_out_by {
-        let _ = write!(text, "; rank {rank} goes on as the others do one call later, as if it had left this one out");
+        let _ = write!(
+            text,
+            "; rank {rank} goes on as the others do one call later, as if it had left this one out"
+        );
     } else if difference.number.is_some() {
         text.push_str(match (difference.majority(), difference.sides.len()) {
             (Some(_), _) => "; most ranks called the first",
@@ -144,7 +152,10 @@ fn root_text(judged: &JudgedJob, root: &Root) -> String {
                 || "nothing that it launched is open".to_owned(),
                 |last| format!("nothing that it launched is open; its last call is at {last}"),
             );
-            format!("rank {} did not launch{what}: its host stands elsewhere, and {last}; {awaited}", root.rank)
+            format!(
+                "rank {} did not launch{what}: its host stands elsewhere, and {last}; {awaited}",
+                root.rank
+            )
         }
         RootKind::Stands(stands) => {
             let process = &job.processes[stands.launch.process];
@@ -157,8 +168,8 @@ fn root_text(judged: &JudgedJob, root: &Root) -> String {
         RootKind::NotKnown(at) => {
             let (text, _, rank) = wanted(at);
             format!(
-                "rank {} did not launch what it has to, or its device stands: nothing of it is known, and nothing else \
-                 keeps rank {rank} in {text}; {awaited}",
+                "rank {} is not known, and the only one that keeps rank {rank} in {text}: it did not launch what that meets, its \
+                 device stands, or the call is about to be over; {awaited}",
                 root.rank
             )
         }
@@ -204,8 +215,11 @@ fn cycles(judged: &JudgedJob) -> Vec<String> {
             let in_what = step_text(judged, step);
             let _ = write!(text, "{who} waits in {in_what} for rank {}, which {how}", rank(step.awaits));
         }
-        text.replace(", which launched it behind something else, which waits", ", which launched it but waits first")
-            .replace(", which did not launch it, which waits", ", which did not launch it and waits")
+        text.replace(
+            ", which launched it behind something else, which waits",
+            ", which launched it but waits first",
+        )
+        .replace(", which did not launch it, which waits", ", which did not launch it and waits")
     };
     judged.waits.circles.iter().map(circle).collect()
 }
@@ -231,7 +245,11 @@ fn standing(judged: &JudgedJob) -> Vec<String> {
         .map(|(text, ranks, awaits)| {
             let verb = if ranks.len() == 1 { "is" } else { "are" };
             let others: Vec<u32> = awaits.into_iter().filter(|rank| !ranks.contains(rank)).collect();
-            let whom = if others.is_empty() { String::new() } else { format!(", waiting for {}", in_words(&others)) };
+            let whom = if others.is_empty() {
+                String::new()
+            } else {
+                format!(", waiting for {}", in_words(&others))
+            };
             format!("{} {verb} in {text}{whom}", in_words(&ranks))
         })
         .collect();
@@ -279,7 +297,8 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
     }
     if waits && judged.waits.across_groups {
         lines.push(
-            "that a device does the calls of different groups in the order in which its host made them".to_owned(),
+            "that a device does the calls of different groups in the order in which its host made them"
+                .to_owned(),
         );
     }
     if !judged.job.processes.iter().any(|process| process.timed) {
@@ -289,7 +308,10 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
         (NotCompared::Members, "calls are not compared: the members of their groups are not known"),
         (NotCompared::Numbers, "calls are not compared: their numbers do not count the calls of their group"),
         (NotCompared::Peers, "transfers are not compared: they do not say with whom"),
-        (NotCompared::Inside, "calls may be over or not: they are in a group of calls whose end is not there"),
+        (
+            NotCompared::Inside,
+            "calls may be over or not: they are in a group of calls whose end is not there",
+        ),
     ];
     for (why, text) in left_out {
         let calls = judged.not_compared(why);

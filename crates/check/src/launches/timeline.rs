@@ -50,13 +50,17 @@ pub fn write(judged: &JudgedJob, out: &mut dyn Write) -> std::io::Result<()> {
     };
     for process in &job.processes {
         let pid = process.rank;
-        event(json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": format!("rank {pid}")}}))?;
+        event(
+            json!({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": format!("rank {pid}")}}),
+        )?;
         let mut groups: Vec<_> = process.launches.iter().map(|launch| launch.group).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
             let name = job.group_text(group);
-            event(json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": group.0, "args": {"name": name}}))?;
+            event(
+                json!({"ph": "M", "name": "thread_name", "pid": pid, "tid": group.0, "args": {"name": name}}),
+            )?;
         }
         for launch in &process.launches {
             let end = launch.finished.unwrap_or(last).max(launch.created);
@@ -66,7 +70,8 @@ pub fn write(judged: &JudgedJob, out: &mut dyn Write) -> std::io::Result<()> {
                 LaunchState::Done => "over",
                 LaunchState::Unclear => "not known",
             };
-            let calls: Vec<String> = launch.calls.iter().map(|call| job.call_text(launch.group, call)).collect();
+            let calls: Vec<String> =
+                launch.calls.iter().map(|call| job.call_text(launch.group, call)).collect();
             let name = launch.calls.first().map_or_else(String::new, |call| job.call_name(call));
             event(json!({
                 "ph": "X", "name": name, "pid": pid, "tid": launch.group.0, "ts": microseconds(launch.created),

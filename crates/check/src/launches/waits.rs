@@ -422,7 +422,11 @@ impl<'a> Graph<'a> {
             Node::Launch(at) => Some((at.process, false)),
             Node::Meeting(..) => None,
         });
-        ranks.map(|(other, _)| other).filter(|other| *other != process).map(|other| self.rank(other)).collect()
+        ranks
+            .map(|(other, _)| other)
+            .filter(|other| *other != process)
+            .map(|other| self.rank(other))
+            .collect()
     }
 
     fn root(&self, process: usize, into: &[Vec<u32>]) -> Option<Root> {
@@ -516,7 +520,8 @@ impl<'a> Graph<'a> {
         let mut steps = Vec::new();
         for (nth, node) in circle.iter().enumerate() {
             let Some(waits_in) = self.launch(*node) else { continue };
-            let next = (1..=2).map(|more| circle[(nth + more) % circle.len()]).find(|next| process(*next).is_some());
+            let next =
+                (1..=2).map(|more| circle[(nth + more) % circle.len()]).find(|next| process(*next).is_some());
             let Some(next) = next else { continue };
             let Some(awaits) = process(next).filter(|awaits| *awaits != waits_in.process) else { continue };
             let launched = self.launch(next).is_some();
