@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rankcheck::dumps::judge_dumps;
 use rankcheck::dumps::read::read_dump;
@@ -129,10 +130,13 @@ fn any_dump_of_a_real_job_may_be_damaged() {
     assert!(refused > whole && altered * 10 < whole);
 }
 
-/// How many damaged dumps are tried; `RANKCHECK_DAMAGED_DUMPS` says another number.
+/// How many are tried; an environment variable says another number.
+fn count(variable: &str, usual: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|wanted| wanted.parse().ok()).unwrap_or(usual)
+}
+
 fn count_of_damaged() -> u64 {
-    let wanted = std::env::var("RANKCHECK_DAMAGED_DUMPS").ok();
-    wanted.and_then(|wanted| wanted.parse().ok()).unwrap_or(1_000)
+    count("RANKCHECK_DAMAGED_DUMPS", 1_000)
 }
 
 /// Everything that torch writes of one job.
@@ -363,6 +367,33 @@ fn a_device_that_stands_is_the_root() {
     });
 }
 
+/// With timing on, what a device has not begun is known. That it is late is no cause as long as nobody waited too long.
+#[test]
+fn a_device_that_does_not_begin_is_a_root_once_a_call_timed_out() {
+    let mut run = begun(3);
+    let all = run.all();
+    let calls = run.everywhere(all, &sum(64).line(20));
+    for rank in [0, 2] {
+        run.start(rank, calls[rank as usize]);
+    }
+    run.start(1, 0);
+    each("not begun", &run, |judged, text, active_only| {
+        assert_eq!(judged.verdict, RunVerdict::Holds, "{text}");
+        assert_eq!(text.contains("rank 1 has not begun all_reduce #4"), !active_only, "{text}");
+    });
+    // Torch learns what has started when it writes the dump.
+    run.time += 700_000_000_000;
+    for rank in [0, 2] {
+        run.start(rank, calls[rank as usize]);
+    }
+    each("timed out", &run, |judged, text, active_only| {
+        assert_eq!(judged.verdict, RunVerdict::Hangs, "{text}");
+        // A rank that has nothing to say of what its device began has no timing, as far as one can see.
+        let expected = if active_only { BTreeSet::new() } else { BTreeSet::from([1]) };
+        assert_eq!(roots(judged), expected, "{text}");
+    });
+}
+
 #[test]
 fn a_rank_that_leaves_a_call_out_is_named() {
     let mut run = begun(4);
@@ -414,9 +445,11 @@ fn a_missing_rank_is_said_and_may_be_the_root() {
 fn simulated_jobs_have_their_faults_found() {
     let (mut found, mut healthy) = (0, 0);
     let mut wrong: Vec<String> = Vec::new();
-    for seed in 0..200 {
+    for seed in 0..count("RANKCHECK_SIMULATED_JOBS", 200) {
         let Scheduled { run, fault, rank, name } = scheduled(seed);
-        let saved = run.save("simulated", Written::Torch);
+        let written =
+            [Written::Torch, Written::Json, Written::Python(4)][usize::try_from(seed % 3).expect("small")];
+        let saved = run.save("simulated", written);
         let judged = judge_paths(std::slice::from_ref(&saved.folder));
         let text = format!("job {seed}, {name}\n{}", report::text(&judged));
         let broken = rules(&judged);
@@ -496,4 +529,49 @@ fn damaged_dumps_are_judged_without_panic() {
     );
     // What was changed so that it still is a dump may say anything.
     assert!(accused * 10 < judged_whole && accused_partly * 500 < read);
+}
+
+/// What the command prints, and with which code it ends.
+#[test]
+fn the_command_takes_dumps() {
+    let run = begun(3);
+    let saved = run.save("command", Written::Torch);
+    let command = |arguments: &[&str]| {
+        let output = Command::new(crate::built::command())
+            .args(arguments)
+            .current_dir(&saved.folder)
+            .output()
+            .expect("the command starts");
+        let text =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), text)
+    };
+    let (code, text) = command(&["check", "."]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.starts_with("HOLDS  .   3 ranks, 9 calls: nothing wrong up to here"), "{text}");
+    let (code, text) = command(&["check", ".", "--only", "one"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("does nothing for dumps of a run"), "{text}");
+    let (code, text) = command(&["timeline", ".", "-o", "timeline.json"]);
+    assert_eq!(code, Some(0), "{text}");
+    std::fs::remove_file(saved.folder.join("timeline.json")).expect("it was just written");
+    let mut stopped = run.clone();
+    let all = stopped.all();
+    stopped.collective(0, all, &sum(64));
+    saved.write("nccl_trace_rank_0", &stopped.bytes(0, Written::Torch));
+    let (code, text) = command(&["check", ".", "--format", "json"]);
+    assert_eq!(code, Some(1), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&text).expect("a report is JSON");
+    assert_eq!(json["jobs"][0]["verdict"], "hangs", "{text}");
+    for rank in 1..3 {
+        saved.write(&format!("nccl_trace_rank_{rank}"), b"\x80\x02broken");
+    }
+    let (code, text) = command(&["check", "."]);
+    assert_eq!(code, Some(3), "{text}");
+    for rank in 0..3 {
+        saved.write(&format!("nccl_trace_rank_{rank}"), b"\x80\x02broken");
+    }
+    let (code, text) = command(&["check", "."]);
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("nothing of one rank could be compared with another's"), "{text}");
 }

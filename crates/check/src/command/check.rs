@@ -407,9 +407,11 @@ impl Conclusion {
     }
 
     fn of_run(judged: &Judged) -> Self {
-        match judged.verdict {
-            judge::RunVerdict::Holds if !judged.waived_in_vain.is_empty() => Self::Otherwise,
-            verdict => Self::of_verdict(verdict),
+        let holds = judged.verdict == judge::RunVerdict::Holds;
+        if holds && !judged.waived_in_vain.is_empty() {
+            Self::Otherwise
+        } else {
+            Self::of_verdict(judged.verdict)
         }
     }
 

@@ -276,10 +276,7 @@ impl<'a> Builder<'a> {
                     is_transfer(previous) && is_transfer(entry) && previous.p2p_seq_id == entry.p2p_seq_id
                 };
                 let ends = entry.name.kind == EntryKind::Coalesced && entry.is_p2p == Some(true);
-                if ends
-                    || entry.is_p2p == Some(true)
-                        && before.get(&group).is_some_and(|previous| shares(previous))
-                {
+                if ends || entry.is_p2p == Some(true) && before.get(&group).is_some_and(shares) {
                     self.brackets.insert(group);
                 }
                 before.insert(group, entry);

@@ -9,7 +9,7 @@ use rankcheck_model::{Rank, Rule, ranks_in_words};
 use super::compare::Compared;
 use super::job::{Job, Known, NotCompared};
 use super::positions::Positions;
-use super::waits::{LaunchAt, RootKind, Waits, not_begun};
+use super::waits::{LaunchAt, Root, RootKind, Waits, not_begun};
 use crate::runs::judge::RunVerdict;
 
 /// A job, and what is wrong with it.
@@ -25,8 +25,8 @@ pub struct JudgedJob {
     pub waits: Waits,
     /// Launches that were given up, or that are open beyond their time.
     pub timed_out: Vec<LaunchAt>,
-    /// Devices that have not begun what others have: the number, those that have not, and one that has.
-    pub not_begun: Vec<(LaunchAt, Vec<u32>, u32)>,
+    /// What devices have not begun though others have, with a rank whose device has.
+    pub not_begun: Vec<(LaunchAt, u32)>,
     /// Why too little is known.
     pub unknown: Vec<String>,
 }
@@ -36,13 +36,21 @@ pub struct JudgedJob {
 pub fn judge(job: Job) -> JudgedJob {
     let positions = Positions::of(&job);
     let compared = Compared::of(&positions);
-    let waits = Waits::of(&positions, &compared);
+    let mut waits = Waits::of(&positions, &compared);
     let timed_out = timed_out(&job);
-    let begun = waits.may_go_on.iter().filter_map(|at| {
-        let (_, late, begun) = not_begun(&positions, *at)?;
-        Some((*at, late, begun))
-    });
-    let not_begun = begun.collect();
+    let not_begun: Vec<(LaunchAt, u32)> =
+        waits.may_go_on.iter().flat_map(|at| not_begun(&positions, *at)).collect();
+    // A device that begins later is no cause unless somebody waited too long for it.
+    if !timed_out.is_empty() {
+        for (late, begun_by) in &not_begun {
+            let rank = job.processes[late.process].rank;
+            let group = job.group(job.processes[late.process].launches[late.launch as usize].group);
+            let late_too =
+                |rank: &u32| not_begun.iter().any(|(late, _)| job.processes[late.process].rank == *rank);
+            let awaited_by = group.ranks.iter().copied().filter(|rank| !late_too(rank)).collect();
+            waits.roots.push(Root { rank, kind: RootKind::HasNotBegun(*late, *begun_by), awaited_by });
+        }
+    }
     let mut judged = JudgedJob {
         verdict: RunVerdict::Holds,
         compared,
@@ -132,6 +140,13 @@ impl JudgedJob {
                 "the job went on after {} had been looked at: others have finished what was not launched there",
                 in_words(&self.waits.stale)
             ));
+        }
+        if self.waits.unsure > 0 {
+            why.push(
+                "whether all open calls can go on: some wait for calls of which it is not known whether they were \
+                 launched or are over"
+                    .to_owned(),
+            );
         }
         if !self.waits.roots.is_empty() && self.may_go_on() && !self.stood_still() {
             why.push(

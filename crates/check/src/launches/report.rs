@@ -121,7 +121,7 @@ fn inversion_text(judged: &JudgedJob, inversion: &Inversion) -> String {
 }
 
 /// The call of a launch that waits for a rank, or its first.
-fn call_that_waits<'a>(judged: &'a JudgedJob, at: LaunchAt, rank: u32) -> Option<&'a Call> {
+fn call_that_waits(judged: &JudgedJob, at: LaunchAt, rank: u32) -> Option<&Call> {
     let calls = &judged.job.processes[at.process].launches[at.launch as usize].calls;
     let meets = |call: &&Call| match call.what {
         What::Send(peer) | What::Recv(peer) => peer == rank,
@@ -165,6 +165,14 @@ fn root_text(judged: &JudgedJob, root: &Root) -> String {
                 root.rank, stands.finished_by
             )
         }
+        RootKind::HasNotBegun(at, begun_by) => {
+            let process = &job.processes[at.process];
+            let text = job.launch_text(&process.launches[at.launch as usize]);
+            format!(
+                "rank {} launched {text} and its device stands before it: that of rank {begun_by} has begun it; {awaited}",
+                root.rank
+            )
+        }
         RootKind::NotKnown(at) => {
             let (text, _, rank) = wanted(at);
             format!(
@@ -184,6 +192,9 @@ fn place(judged: &JudgedJob, root: &Root) -> Option<String> {
         RootKind::Stands(stands) => {
             let launch = &process.launches[stands.launch.launch as usize];
             launch.calls.iter().find_map(|call| call.place.as_ref())
+        }
+        RootKind::HasNotBegun(at, _) => {
+            process.launches[at.launch as usize].calls.iter().find_map(|call| call.place.as_ref())
         }
         RootKind::DidNotLaunch(_) | RootKind::NotKnown(_) => process.last_place(),
     };
@@ -206,20 +217,23 @@ fn cycles(judged: &JudgedJob) -> Vec<String> {
     let rank = |process: usize| judged.job.processes[process].rank;
     let circle = |steps: &Vec<Step>| {
         let mut text = String::new();
-        for (nth, step) in steps.iter().enumerate() {
-            let who = match nth {
-                0 => format!("rank {}", rank(step.waits_in.process)),
-                _ => ", which".to_owned(),
-            };
-            let how = if step.launched { "launched it behind something else" } else { "did not launch it" };
-            let in_what = step_text(judged, step);
-            let _ = write!(text, "{who} waits in {in_what} for rank {}, which {how}", rank(step.awaits));
+        let mut before: Option<&Step> = None;
+        for step in steps {
+            match before {
+                None => {
+                    let _ = write!(text, "rank {} waits in", rank(step.waits_in.process));
+                }
+                Some(before) if before.launched => text.push_str(" but waits first in"),
+                Some(_) => text.push_str(" and waits in"),
+            }
+            let how = if step.launched { "launched it" } else { "did not launch it" };
+            let _ = write!(text, " {} for rank {}, which {how}", step_text(judged, step), rank(step.awaits));
+            before = Some(step);
         }
-        text.replace(
-            ", which launched it behind something else, which waits",
-            ", which launched it but waits first",
-        )
-        .replace(", which did not launch it, which waits", ", which did not launch it and waits")
+        if before.is_some_and(|last| last.launched) {
+            text.push_str(" behind the first");
+        }
+        text
     };
     judged.waits.circles.iter().map(circle).collect()
 }
@@ -253,10 +267,10 @@ fn standing(judged: &JudgedJob) -> Vec<String> {
             format!("{} {verb} in {text}{whom}", in_words(&ranks))
         })
         .collect();
-    lines.extend(judged.not_begun.iter().map(|(at, late, begun)| {
-        let launch = &job.processes[at.process].launches[at.launch as usize];
-        let verb = if late.len() == 1 { "has" } else { "have" };
-        format!("{} {verb} not begun {}, which rank {begun} has", in_words(late), job.launch_text(launch))
+    lines.extend(judged.not_begun.iter().map(|(late, begun)| {
+        let launch = &job.processes[late.process].launches[late.launch as usize];
+        let rank = job.processes[late.process].rank;
+        format!("rank {rank} has not begun {}, which rank {begun} has", job.launch_text(launch))
     }));
     lines
 }
@@ -405,7 +419,7 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
         rank: root.rank,
         state: match root.kind {
             RootKind::DidNotLaunch(_) => "did not launch",
-            RootKind::Stands(_) => "stands",
+            RootKind::Stands(_) | RootKind::HasNotBegun(..) => "stands",
             RootKind::NotKnown(_) => "not known",
         },
         text: root_text(judged, root),

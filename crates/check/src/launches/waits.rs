@@ -46,6 +46,8 @@ pub enum RootKind {
     DidNotLaunch(Option<LaunchAt>),
     /// Its device is not over with something that another device has finished.
     Stands(DeviceStands),
+    /// Its device has not begun what that of this rank has, and nothing that it was given keeps it.
+    HasNotBegun(LaunchAt, u32),
     /// Nothing of it is known, and nothing else keeps this launch of another rank.
     NotKnown(LaunchAt),
 }
@@ -373,10 +375,7 @@ impl<'a> Graph<'a> {
             match (&nodes[..], leaves) {
                 (_, true) => {}
                 ([node], false) => match self.nodes[*node as usize] {
-                    Node::Host(process) if into[*node as usize].is_empty() => {
-                        // Of its own launches nobody waits for it.
-                        let _ = process;
-                    }
+                    Node::Host(_) if into[*node as usize].is_empty() => {}
                     Node::Host(process) if self.stands[process].is_some() || self.is_known(process) => {
                         roots.push(process);
                     }
@@ -396,7 +395,12 @@ impl<'a> Graph<'a> {
         let reach = |from: &[usize]| reached(&into, from);
         let roots_reached = reach(&roots);
         for process in roots {
-            waits.roots.extend(self.root(process, &into));
+            match (self.root(process, &into), self.stands[process]) {
+                (Some(root), _) => waits.roots.push(root),
+                // Nobody waits for it yet: it is about to be over with what others have just finished.
+                (None, Some(stands)) if !stands.passed => waits.may_go_on.push(stands.launch),
+                (None, _) => {}
+            }
         }
         for process in not_known {
             waits.roots.extend(self.root_not_known(process, &into, &roots_reached));
@@ -574,22 +578,23 @@ fn reached(into: &[Vec<u32>], to: &[usize]) -> Vec<bool> {
     reached
 }
 
-/// Returns the ranks whose devices are known to have begun what others of a live collective have begun, and those that
-/// have not.
+/// Returns the launches of a collective, of which one is given, that devices have not begun though another has, and that
+/// other's rank. Nothing is returned if it is not known what devices have begun.
 #[must_use]
-pub fn not_begun(positions: &Positions<'_>, at: LaunchAt) -> Option<(u64, Vec<u32>, u32)> {
+pub fn not_begun(positions: &Positions<'_>, at: LaunchAt) -> Vec<(LaunchAt, u32)> {
     let job = positions.job;
-    let launch = &job.processes[at.process].launches[at.launch as usize];
-    let nth = launch.calls.iter().find_map(|call| call.number)?;
+    let group = job.processes[at.process].launches[at.launch as usize].group;
+    let calls = &job.processes[at.process].launches[at.launch as usize].calls;
+    let Some(nth) = calls.iter().find_map(|call| call.number) else { return Vec::new() };
     let (mut begun, mut late) = (None, Vec::new());
-    for member in &positions.groups[launch.group.0 as usize] {
-        let Position::Open(open) = positions.position(member, nth) else { continue };
+    for member in &positions.groups[group.0 as usize] {
+        let Position::Open(launch) = positions.position(member, nth) else { continue };
         let process = &job.processes[member.process];
-        match process.launches[open as usize].state {
+        match process.launches[launch as usize].state {
             LaunchState::Begun => begun = begun.or(Some(process.rank)),
-            LaunchState::Open if process.timed => late.push(process.rank),
+            LaunchState::Open if process.timed => late.push(LaunchAt { process: member.process, launch }),
             LaunchState::Open | LaunchState::Done | LaunchState::Unclear => {}
         }
     }
-    begun.filter(|_| !late.is_empty()).map(|begun| (nth, late, begun))
+    begun.map_or_else(Vec::new, |begun| late.into_iter().map(|late| (late, begun)).collect())
 }
