@@ -6,10 +6,10 @@ use std::process::Command;
 
 use rankcheck::dumps::judge_dumps;
 use rankcheck::dumps::read::read_dump;
-use rankcheck::launches::compare::Difference;
+use rankcheck::launches::compare::CallDifference;
 use rankcheck::launches::judge::JudgedJob;
 use rankcheck::launches::report;
-use rankcheck::launches::waits::{RootKind, Step};
+use rankcheck::launches::waits::{CircleStep, RootKind};
 use rankcheck::runs::judge::RunVerdict;
 use rankcheck_tests::damage::Random;
 use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, Written, damaged_dump};
@@ -453,7 +453,7 @@ fn simulated_jobs_have_their_faults_found() {
         let judged = judge_paths(std::slice::from_ref(&saved.folder));
         let text = format!("job {seed}, {name}\n{}", report::text(&judged));
         let broken = rules(&judged);
-        let is_step = |step: &Step| judged.job.processes[step.waits_in.process].rank == rank;
+        let is_step = |step: &CircleStep| judged.job.processes[step.waits_in.process].rank == rank;
         let in_circle = judged.waits.circles.iter().flatten().any(is_step);
         let right = match fault {
             Fault::Nothing => !matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs),
@@ -469,8 +469,9 @@ fn simulated_jobs_have_their_faults_found() {
                     && judged.verdict != RunVerdict::Holds
             }
             Fault::Skips => {
-                let named =
-                    |difference: &Difference| difference.sides.iter().any(|side| side.ranks.contains(&rank));
+                let named = |difference: &CallDifference| {
+                    difference.sides.iter().any(|side| side.ranks.contains(&rank))
+                };
                 let ordered = judged
                     .compared
                     .inversions

@@ -15,8 +15,8 @@ use super::folder::{DumpFolder, DumpNote, DumpedJob, display_ranks};
 use super::operation::EntryKind;
 use super::read::{Dump, DumpEntry, EntryState, StackFrame, Tensors};
 use crate::launches::job::{
-    Call, Collective, Group, GroupAt, Job, Known, Launch, LaunchState, NotCompared, Place, Process, Reached,
-    What,
+    CallPlace, CalledKind, DeviceLaunch, GroupAt, GroupReached, JobGroup, KnownPart, LaunchState,
+    LaunchedCall, LaunchedJob, NotCompared, Process, What,
 };
 
 /// Missing ranks of which each is named.
@@ -55,11 +55,11 @@ const DTYPES: [&str; 24] = [
 
 /// Returns the launches of each job of a folder.
 #[must_use]
-pub fn jobs(folder: &DumpFolder, source: &Path) -> Vec<Job> {
+pub fn jobs(folder: &DumpFolder, source: &Path) -> Vec<LaunchedJob> {
     let several = folder.jobs.len() > 1;
     if folder.jobs.is_empty() {
         // Of dumps that all are damaged, or of nobody, it has to be said.
-        let mut job = Job { source: source.to_owned(), ..Job::default() };
+        let mut job = LaunchedJob { source: source.to_owned(), ..LaunchedJob::default() };
         say(&mut job, folder, &DumpedJob::default());
         return vec![job];
     }
@@ -67,7 +67,7 @@ pub fn jobs(folder: &DumpFolder, source: &Path) -> Vec<Job> {
         .jobs
         .iter()
         .map(|dumped| {
-            let mut job = Builder::new(dumped).job();
+            let mut job = JobBuilder::new(dumped).job();
             job.source = source.to_owned();
             if several && let Some(prefix) = dumped.prefixes.first() {
                 job.source = format!("{prefix}*").into();
@@ -79,7 +79,7 @@ pub fn jobs(folder: &DumpFolder, source: &Path) -> Vec<Job> {
 }
 
 /// Sorts what is odd about files by whether anything is not known because of it.
-fn say(job: &mut Job, folder: &DumpFolder, dumped: &DumpedJob) {
+fn say(job: &mut LaunchedJob, folder: &DumpFolder, dumped: &DumpedJob) {
     let of_job = |path: &Path| dumped.ranks.values().any(|rank| rank.path == path);
     for note in &folder.notes {
         match note {
@@ -112,9 +112,9 @@ fn say(job: &mut Job, folder: &DumpFolder, dumped: &DumpedJob) {
     }
 }
 
-struct Builder<'a> {
+struct JobBuilder<'a> {
     dumped: &'a DumpedJob,
-    groups: Vec<Group>,
+    groups: Vec<JobGroup>,
     at: FxHashMap<(Arc<str>, Arc<[u32]>), GroupAt>,
     /// The groups of each rank by name, as its dump has them.
     names: FxHashMap<(u32, Arc<str>), GroupAt>,
@@ -125,18 +125,18 @@ struct Builder<'a> {
     /// Groups whose collective numbers count transfers too.
     miscounted: FxHashSet<GroupAt>,
     words: FxHashMap<Arc<str>, Arc<str>>,
-    places: FxHashMap<*const StackFrame, Option<Place>>,
+    places: FxHashMap<*const StackFrame, Option<CallPlace>>,
     left_out: FxHashMap<NotCompared, u64>,
     gaps: Vec<String>,
 }
 
 /// What an entry is in.
-struct Located<'a> {
+struct LocatedEntry<'a> {
     entry: &'a DumpEntry,
     group: GroupAt,
 }
 
-impl<'a> Builder<'a> {
+impl<'a> JobBuilder<'a> {
     fn new(dumped: &'a DumpedJob) -> Self {
         let mut builder = Self {
             dumped,
@@ -164,7 +164,7 @@ impl<'a> Builder<'a> {
     fn group(&mut self, name: &Arc<str>, desc: Option<&Arc<str>>, ranks: &Arc<[u32]>) -> GroupAt {
         let groups = &mut self.groups;
         *self.at.entry((Arc::clone(name), Arc::clone(ranks))).or_insert_with(|| {
-            groups.push(Group { name: Arc::clone(name), desc: desc.cloned(), ranks: Arc::clone(ranks) });
+            groups.push(JobGroup { name: Arc::clone(name), desc: desc.cloned(), ranks: Arc::clone(ranks) });
             GroupAt(u32::try_from(groups.len() - 1).expect("fewer than 2^32 groups"))
         })
     }
@@ -187,14 +187,14 @@ impl<'a> Builder<'a> {
         at
     }
 
-    fn job(mut self) -> Job {
+    fn job(mut self) -> LaunchedJob {
         let located = self.locate();
         let mut processes: Vec<Process> = Vec::new();
         let mut latest: Vec<i64> = Vec::new();
         for (rank, dump) in &self.dumped.ranks {
             let entries = &located[rank];
             let process = self.process(*rank, &dump.dump, entries);
-            if process.known != Known::Nothing {
+            if process.known != KnownPart::Nothing {
                 let times = |entry: &DumpEntry| {
                     [Some(entry.time_created_ns), entry.time_started_ns, entry.time_completed_ns]
                 };
@@ -204,7 +204,7 @@ impl<'a> Builder<'a> {
         }
         let has_progress = self.dumped.ranks.values().any(|rank| !rank.dump.progress.is_empty());
         for (process, dump) in processes.iter_mut().zip(self.dumped.ranks.values()) {
-            if process.known != Known::Nothing {
+            if process.known != KnownPart::Nothing {
                 self.reach(process, &dump.dump, has_progress, &located[&process.rank]);
             }
         }
@@ -224,19 +224,19 @@ impl<'a> Builder<'a> {
         // One clock may be wrong: a time counts that two of them have reached.
         latest.sort_unstable_by(|one, other| other.cmp(one));
         let library = self.dumped.ranks.values().find_map(|rank| rank.dump.comm_lib_version.clone());
-        Job {
+        LaunchedJob {
             groups: self.groups,
             processes,
             latest: latest.get(1).or(latest.first()).copied(),
             library,
             gaps: self.gaps,
             left_out: self.left_out,
-            ..Job::default()
+            ..LaunchedJob::default()
         }
     }
 
     /// Finds the group of every entry, and what groups are used for.
-    fn locate(&mut self) -> FxHashMap<u32, Vec<Located<'a>>> {
+    fn locate(&mut self) -> FxHashMap<u32, Vec<LocatedEntry<'a>>> {
         let mut located = FxHashMap::default();
         for (rank, dump) in &self.dumped.ranks {
             let mut ids: FxHashMap<&Arc<str>, i64> = FxHashMap::default();
@@ -252,7 +252,7 @@ impl<'a> Builder<'a> {
                 self.names.insert((*rank, Arc::clone(name)), unknown);
             }
             let mut last: Option<(&Arc<str>, GroupAt)> = None;
-            let mut entries: Vec<Located<'a>> = Vec::with_capacity(dump.dump.entries.len());
+            let mut entries: Vec<LocatedEntry<'a>> = Vec::with_capacity(dump.dump.entries.len());
             let mut before: FxHashMap<GroupAt, &DumpEntry> = FxHashMap::default();
             for entry in &dump.dump.entries {
                 let group = match last {
@@ -280,7 +280,7 @@ impl<'a> Builder<'a> {
                     self.brackets.insert(group);
                 }
                 before.insert(group, entry);
-                entries.push(Located { entry, group });
+                entries.push(LocatedEntry { entry, group });
             }
             located.insert(*rank, entries);
         }
@@ -299,7 +299,7 @@ impl<'a> Builder<'a> {
         located
     }
 
-    fn process(&mut self, rank: u32, dump: &Dump, entries: &[Located<'_>]) -> Process {
+    fn process(&mut self, rank: u32, dump: &Dump, entries: &[LocatedEntry<'_>]) -> Process {
         let contiguous = dump.entries.windows(2).all(|pair| pair[0].record_id + 1 == pair[1].record_id);
         let active_only = is_active_only(dump, contiguous);
         let from_start =
@@ -309,7 +309,7 @@ impl<'a> Builder<'a> {
             self.gaps.push(format!("rank {rank}: its dump contradicts itself and is not used: {why}"));
             return Process { rank, ..Process::default() };
         }
-        let known = if dump.cut.is_some() { Known::Partly } else { Known::Whole };
+        let known = if dump.cut.is_some() { KnownPart::Partly } else { KnownPart::Whole };
         let timed = dump
             .entries
             .iter()
@@ -325,7 +325,7 @@ impl<'a> Builder<'a> {
         let mut open: FxHashMap<GroupAt, OpenLaunch> = FxHashMap::default();
         let mut ordinals: FxHashMap<GroupAt, u64> = FxHashMap::default();
         let one_peer = one_peer(entries);
-        for Located { entry, group } in entries {
+        for LocatedEntry { entry, group } in entries {
             let key = Key::of(entry);
             if entry.name.kind == EntryKind::Coalesced {
                 match open.remove(group) {
@@ -406,7 +406,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn call(&mut self, rank: u32, group: GroupAt, entry: &DumpEntry, number: Option<u64>) -> Call {
+    fn call(&mut self, rank: u32, group: GroupAt, entry: &DumpEntry, number: Option<u64>) -> LaunchedCall {
         let word =
             self.words.entry(Arc::clone(&entry.name.text)).or_insert_with(|| Arc::from(entry.name.word()));
         let word = Arc::clone(word);
@@ -424,16 +424,16 @@ impl<'a> Builder<'a> {
                     None => What::Unknown,
                 }
             }
-            EntryKind::AllReduce => What::Collective(Collective::AllReduce),
-            EntryKind::Broadcast => What::Collective(Collective::Broadcast),
-            EntryKind::Reduce => What::Collective(Collective::Reduce),
-            EntryKind::AllGather => What::Collective(Collective::AllGather),
-            EntryKind::ReduceScatter => What::Collective(Collective::ReduceScatter),
-            EntryKind::AllToAll => What::Collective(Collective::AllToAll),
-            EntryKind::Gather => What::Collective(Collective::Gather),
-            EntryKind::Scatter => What::Collective(Collective::Scatter),
-            EntryKind::Barrier => What::Collective(Collective::Barrier),
-            EntryKind::Split | EntryKind::NewWindow | EntryKind::Other => What::Collective(Collective::Named),
+            EntryKind::AllReduce => What::Collective(CalledKind::AllReduce),
+            EntryKind::Broadcast => What::Collective(CalledKind::Broadcast),
+            EntryKind::Reduce => What::Collective(CalledKind::Reduce),
+            EntryKind::AllGather => What::Collective(CalledKind::AllGather),
+            EntryKind::ReduceScatter => What::Collective(CalledKind::ReduceScatter),
+            EntryKind::AllToAll => What::Collective(CalledKind::AllToAll),
+            EntryKind::Gather => What::Collective(CalledKind::Gather),
+            EntryKind::Scatter => What::Collective(CalledKind::Scatter),
+            EntryKind::Barrier => What::Collective(CalledKind::Barrier),
+            EntryKind::Split | EntryKind::NewWindow | EntryKind::Other => What::Collective(CalledKind::Named),
             EntryKind::Coalesced => What::Unknown,
         };
         if ranks.is_empty() {
@@ -442,28 +442,28 @@ impl<'a> Builder<'a> {
             *self.left_out.entry(NotCompared::Peers).or_default() += 1;
         }
         let (elements, dtype) = operands(entry, what, ranks.len());
-        Call { word, what, number, elements, dtype, place: self.place(entry) }
+        LaunchedCall { word, what, number, elements, dtype, place: self.place(entry) }
     }
 
     /// The innermost line that is the program's own, or else the innermost.
-    fn place(&mut self, entry: &DumpEntry) -> Option<Place> {
+    fn place(&mut self, entry: &DumpEntry) -> Option<CallPlace> {
         let frames = entry.frames.as_ref().filter(|frames| !frames.is_empty())?;
         let place = self.places.entry(frames.as_ptr()).or_insert_with(|| {
             let own = frames.iter().find(|frame| is_own(&frame.file));
             let frame = own.or(frames.first())?;
-            Some(Place { file: Arc::clone(&frame.file), line: frame.line })
+            Some(CallPlace { file: Arc::clone(&frame.file), line: frame.line })
         });
         place.clone()
     }
 
     /// Settles how far a process came with the collectives of each group.
-    fn reach(&self, process: &mut Process, dump: &Dump, has_progress: bool, entries: &[Located<'_>]) {
+    fn reach(&self, process: &mut Process, dump: &Dump, has_progress: bool, entries: &[LocatedEntry<'_>]) {
         let contiguous = dump.entries.windows(2).all(|pair| pair[0].record_id + 1 == pair[1].record_id);
         let active_only = is_active_only(dump, contiguous);
         let one_counter = counts_all_groups(dump, contiguous);
         let status = self.status(process.rank, dump, entries);
         let mut last: FxHashMap<GroupAt, &DumpEntry> = FxHashMap::default();
-        for Located { entry, group } in entries {
+        for LocatedEntry { entry, group } in entries {
             last.insert(*group, entry);
         }
         let groups: BTreeSet<GroupAt> = self
@@ -488,7 +488,7 @@ impl<'a> Builder<'a> {
             if self.miscounted.contains(&group) {
                 continue;
             }
-            let mut reached = Reached { launched: None, finished: finished.get(&group).copied() };
+            let mut reached = GroupReached { launched: None, finished: finished.get(&group).copied() };
             let range = numbers.get(&group);
             if one_counter {
                 if process.from_start {
@@ -513,11 +513,11 @@ impl<'a> Builder<'a> {
                 };
                 reached.launched = reached.launched.max(counts(progress.last_enqueued));
                 reached.finished = reached.finished.max(counts(progress.last_completed));
-            } else if entry.is_none() && has_progress && process.known == Known::Whole {
+            } else if entry.is_none() && has_progress && process.known == KnownPart::Whole {
                 // It never called anything in this group.
                 (reached.launched, reached.finished) = (Some(0), Some(0));
             }
-            if active_only && process.known == Known::Whole && entry.is_some() {
+            if active_only && process.known == KnownPart::Whole && entry.is_some() {
                 // What is not there is over.
                 let over = range.map_or(reached.launched, |(first, _)| first.checked_sub(1));
                 reached.finished = reached.finished.max(over);
@@ -533,10 +533,10 @@ impl<'a> Builder<'a> {
         &self,
         rank: u32,
         dump: &Dump,
-        entries: &[Located<'_>],
+        entries: &[LocatedEntry<'_>],
     ) -> FxHashMap<GroupAt, super::read::GroupProgress> {
         let called: FxHashMap<i64, GroupAt> =
-            entries.iter().map(|Located { entry, group }| (entry.pg_id, *group)).collect();
+            entries.iter().map(|LocatedEntry { entry, group }| (entry.pg_id, *group)).collect();
         let mut status: FxHashMap<GroupAt, _> = FxHashMap::default();
         for (id, progress) in &dump.progress {
             if let Some(group) = called.get(id) {
@@ -644,9 +644,9 @@ fn counts_all_groups(dump: &Dump, contiguous: bool) -> bool {
 }
 
 /// Returns the groups in which a process transfers with one peer alone.
-fn one_peer(entries: &[Located<'_>]) -> FxHashSet<GroupAt> {
+fn one_peer(entries: &[LocatedEntry<'_>]) -> FxHashSet<GroupAt> {
     let mut peers: FxHashMap<GroupAt, FxHashSet<u32>> = FxHashMap::default();
-    for Located { entry, group } in entries {
+    for LocatedEntry { entry, group } in entries {
         let Some(of) = entry.name.kind.peers() else { continue };
         let caller = entry.name.kind.caller();
         peers.entry(*group).or_default().insert(if caller == Some(of.from) { of.to } else { of.from });
@@ -655,10 +655,10 @@ fn one_peer(entries: &[Located<'_>]) -> FxHashSet<GroupAt> {
 }
 
 /// Returns in what the numbers of a dump contradict one another.
-fn contradiction(entries: &[Located<'_>], one_counter: bool) -> Option<String> {
+fn contradiction(entries: &[LocatedEntry<'_>], one_counter: bool) -> Option<String> {
     let mut last: FxHashMap<GroupAt, &DumpEntry> = FxHashMap::default();
     let mut record = None;
-    for Located { entry, group } in entries {
+    for LocatedEntry { entry, group } in entries {
         if record.replace(entry.record_id).is_some_and(|before| before >= entry.record_id) {
             return Some(format!("call {} comes behind a later one", entry.record_id));
         }
@@ -684,8 +684,8 @@ fn state_of(entry: &DumpEntry) -> LaunchState {
     }
 }
 
-fn launch_of(group: GroupAt, entry: &DumpEntry) -> Launch {
-    let mut launch = Launch {
+fn launch_of(group: GroupAt, entry: &DumpEntry) -> DeviceLaunch {
+    let mut launch = DeviceLaunch {
         group,
         calls: Vec::new(),
         state: LaunchState::Open,
@@ -699,7 +699,7 @@ fn launch_of(group: GroupAt, entry: &DumpEntry) -> Launch {
 }
 
 /// What the entry that stands for a launch says of it: its own, or the end of its bracket.
-fn end_launch(launch: &mut Launch, entry: &DumpEntry) {
+fn end_launch(launch: &mut DeviceLaunch, entry: &DumpEntry) {
     launch.state = state_of(entry);
     launch.finished = entry.time_completed_ns;
     launch.timed_out = entry.retired && launch.state.is_open();
@@ -750,21 +750,21 @@ fn operands(entry: &DumpEntry, what: What, members: usize) -> (Option<u64>, Opti
         (one_part.is_none() || other_part.is_none() || one_part == other_part).then_some(())
     };
     let elements = match what {
-        What::Collective(Collective::AllToAll | Collective::Barrier | Collective::Named) | What::Unknown => {
+        What::Collective(CalledKind::AllToAll | CalledKind::Barrier | CalledKind::Named) | What::Unknown => {
             None
         }
-        What::Collective(Collective::AllReduce | Collective::Broadcast | Collective::Reduce)
+        What::Collective(CalledKind::AllReduce | CalledKind::Broadcast | CalledKind::Reduce)
         | What::Send(_)
         | What::Recv(_) => agreed((inputs, 1), (outputs, 1)).and(inputs.or(outputs)),
-        What::Collective(Collective::AllGather | Collective::Gather) => {
+        What::Collective(CalledKind::AllGather | CalledKind::Gather) => {
             agreed((inputs, members), (outputs, 1)).and(inputs)
         }
-        What::Collective(Collective::ReduceScatter | Collective::Scatter) => {
+        What::Collective(CalledKind::ReduceScatter | CalledKind::Scatter) => {
             agreed((inputs, 1), (outputs, members)).and(outputs)
         }
     };
     let dtype = match what {
-        What::Collective(Collective::Barrier | Collective::Named) | What::Unknown => None,
+        What::Collective(CalledKind::Barrier | CalledKind::Named) | What::Unknown => None,
         What::Collective(_) | What::Send(_) | What::Recv(_) => {
             let (input, output) = (dtype(&entry.inputs), dtype(&entry.outputs));
             let differ = input.is_some() && output.is_some() && input != output;

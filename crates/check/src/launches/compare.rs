@@ -10,15 +10,15 @@ use rankcheck_model::Rule;
 use rustc_hash::FxHashMap;
 
 use super::components::{components, shortest_circle};
-use super::job::{Call, Collective, GroupAt, Launch, What};
-use super::positions::{Lane, Positions};
+use super::job::{CalledKind, DeviceLaunch, GroupAt, LaunchedCall, What};
+use super::positions::{Positions, TransferLane};
 
 /// Circles of which each is tried as the one to be told.
 const STARTS: usize = 64;
 
 /// A collective, or the two ends of a transfer, that ranks called differently.
 #[derive(Debug, Clone)]
-pub struct Difference {
+pub struct CallDifference {
     /// The rule that is broken.
     pub rule: Rule,
     /// The group that it is in.
@@ -26,15 +26,15 @@ pub struct Difference {
     /// The number of the collective.
     pub number: Option<u64>,
     /// What was called, most ranks first.
-    pub sides: Vec<Side>,
+    pub sides: Vec<DifferingSide>,
     /// If one rank goes on as others do behind their next call: that rank seems to have left out this one.
     pub left_out_by: Option<u32>,
 }
 
 /// Ranks that called the same.
 #[derive(Debug, Clone)]
-pub struct Side {
-    /// The ranks.
+pub struct DifferingSide {
+    /// The ranks that called it.
     pub ranks: Vec<u32>,
     /// What the first of them called.
     pub text: String,
@@ -42,10 +42,10 @@ pub struct Side {
     pub place: Option<String>,
 }
 
-impl Difference {
+impl CallDifference {
     /// Returns the ranks on the largest side, if more than half of all are.
     #[must_use]
-    pub fn majority(&self) -> Option<&Side> {
+    pub fn majority(&self) -> Option<&DifferingSide> {
         let all: usize = self.sides.iter().map(|side| side.ranks.len()).sum();
         self.sides.first().filter(|side| side.ranks.len() * 2 > all)
     }
@@ -61,7 +61,7 @@ pub struct Inversion {
 /// Two calls of one rank.
 #[derive(Debug, Clone)]
 pub struct InvertedStep {
-    /// The rank.
+    /// The rank that makes both.
     pub rank: u32,
     /// The launch that is first.
     pub before: u32,
@@ -69,11 +69,11 @@ pub struct InvertedStep {
     pub after: u32,
 }
 
-/// What comparing found.
+/// What was found by comparing calls.
 #[derive(Debug, Default)]
 pub struct Compared {
     /// Calls that differ: one of each group at most.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<CallDifference>,
     /// For groups with a difference, the number from which on nothing is comparable.
     pub diverged: FxHashMap<GroupAt, u64>,
     /// Orders that do not fit together.
@@ -89,20 +89,20 @@ pub struct Compared {
 }
 
 /// The calls of a launch that have a number.
-fn numbered(launch: &Launch, number: u64) -> impl Iterator<Item = &Call> {
+fn numbered(launch: &DeviceLaunch, number: u64) -> impl Iterator<Item = &LaunchedCall> {
     launch.calls.iter().filter(move |call| call.number == Some(number))
 }
 
 /// A kind that is not known differs from nothing.
-fn same_kind(one: &Call, other: &Call) -> bool {
+fn same_kind(one: &LaunchedCall, other: &LaunchedCall) -> bool {
     match (one.what, other.what) {
-        (What::Collective(Collective::Named), _) | (_, What::Collective(Collective::Named)) => true,
+        (What::Collective(CalledKind::Named), _) | (_, What::Collective(CalledKind::Named)) => true,
         (What::Collective(one), What::Collective(other)) => one == other,
         (_, _) => true,
     }
 }
 
-fn same_operands(one: &Call, other: &Call) -> bool {
+fn same_operands(one: &LaunchedCall, other: &LaunchedCall) -> bool {
     let differ = one.elements.is_some_and(|one| other.elements.is_some_and(|other| one != other));
     let of_types =
         one.dtype.as_ref().is_some_and(|one| other.dtype.as_ref().is_some_and(|other| one != other));
@@ -110,7 +110,7 @@ fn same_operands(one: &Call, other: &Call) -> bool {
 }
 
 /// Returns the rule that two launches break as the collective of one number.
-fn differ(one: &Launch, other: &Launch, number: u64) -> Option<Rule> {
+fn differ(one: &DeviceLaunch, other: &DeviceLaunch, number: u64) -> Option<Rule> {
     let (mut calls, mut others) = (numbered(one, number), numbered(other, number));
     loop {
         match (calls.next(), others.next()) {
@@ -124,8 +124,8 @@ fn differ(one: &Launch, other: &Launch, number: u64) -> Option<Rule> {
 }
 
 /// Returns what is called, with elements and type.
-fn described(launch: &Launch, number: u64) -> String {
-    let one = |call: &Call| {
+fn described(launch: &DeviceLaunch, number: u64) -> String {
+    let one = |call: &LaunchedCall| {
         let operands = match (call.elements, &call.dtype) {
             (Some(elements), Some(dtype)) => format!(" of {elements} {dtype}"),
             (Some(elements), None) => format!(" of {elements} elements"),
@@ -185,7 +185,7 @@ impl Compared {
                 differ(launch(first, first_launch), launch(*member, *at), number)
             });
             let Some(rule) = broken else { continue };
-            let mut sides: Vec<(&Launch, Vec<(usize, u32)>)> = Vec::new();
+            let mut sides: Vec<(&DeviceLaunch, Vec<(usize, u32)>)> = Vec::new();
             for (_, member, at) in same {
                 let one = launch(*member, *at);
                 match sides.iter_mut().find(|(other, _)| differ(one, other, number).is_none()) {
@@ -202,13 +202,13 @@ impl Compared {
                 }
                 _ => None,
             };
-            let sides = sides.into_iter().map(|(launch, ranks)| Side {
+            let sides = sides.into_iter().map(|(launch, ranks)| DifferingSide {
                 ranks: ranks.iter().map(|(member, _)| rank(*member)).collect(),
                 text: described(launch, number),
                 place: numbered(launch, number).find_map(|call| call.place.as_ref()).map(ToString::to_string),
             });
             let sides = sides.collect();
-            self.differences.push(Difference { rule, group, number: Some(number), sides, left_out_by });
+            self.differences.push(CallDifference { rule, group, number: Some(number), sides, left_out_by });
             self.diverged.insert(group, number);
             return;
         }
@@ -338,13 +338,13 @@ fn is_shifted(positions: &Positions<'_>, group: GroupAt, (one, other): (usize, u
     alike(number) == Some(true) && (number + 1..number + 8).map_while(alike).all(|alike| alike)
 }
 
-fn transfer_difference(lane: Lane, send: &Call, recv: &Call) -> Difference {
-    let side = |rank: u32, call: &Call, word: &str| {
+fn transfer_difference(lane: TransferLane, send: &LaunchedCall, recv: &LaunchedCall) -> CallDifference {
+    let side = |rank: u32, call: &LaunchedCall, word: &str| {
         let elements = call.elements.map_or_else(String::new, |elements| format!(" of {elements}"));
         let dtype = call.dtype.as_ref().map_or_else(String::new, |dtype| format!(" {dtype}"));
         let place = call.place.as_ref().map(ToString::to_string);
-        Side { ranks: vec![rank], text: format!("{word}{elements}{dtype}"), place }
+        DifferingSide { ranks: vec![rank], text: format!("{word}{elements}{dtype}"), place }
     };
     let sides = vec![side(lane.from, send, "send"), side(lane.to, recv, "recv")];
-    Difference { rule: Rule::P2p4, group: lane.group, number: None, sides, left_out_by: None }
+    CallDifference { rule: Rule::P2p4, group: lane.group, number: None, sides, left_out_by: None }
 }

@@ -9,14 +9,14 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-/// The number of a group in [`Job::groups`].
+/// The number of a group in [`LaunchedJob::groups`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GroupAt(pub u32);
 
 /// A group of ranks. Two groups of a job may have one name, with other ranks each.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    /// Its name.
+pub struct JobGroup {
+    /// The name that the library knows it by.
     pub name: Arc<str>,
     /// What the program calls it.
     pub desc: Option<Arc<str>>,
@@ -24,13 +24,13 @@ pub struct Group {
     pub ranks: Arc<[u32]>,
 }
 
-/// A job.
+/// A job, as far as it is known.
 #[derive(Debug, Default)]
-pub struct Job {
+pub struct LaunchedJob {
     /// Where it was read.
     pub source: PathBuf,
-    /// Its groups.
-    pub groups: Vec<Group>,
+    /// The groups of all its processes.
+    pub groups: Vec<JobGroup>,
     /// Its processes by rank, those of which nothing is known too.
     pub processes: Vec<Process>,
     /// The last time that anything in it says.
@@ -58,17 +58,17 @@ pub enum NotCompared {
     Inside,
 }
 
-/// One process.
+/// One process of a job.
 #[derive(Debug, Default)]
 pub struct Process {
-    /// Its rank.
+    /// Its rank in the job.
     pub rank: u32,
     /// How much of it is known.
-    pub known: Known,
+    pub known: KnownPart,
     /// What it launched, oldest first.
-    pub launches: Vec<Launch>,
+    pub launches: Vec<DeviceLaunch>,
     /// How far it came in each group.
-    pub reached: FxHashMap<GroupAt, Reached>,
+    pub reached: FxHashMap<GroupAt, GroupReached>,
     /// Whether its launches are there from the first on.
     pub from_start: bool,
     /// Whether what its device began is known.
@@ -77,19 +77,19 @@ pub struct Process {
 
 /// How much of a process is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Known {
+pub enum KnownPart {
     /// Everything up to one moment: what is not there was not launched.
     Whole,
     /// What it launched later may be missing.
     Partly,
-    /// Nothing.
+    /// Nothing of it is known.
     #[default]
     Nothing,
 }
 
 /// How far a process came with the collectives of a group, by their numbers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reached {
+pub struct GroupReached {
     /// The last that was launched.
     pub launched: Option<u64>,
     /// The last that is over; those before it are over too.
@@ -98,11 +98,11 @@ pub struct Reached {
 
 /// What a host gave to a device at once: one call, or a group of calls.
 #[derive(Debug, Clone)]
-pub struct Launch {
+pub struct DeviceLaunch {
     /// The group that all of its calls are in.
     pub group: GroupAt,
-    /// The calls.
-    pub calls: Vec<Call>,
+    /// The calls that it is made of.
+    pub calls: Vec<LaunchedCall>,
     /// How far it is known to have come.
     pub state: LaunchState,
     /// When it was made, in nanoseconds of its process's clock.
@@ -122,7 +122,7 @@ pub enum LaunchState {
     Open,
     /// The device has begun with it, and it is not over.
     Begun,
-    /// It is over.
+    /// It is over on this device.
     Done,
     /// Whether it is over is not known.
     Unclear,
@@ -136,9 +136,9 @@ impl LaunchState {
     }
 }
 
-/// One call.
+/// One call of a launch.
 #[derive(Debug, Clone)]
-pub struct Call {
+pub struct LaunchedCall {
     /// What the library calls it.
     pub word: Arc<str>,
     /// What it does, and with whom.
@@ -150,14 +150,14 @@ pub struct Call {
     /// The type of the elements, where they have to agree on it.
     pub dtype: Option<Arc<str>>,
     /// The line of the program that made it.
-    pub place: Option<Place>,
+    pub place: Option<CallPlace>,
 }
 
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum What {
     /// All members of the group take part.
-    Collective(Collective),
+    Collective(CalledKind),
     /// It sends to a rank of the job.
     Send(u32),
     /// It receives from a rank of the job.
@@ -168,14 +168,14 @@ pub enum What {
 
 /// The kind of a collective. Those that the library cannot tell apart are one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Collective {
+pub enum CalledKind {
     /// Everybody has the reduction.
     AllReduce,
     /// Everybody has what the root had.
     Broadcast,
     /// The root has the reduction.
     Reduce,
-    /// Everybody has everything.
+    /// Everybody has the inputs of everybody.
     AllGather,
     /// Everybody has a part of the reduction.
     ReduceScatter,
@@ -191,7 +191,7 @@ pub enum Collective {
     Named,
 }
 
-impl Collective {
+impl CalledKind {
     /// Returns whether it can be over on one rank only if all have launched it. An all-to-all may be without elements
     /// between two ranks; that is taken not to be.
     #[must_use]
@@ -205,31 +205,31 @@ impl Collective {
 
 /// A line of a program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct CallPlace {
     /// The file that it is in.
     pub file: Arc<str>,
-    /// Its number.
+    /// Its number in that file.
     pub line: i64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for CallPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.file, self.line)
     }
 }
 
-impl Job {
+impl LaunchedJob {
     /// Returns a group.
     ///
     /// # Panics
     ///
     /// If it is another job's.
     #[must_use]
-    pub fn group(&self, at: GroupAt) -> &Group {
+    pub fn group(&self, at: GroupAt) -> &JobGroup {
         &self.groups[at.0 as usize]
     }
 
-    /// Returns the place of a rank's process in [`Job::processes`].
+    /// Returns the place of a rank's process in [`LaunchedJob::processes`].
     #[must_use]
     pub fn process_at(&self, rank: u32) -> Option<usize> {
         self.processes.binary_search_by_key(&rank, |process| process.rank).ok()
@@ -249,14 +249,14 @@ impl Job {
 
     /// Returns what a call is, with its number and its group, and with its line if that is known.
     #[must_use]
-    pub fn call_text(&self, group: GroupAt, call: &Call) -> String {
+    pub fn call_text(&self, group: GroupAt, call: &LaunchedCall) -> String {
         let place = call.place.as_ref().map_or_else(String::new, |place| format!(" ({place})"));
         format!("{} of {}{place}", self.call_name(call), self.group_text(group))
     }
 
     /// Returns what a call is, with its number.
     #[must_use]
-    pub fn call_name(&self, call: &Call) -> String {
+    pub fn call_name(&self, call: &LaunchedCall) -> String {
         match (call.what, call.number) {
             (What::Send(peer), _) => format!("send to rank {peer}"),
             (What::Recv(peer), _) => format!("recv from rank {peer}"),
@@ -267,7 +267,7 @@ impl Job {
 
     /// Returns what a launch is: its first call, and how many more there are.
     #[must_use]
-    pub fn launch_text(&self, launch: &Launch) -> String {
+    pub fn launch_text(&self, launch: &DeviceLaunch) -> String {
         let Some(first) = launch.calls.first() else { return self.group_text(launch.group) };
         match launch.calls.len() {
             1 => self.call_text(launch.group, first),
@@ -284,7 +284,7 @@ impl Job {
 impl Process {
     /// Returns the last line of the program that is known to have launched anything.
     #[must_use]
-    pub fn last_place(&self) -> Option<&Place> {
+    pub fn last_place(&self) -> Option<&CallPlace> {
         self.launches
             .iter()
             .rev()

@@ -7,22 +7,22 @@ use std::collections::BTreeSet;
 use rankcheck_model::{Rank, Rule, ranks_in_words};
 
 use super::compare::Compared;
-use super::job::{Job, Known, NotCompared};
+use super::job::{KnownPart, LaunchedJob, NotCompared};
 use super::positions::Positions;
-use super::waits::{LaunchAt, Root, RootKind, Waits, not_begun};
+use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
 use crate::runs::judge::RunVerdict;
 
 /// A job, and what is wrong with it.
 #[derive(Debug)]
 pub struct JudgedJob {
-    /// The job.
-    pub job: Job,
-    /// What is concluded.
+    /// The job that was judged.
+    pub job: LaunchedJob,
+    /// What is concluded of it.
     pub verdict: RunVerdict,
     /// What ranks called differently.
     pub compared: Compared,
     /// Who waits for whom.
-    pub waits: Waits,
+    pub waits: JobWaits,
     /// Launches that were given up, or that are open beyond their time.
     pub timed_out: Vec<LaunchAt>,
     /// What devices have not begun though others have, with a rank whose device has.
@@ -31,12 +31,12 @@ pub struct JudgedJob {
     pub unknown: Vec<String>,
 }
 
-/// Judges a job.
+/// Judges what is known of a job.
 #[must_use]
-pub fn judge(job: Job) -> JudgedJob {
+pub fn judge(job: LaunchedJob) -> JudgedJob {
     let positions = Positions::of(&job);
     let compared = Compared::of(&positions);
-    let mut waits = Waits::of(&positions, &compared);
+    let mut waits = JobWaits::of(&positions, &compared);
     let timed_out = timed_out(&job);
     let not_begun: Vec<(LaunchAt, u32)> =
         waits.may_go_on.iter().flat_map(|at| not_begun(&positions, *at)).collect();
@@ -48,7 +48,7 @@ pub fn judge(job: Job) -> JudgedJob {
             let late_too =
                 |rank: &u32| not_begun.iter().any(|(late, _)| job.processes[late.process].rank == *rank);
             let awaited_by = group.ranks.iter().copied().filter(|rank| !late_too(rank)).collect();
-            waits.roots.push(Root { rank, kind: RootKind::HasNotBegun(*late, *begun_by), awaited_by });
+            waits.roots.push(JobRoot { rank, kind: RootKind::HasNotBegun(*late, *begun_by), awaited_by });
         }
     }
     let mut judged = JudgedJob {
@@ -66,7 +66,7 @@ pub fn judge(job: Job) -> JudgedJob {
 }
 
 /// The launches that were given up, and those that are open beyond their time by what anybody's clock says.
-fn timed_out(job: &Job) -> Vec<LaunchAt> {
+fn timed_out(job: &LaunchedJob) -> Vec<LaunchAt> {
     let mut timed_out = Vec::new();
     for (process, of) in job.processes.iter().enumerate() {
         let late = of.launches.iter().position(|launch| {
@@ -167,7 +167,7 @@ impl JudgedJob {
     /// Returns how many processes are known.
     #[must_use]
     pub fn known(&self) -> usize {
-        self.job.processes.iter().filter(|process| process.known != Known::Nothing).count()
+        self.job.processes.iter().filter(|process| process.known != KnownPart::Nothing).count()
     }
 
     /// Returns how many calls are known.

@@ -6,12 +6,12 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use super::job::{GroupAt, Job, Known, LaunchState, What};
+use super::job::{GroupAt, KnownPart, LaunchState, LaunchedJob, What};
 
 /// Where a member of a group is with one of its collectives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Position {
-    /// It is over.
+pub enum MemberPosition {
+    /// It is over on its device.
     Done,
     /// It was launched, in this launch of the process, and is not over.
     Open(u32),
@@ -19,14 +19,14 @@ pub enum Position {
     Unclear,
     /// It was not launched.
     NotLaunched,
-    /// Nothing says where.
+    /// Nothing says where it is.
     Unknown,
 }
 
 /// The collectives of one member of a group.
 #[derive(Debug, Default)]
-pub struct Member {
-    /// The place of its process in [`Job::processes`].
+pub struct MemberCalls {
+    /// The place of its process in [`LaunchedJob::processes`].
     pub process: usize,
     /// The numbers of the calls that are known, ascending, with the launch that each is in.
     pub calls: Vec<(u64, u32)>,
@@ -38,8 +38,8 @@ pub struct Member {
 
 /// Who sends to whom in which group.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Lane {
-    /// The group.
+pub struct TransferLane {
+    /// The group that both are in.
     pub group: GroupAt,
     /// The rank that sends.
     pub from: u32,
@@ -49,7 +49,7 @@ pub struct Lane {
 
 /// The transfers of one lane: launch and call at either end, oldest first.
 #[derive(Debug, Default)]
-pub struct Ends {
+pub struct LaneEnds {
     /// What the sender launched.
     pub sends: Vec<(u32, u32)>,
     /// What the receiver launched.
@@ -59,12 +59,12 @@ pub struct Ends {
 /// Where every member of every group is.
 #[derive(Debug)]
 pub struct Positions<'a> {
-    /// The job.
-    pub job: &'a Job,
+    /// The job that they are of.
+    pub job: &'a LaunchedJob,
     /// The members of each group, by their ranks in it.
-    pub groups: Vec<Vec<Member>>,
+    pub groups: Vec<Vec<MemberCalls>>,
     /// All transfers of which both ends are named.
-    pub lanes: BTreeMap<Lane, Ends>,
+    pub lanes: BTreeMap<TransferLane, LaneEnds>,
 }
 
 /// The other end of a transfer.
@@ -85,12 +85,14 @@ impl<'a> Positions<'a> {
     ///
     /// If a process has 2^32 launches.
     #[must_use]
-    pub fn of(job: &'a Job) -> Self {
-        let member =
-            |rank: &u32| Member { process: job.process_at(*rank).unwrap_or(usize::MAX), ..Member::default() };
-        let mut groups: Vec<Vec<Member>> =
+    pub fn of(job: &'a LaunchedJob) -> Self {
+        let member = |rank: &u32| MemberCalls {
+            process: job.process_at(*rank).unwrap_or(usize::MAX),
+            ..MemberCalls::default()
+        };
+        let mut groups: Vec<Vec<MemberCalls>> =
             job.groups.iter().map(|group| group.ranks.iter().map(member).collect()).collect();
-        let mut lanes: BTreeMap<Lane, Ends> = BTreeMap::new();
+        let mut lanes: BTreeMap<TransferLane, LaneEnds> = BTreeMap::new();
         for process in &job.processes {
             let mut places: FxHashMap<GroupAt, Option<usize>> = FxHashMap::default();
             let mut place = |group: GroupAt| {
@@ -107,8 +109,8 @@ impl<'a> Positions<'a> {
                 let Some(place) = place(launch.group) else { continue };
                 for (nth, call) in launch.calls.iter().enumerate() {
                     let lane = match call.what {
-                        What::Send(to) => Lane { group: launch.group, from: process.rank, to },
-                        What::Recv(from) => Lane { group: launch.group, from, to: process.rank },
+                        What::Send(to) => TransferLane { group: launch.group, from: process.rank, to },
+                        What::Recv(from) => TransferLane { group: launch.group, from, to: process.rank },
                         What::Collective(_) | What::Unknown => {
                             let Some(number) = call.number else { continue };
                             let member = &mut groups[launch.group.0 as usize][place];
@@ -139,22 +141,22 @@ impl<'a> Positions<'a> {
 
     /// Returns where a member is with a collective.
     #[must_use]
-    pub fn position(&self, member: &Member, number: u64) -> Position {
-        let Some(process) = self.job.processes.get(member.process) else { return Position::Unknown };
+    pub fn position(&self, member: &MemberCalls, number: u64) -> MemberPosition {
+        let Some(process) = self.job.processes.get(member.process) else { return MemberPosition::Unknown };
         if member.finished.is_some_and(|finished| number <= finished) {
-            return Position::Done;
+            return MemberPosition::Done;
         }
         if let Ok(at) = member.calls.binary_search_by_key(&number, |(number, _)| *number) {
             let launch = member.calls[at].1;
             return match process.launches[launch as usize].state {
-                LaunchState::Open | LaunchState::Begun => Position::Open(launch),
-                LaunchState::Done => Position::Done,
-                LaunchState::Unclear => Position::Unclear,
+                LaunchState::Open | LaunchState::Begun => MemberPosition::Open(launch),
+                LaunchState::Done => MemberPosition::Done,
+                LaunchState::Unclear => MemberPosition::Unclear,
             };
         }
         match (process.known, member.launched) {
-            (Known::Whole, Some(launched)) if number > launched => Position::NotLaunched,
-            (Known::Whole | Known::Partly | Known::Nothing, _) => Position::Unknown,
+            (KnownPart::Whole, Some(launched)) if number > launched => MemberPosition::NotLaunched,
+            (KnownPart::Whole | KnownPart::Partly | KnownPart::Nothing, _) => MemberPosition::Unknown,
         }
     }
 
@@ -162,20 +164,21 @@ impl<'a> Positions<'a> {
     /// the n-th receive. Otherwise the n-th that is open meets the n-th that is open: small sends may be over before
     /// anybody receives, so that is no more than likely.
     #[must_use]
-    pub fn met(&self, lane: Lane, sends: bool, launch: u32, call: u32) -> Met {
+    pub fn met(&self, lane: TransferLane, sends: bool, launch: u32, call: u32) -> Met {
         let Some(ends) = self.lanes.get(&lane) else { return Met::Unknown };
         let (own_rank, peer_rank) = if sends { (lane.from, lane.to) } else { (lane.to, lane.from) };
         let (own_end, peer_end) = if sends { (&ends.sends, &ends.recvs) } else { (&ends.recvs, &ends.sends) };
         let process = |rank: u32| self.job.process_at(rank).map(|at| &self.job.processes[at]);
         let (Some(own), Some(peer)) = (process(own_rank), process(peer_rank)) else { return Met::Unknown };
-        let absent = if peer.known == Known::Whole { Met::NotLaunched } else { Met::Unknown };
+        let absent = if peer.known == KnownPart::Whole { Met::NotLaunched } else { Met::Unknown };
         if own.from_start && peer.from_start {
             let nth = own_end.iter().position(|end| *end == (launch, call));
             let met = nth.and_then(|nth| peer_end.get(nth));
             return met.map_or(absent, |(launch, _)| Met::Launched(*launch));
         }
-        let is_open =
-            |end: &&(u32, u32), launches: &[super::job::Launch]| launches[end.0 as usize].state.is_open();
+        let is_open = |end: &&(u32, u32), launches: &[super::job::DeviceLaunch]| {
+            launches[end.0 as usize].state.is_open()
+        };
         let mut nth = own_end.iter().filter(|end| is_open(end, &own.launches));
         let Some(nth) = nth.position(|end| *end == (launch, call)) else { return Met::Unknown };
         if peer_end.iter().any(|end| peer.launches[end.0 as usize].state == LaunchState::Unclear) {

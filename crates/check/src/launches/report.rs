@@ -8,10 +8,10 @@ use std::fmt::Write as _;
 use rankcheck_model::Rule;
 use serde::Serialize;
 
-use super::compare::{Difference, Inversion};
-use super::job::{Call, NotCompared, What};
+use super::compare::{CallDifference, Inversion};
+use super::job::{LaunchedCall, NotCompared, What};
 use super::judge::{JudgedJob, in_words};
-use super::waits::{LaunchAt, Root, RootKind, Step};
+use super::waits::{CircleStep, JobRoot, LaunchAt, RootKind};
 use crate::runs::judge::RunVerdict;
 use crate::runs::report::rows;
 
@@ -77,7 +77,7 @@ fn findings(judged: &JudgedJob) -> Vec<Found> {
     differences.chain(inversions).collect()
 }
 
-fn difference_text(judged: &JudgedJob, difference: &Difference) -> String {
+fn difference_text(judged: &JudgedJob, difference: &CallDifference) -> String {
     let sides = difference.sides.iter().map(|side| {
         let place = side.place.as_ref().map_or_else(String::new, |place| format!(" ({place})"));
         format!("{} on {}{place}", side.text, in_words(&side.ranks))
@@ -121,16 +121,16 @@ fn inversion_text(judged: &JudgedJob, inversion: &Inversion) -> String {
 }
 
 /// The call of a launch that waits for a rank, or its first.
-fn call_that_waits(judged: &JudgedJob, at: LaunchAt, rank: u32) -> Option<&Call> {
+fn call_that_waits(judged: &JudgedJob, at: LaunchAt, rank: u32) -> Option<&LaunchedCall> {
     let calls = &judged.job.processes[at.process].launches[at.launch as usize].calls;
-    let meets = |call: &&Call| match call.what {
+    let meets = |call: &&LaunchedCall| match call.what {
         What::Send(peer) | What::Recv(peer) => peer == rank,
         What::Collective(_) | What::Unknown => false,
     };
     calls.iter().find(meets).or_else(|| calls.first())
 }
 
-fn root_text(judged: &JudgedJob, root: &Root) -> String {
+fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
     let job = &judged.job;
     let waits = if root.awaited_by.len() == 1 { "waits" } else { "wait" };
     let awaited = format!("{} {waits} for it", in_words(&root.awaited_by));
@@ -185,7 +185,7 @@ fn root_text(judged: &JudgedJob, root: &Root) -> String {
 }
 
 /// Where a root stands: its device in a call, or its host behind its last call.
-fn place(judged: &JudgedJob, root: &Root) -> Option<String> {
+fn place(judged: &JudgedJob, root: &JobRoot) -> Option<String> {
     let job = &judged.job;
     let process = &job.processes[job.process_at(root.rank)?];
     let place = match root.kind {
@@ -205,7 +205,7 @@ fn roots(judged: &JudgedJob) -> Vec<String> {
     judged.waits.roots.iter().map(|root| root_text(judged, root)).collect()
 }
 
-fn step_text(judged: &JudgedJob, step: &Step) -> String {
+fn step_text(judged: &JudgedJob, step: &CircleStep) -> String {
     let job = &judged.job;
     let process = &job.processes[step.waits_in.process];
     let launch = &process.launches[step.waits_in.launch as usize];
@@ -215,9 +215,9 @@ fn step_text(judged: &JudgedJob, step: &Step) -> String {
 
 fn cycles(judged: &JudgedJob) -> Vec<String> {
     let rank = |process: usize| judged.job.processes[process].rank;
-    let circle = |steps: &Vec<Step>| {
+    let circle = |steps: &Vec<CircleStep>| {
         let mut text = String::new();
-        let mut before: Option<&Step> = None;
+        let mut before: Option<&CircleStep> = None;
         for step in steps {
             match before {
                 None => {
@@ -350,8 +350,8 @@ pub struct JobEntry {
     class: &'static str,
     rules: Vec<&'static str>,
     findings: Vec<FindingEntry>,
-    roots: Vec<RootEntry>,
-    cycles: Vec<Vec<HopEntry>>,
+    roots: Vec<JobRootEntry>,
+    cycles: Vec<Vec<JobHopEntry>>,
     standing: Vec<String>,
     timed_out: Vec<String>,
     unknown: Vec<String>,
@@ -374,7 +374,7 @@ struct FindingAt {
 }
 
 #[derive(Debug, Serialize)]
-struct RootEntry {
+struct JobRootEntry {
     rank: u32,
     state: &'static str,
     text: String,
@@ -383,7 +383,7 @@ struct RootEntry {
 }
 
 #[derive(Debug, Serialize)]
-struct HopEntry {
+struct JobHopEntry {
     rank: u32,
     waits: String,
     place: Option<String>,
@@ -415,7 +415,7 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
         sentence: found.sentence,
         at: found.at.into_iter().map(|(rank, place)| FindingAt { rank, place }).collect(),
     };
-    let root = |root: &Root| RootEntry {
+    let root = |root: &JobRoot| JobRootEntry {
         rank: root.rank,
         state: match root.kind {
             RootKind::DidNotLaunch(_) => "did not launch",
@@ -426,10 +426,10 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
         place: place(judged, root),
         awaited_by: root.awaited_by.iter().copied().collect(),
     };
-    let hop = |step: &Step| {
+    let hop = |step: &CircleStep| {
         let process = &job.processes[step.waits_in.process];
         let call = call_that_waits(judged, step.waits_in, job.processes[step.awaits].rank);
-        HopEntry {
+        JobHopEntry {
             rank: process.rank,
             waits: step_text(judged, step),
             place: call.and_then(|call| call.place.as_ref()).map(ToString::to_string),

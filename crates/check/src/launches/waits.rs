@@ -13,8 +13,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::Compared;
 use super::components::{components, shortest_circle};
-use super::job::{GroupAt, Known, LaunchState, What};
-use super::positions::{Lane, Met, Position, Positions};
+use super::job::{GroupAt, KnownPart, LaunchState, What};
+use super::positions::{MemberPosition, Met, Positions, TransferLane};
 
 /// Launches from which a shortest circle is looked for.
 const STARTS: usize = 64;
@@ -22,7 +22,7 @@ const STARTS: usize = 64;
 /// A launch of a process, by their places.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LaunchAt {
-    /// The process.
+    /// The process that made it.
     pub process: usize,
     /// The launch of it.
     pub launch: u32,
@@ -30,8 +30,8 @@ pub struct LaunchAt {
 
 /// A rank that others wait for and that waits for nobody.
 #[derive(Debug, Clone)]
-pub struct Root {
-    /// The rank.
+pub struct JobRoot {
+    /// The rank that is waited for.
     pub rank: u32,
     /// What is known of it.
     pub kind: RootKind,
@@ -67,7 +67,7 @@ pub struct DeviceStands {
 
 /// One step of a circle.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct CircleStep {
     /// Who waits, and in what.
     pub waits_in: LaunchAt,
     /// The process that it waits for.
@@ -76,13 +76,13 @@ pub struct Step {
     pub launched: bool,
 }
 
-/// All waits.
+/// All waits of a job.
 #[derive(Debug, Default)]
-pub struct Waits {
+pub struct JobWaits {
     /// Who waits for nobody and is waited for.
-    pub roots: Vec<Root>,
+    pub roots: Vec<JobRoot>,
     /// Waits that lead nowhere else.
-    pub circles: Vec<Vec<Step>>,
+    pub circles: Vec<Vec<CircleStep>>,
     /// The first open launch of each collective, or transfer, that nothing is known to keep from going on.
     pub may_go_on: Vec<LaunchAt>,
     /// How many open launches wait for something that is not known.
@@ -96,18 +96,18 @@ pub struct Waits {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Node {
+enum WaitNode {
     Host(usize),
     Launch(LaunchAt),
     Meeting(GroupAt, u64),
 }
 
-struct Graph<'a> {
+struct JobGraph<'a> {
     positions: &'a Positions<'a>,
     compared: &'a Compared,
     stale: Vec<bool>,
     stands: Vec<Option<DeviceStands>>,
-    nodes: Vec<Node>,
+    nodes: Vec<WaitNode>,
     edges: Vec<Vec<u32>>,
     unsure: Vec<bool>,
     /// The open launches of each process, oldest first, with their nodes.
@@ -115,11 +115,11 @@ struct Graph<'a> {
     meetings: FxHashMap<(GroupAt, u64), u32>,
 }
 
-impl Waits {
+impl JobWaits {
     /// Returns who waits for whom.
     #[must_use]
     pub fn of(positions: &Positions<'_>, compared: &Compared) -> Self {
-        let mut graph = Graph::new(positions, compared);
+        let mut graph = JobGraph::new(positions, compared);
         graph.find_stale();
         graph.find_standing();
         graph.connect();
@@ -131,7 +131,7 @@ fn number(index: usize) -> u32 {
     u32::try_from(index).expect("fewer than 2^32 nodes")
 }
 
-impl<'a> Graph<'a> {
+impl<'a> JobGraph<'a> {
     fn new(positions: &'a Positions<'a>, compared: &'a Compared) -> Self {
         let processes = positions.job.processes.len();
         let mut graph = Self {
@@ -139,7 +139,7 @@ impl<'a> Graph<'a> {
             compared,
             stale: vec![false; processes],
             stands: vec![None; processes],
-            nodes: (0..processes).map(Node::Host).collect(),
+            nodes: (0..processes).map(WaitNode::Host).collect(),
             edges: vec![Vec::new(); processes],
             unsure: vec![false; processes],
             open: vec![Vec::new(); processes],
@@ -153,7 +153,7 @@ impl<'a> Graph<'a> {
                     member.is_some_and(|member| member.finished.is_some_and(|finished| nth <= finished))
                 });
                 if !finished {
-                    let node = graph.add(Node::Launch(LaunchAt { process, launch }));
+                    let node = graph.add(WaitNode::Launch(LaunchAt { process, launch }));
                     graph.open[process].push((launch, node));
                 }
             }
@@ -161,7 +161,7 @@ impl<'a> Graph<'a> {
         graph
     }
 
-    fn add(&mut self, node: Node) -> u32 {
+    fn add(&mut self, node: WaitNode) -> u32 {
         self.nodes.push(node);
         self.edges.push(Vec::new());
         self.unsure.push(false);
@@ -172,7 +172,7 @@ impl<'a> Graph<'a> {
         self.positions.job.processes[process].rank
     }
 
-    fn member(&self, group: GroupAt, process: usize) -> Option<&'a super::positions::Member> {
+    fn member(&self, group: GroupAt, process: usize) -> Option<&'a super::positions::MemberCalls> {
         self.positions.groups[group.0 as usize].iter().find(|member| member.process == process)
     }
 
@@ -197,7 +197,7 @@ impl<'a> Graph<'a> {
             let call = launch.calls.iter().find(|call| call.number == Some(nth))?;
             if let What::Collective(kind) = call.what { Some(kind) } else { None }
         });
-        kind.is_some_and(super::job::Collective::needs_everybody)
+        kind.is_some_and(super::job::CalledKind::needs_everybody)
     }
 
     /// Finds processes that were looked at before others went on: something is over that they had not launched.
@@ -210,7 +210,7 @@ impl<'a> Graph<'a> {
                 continue;
             }
             for member in members {
-                if self.positions.position(member, finished) == Position::NotLaunched {
+                if self.positions.position(member, finished) == MemberPosition::NotLaunched {
                     self.stale[member.process] = true;
                 }
             }
@@ -233,14 +233,15 @@ impl<'a> Graph<'a> {
     /// Finds the members that are not over with a collective that others have finished.
     fn find_standing_in(&mut self, group: GroupAt, nth: u64) {
         let members = &self.positions.groups[group.0 as usize];
-        let at: Vec<Position> = members.iter().map(|member| self.positions.position(member, nth)).collect();
-        let Some(done) = at.iter().position(|position| *position == Position::Done) else { return };
+        let at: Vec<MemberPosition> =
+            members.iter().map(|member| self.positions.position(member, nth)).collect();
+        let Some(done) = at.iter().position(|position| *position == MemberPosition::Done) else { return };
         let finished_by = self.rank(members[done].process);
         let passed = members.iter().filter_map(|member| member.finished).any(|finished| finished > nth);
         let everybody = self.needs_everybody(group, nth);
-        let others_done = at.iter().filter(|position| **position != Position::Done).count() == 1;
+        let others_done = at.iter().filter(|position| **position != MemberPosition::Done).count() == 1;
         for (member, position) in members.iter().zip(&at) {
-            let (Position::Open(launch), process) = (*position, member.process) else { continue };
+            let (MemberPosition::Open(launch), process) = (*position, member.process) else { continue };
             let first = self.open[process].first().is_some_and(|(first, _)| *first == launch);
             let older = self.stands[process].is_none_or(|stands| launch < stands.launch.launch);
             if older && (everybody || others_done && first) {
@@ -251,7 +252,7 @@ impl<'a> Graph<'a> {
     }
 
     fn is_known(&self, process: usize) -> bool {
-        self.positions.job.processes[process].known == Known::Whole && !self.stale[process]
+        self.positions.job.processes[process].known == KnownPart::Whole && !self.stale[process]
     }
 
     /// What a process has open before a launch.
@@ -300,8 +301,10 @@ impl<'a> Graph<'a> {
         let launch = &process.launches[at.launch as usize];
         for (nth, call) in launch.calls.iter().enumerate() {
             let (lane, sends, peer) = match call.what {
-                What::Send(to) => (Lane { group: launch.group, from: process.rank, to }, true, to),
-                What::Recv(from) => (Lane { group: launch.group, from, to: process.rank }, false, from),
+                What::Send(to) => (TransferLane { group: launch.group, from: process.rank, to }, true, to),
+                What::Recv(from) => {
+                    (TransferLane { group: launch.group, from, to: process.rank }, false, from)
+                }
                 What::Collective(_) => continue,
                 What::Unknown => {
                     self.unsure[node as usize] = true;
@@ -329,7 +332,7 @@ impl<'a> Graph<'a> {
         if let Some(node) = self.meetings.get(&(group, nth)) {
             return *node;
         }
-        let node = self.add(Node::Meeting(group, nth));
+        let node = self.add(WaitNode::Meeting(group, nth));
         self.meetings.insert((group, nth), node);
         let mut edges = Vec::new();
         for member in &self.positions.groups[group.0 as usize] {
@@ -339,13 +342,13 @@ impl<'a> Graph<'a> {
             }
             let host = number(member.process);
             match self.positions.position(member, nth) {
-                Position::Done => {}
-                Position::Open(launch) => {
+                MemberPosition::Done => {}
+                MemberPosition::Open(launch) => {
                     edges.extend(self.leads_to(LaunchAt { process: member.process, launch }));
                 }
-                Position::NotLaunched => edges.push(host),
-                Position::Unknown if !self.is_known(member.process) => edges.push(host),
-                Position::Unclear | Position::Unknown => self.unsure[node as usize] = true,
+                MemberPosition::NotLaunched => edges.push(host),
+                MemberPosition::Unknown if !self.is_known(member.process) => edges.push(host),
+                MemberPosition::Unclear | MemberPosition::Unknown => self.unsure[node as usize] = true,
             }
         }
         edges.sort_unstable();
@@ -354,7 +357,7 @@ impl<'a> Graph<'a> {
         node
     }
 
-    fn waits(self) -> Waits {
+    fn waits(self) -> JobWaits {
         let (component, found) = components(&self.edges);
         let mut members: Vec<Vec<u32>> = vec![Vec::new(); found];
         let mut leaves = vec![false; found];
@@ -369,20 +372,22 @@ impl<'a> Graph<'a> {
                 into[*to as usize].push(number(node));
             }
         }
-        let mut waits = Waits::default();
+        let mut waits = JobWaits::default();
         let (mut roots, mut not_known) = (Vec::new(), Vec::new());
         for (nodes, leaves) in members.iter().zip(leaves) {
             match (&nodes[..], leaves) {
                 (_, true) => {}
                 ([node], false) => match self.nodes[*node as usize] {
-                    Node::Host(_) if into[*node as usize].is_empty() => {}
-                    Node::Host(process) if self.stands[process].is_some() || self.is_known(process) => {
+                    WaitNode::Host(_) if into[*node as usize].is_empty() => {}
+                    WaitNode::Host(process) if self.stands[process].is_some() || self.is_known(process) => {
                         roots.push(process);
                     }
-                    Node::Host(process) => not_known.push(process),
-                    Node::Launch(_) | Node::Meeting(..) if self.unsure[*node as usize] => waits.unsure += 1,
-                    Node::Launch(at) => waits.may_go_on.push(at),
-                    Node::Meeting(..) => {
+                    WaitNode::Host(process) => not_known.push(process),
+                    WaitNode::Launch(_) | WaitNode::Meeting(..) if self.unsure[*node as usize] => {
+                        waits.unsure += 1
+                    }
+                    WaitNode::Launch(at) => waits.may_go_on.push(at),
+                    WaitNode::Meeting(..) => {
                         let launch = into[*node as usize].iter().find_map(|from| self.launch(*from));
                         waits.may_go_on.extend(launch);
                     }
@@ -414,7 +419,7 @@ impl<'a> Graph<'a> {
     }
 
     fn launch(&self, node: u32) -> Option<LaunchAt> {
-        if let Node::Launch(at) = self.nodes[node as usize] { Some(at) } else { None }
+        if let WaitNode::Launch(at) = self.nodes[node as usize] { Some(at) } else { None }
     }
 
     /// The ranks that wait for a process.
@@ -422,9 +427,9 @@ impl<'a> Graph<'a> {
         let reached = reached(into, &[process]);
         let ranks = self.nodes.iter().zip(reached).filter(|(_, reached)| *reached);
         let ranks = ranks.filter_map(|(node, _)| match node {
-            Node::Host(other) => Some((*other, self.open[*other].is_empty())).filter(|(_, idle)| !idle),
-            Node::Launch(at) => Some((at.process, false)),
-            Node::Meeting(..) => None,
+            WaitNode::Host(other) => Some((*other, self.open[*other].is_empty())).filter(|(_, idle)| !idle),
+            WaitNode::Launch(at) => Some((at.process, false)),
+            WaitNode::Meeting(..) => None,
         });
         ranks
             .map(|(other, _)| other)
@@ -433,7 +438,7 @@ impl<'a> Graph<'a> {
             .collect()
     }
 
-    fn root(&self, process: usize, into: &[Vec<u32>]) -> Option<Root> {
+    fn root(&self, process: usize, into: &[Vec<u32>]) -> Option<JobRoot> {
         let awaited_by = self.awaited_by(process, into);
         if awaited_by.is_empty() {
             return None;
@@ -442,7 +447,7 @@ impl<'a> Graph<'a> {
             Some(stands) => RootKind::Stands(stands),
             None => RootKind::DidNotLaunch(self.awaiting(process, into).first().copied()),
         };
-        Some(Root { rank: self.rank(process), kind, awaited_by })
+        Some(JobRoot { rank: self.rank(process), kind, awaited_by })
     }
 
     /// The launches of others that wait for a process itself, the oldest of each first.
@@ -450,11 +455,11 @@ impl<'a> Graph<'a> {
         let mut launches = Vec::new();
         for from in &into[process] {
             match self.nodes[*from as usize] {
-                Node::Launch(at) => launches.push(at),
-                Node::Meeting(..) => {
+                WaitNode::Launch(at) => launches.push(at),
+                WaitNode::Meeting(..) => {
                     launches.extend(into[*from as usize].iter().filter_map(|from| self.launch(*from)));
                 }
-                Node::Host(_) => {}
+                WaitNode::Host(_) => {}
             }
         }
         launches.retain(|at| at.process != process);
@@ -468,13 +473,15 @@ impl<'a> Graph<'a> {
     /// A process of which nothing is known is a root if something waits for it and for nothing else, unless it may wait
     /// itself: in something that others launched, for somebody who leads to a root. It cannot be there yet if somebody
     /// launched first what it did not come to.
-    fn root_not_known(&self, process: usize, into: &[Vec<u32>], roots_reached: &[bool]) -> Option<Root> {
+    fn root_not_known(&self, process: usize, into: &[Vec<u32>], roots_reached: &[bool]) -> Option<JobRoot> {
         let host = number(process);
         let only_for_it = |edges: &[u32]| match edges {
             [to] if *to == host => true,
             [to] => {
                 let to = *to as usize;
-                matches!(self.nodes[to], Node::Meeting(..)) && self.edges[to] == [host] && !self.unsure[to]
+                matches!(self.nodes[to], WaitNode::Meeting(..))
+                    && self.edges[to] == [host]
+                    && !self.unsure[to]
             }
             _ => false,
         };
@@ -495,7 +502,7 @@ impl<'a> Graph<'a> {
         };
         let explains = |meeting: &u32| {
             let edges = &self.edges[*meeting as usize];
-            matches!(self.nodes[*meeting as usize], Node::Meeting(..))
+            matches!(self.nodes[*meeting as usize], WaitNode::Meeting(..))
                 && edges.iter().any(|to| *to != host && roots_reached[*to as usize])
                 && !into[*meeting as usize].iter().filter_map(|from| self.launch(*from)).any(came_later)
         };
@@ -503,11 +510,11 @@ impl<'a> Graph<'a> {
             return None;
         }
         let awaited_by = self.awaited_by(process, into);
-        Some(Root { rank: self.rank(process), kind: RootKind::NotKnown(first), awaited_by })
+        Some(JobRoot { rank: self.rank(process), kind: RootKind::NotKnown(first), awaited_by })
     }
 
     /// The shortest circle of a component, as steps from process to process.
-    fn circle(&self, nodes: &[u32], component: &[u32]) -> Option<Vec<Step>> {
+    fn circle(&self, nodes: &[u32], component: &[u32]) -> Option<Vec<CircleStep>> {
         let within = |node: u32| component[node as usize] == component[nodes[0] as usize];
         let launches = nodes.iter().filter(|node| self.launch(**node).is_some());
         let circles = launches.take(STARTS).filter_map(|from| shortest_circle(&self.edges, *from, within));
@@ -515,11 +522,11 @@ impl<'a> Graph<'a> {
         steps.min_by_key(Vec::len)
     }
 
-    fn steps(&self, circle: &[u32]) -> Vec<Step> {
+    fn steps(&self, circle: &[u32]) -> Vec<CircleStep> {
         let process = |node: u32| match self.nodes[node as usize] {
-            Node::Host(process) => Some(process),
-            Node::Launch(at) => Some(at.process),
-            Node::Meeting(..) => None,
+            WaitNode::Host(process) => Some(process),
+            WaitNode::Launch(at) => Some(at.process),
+            WaitNode::Meeting(..) => None,
         };
         let mut steps = Vec::new();
         for (nth, node) in circle.iter().enumerate() {
@@ -529,7 +536,7 @@ impl<'a> Graph<'a> {
             let Some(next) = next else { continue };
             let Some(awaits) = process(next).filter(|awaits| *awaits != waits_in.process) else { continue };
             let launched = self.launch(next).is_some();
-            steps.push(Step { waits_in, awaits, launched });
+            steps.push(CircleStep { waits_in, awaits, launched });
         }
         let first = (0..steps.len()).min_by_key(|at| self.rank(steps[*at].waits_in.process)).unwrap_or(0);
         steps.rotate_left(first);
@@ -537,20 +544,20 @@ impl<'a> Graph<'a> {
     }
 
     /// Says what each rank waits in, and whether waits cross groups.
-    fn tell_waiting(&self, waits: &mut Waits) {
+    fn tell_waiting(&self, waits: &mut JobWaits) {
         let job = self.positions.job;
         for (process, open) in self.open.iter().enumerate() {
             let Some((launch, node)) = open.first() else { continue };
             let mut awaits = BTreeSet::new();
             for to in &self.edges[*node as usize] {
                 let direct: &[u32] = match self.nodes[*to as usize] {
-                    Node::Meeting(..) => &self.edges[*to as usize],
-                    Node::Host(_) | Node::Launch(_) => std::slice::from_ref(to),
+                    WaitNode::Meeting(..) => &self.edges[*to as usize],
+                    WaitNode::Host(_) | WaitNode::Launch(_) => std::slice::from_ref(to),
                 };
                 awaits.extend(direct.iter().filter_map(|to| match self.nodes[*to as usize] {
-                    Node::Host(other) => Some(self.rank(other)),
-                    Node::Launch(at) => Some(self.rank(at.process)),
-                    Node::Meeting(..) => None,
+                    WaitNode::Host(other) => Some(self.rank(other)),
+                    WaitNode::Launch(at) => Some(self.rank(at.process)),
+                    WaitNode::Meeting(..) => None,
                 }));
             }
             awaits.remove(&self.rank(process));
@@ -588,7 +595,7 @@ pub fn not_begun(positions: &Positions<'_>, at: LaunchAt) -> Vec<(LaunchAt, u32)
     let Some(nth) = calls.iter().find_map(|call| call.number) else { return Vec::new() };
     let (mut begun, mut late) = (None, Vec::new());
     for member in &positions.groups[group.0 as usize] {
-        let Position::Open(launch) = positions.position(member, nth) else { continue };
+        let MemberPosition::Open(launch) = positions.position(member, nth) else { continue };
         let process = &job.processes[member.process];
         match process.launches[launch as usize].state {
             LaunchState::Begun => begun = begun.or(Some(process.rank)),
