@@ -143,13 +143,13 @@ pub fn scheduled(seed: u64) -> Scheduled {
         Fault::OppositeOrder => {
             let members = |act: &Act| match act {
                 Act::Collect { group, .. } => run.ranks_of(*group).to_vec(),
-                _ => Vec::new(),
+                Act::Transfers(..) | Act::Bracket(..) | Act::Join | Act::Wait => Vec::new(),
             };
             let swapped = places.windows(2).map(|pair| (pair[0], pair[1])).find(|(one, other)| {
                 let (first, second) = (members(&of_rank[*one]), members(&of_rank[*other]));
                 let differ = match (&of_rank[*one], &of_rank[*other]) {
                     (Act::Collect { group: one, .. }, Act::Collect { group: other, .. }) => one != other,
-                    _ => false,
+                    (_, _) => false,
                 };
                 differ && first.iter().filter(|rank| second.contains(rank)).count() > 1
             });

@@ -96,7 +96,7 @@ pub struct JobWaits {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum GraphNode {
+enum NodeOfWaits {
     Host(usize),
     Launch(LaunchAt),
     Meeting(GroupAt, u64),
@@ -107,7 +107,7 @@ struct JobGraph<'a> {
     compared: &'a Compared,
     stale: Vec<bool>,
     stands: Vec<Option<DeviceStands>>,
-    nodes: Vec<GraphNode>,
+    nodes: Vec<NodeOfWaits>,
     edges: Vec<Vec<u32>>,
     unsure: Vec<bool>,
     /// The open launches of each process, oldest first, with their nodes.
@@ -139,7 +139,7 @@ impl<'a> JobGraph<'a> {
             compared,
             stale: vec![false; processes],
             stands: vec![None; processes],
-            nodes: (0..processes).map(GraphNode::Host).collect(),
+            nodes: (0..processes).map(NodeOfWaits::Host).collect(),
             edges: vec![Vec::new(); processes],
             unsure: vec![false; processes],
             open: vec![Vec::new(); processes],
@@ -153,7 +153,7 @@ impl<'a> JobGraph<'a> {
                     member.is_some_and(|member| member.finished.is_some_and(|finished| nth <= finished))
                 });
                 if !finished {
-                    let node = graph.add(GraphNode::Launch(LaunchAt { process, launch }));
+                    let node = graph.add(NodeOfWaits::Launch(LaunchAt { process, launch }));
                     graph.open[process].push((launch, node));
                 }
             }
@@ -161,7 +161,7 @@ impl<'a> JobGraph<'a> {
         graph
     }
 
-    fn add(&mut self, node: GraphNode) -> u32 {
+    fn add(&mut self, node: NodeOfWaits) -> u32 {
         self.nodes.push(node);
         self.edges.push(Vec::new());
         self.unsure.push(false);
@@ -332,7 +332,7 @@ impl<'a> JobGraph<'a> {
         if let Some(node) = self.meetings.get(&(group, nth)) {
             return *node;
         }
-        let node = self.add(GraphNode::Meeting(group, nth));
+        let node = self.add(NodeOfWaits::Meeting(group, nth));
         self.meetings.insert((group, nth), node);
         let mut edges = Vec::new();
         for member in &self.positions.groups[group.0 as usize] {
@@ -378,16 +378,18 @@ impl<'a> JobGraph<'a> {
             match (&nodes[..], leaves) {
                 (_, true) => {}
                 ([node], false) => match self.nodes[*node as usize] {
-                    GraphNode::Host(_) if into[*node as usize].is_empty() => {}
-                    GraphNode::Host(process) if self.stands[process].is_some() || self.is_known(process) => {
+                    NodeOfWaits::Host(_) if into[*node as usize].is_empty() => {}
+                    NodeOfWaits::Host(process)
+                        if self.stands[process].is_some() || self.is_known(process) =>
+                    {
                         roots.push(process);
                     }
-                    GraphNode::Host(process) => not_known.push(process),
-                    GraphNode::Launch(_) | GraphNode::Meeting(..) if self.unsure[*node as usize] => {
+                    NodeOfWaits::Host(process) => not_known.push(process),
+                    NodeOfWaits::Launch(_) | NodeOfWaits::Meeting(..) if self.unsure[*node as usize] => {
                         waits.unsure += 1
                     }
-                    GraphNode::Launch(at) => waits.may_go_on.push(at),
-                    GraphNode::Meeting(..) => {
+                    NodeOfWaits::Launch(at) => waits.may_go_on.push(at),
+                    NodeOfWaits::Meeting(..) => {
                         let launch = into[*node as usize].iter().find_map(|from| self.launch(*from));
                         waits.may_go_on.extend(launch);
                     }
@@ -419,7 +421,7 @@ impl<'a> JobGraph<'a> {
     }
 
     fn launch(&self, node: u32) -> Option<LaunchAt> {
-        if let GraphNode::Launch(at) = self.nodes[node as usize] { Some(at) } else { None }
+        if let NodeOfWaits::Launch(at) = self.nodes[node as usize] { Some(at) } else { None }
     }
 
     /// The ranks that wait for a process.
@@ -427,9 +429,11 @@ impl<'a> JobGraph<'a> {
         let reached = reached(into, &[process]);
         let ranks = self.nodes.iter().zip(reached).filter(|(_, reached)| *reached);
         let ranks = ranks.filter_map(|(node, _)| match node {
-            GraphNode::Host(other) => Some((*other, self.open[*other].is_empty())).filter(|(_, idle)| !idle),
-            GraphNode::Launch(at) => Some((at.process, false)),
-            GraphNode::Meeting(..) => None,
+            NodeOfWaits::Host(other) => {
+                Some((*other, self.open[*other].is_empty())).filter(|(_, idle)| !idle)
+            }
+            NodeOfWaits::Launch(at) => Some((at.process, false)),
+            NodeOfWaits::Meeting(..) => None,
         });
         ranks
             .map(|(other, _)| other)
@@ -455,11 +459,11 @@ impl<'a> JobGraph<'a> {
         let mut launches = Vec::new();
         for from in &into[process] {
             match self.nodes[*from as usize] {
-                GraphNode::Launch(at) => launches.push(at),
-                GraphNode::Meeting(..) => {
+                NodeOfWaits::Launch(at) => launches.push(at),
+                NodeOfWaits::Meeting(..) => {
                     launches.extend(into[*from as usize].iter().filter_map(|from| self.launch(*from)));
                 }
-                GraphNode::Host(_) => {}
+                NodeOfWaits::Host(_) => {}
             }
         }
         launches.retain(|at| at.process != process);
@@ -479,7 +483,7 @@ impl<'a> JobGraph<'a> {
             [to] if *to == host => true,
             [to] => {
                 let to = *to as usize;
-                matches!(self.nodes[to], GraphNode::Meeting(..))
+                matches!(self.nodes[to], NodeOfWaits::Meeting(..))
                     && self.edges[to] == [host]
                     && !self.unsure[to]
             }
@@ -502,7 +506,7 @@ impl<'a> JobGraph<'a> {
         };
         let explains = |meeting: &u32| {
             let edges = &self.edges[*meeting as usize];
-            matches!(self.nodes[*meeting as usize], GraphNode::Meeting(..))
+            matches!(self.nodes[*meeting as usize], NodeOfWaits::Meeting(..))
                 && edges.iter().any(|to| *to != host && roots_reached[*to as usize])
                 && !into[*meeting as usize].iter().filter_map(|from| self.launch(*from)).any(came_later)
         };
@@ -524,9 +528,9 @@ impl<'a> JobGraph<'a> {
 
     fn steps(&self, circle: &[u32]) -> Vec<CircleStep> {
         let process = |node: u32| match self.nodes[node as usize] {
-            GraphNode::Host(process) => Some(process),
-            GraphNode::Launch(at) => Some(at.process),
-            GraphNode::Meeting(..) => None,
+            NodeOfWaits::Host(process) => Some(process),
+            NodeOfWaits::Launch(at) => Some(at.process),
+            NodeOfWaits::Meeting(..) => None,
         };
         let mut steps = Vec::new();
         for (nth, node) in circle.iter().enumerate() {
@@ -551,13 +555,13 @@ impl<'a> JobGraph<'a> {
             let mut awaits = BTreeSet::new();
             for to in &self.edges[*node as usize] {
                 let direct: &[u32] = match self.nodes[*to as usize] {
-                    GraphNode::Meeting(..) => &self.edges[*to as usize],
-                    GraphNode::Host(_) | GraphNode::Launch(_) => std::slice::from_ref(to),
+                    NodeOfWaits::Meeting(..) => &self.edges[*to as usize],
+                    NodeOfWaits::Host(_) | NodeOfWaits::Launch(_) => std::slice::from_ref(to),
                 };
                 awaits.extend(direct.iter().filter_map(|to| match self.nodes[*to as usize] {
-                    GraphNode::Host(other) => Some(self.rank(other)),
-                    GraphNode::Launch(at) => Some(self.rank(at.process)),
-                    GraphNode::Meeting(..) => None,
+                    NodeOfWaits::Host(other) => Some(self.rank(other)),
+                    NodeOfWaits::Launch(at) => Some(self.rank(at.process)),
+                    NodeOfWaits::Meeting(..) => None,
                 }));
             }
             awaits.remove(&self.rank(process));
