@@ -195,7 +195,8 @@ fn healthy_jobs_have_nothing_wrong() {
     let pipe = run.group("PIPELINE", &[0, 1]);
     let send = run.send(0, pipe, 1, &Call::new("").tensor(&[8, 16]));
     let recv = run.recv(1, pipe, 0, &Call::new("").tensor(&[8, 16]));
-    (run.complete(0, send), run.complete(1, recv));
+    run.complete(0, send);
+    run.complete(1, recv);
     for rank in 0..2 {
         run.begin_bracket(rank, pipe);
         run.send(rank, pipe, 1 - rank, &Call::new("").tensor(&[8]));
