@@ -7,8 +7,10 @@
 pub mod agreement;
 pub mod damage;
 pub mod device;
+pub mod dumps;
 pub mod random;
 pub mod recording;
 pub mod repository;
+pub mod schedules;
 pub mod script;
 pub mod training;

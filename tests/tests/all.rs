@@ -12,6 +12,8 @@ mod cuts;
 mod damaged;
 mod deadlocks;
 mod diff;
+mod dumped;
+mod dumps;
 mod explained;
 mod folded;
 mod graphs;

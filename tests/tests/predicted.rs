@@ -206,7 +206,7 @@ fn the_json_of_an_undefined_run_knows_no_ends_of_ranks() {
         "{FREED}\ncheck(\"c\", program, hangs = True, expect = fails(\"MEM-1\", also = [\"COLL-1\"]))\n"
     );
     let explained = searched("json", &program);
-    let json = serde_json::to_value(report::json(&explained, [], &[])).expect("a report is data");
+    let json = serde_json::to_value(report::json(&explained, [], [], &[])).expect("a report is data");
     let outcome = &json["checks"][0]["outcomes"][0];
     assert_eq!(outcome["class"], "undefined");
     assert_eq!(outcome["basis"], "unspecified");

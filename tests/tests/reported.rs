@@ -43,7 +43,7 @@ fn as_json(report: &report::JsonReport) -> Value {
 fn every_report_of_the_repository_fits_the_schema() {
     let (mut entries, mut counterexamples, mut steps) = (0, 0, 0);
     for file in verified() {
-        let report = as_json(&report::json(&file.explained, [], &[]));
+        let report = as_json(&report::json(&file.explained, [], [], &[]));
         assert_eq!(wrong_in(&report), [""; 0], "{}", file.path.display());
         for entry in report["checks"].as_array().expect("checks are a list") {
             entries += 1;
@@ -70,7 +70,7 @@ fn every_report_of_a_recording_fits_the_schema() {
     runs.push(cut.folder.clone());
     for folder in &runs {
         let judged = judge(read(folder).expect("a recording"), None).expect("a run of one program");
-        let report = as_json(&report::json([], [&judged], &[]));
+        let report = as_json(&report::json([], [&judged], [], &[]));
         assert_eq!(wrong_in(&report), [""; 0], "{}", folder.display());
         let entry = &report["recordings"][0];
         left_out += entry["not_judged"].as_array().map_or(0, Vec::len);
@@ -87,7 +87,7 @@ fn every_report_of_a_recording_fits_the_schema() {
 #[test]
 fn a_field_that_is_not_documented_does_not_fit_the_schema() {
     let file = &verified()[0];
-    let report = as_json(&report::json(&file.explained, [], &[]));
+    let report = as_json(&report::json(&file.explained, [], [], &[]));
     assert_eq!(wrong_in(&report), [""; 0]);
     for path in ["", "/checks/0", "/checks/0/coverage", "/checks/0/outcomes/0"] {
         let mut edited = report.clone();
@@ -121,7 +121,7 @@ fn a_counterexample_has_the_finding_its_places_and_who_waits_for_whom() {
     std::fs::write(&path, OPPOSITE).expect("a file can be written");
     let spec = load(&path).expect("a good spec");
     let explained = search(&spec, &spec.checks[0], &Options::telling(Detail::Reason)).expect("it evaluates");
-    let report = as_json(&report::json([&explained], [], &[]));
+    let report = as_json(&report::json([&explained], [], [], &[]));
     assert_eq!(wrong_in(&report), [""; 0]);
     let entry = &report["checks"][0];
     assert_eq!(

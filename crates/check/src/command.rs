@@ -40,11 +40,11 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check spec files, folders of them, and recorded runs.
+    /// Check spec files, folders of them, recorded runs, and dumps of PyTorch's Flight Recorder.
     Check(check::CheckArguments),
     /// Tell where a recorded run leaves the program of a spec.
     Conform(conform::ConformArguments),
-    /// Write a recorded run as a timeline, with what is found in it, for Perfetto.
+    /// Write a recorded run, or dumps of one, as a timeline, with what is found in it, for Perfetto.
     Timeline(timeline::TimelineArguments),
     /// Run a recorded trace again and tell what happens.
     Replay(replay::ReplayArguments),

@@ -14,15 +14,17 @@ use rankcheck_model::{Platform, Rule};
 
 use super::output;
 use crate::device::seen::add_seen;
+use crate::dumps::{holds_dumps, judge_dumps};
+use crate::launches::judge::JudgedJob;
 use crate::runs::judge::{self, Judged};
 use crate::search::{Bounds, Detail, Explained, Explored, Options, Verdict, search};
 use crate::spec::{Spec, SpecError};
 use crate::trace::Trace;
-use crate::{report, runs};
+use crate::{launches, report, runs};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct CheckArguments {
-    /// Spec files (*.star), folders of them, and folders of recorded runs.
+    /// Spec files (*.star), folders of them, folders of recorded runs, and dumps of PyTorch's Flight Recorder.
     #[arg(required = true)]
     paths: Vec<PathBuf>,
     /// How to report.
@@ -120,6 +122,13 @@ fn waiver(text: &str) -> Result<(Rule, String), String> {
     }
 }
 
+/// Runs that somebody recorded, and jobs of which there are dumps.
+#[derive(Default)]
+struct JudgedRuns {
+    recordings: Vec<Judged>,
+    jobs: Vec<JudgedJob>,
+}
+
 /// What came out of the checks that were wanted.
 #[derive(Default)]
 struct Searched {
@@ -148,15 +157,22 @@ impl Searched {
 
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
-        let (folders, paths): (Vec<PathBuf>, Vec<PathBuf>) =
-            self.paths.iter().cloned().partition(|path| runs::is_recording(path));
+        let dumped: Vec<PathBuf> = self.paths.iter().filter(|path| holds_dumps(path)).cloned().collect();
+        let folders: Vec<PathBuf> =
+            self.paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
+        let judged_alone = |path: &&PathBuf| !dumped.contains(path) && !folders.contains(path);
+        let paths: Vec<PathBuf> = self.paths.iter().filter(judged_alone).cloned().collect();
         if paths.is_empty()
             && let Some(option) = self.only_for_specs()
         {
+            let (what, path) = match folders.first() {
+                Some(folder) => ("a recorded run", folder),
+                None => ("dumps of a run", &dumped[0]),
+            };
             return output::usage(format_args!(
-                "{option} is about checks of specs and does nothing for a recorded run, and {} is one; \
+                "{option} is about checks of specs and does nothing for {what}, and {} is one; \
                  leave it out, or give spec files too",
-                folders[0].display()
+                path.display()
             ));
         }
         if folders.is_empty() && !self.waive.is_empty() {
@@ -175,6 +191,18 @@ impl CheckArguments {
             }
         }
         judge::waive(&mut judged, &self.waive.iter().cloned().collect());
+        let jobs = if dumped.is_empty() {
+            Vec::new()
+        } else {
+            match judge_dumps(&dumped) {
+                Ok(jobs) => jobs,
+                Err(error) => {
+                    unread.push(SpecError::new(error.to_string(), None));
+                    Vec::new()
+                }
+            }
+        };
+        let judged = JudgedRuns { recordings: judged, jobs };
         if paths.is_empty() {
             return self.print(Searched { bad: unread, ..Searched::default() }, &judged);
         }
@@ -298,7 +326,7 @@ impl CheckArguments {
     }
 
     /// Prints what came out, and writes the traces.
-    fn print(&self, Searched { explained: all, bad }: Searched, judged: &[Judged]) -> u8 {
+    fn print(&self, Searched { explained: all, bad }: Searched, judged: &JudgedRuns) -> u8 {
         let mut count = Count { bad: bad.len(), ..Count::default() };
         for explained in &all {
             let conclusion = Conclusion::of(explained);
@@ -318,11 +346,18 @@ impl CheckArguments {
                 output::line(format_args!("{}\n", report::text(explained)));
             }
         }
-        for run in judged {
+        for run in &judged.recordings {
             let conclusion = Conclusion::of_run(run);
             count.add(conclusion);
             if self.shows(conclusion) {
                 output::line(format_args!("{}\n", runs::report::text(run)));
+            }
+        }
+        for job in &judged.jobs {
+            let conclusion = Conclusion::of_verdict(job.verdict);
+            count.add(conclusion);
+            if self.shows(conclusion) {
+                output::line(format_args!("{}\n", launches::report::text(job)));
             }
         }
         for error in &bad {
@@ -331,11 +366,16 @@ impl CheckArguments {
         match self.format {
             Format::Text => {
                 // Where nothing could be judged, what is wrong says it all.
-                if !all.is_empty() || !judged.is_empty() {
+                if !all.is_empty() || !judged.recordings.is_empty() || !judged.jobs.is_empty() {
                     output::line(count.summary());
                 }
             }
-            Format::Json => match serde_json::to_string_pretty(&report::json(&all, judged, &bad)) {
+            Format::Json => match serde_json::to_string_pretty(&report::json(
+                &all,
+                &judged.recordings,
+                &judged.jobs,
+                &bad,
+            )) {
                 Ok(text) => output::line(text),
                 Err(error) => return output::usage(error),
             },
@@ -369,9 +409,17 @@ impl Conclusion {
     }
 
     fn of_run(judged: &Judged) -> Self {
-        match judged.verdict {
-            judge::RunVerdict::Holds if judged.waived_in_vain.is_empty() => Self::AsStated,
-            judge::RunVerdict::Holds => Self::Otherwise,
+        let holds = judged.verdict == judge::RunVerdict::Holds;
+        if holds && !judged.waived_in_vain.is_empty() {
+            Self::Otherwise
+        } else {
+            Self::of_verdict(judged.verdict)
+        }
+    }
+
+    fn of_verdict(verdict: judge::RunVerdict) -> Self {
+        match verdict {
+            judge::RunVerdict::Holds => Self::AsStated,
             judge::RunVerdict::Fails | judge::RunVerdict::Hangs => Self::Otherwise,
             judge::RunVerdict::Unknown => Self::Unknown,
         }

@@ -8,7 +8,7 @@ use miette::Diagnostic as _;
 use rankcheck_model::{Data, Loc, RankOutcome};
 use serde::Serialize;
 
-use crate::runs;
+use crate::{launches, runs};
 use counterexample::CounterexampleEntry;
 
 use crate::search::{Assumed, Coverage, Explained, Explored, IdleSide, PredictedEnd, Verdict};
@@ -28,6 +28,8 @@ pub struct JsonReport {
     pub checks: Vec<CheckEntry>,
     /// One entry for each recorded run.
     pub recordings: Vec<runs::report::RunEntry>,
+    /// One entry for each job of which there are dumps.
+    pub jobs: Vec<launches::report::JobEntry>,
     /// One entry for each file that could not be read, and each program that could not be evaluated.
     pub errors: Vec<ErrorEntry>,
 }
@@ -258,6 +260,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
 pub fn json<'a>(
     checks: impl IntoIterator<Item = &'a Explained>,
     recordings: impl IntoIterator<Item = &'a runs::judge::Judged>,
+    jobs: impl IntoIterator<Item = &'a launches::judge::JudgedJob>,
     bad: &[SpecError],
 ) -> JsonReport {
     let of = |explained: &'a Explained| {
@@ -265,6 +268,7 @@ pub fn json<'a>(
     };
     let checks = checks.into_iter().flat_map(of).collect();
     let recordings = recordings.into_iter().map(runs::report::entry).collect();
+    let jobs = jobs.into_iter().map(launches::report::entry).collect();
     let errors = bad.iter().map(|error| ErrorEntry {
         message: error.to_string(),
         help: error.help().map(|help| help.to_string()),
@@ -276,6 +280,7 @@ pub fn json<'a>(
         rankcheck: env!("CARGO_PKG_VERSION"),
         checks,
         recordings,
+        jobs,
         errors,
     }
 }

@@ -381,7 +381,7 @@ fn rests(judged: &Judged) -> Vec<String> {
     lines
 }
 
-fn rows(out: &mut String, label: &str, lines: &[String]) {
+pub(crate) fn rows(out: &mut String, label: &str, lines: &[String]) {
     for (nth, line) in lines.iter().take(LINES_MAX).enumerate() {
         let label = if nth == 0 { label } else { "" };
         let _ = write!(out, "\n  {label:<9} {line}");

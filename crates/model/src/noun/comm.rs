@@ -680,10 +680,15 @@ impl Cx<'_> {
         if let Some(life) = life.filter(|life| *life != Life::Destroyed) {
             return Some((comm, life));
         }
-        m.find(self.state, Rule::Comm2, About::Comm(comm), &[op], past, || {
-            let why = if life.is_some() { " after destroying it" } else { ", which it never entered" };
-            format!("rank {} uses {}{why} ({})", rank.0, m.comm_name(comm), m.at(&op))
-        });
+        // Where nothing orders the use and what destroyed it, that is the mistake, whichever came first.
+        let about = About::Comm(comm);
+        let unordered = self.state.findings.keys().any(|key| key.rule == Rule::Comm4 && key.about == about);
+        if !unordered {
+            m.find(self.state, Rule::Comm2, about, &[op], past, || {
+                let why = if life.is_some() { " after destroying it" } else { ", which it never entered" };
+                format!("rank {} uses {}{why} ({})", rank.0, m.comm_name(comm), m.at(&op))
+            });
+        }
         // A use after free: NCCL reads the communicator before it can know.
         Machine::undefine(self.state, op);
         None

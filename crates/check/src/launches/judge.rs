@@ -1,0 +1,183 @@
+//! What is concluded of a job that was looked at from outside.
+//!
+//! Not here: how it is told ([`super::report`]).
+
+use std::collections::BTreeSet;
+
+use rankcheck_model::{Rank, Rule, ranks_in_words};
+
+use super::compare::Compared;
+use super::job::{KnownPart, LaunchedJob, NotCompared};
+use super::positions::Positions;
+use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
+use crate::runs::judge::RunVerdict;
+
+/// A job, and what is wrong with it.
+#[derive(Debug)]
+pub struct JudgedJob {
+    /// The job that was judged.
+    pub job: LaunchedJob,
+    /// What is concluded of it.
+    pub verdict: RunVerdict,
+    /// What ranks called differently.
+    pub compared: Compared,
+    /// Who waits for whom.
+    pub waits: JobWaits,
+    /// Launches that were given up, or that are open beyond their time.
+    pub timed_out: Vec<LaunchAt>,
+    /// What devices have not begun though others have, with a rank whose device has.
+    pub not_begun: Vec<(LaunchAt, u32)>,
+    /// Why too little is known.
+    pub unknown: Vec<String>,
+}
+
+/// Judges what is known of a job.
+#[must_use]
+pub fn judge(job: LaunchedJob) -> JudgedJob {
+    let positions = Positions::of(&job);
+    let compared = Compared::of(&positions);
+    let mut waits = JobWaits::of(&positions, &compared);
+    let timed_out = timed_out(&job);
+    let not_begun: Vec<(LaunchAt, u32)> =
+        waits.may_go_on.iter().flat_map(|at| not_begun(&positions, *at)).collect();
+    // A device that begins later is no cause unless somebody waited too long for it.
+    if !timed_out.is_empty() {
+        for (late, begun_by) in &not_begun {
+            let rank = job.processes[late.process].rank;
+            let group = job.group(job.processes[late.process].launches[late.launch as usize].group);
+            let late_too =
+                |rank: &u32| not_begun.iter().any(|(late, _)| job.processes[late.process].rank == *rank);
+            let awaited_by = group.ranks.iter().copied().filter(|rank| !late_too(rank)).collect();
+            waits.roots.push(JobRoot { rank, kind: RootKind::HasNotBegun(*late, *begun_by), awaited_by });
+        }
+    }
+    let mut judged = JudgedJob {
+        verdict: RunVerdict::Holds,
+        compared,
+        waits,
+        timed_out,
+        not_begun,
+        unknown: Vec::new(),
+        job,
+    };
+    judged.unknown = judged.why_unknown();
+    judged.verdict = judged.conclude();
+    judged
+}
+
+/// The launches that were given up, and those that are open beyond their time by what anybody's clock says.
+fn timed_out(job: &LaunchedJob) -> Vec<LaunchAt> {
+    let mut timed_out = Vec::new();
+    for (process, of) in job.processes.iter().enumerate() {
+        let late = of.launches.iter().position(|launch| {
+            let passed =
+                launch.deadline.is_some_and(|deadline| job.latest.is_some_and(|latest| latest >= deadline));
+            launch.timed_out || launch.state.is_open() && passed
+        });
+        if let Some(launch) = late {
+            let launch = u32::try_from(launch).expect("fewer than 2^32 launches");
+            timed_out.push(LaunchAt { process, launch });
+        }
+    }
+    timed_out
+}
+
+impl JudgedJob {
+    /// Returns the rules that are broken.
+    #[must_use]
+    pub fn rules(&self) -> BTreeSet<Rule> {
+        let differences = self.compared.differences.iter().map(|difference| difference.rule);
+        let inversions = self.compared.inversions.iter().map(|_| Rule::Coll4);
+        differences.chain(inversions).collect()
+    }
+
+    /// Returns whether the job is known to have stood still, and not only to have been in the middle of something: a wait
+    /// lasted longer than it may, a circle, or a device that others have passed.
+    #[must_use]
+    pub fn stood_still(&self) -> bool {
+        let passed = |kind: RootKind| matches!(kind, RootKind::Stands(stands) if stands.passed);
+        !self.timed_out.is_empty()
+            || !self.waits.circles.is_empty()
+            || self.waits.roots.iter().any(|root| passed(root.kind))
+    }
+
+    /// Returns whether anything may have been going on: a call that all its ranks had launched, or one that is over on some
+    /// device and may be over on the others in a moment.
+    #[must_use]
+    pub fn may_go_on(&self) -> bool {
+        let in_a_moment = |kind: RootKind| matches!(kind, RootKind::Stands(stands) if !stands.passed);
+        !self.waits.may_go_on.is_empty() || self.waits.roots.iter().any(|root| in_a_moment(root.kind))
+    }
+
+    /// Returns whether the job hangs, as far as it stood still at all: somebody is waited for who is known to have had
+    /// nothing to wait for, and nothing may have been going on.
+    #[must_use]
+    pub fn hangs(&self) -> bool {
+        let idle = |kind: RootKind| matches!(kind, RootKind::DidNotLaunch(_));
+        self.stood_still() || self.waits.roots.iter().any(|root| idle(root.kind)) && !self.may_go_on()
+    }
+
+    fn conclude(&self) -> RunVerdict {
+        let waits = &self.waits;
+        if !self.rules().is_empty() {
+            RunVerdict::Fails
+        } else if self.hangs() {
+            RunVerdict::Hangs
+        } else if !waits.roots.is_empty() || !self.unknown.is_empty() {
+            RunVerdict::Unknown
+        } else {
+            RunVerdict::Holds
+        }
+    }
+
+    fn why_unknown(&self) -> Vec<String> {
+        let mut why = self.job.gaps.clone();
+        if self.compared.ranks.len() < 2 {
+            why.push("nothing of one rank could be compared with another's".to_owned());
+        }
+        if !self.waits.stale.is_empty() {
+            why.push(format!(
+                "the job went on after {} had been looked at: others have finished what was not launched there",
+                in_words(&self.waits.stale)
+            ));
+        }
+        if self.waits.unsure > 0 {
+            why.push(
+                "whether all open calls can go on: some wait for calls of which it is not known whether they were \
+                 launched or are over"
+                    .to_owned(),
+            );
+        }
+        if !self.waits.roots.is_empty() && self.may_go_on() && !self.stood_still() {
+            why.push(
+                "whether the job stood still: there are calls that all their ranks had launched, and they may have been \
+                 going on"
+                    .to_owned(),
+            );
+        }
+        why
+    }
+
+    /// Returns how many calls are not compared, for one reason.
+    #[must_use]
+    pub fn not_compared(&self, why: NotCompared) -> u64 {
+        self.job.left_out.get(&why).copied().unwrap_or(0)
+    }
+
+    /// Returns how many processes are known.
+    #[must_use]
+    pub fn known(&self) -> usize {
+        self.job.processes.iter().filter(|process| process.known != KnownPart::Nothing).count()
+    }
+
+    /// Returns how many calls are known.
+    #[must_use]
+    pub fn calls(&self) -> usize {
+        self.job.processes.iter().flat_map(|process| &process.launches).map(|launch| launch.calls.len()).sum()
+    }
+}
+
+/// Returns ranks in words.
+pub(super) fn in_words<'a>(ranks: impl IntoIterator<Item = &'a u32>) -> String {
+    ranks_in_words(ranks.into_iter().map(|rank| Rank(*rank)))
+}

@@ -1,0 +1,190 @@
+//! How far each member of a group came with its collectives, and with whom transfers meet.
+//!
+//! Not here: who waits for whom because of it.
+
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
+
+use super::job::{GroupAt, KnownPart, LaunchState, LaunchedJob, What};
+
+/// Where a member of a group is with one of its collectives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemberPosition {
+    /// It is over on its device.
+    Done,
+    /// It was launched, in this launch of the process, and is not over.
+    Open(u32),
+    /// It was launched, and whether it is over is not known.
+    Unclear,
+    /// It was not launched.
+    NotLaunched,
+    /// Nothing says where it is.
+    Unknown,
+}
+
+/// The collectives of one member of a group.
+#[derive(Debug, Default)]
+pub struct MemberCalls {
+    /// The place of its process in [`LaunchedJob::processes`].
+    pub process: usize,
+    /// The numbers of the calls that are known, ascending, with the launch that each is in.
+    pub calls: Vec<(u64, u32)>,
+    /// The last that was launched.
+    pub launched: Option<u64>,
+    /// The last that is over; those before it are too.
+    pub finished: Option<u64>,
+}
+
+/// Who sends to whom in which group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TransferLane {
+    /// The group that both are in.
+    pub group: GroupAt,
+    /// The rank that sends.
+    pub from: u32,
+    /// The rank that receives.
+    pub to: u32,
+}
+
+/// The transfers of one lane: launch and call at either end, oldest first.
+#[derive(Debug, Default)]
+pub struct LaneEnds {
+    /// What the sender launched.
+    pub sends: Vec<(u32, u32)>,
+    /// What the receiver launched.
+    pub recvs: Vec<(u32, u32)>,
+}
+
+/// Where every member of every group is.
+#[derive(Debug)]
+pub struct Positions<'a> {
+    /// The job that they are of.
+    pub job: &'a LaunchedJob,
+    /// The members of each group, by their ranks in it.
+    pub groups: Vec<Vec<MemberCalls>>,
+    /// All transfers of which both ends are named.
+    pub lanes: BTreeMap<TransferLane, LaneEnds>,
+}
+
+/// The other end of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Met {
+    /// It was launched, in this launch of the other process.
+    Launched(u32),
+    /// It was not launched.
+    NotLaunched,
+    /// It was launched by a process, or not: nothing says which.
+    Unknown,
+}
+
+impl<'a> Positions<'a> {
+    /// Sorts the launches of a job by whom they meet.
+    ///
+    /// # Panics
+    ///
+    /// If a process has 2^32 launches.
+    #[must_use]
+    pub fn of(job: &'a LaunchedJob) -> Self {
+        let member = |rank: &u32| MemberCalls {
+            process: job.process_at(*rank).unwrap_or(usize::MAX),
+            ..MemberCalls::default()
+        };
+        let mut groups: Vec<Vec<MemberCalls>> =
+            job.groups.iter().map(|group| group.ranks.iter().map(member).collect()).collect();
+        let mut lanes: BTreeMap<TransferLane, LaneEnds> = BTreeMap::new();
+        for process in &job.processes {
+            let mut places: FxHashMap<GroupAt, Option<usize>> = FxHashMap::default();
+            let mut place = |group: GroupAt| {
+                let find = || job.group(group).ranks.iter().position(|rank| *rank == process.rank);
+                *places.entry(group).or_insert_with(find)
+            };
+            for (group, reached) in &process.reached {
+                let Some(place) = place(*group) else { continue };
+                let member = &mut groups[group.0 as usize][place];
+                (member.launched, member.finished) = (reached.launched, reached.finished);
+            }
+            for (at, launch) in process.launches.iter().enumerate() {
+                let at = u32::try_from(at).expect("fewer than 2^32 launches");
+                let Some(place) = place(launch.group) else { continue };
+                for (nth, call) in launch.calls.iter().enumerate() {
+                    let lane = match call.what {
+                        What::Send(to) => TransferLane { group: launch.group, from: process.rank, to },
+                        What::Recv(from) => TransferLane { group: launch.group, from, to: process.rank },
+                        What::Collective(_) | What::Unknown => {
+                            let Some(number) = call.number else { continue };
+                            let member = &mut groups[launch.group.0 as usize][place];
+                            if member.calls.last() != Some(&(number, at)) {
+                                member.calls.push((number, at));
+                            }
+                            member.launched = member.launched.max(Some(number));
+                            if launch.state == LaunchState::Done {
+                                member.finished = member.finished.max(Some(number));
+                            }
+                            continue;
+                        }
+                    };
+                    let ends = lanes.entry(lane).or_default();
+                    let end =
+                        if matches!(call.what, What::Send(_)) { &mut ends.sends } else { &mut ends.recvs };
+                    end.push((at, u32::try_from(nth).expect("fewer than 2^32 calls")));
+                }
+            }
+        }
+        for member in groups.iter_mut().flatten() {
+            if !member.calls.is_sorted() {
+                member.calls.sort_unstable();
+            }
+        }
+        Self { job, groups, lanes }
+    }
+
+    /// Returns where a member is with a collective.
+    #[must_use]
+    pub fn position(&self, member: &MemberCalls, number: u64) -> MemberPosition {
+        let Some(process) = self.job.processes.get(member.process) else { return MemberPosition::Unknown };
+        if member.finished.is_some_and(|finished| number <= finished) {
+            return MemberPosition::Done;
+        }
+        if let Ok(at) = member.calls.binary_search_by_key(&number, |(number, _)| *number) {
+            let launch = member.calls[at].1;
+            return match process.launches[launch as usize].state {
+                LaunchState::Open | LaunchState::Begun => MemberPosition::Open(launch),
+                LaunchState::Done => MemberPosition::Done,
+                LaunchState::Unclear => MemberPosition::Unclear,
+            };
+        }
+        match (process.known, member.launched) {
+            (KnownPart::Whole, Some(launched)) if number > launched => MemberPosition::NotLaunched,
+            (KnownPart::Whole | KnownPart::Partly | KnownPart::Nothing, _) => MemberPosition::Unknown,
+        }
+    }
+
+    /// Returns the other end of a transfer that is open. Where the lane is known from its beginning, the n-th send meets
+    /// the n-th receive. Otherwise the n-th that is open meets the n-th that is open: small sends may be over before
+    /// anybody receives, so that is no more than likely.
+    #[must_use]
+    pub fn met(&self, lane: TransferLane, sends: bool, launch: u32, call: u32) -> Met {
+        let Some(ends) = self.lanes.get(&lane) else { return Met::Unknown };
+        let (own_rank, peer_rank) = if sends { (lane.from, lane.to) } else { (lane.to, lane.from) };
+        let (own_end, peer_end) = if sends { (&ends.sends, &ends.recvs) } else { (&ends.recvs, &ends.sends) };
+        let process = |rank: u32| self.job.process_at(rank).map(|at| &self.job.processes[at]);
+        let (Some(own), Some(peer)) = (process(own_rank), process(peer_rank)) else { return Met::Unknown };
+        let absent = if peer.known == KnownPart::Whole { Met::NotLaunched } else { Met::Unknown };
+        if own.from_start && peer.from_start {
+            let nth = own_end.iter().position(|end| *end == (launch, call));
+            let met = nth.and_then(|nth| peer_end.get(nth));
+            return met.map_or(absent, |(launch, _)| Met::Launched(*launch));
+        }
+        let is_open = |end: &&(u32, u32), launches: &[super::job::DeviceLaunch]| {
+            launches[end.0 as usize].state.is_open()
+        };
+        let mut nth = own_end.iter().filter(|end| is_open(end, &own.launches));
+        let Some(nth) = nth.position(|end| *end == (launch, call)) else { return Met::Unknown };
+        if peer_end.iter().any(|end| peer.launches[end.0 as usize].state == LaunchState::Unclear) {
+            return Met::Unknown;
+        }
+        let met = peer_end.iter().filter(|end| is_open(end, &peer.launches)).nth(nth);
+        met.map_or(absent, |(launch, _)| Met::Launched(*launch))
+    }
+}

@@ -1,0 +1,479 @@
+//! What people and tools read about a job that was looked at from outside. Rows and fields are those of recorded runs.
+//!
+//! Not here: how any of it was found.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use rankcheck_model::Rule;
+use serde::Serialize;
+
+use super::compare::{CallDifference, Inversion};
+use super::job::{LaunchedCall, NotCompared, What};
+use super::judge::{JudgedJob, in_words};
+use super::waits::{CircleStep, JobRoot, LaunchAt, RootKind};
+use crate::runs::judge::RunVerdict;
+use crate::runs::report::rows;
+
+/// Returns the report, without a trailing newline.
+#[must_use]
+pub fn text(judged: &JudgedJob) -> String {
+    let mut out = String::new();
+    let what = match (judged.verdict, judged.rules().first()) {
+        (RunVerdict::Fails, Some(rule)) => format!("FAILS {rule}"),
+        (verdict, _) => verdict.name().to_uppercase(),
+    };
+    let source = judged.job.source.display();
+    let (ranks, calls) = (judged.job.processes.len(), judged.calls());
+    let _ =
+        write!(out, "{what}  {source}   {ranks} rank{}, {calls} calls", if ranks == 1 { "" } else { "s" });
+    let class = class(judged);
+    if judged.verdict == RunVerdict::Holds {
+        let _ = write!(out, ": nothing wrong up to here");
+    } else if judged.verdict != RunVerdict::Unknown {
+        let _ = write!(out, ", {class}");
+    }
+    rows(&mut out, "root", &roots(judged));
+    rows(&mut out, "cycle", &cycles(judged));
+    for finding in findings(judged) {
+        let _ =
+            write!(out, "\n{}.\n  rule      {}: {}", finding.sentence, finding.rule, finding.rule.title());
+    }
+    rows(&mut out, "stands", &standing(judged));
+    rows(&mut out, "timed out", &timed_out(judged));
+    rows(&mut out, "unknown", &judged.unknown);
+    rows(&mut out, "judged", &[coverage(judged)]);
+    rows(&mut out, "rests on", &rests(judged));
+    out
+}
+
+/// Returns what became of the job, as far as that is known.
+fn class(judged: &JudgedJob) -> &'static str {
+    if judged.hangs() { "hang" } else { "latent: nothing is known to have stood still" }
+}
+
+/// A rule that is broken.
+struct Found {
+    rule: Rule,
+    sentence: String,
+    at: Vec<(u32, Option<String>)>,
+}
+
+fn findings(judged: &JudgedJob) -> Vec<Found> {
+    let differences = judged.compared.differences.iter().map(|difference| Found {
+        rule: difference.rule,
+        sentence: difference_text(judged, difference),
+        at: difference
+            .sides
+            .iter()
+            .flat_map(|side| side.ranks.iter().map(|rank| (*rank, side.place.clone())))
+            .collect(),
+    });
+    let inversions = judged.compared.inversions.iter().map(|inversion| Found {
+        rule: Rule::Coll4,
+        sentence: inversion_text(judged, inversion),
+        at: inversion.steps.iter().map(|step| (step.rank, None)).collect(),
+    });
+    differences.chain(inversions).collect()
+}
+
+fn difference_text(judged: &JudgedJob, difference: &CallDifference) -> String {
+    let sides = difference.sides.iter().map(|side| {
+        let place = side.place.as_ref().map_or_else(String::new, |place| format!(" ({place})"));
+        format!("{} on {}{place}", side.text, in_words(&side.ranks))
+    });
+    let sides = sides.collect::<Vec<_>>().join(" and ");
+    let group = judged.job.group_text(difference.group);
+    let mut text = match difference.number {
+        Some(number) => format!("collective #{number} of {group} is {sides}"),
+        None => format!("a transfer of {group} is {sides}"),
+    };
+    if let Some(rank) = difference.left_out_by {
+        let _ = write!(
+            text,
+            "; rank {rank} goes on as the others do one call later, as if it had left this one out"
+        );
+    } else if difference.number.is_some() {
+        text.push_str(match (difference.majority(), difference.sides.len()) {
+            (Some(_), _) => "; most ranks called the first",
+            (None, 2) => "; neither was called by most ranks",
+            (None, _) => "; none was called by most ranks",
+        });
+    }
+    text
+}
+
+fn inversion_text(judged: &JudgedJob, inversion: &Inversion) -> String {
+    let job = &judged.job;
+    let called = |rank: u32, launch: u32| {
+        let process = job.process_at(rank).map(|at| &job.processes[at]);
+        process.map_or_else(String::new, |process| job.launch_text(&process.launches[launch as usize]))
+    };
+    let steps = inversion.steps.iter().map(|step| {
+        format!(
+            "rank {} calls {} before {}",
+            step.rank,
+            called(step.rank, step.before),
+            called(step.rank, step.after)
+        )
+    });
+    format!("collectives of several groups have no one order: {}", steps.collect::<Vec<_>>().join("; "))
+}
+
+/// The call of a launch that waits for a rank, or its first.
+fn call_that_waits(judged: &JudgedJob, at: LaunchAt, rank: u32) -> Option<&LaunchedCall> {
+    let calls = &judged.job.processes[at.process].launches[at.launch as usize].calls;
+    let meets = |call: &&LaunchedCall| match call.what {
+        What::Send(peer) | What::Recv(peer) => peer == rank,
+        What::Collective(_) | What::Unknown => false,
+    };
+    calls.iter().find(meets).or_else(|| calls.first())
+}
+
+fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
+    let job = &judged.job;
+    let waits = if root.awaited_by.len() == 1 { "waits" } else { "wait" };
+    let awaited = format!("{} {waits} for it", in_words(&root.awaited_by));
+    let wanted = |at: LaunchAt| {
+        let process = &job.processes[at.process];
+        let group = process.launches[at.launch as usize].group;
+        let call = call_that_waits(judged, at, root.rank);
+        let text = call.map_or_else(String::new, |call| job.call_text(group, call));
+        let collective = call.is_some_and(|call| matches!(call.what, What::Collective(_)));
+        (text, collective, process.rank)
+    };
+    match root.kind {
+        RootKind::DidNotLaunch(at) => {
+            let what = at.map(wanted).map_or_else(String::new, |(text, collective, rank)| match collective {
+                true => format!(" {text}, which rank {rank} launched"),
+                false => format!(" what the {text} of rank {rank} meets"),
+            });
+            let last = place(judged, root).map_or_else(
+                || "nothing that it launched is open".to_owned(),
+                |last| format!("nothing that it launched is open; its last call is at {last}"),
+            );
+            format!(
+                "rank {} did not launch{what}: its host stands elsewhere, and {last}; {awaited}",
+                root.rank
+            )
+        }
+        RootKind::Stands(stands) => {
+            let process = &job.processes[stands.launch.process];
+            let text = job.launch_text(&process.launches[stands.launch.launch as usize]);
+            format!(
+                "rank {} launched {text} and its device stands: rank {} has finished it; {awaited}",
+                root.rank, stands.finished_by
+            )
+        }
+        RootKind::HasNotBegun(at, begun_by) => {
+            let process = &job.processes[at.process];
+            let text = job.launch_text(&process.launches[at.launch as usize]);
+            format!(
+                "rank {} launched {text} and its device stands before it: that of rank {begun_by} has begun it; {awaited}",
+                root.rank
+            )
+        }
+        RootKind::NotKnown(at) => {
+            let (text, _, rank) = wanted(at);
+            format!(
+                "rank {} is not known, and the only one that keeps rank {rank} in {text}: it did not launch what that meets, its \
+                 device stands, or the call is about to be over; {awaited}",
+                root.rank
+            )
+        }
+    }
+}
+
+/// Where a root stands: its device in a call, or its host behind its last call.
+fn place(judged: &JudgedJob, root: &JobRoot) -> Option<String> {
+    let job = &judged.job;
+    let process = &job.processes[job.process_at(root.rank)?];
+    let place = match root.kind {
+        RootKind::Stands(stands) => {
+            let launch = &process.launches[stands.launch.launch as usize];
+            launch.calls.iter().find_map(|call| call.place.as_ref())
+        }
+        RootKind::HasNotBegun(at, _) => {
+            process.launches[at.launch as usize].calls.iter().find_map(|call| call.place.as_ref())
+        }
+        RootKind::DidNotLaunch(_) | RootKind::NotKnown(_) => process.last_place(),
+    };
+    place.map(ToString::to_string)
+}
+
+fn roots(judged: &JudgedJob) -> Vec<String> {
+    judged.waits.roots.iter().map(|root| root_text(judged, root)).collect()
+}
+
+fn step_text(judged: &JudgedJob, step: &CircleStep) -> String {
+    let job = &judged.job;
+    let process = &job.processes[step.waits_in.process];
+    let launch = &process.launches[step.waits_in.launch as usize];
+    let call = call_that_waits(judged, step.waits_in, job.processes[step.awaits].rank);
+    call.map_or_else(|| job.launch_text(launch), |call| job.call_text(launch.group, call))
+}
+
+fn cycles(judged: &JudgedJob) -> Vec<String> {
+    let rank = |process: usize| judged.job.processes[process].rank;
+    let circle = |steps: &Vec<CircleStep>| {
+        let mut text = String::new();
+        let mut before: Option<&CircleStep> = None;
+        for step in steps {
+            match before {
+                None => {
+                    let _ = write!(text, "rank {} waits in", rank(step.waits_in.process));
+                }
+                Some(before) if before.launched => text.push_str(" but waits first in"),
+                Some(_) => text.push_str(" and waits in"),
+            }
+            let how = if step.launched { "launched it" } else { "did not launch it" };
+            let _ = write!(text, " {} for rank {}, which {how}", step_text(judged, step), rank(step.awaits));
+            before = Some(step);
+        }
+        if before.is_some_and(|last| last.launched) {
+            text.push_str(" behind the first");
+        }
+        text
+    };
+    judged.waits.circles.iter().map(circle).collect()
+}
+
+/// In what ranks wait, those that wait alike together.
+fn standing(judged: &JudgedJob) -> Vec<String> {
+    let job = &judged.job;
+    let mut together: Vec<(String, Vec<u32>, BTreeSet<u32>)> = Vec::new();
+    for (at, awaits) in &judged.waits.waiting {
+        let process = &job.processes[at.process];
+        let launch = &process.launches[at.launch as usize];
+        let text = job.launch_text(launch);
+        match together.iter_mut().find(|(other, ..)| *other == text) {
+            Some((_, ranks, all)) => {
+                ranks.push(process.rank);
+                all.extend(awaits);
+            }
+            None => together.push((text, vec![process.rank], awaits.clone())),
+        }
+    }
+    let mut lines: Vec<String> = together
+        .into_iter()
+        .map(|(text, ranks, awaits)| {
+            let verb = if ranks.len() == 1 { "is" } else { "are" };
+            let others: Vec<u32> = awaits.into_iter().filter(|rank| !ranks.contains(rank)).collect();
+            let whom = if others.is_empty() {
+                String::new()
+            } else {
+                format!(", waiting for {}", in_words(&others))
+            };
+            format!("{} {verb} in {text}{whom}", in_words(&ranks))
+        })
+        .collect();
+    lines.extend(judged.not_begun.iter().map(|(late, begun)| {
+        let launch = &job.processes[late.process].launches[late.launch as usize];
+        let rank = job.processes[late.process].rank;
+        format!("rank {rank} has not begun {}, which rank {begun} has", job.launch_text(launch))
+    }));
+    lines
+}
+
+fn timed_out(judged: &JudgedJob) -> Vec<String> {
+    let job = &judged.job;
+    let told = judged.timed_out.iter().map(|at| {
+        let process = &job.processes[at.process];
+        format!("rank {}: {}", process.rank, job.launch_text(&process.launches[at.launch as usize]))
+    });
+    told.collect()
+}
+
+fn coverage(judged: &JudgedJob) -> String {
+    let compared = &judged.compared;
+    let plural = |count: u64, word: &str| format!("{count} {word}{}", if count == 1 { "" } else { "s" });
+    format!(
+        "{} and {} of {} by {}",
+        plural(compared.collectives, "collective"),
+        plural(compared.transfers, "transfer"),
+        plural(compared.groups.len() as u64, "group"),
+        plural(compared.ranks.len() as u64, "rank"),
+    )
+}
+
+fn rests(judged: &JudgedJob) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(library) = &judged.job.library {
+        lines.push(format!("NCCL {library}"));
+    }
+    let waits = !judged.waits.roots.is_empty() || !judged.waits.circles.is_empty();
+    if waits && !judged.stood_still() {
+        lines.push(
+            "that the job stood still when it was looked at: nothing says when that was, and a rank of a job that goes on may \
+             be late"
+                .to_owned(),
+        );
+    }
+    if waits && judged.waits.across_groups {
+        lines.push(
+            "that a device does the calls of different groups in the order in which its host made them"
+                .to_owned(),
+        );
+    }
+    if !judged.job.processes.iter().any(|process| process.timed) {
+        lines.push("what devices had begun is not known (TORCH_NCCL_ENABLE_TIMING was not set)".to_owned());
+    }
+    let left_out = [
+        (NotCompared::Members, "calls are not compared: the members of their groups are not known"),
+        (NotCompared::Numbers, "calls are not compared: their numbers do not count the calls of their group"),
+        (NotCompared::Peers, "transfers are not compared: they do not say with whom"),
+        (
+            NotCompared::Inside,
+            "calls may be over or not: they are in a group of calls whose end is not there",
+        ),
+    ];
+    for (why, text) in left_out {
+        let calls = judged.not_compared(why);
+        if calls > 0 {
+            lines.push(format!("{calls} {text}"));
+        }
+    }
+    lines.extend(judged.job.notes.iter().cloned());
+    lines.push("not known: reductions, roots, streams, waits of hosts, kernels".to_owned());
+    lines
+}
+
+/// A job that was looked at from outside, in the JSON report.
+#[derive(Debug, Serialize)]
+pub struct JobEntry {
+    source: String,
+    ranks: usize,
+    known_ranks: usize,
+    calls: usize,
+    nccl: Option<String>,
+    verdict: &'static str,
+    class: &'static str,
+    rules: Vec<&'static str>,
+    findings: Vec<FindingEntry>,
+    roots: Vec<JobRootEntry>,
+    cycles: Vec<Vec<JobHopEntry>>,
+    standing: Vec<String>,
+    timed_out: Vec<String>,
+    unknown: Vec<String>,
+    rests_on: Vec<String>,
+    judged: JudgedEntry,
+    not_compared: NotComparedEntry,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingEntry {
+    rule: &'static str,
+    sentence: String,
+    at: Vec<FindingAt>,
+}
+
+#[derive(Debug, Serialize)]
+struct FindingAt {
+    rank: u32,
+    place: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobRootEntry {
+    rank: u32,
+    state: &'static str,
+    text: String,
+    place: Option<String>,
+    awaited_by: Vec<u32>,
+}
+
+#[derive(Debug, Serialize)]
+struct JobHopEntry {
+    rank: u32,
+    waits: String,
+    place: Option<String>,
+    awaits: u32,
+}
+
+#[derive(Debug, Serialize)]
+struct JudgedEntry {
+    collectives: u64,
+    transfers: u64,
+    groups: usize,
+    ranks: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct NotComparedEntry {
+    members: u64,
+    numbers: u64,
+    peers: u64,
+    inside: u64,
+}
+
+/// Returns what the JSON report says of a job.
+#[must_use]
+pub fn entry(judged: &JudgedJob) -> JobEntry {
+    let job = &judged.job;
+    let finding = |found: Found| FindingEntry {
+        rule: found.rule.id(),
+        sentence: found.sentence,
+        at: found.at.into_iter().map(|(rank, place)| FindingAt { rank, place }).collect(),
+    };
+    let root = |root: &JobRoot| JobRootEntry {
+        rank: root.rank,
+        state: match root.kind {
+            RootKind::DidNotLaunch(_) => "did not launch",
+            RootKind::Stands(_) | RootKind::HasNotBegun(..) => "stands",
+            RootKind::NotKnown(_) => "not known",
+        },
+        text: root_text(judged, root),
+        place: place(judged, root),
+        awaited_by: root.awaited_by.iter().copied().collect(),
+    };
+    let hop = |step: &CircleStep| {
+        let process = &job.processes[step.waits_in.process];
+        let call = call_that_waits(judged, step.waits_in, job.processes[step.awaits].rank);
+        JobHopEntry {
+            rank: process.rank,
+            waits: step_text(judged, step),
+            place: call.and_then(|call| call.place.as_ref()).map(ToString::to_string),
+            awaits: job.processes[step.awaits].rank,
+        }
+    };
+    JobEntry {
+        source: job.source.display().to_string(),
+        ranks: job.processes.len(),
+        known_ranks: judged.known(),
+        calls: judged.calls(),
+        nccl: job.library.as_deref().map(str::to_owned),
+        verdict: judged.verdict.name(),
+        class: if class(judged) == "hang" { "hang" } else { "latent" },
+        rules: judged.rules().iter().map(|rule| rule.id()).collect(),
+        findings: findings(judged).into_iter().map(finding).collect(),
+        roots: judged.waits.roots.iter().map(root).collect(),
+        cycles: judged.waits.circles.iter().map(|steps| steps.iter().map(hop).collect()).collect(),
+        standing: standing(judged),
+        timed_out: timed_out(judged),
+        unknown: judged.unknown.clone(),
+        rests_on: rests(judged),
+        judged: JudgedEntry {
+            collectives: judged.compared.collectives,
+            transfers: judged.compared.transfers,
+            groups: judged.compared.groups.len(),
+            ranks: judged.compared.ranks.len(),
+        },
+        not_compared: NotComparedEntry {
+            members: judged.not_compared(NotCompared::Members),
+            numbers: judged.not_compared(NotCompared::Numbers),
+            peers: judged.not_compared(NotCompared::Peers),
+            inside: judged.not_compared(NotCompared::Inside),
+        },
+    }
+}
+
+/// Returns what is wrong at which rank, for a time axis.
+pub(super) fn instants(judged: &JudgedJob) -> Vec<(u32, String)> {
+    let roots = judged.waits.roots.iter().map(|root| (root.rank, root_text(judged, root)));
+    let findings = findings(judged).into_iter().flat_map(|found| {
+        let text = format!("{}: {}", found.rule, found.sentence);
+        let ranks: BTreeSet<u32> = found.at.iter().map(|(rank, _)| *rank).collect();
+        ranks.into_iter().map(move |rank| (rank, text.clone())).collect::<Vec<_>>()
+    });
+    roots.chain(findings).collect()
+}
