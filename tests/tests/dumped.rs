@@ -13,7 +13,7 @@ use rankcheck::launches::waits::{CircleStep, RootKind};
 use rankcheck::runs::judge::RunVerdict;
 use rankcheck_tests::damage::Random;
 use rankcheck_tests::dumps::{Call, DumpedRun, DumpsSaved, Written, damaged_dump};
-use rankcheck_tests::repository::enter;
+use rankcheck_tests::repository::{differs_from_golden, enter};
 use rankcheck_tests::schedules::{Fault, Scheduled, scheduled};
 
 use crate::reported::wrong_in;
@@ -576,4 +576,22 @@ fn the_command_takes_dumps() {
     let (code, text) = command(&["check", "."]);
     assert_eq!(code, Some(3), "{text}");
     assert!(text.contains("nothing of one rank could be compared with another's"), "{text}");
+}
+
+/// Dumps that torch wrote of `tests/recordings/mistakes.py` on two GPUs: at a timeout, when it was asked by its pipe, or at
+/// the end. Once a communicator is aborted, what stood reads as completed.
+#[test]
+fn dumps_of_devices_read_as_their_golden_reports() {
+    let folder = enter().join("tests/dumps/runs");
+    let entries = std::fs::read_dir(&folder).expect("the folder is there");
+    let runs = entries.map(|entry| entry.expect("it can be read").path()).filter(|path| path.is_dir());
+    let wrong: Vec<String> = runs
+        .filter_map(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).expect("names are UTF-8").to_owned();
+            let judged = judge_paths(&[PathBuf::from("tests/dumps/runs").join(&name)]);
+            let shown = report::text(&judged);
+            differs_from_golden(&folder.join(format!("{name}.report")), &format!("{shown}\n"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }

@@ -58,6 +58,8 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/recordings/runs/*/*/rank-*.rankrec", "the runs"),
     ("tests/recordings/runs/*/*.report", "golden reports of the runs"),
     ("tests/dumps/*.py", "how dumps were made on GPUs"),
+    ("tests/dumps/runs/*/rank_*", "some of them"),
+    ("tests/dumps/runs/*.report", "golden reports of them"),
 ];
 
 /// Returns the patterns that a pattern with one list in braces stands for.

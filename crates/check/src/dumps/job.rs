@@ -716,7 +716,7 @@ fn in_bracket(entry: &DumpEntry) -> bool {
 
 /// Returns whether a file is neither torch's, nor Python's, nor of an installed package.
 fn is_own(file: &str) -> bool {
-    const OTHERS: [&str; 8] = [
+    const OTHERS: [&str; 9] = [
         "/site-packages/",
         "/dist-packages/",
         "/lib/python3",
@@ -725,6 +725,7 @@ fn is_own(file: &str) -> bool {
         "/torch/autograd/",
         "/torch/utils/",
         "/torch/_",
+        "/rankcheck_record/",
     ];
     const ENDINGS: [&str; 6] = [".cpp", ".h", ".hpp", ".c", ".cc", ".so"];
     !file.starts_with('<')

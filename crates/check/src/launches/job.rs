@@ -154,7 +154,7 @@ pub struct LaunchedCall {
 }
 
 /// What a call does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum What {
     /// All members of the group take part.
     Collective(CalledKind),

@@ -5,9 +5,10 @@
 use std::collections::BTreeSet;
 
 use rankcheck_model::{Rank, Rule, ranks_in_words};
+use rustc_hash::FxHashMap;
 
 use super::compare::Compared;
-use super::job::{KnownPart, LaunchedJob, NotCompared};
+use super::job::{GroupAt, KnownPart, LaunchState, LaunchedJob, NotCompared, What};
 use super::positions::Positions;
 use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
 use crate::runs::judge::RunVerdict;
@@ -33,7 +34,8 @@ pub struct JudgedJob {
 
 /// Judges what is known of a job.
 #[must_use]
-pub fn judge(job: LaunchedJob) -> JudgedJob {
+pub fn judge(mut job: LaunchedJob) -> JudgedJob {
+    take_back_aborted(&mut job);
     let positions = Positions::of(&job);
     let compared = Compared::of(&positions);
     let mut waits = JobWaits::of(&positions, &compared);
@@ -63,6 +65,87 @@ pub fn judge(job: LaunchedJob) -> JudgedJob {
     judged.unknown = judged.why_unknown();
     judged.verdict = judged.conclude();
     judged
+}
+
+/// A communicator that is aborted lets its devices go, and what they stood in reads as over when somebody looks later. What
+/// was not seen to be over in its time was given up if a member never launched it; else it is not known to be over.
+fn take_back_aborted(job: &mut LaunchedJob) {
+    let mut launched: FxHashMap<(GroupAt, u32), u64> = FxHashMap::default();
+    let mut transfers: FxHashMap<(GroupAt, u32, What), usize> = FxHashMap::default();
+    for process in &job.processes {
+        for (group, reached) in &process.reached {
+            let most = launched.entry((*group, process.rank)).or_default();
+            *most = (*most).max(reached.launched.unwrap_or(0));
+        }
+        for launch in &process.launches {
+            for call in &launch.calls {
+                let most = launched.entry((launch.group, process.rank)).or_default();
+                *most = (*most).max(call.number.unwrap_or(0));
+                *transfers.entry((launch.group, process.rank, call.what)).or_default() += 1;
+            }
+        }
+    }
+    let of_rank = |rank: u32| job.processes.iter().find(|of| of.rank == rank && of.known == KnownPart::Whole);
+    let mut given_up = Vec::new();
+    for (process, of) in job.processes.iter().enumerate() {
+        let mut made: FxHashMap<(GroupAt, What), usize> = FxHashMap::default();
+        for (at, launch) in of.launches.iter().enumerate() {
+            // The other end of a transfer is not there, or there are fewer of them from the beginning on.
+            let lacks_end = |peer: u32, other: What, nth: usize| {
+                let ends = transfers.get(&(launch.group, peer, other)).copied().unwrap_or(0);
+                of_rank(peer).is_some_and(|with| ends == 0 || with.from_start && of.from_start && nth > ends)
+            };
+            let mut alone = false;
+            for call in &launch.calls {
+                let nth = made.entry((launch.group, call.what)).or_default();
+                *nth += 1;
+                alone |= match (call.what, call.number) {
+                    (What::Send(to), _) => lacks_end(to, What::Recv(of.rank), *nth),
+                    (What::Recv(from), _) => lacks_end(from, What::Send(of.rank), *nth),
+                    (What::Collective(_) | What::Unknown, Some(number)) => {
+                        job.group(launch.group).ranks.iter().any(|rank| {
+                            let come =
+                                launched.get(&(launch.group, *rank)).is_some_and(|most| *most >= number);
+                            of_rank(*rank).is_some() && !come
+                        })
+                    }
+                    (What::Collective(_) | What::Unknown, None) => false,
+                };
+            }
+            let late =
+                launch.finished.zip(launch.deadline).is_some_and(|(finished, deadline)| finished > deadline);
+            if launch.state == LaunchState::Done && late {
+                given_up.push((process, at, alone));
+            }
+        }
+    }
+    let late: BTreeSet<u32> = given_up
+        .iter()
+        .filter(|(.., alone)| !alone)
+        .map(|(process, ..)| job.processes[*process].rank)
+        .collect();
+    if !late.is_empty() {
+        let ranks: Vec<u32> = late.into_iter().collect();
+        job.gaps.push(format!(
+            "whether devices of {} stood: calls were seen to be over only after their timeout, as they are once a \
+             communicator is aborted",
+            in_words(&ranks)
+        ));
+    }
+    for (process, at, alone) in given_up {
+        let process = &mut job.processes[process];
+        let launch = &mut process.launches[at];
+        // Where all came, whoever looks may have been late, and not the devices.
+        launch.state = if alone { LaunchState::Open } else { LaunchState::Unclear };
+        (launch.finished, launch.timed_out) = (None, alone);
+        let first = launch.calls.iter().filter_map(|call| call.number).min();
+        let group = launch.group;
+        if let Some((_, reached)) = process.reached.iter_mut().find(|(of, _)| **of == group)
+            && let Some(first) = first
+        {
+            reached.finished = reached.finished.map(|finished| finished.min(first.saturating_sub(1)));
+        }
+    }
 }
 
 /// The launches that were given up, and those that are open beyond their time by what anybody's clock says.
