@@ -5,11 +5,10 @@
 use std::collections::BTreeSet;
 
 use rankcheck_model::{Rank, Rule, ranks_in_words};
-use rustc_hash::FxHashMap;
 
 use super::compare::Compared;
-use super::job::{GroupAt, KnownPart, LaunchState, LaunchedJob, NotCompared, What};
-use super::positions::Positions;
+use super::job::{DeviceLaunch, KnownPart, LaunchState, LaunchedCall, LaunchedJob, NotCompared, What};
+use super::positions::{MemberPosition, Positions};
 use super::waits::{JobRoot, JobWaits, LaunchAt, RootKind, not_begun};
 use crate::runs::judge::RunVerdict;
 
@@ -70,55 +69,7 @@ pub fn judge(mut job: LaunchedJob) -> JudgedJob {
 /// A communicator that is aborted lets its devices go, and what they stood in reads as over when somebody looks later. What
 /// was not seen to be over in its time was given up if a member never launched it; else it is not known to be over.
 fn take_back_aborted(job: &mut LaunchedJob) {
-    let mut launched: FxHashMap<(GroupAt, u32), u64> = FxHashMap::default();
-    let mut transfers: FxHashMap<(GroupAt, u32, What), usize> = FxHashMap::default();
-    for process in &job.processes {
-        for (group, reached) in &process.reached {
-            let most = launched.entry((*group, process.rank)).or_default();
-            *most = (*most).max(reached.launched.unwrap_or(0));
-        }
-        for launch in &process.launches {
-            for call in &launch.calls {
-                let most = launched.entry((launch.group, process.rank)).or_default();
-                *most = (*most).max(call.number.unwrap_or(0));
-                *transfers.entry((launch.group, process.rank, call.what)).or_default() += 1;
-            }
-        }
-    }
-    let of_rank = |rank: u32| job.processes.iter().find(|of| of.rank == rank && of.known == KnownPart::Whole);
-    let mut given_up = Vec::new();
-    for (process, of) in job.processes.iter().enumerate() {
-        let mut made: FxHashMap<(GroupAt, What), usize> = FxHashMap::default();
-        for (at, launch) in of.launches.iter().enumerate() {
-            // The other end of a transfer is not there, or there are fewer of them from the beginning on.
-            let lacks_end = |peer: u32, other: What, nth: usize| {
-                let ends = transfers.get(&(launch.group, peer, other)).copied().unwrap_or(0);
-                of_rank(peer).is_some_and(|with| ends == 0 || with.from_start && of.from_start && nth > ends)
-            };
-            let mut alone = false;
-            for call in &launch.calls {
-                let nth = made.entry((launch.group, call.what)).or_default();
-                *nth += 1;
-                alone |= match (call.what, call.number) {
-                    (What::Send(to), _) => lacks_end(to, What::Recv(of.rank), *nth),
-                    (What::Recv(from), _) => lacks_end(from, What::Send(of.rank), *nth),
-                    (What::Collective(_) | What::Unknown, Some(number)) => {
-                        job.group(launch.group).ranks.iter().any(|rank| {
-                            let come =
-                                launched.get(&(launch.group, *rank)).is_some_and(|most| *most >= number);
-                            of_rank(*rank).is_some() && !come
-                        })
-                    }
-                    (What::Collective(_) | What::Unknown, None) => false,
-                };
-            }
-            let late =
-                launch.finished.zip(launch.deadline).is_some_and(|(finished, deadline)| finished > deadline);
-            if launch.state == LaunchState::Done && late {
-                given_up.push((process, at, alone));
-            }
-        }
-    }
+    let given_up = late_launches(job);
     let late: BTreeSet<u32> = given_up
         .iter()
         .filter(|(.., alone)| !alone)
@@ -140,12 +91,42 @@ fn take_back_aborted(job: &mut LaunchedJob) {
         (launch.finished, launch.timed_out) = (None, alone);
         let first = launch.calls.iter().filter_map(|call| call.number).min();
         let group = launch.group;
-        if let Some((_, reached)) = process.reached.iter_mut().find(|(of, _)| **of == group)
+        if let Some(reached) = process.reached.get_mut(&group)
             && let Some(first) = first
         {
             reached.finished = reached.finished.map(|finished| finished.min(first.saturating_sub(1)));
         }
     }
+}
+
+/// Returns the launches that were seen to be over only after their time: process, launch, and whether somebody is known not
+/// to have come to it.
+fn late_launches(job: &LaunchedJob) -> Vec<(usize, usize, bool)> {
+    let is_late = |launch: &DeviceLaunch| {
+        let late =
+            launch.finished.zip(launch.deadline).is_some_and(|(finished, deadline)| finished > deadline);
+        launch.state == LaunchState::Done && late
+    };
+    if !job.processes.iter().any(|of| of.launches.iter().any(is_late)) {
+        return Vec::new();
+    }
+    let positions = Positions::of(job);
+    let mut late = Vec::new();
+    for (process, of) in job.processes.iter().enumerate() {
+        for (at, launch) in of.launches.iter().enumerate().filter(|(_, launch)| is_late(launch)) {
+            let missed = |(nth, call): (usize, &LaunchedCall)| match (call.what, call.number) {
+                (What::Send(_) | What::Recv(_), _) => positions.lacks_other_end(process, at, nth),
+                (What::Collective(_) | What::Unknown, Some(number)) => {
+                    let members = &positions.groups[launch.group.0 as usize];
+                    let position = |member| positions.position(member, number);
+                    members.iter().any(|member| position(member) == MemberPosition::NotLaunched)
+                }
+                (What::Collective(_) | What::Unknown, None) => false,
+            };
+            late.push((process, at, launch.calls.iter().enumerate().any(missed)));
+        }
+    }
+    late
 }
 
 /// The launches that were given up, and those that are open beyond their time by what anybody's clock says.

@@ -160,6 +160,29 @@ impl<'a> Positions<'a> {
         }
     }
 
+    /// Returns whether the other end of a transfer is known not to be there: there is none in its lane, or, where both
+    /// processes are known from their first launch on, there are fewer than this is the n-th of.
+    #[must_use]
+    pub fn lacks_other_end(&self, process: usize, launch: usize, call: usize) -> bool {
+        let of = &self.job.processes[process];
+        let made = &of.launches[launch];
+        let group = made.group;
+        let (lane, peer) = match made.calls[call].what {
+            What::Send(to) => (TransferLane { group, from: of.rank, to }, to),
+            What::Recv(from) => (TransferLane { group, from, to: of.rank }, from),
+            What::Collective(_) | What::Unknown => return false,
+        };
+        let Some(with) = self.job.process_at(peer).map(|at| &self.job.processes[at]) else { return false };
+        let Some(ends) = self.lanes.get(&lane).filter(|_| with.known == KnownPart::Whole) else {
+            return false;
+        };
+        let sends = matches!(made.calls[call].what, What::Send(_));
+        let (own, others) = if sends { (&ends.sends, &ends.recvs) } else { (&ends.recvs, &ends.sends) };
+        let here = |end: &(u32, u32)| (end.0 as usize, end.1 as usize) == (launch, call);
+        let nth = own.iter().position(here);
+        others.is_empty() || with.from_start && of.from_start && nth.is_some_and(|nth| nth >= others.len())
+    }
+
     /// Returns the other end of a transfer that is open. Where the lane is known from its beginning, the n-th send meets
     /// the n-th receive. Otherwise the n-th that is open meets the n-th that is open: small sends may be over before
     /// anybody receives, so that is no more than likely.
