@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use rankcheck::runs::fold::fold;
 use rankcheck::runs::judge::{judge, read};
-use rankcheck::runs::sequence::read_all;
+use rankcheck::runs::sequence::{ReadUntil, read_all};
 use rankcheck::runs::world::files;
 use rankcheck_tests::training::{Sizes, Training};
 
@@ -81,7 +81,8 @@ fn measure(training: &Training) {
 
 fn check(directory: &Path, calls: u64, ranks: u32) {
     let files = files(directory).expect("they are there");
-    let ((world, mut sequences), reading) = timed(|| read_all(&files).expect("they are whole"));
+    let ((world, mut sequences), reading) =
+        timed(|| read_all(&files, ReadUntil::End).expect("they are whole"));
     let (folds, folding) = timed(|| fold(&world, &mut sequences));
     let left: u64 = sequences.iter().map(|sequence| sequence.symbols.len() as u64).sum();
     drop(sequences);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rankcheck::runs::RunError;
 use rankcheck::runs::fold::fold;
-use rankcheck::runs::sequence::read_all;
+use rankcheck::runs::sequence::{ReadUntil, read_all};
 use rankcheck_recording::layout::{EXTENT_HEADER_BYTES, Extent, HEADER_BYTES};
 
 use crate::training::{Change, Divergence, Sizes, Training};
@@ -200,7 +200,7 @@ fn seal(bytes: &mut [u8]) {
 /// If the reader does, or if a symbol was made out of nothing.
 pub fn read(bytes: &[u8], file: &Path) -> Result<usize, RunError> {
     std::fs::write(file, bytes).expect("the directory for temporary files can be written");
-    let (world, mut sequences) = read_all(&[PathBuf::from(file)])?;
+    let (world, mut sequences) = read_all(&[PathBuf::from(file)], ReadUntil::End)?;
     let symbols = sequences.iter().map(|sequence| sequence.symbols.len()).sum();
     assert!(symbols <= bytes.len(), "a symbol needs a byte: {symbols} out of {}", bytes.len());
     fold(&world, &mut sequences);

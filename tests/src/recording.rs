@@ -341,6 +341,11 @@ impl Process {
         self.call(signature!("ncclCommDestroy", "comm"), &[Field::Address(comm)]);
     }
 
+    /// Records `ncclCommAbort`, as one call that succeeds; no communicator is 0.
+    pub fn abort(&mut self, comm: u64) {
+        self.call(signature!("ncclCommAbort", "comm"), &[Field::Address(comm)]);
+    }
+
     /// `ncclMemAlloc` returns this address.
     pub fn alloc_at(&mut self, bytes: u64, address: u64) -> u64 {
         self.enter(signature!("ncclMemAlloc", "bytes"), &[Field::Number(bytes)]);

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::print_stdout, reason = "tests say what they counted")]
 
+mod aborted;
 mod broken;
 mod buffers;
 mod built;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rankcheck::runs::fold::{Fold, fold};
 use rankcheck::runs::judge::{self as judging, Recording, RunVerdict, read, read_whole};
-use rankcheck::runs::sequence::{Sequence, Symbol, read_all};
+use rankcheck::runs::sequence::{ReadUntil, Sequence, Symbol, read_all};
 use rankcheck::runs::world::{RunCommId, World, files};
 use rankcheck_model::Rank;
 use rankcheck_recording::Argument;
@@ -122,7 +122,7 @@ fn compare(training: &Training, name: &str) -> (Vec<Fold>, f64, Found) {
     let directory = Directory::new(name);
     training.write(&directory.0).expect("the directory for temporary files can be written");
     let (world, mut sequences) =
-        read_all(&files(&directory.0).expect("they are there")).expect("they are whole");
+        read_all(&files(&directory.0).expect("they are there"), ReadUntil::End).expect("they are whole");
     let whole = plainly(&world, &sequences);
     let symbols =
         |sequences: &[Sequence]| sequences.iter().map(|sequence| sequence.symbols.len()).sum::<usize>();

@@ -155,6 +155,8 @@ pub struct ProcessFile {
     cuts: Vec<Cut>,
     /// If the end of the file was cut off: before which time it has all events.
     truncated: Option<u64>,
+    /// The time before which events are read, if somebody wants no later ones.
+    stop: Option<u64>,
 }
 
 impl ProcessFile {
@@ -180,6 +182,7 @@ impl ProcessFile {
             waiting: BinaryHeap::new(),
             cuts: Vec::new(),
             truncated: None,
+            stop: None,
         };
         process.index(length)?;
         for thread in 0..process.threads.len() {
@@ -228,7 +231,20 @@ impl ProcessFile {
     /// What is later is not read.
     #[must_use]
     pub fn truncated(&self) -> Option<u64> {
-        self.truncated
+        self.truncated.filter(|end| self.stop.is_none_or(|stop| *end < stop))
+    }
+
+    /// Reads no event of this time or later, in nanoseconds since the process began: the file then says what somebody saw
+    /// who looked at the process at that time. To be called before events are read.
+    pub fn stop_at(&mut self, time: u64) {
+        self.stop = Some(time);
+        let seen = self.header.began.saturating_add(time);
+        self.header.alive = self.header.alive.map(|alive| alive.min(seen));
+    }
+
+    /// The time before which events are read.
+    fn end(&self) -> u64 {
+        self.truncated.unwrap_or(u64::MAX).min(self.stop.unwrap_or(u64::MAX))
     }
 
     /// The next event of all threads, by time; of one thread in its order.
@@ -250,7 +266,7 @@ impl ProcessFile {
                 first
             }
         };
-        if self.truncated.is_some_and(|end| self.threads[at].next_time >= end) {
+        if self.threads[at].next_time >= self.end() {
             return Ok(None);
         }
         let event = self.threads[at].next.take();
@@ -273,6 +289,7 @@ impl ProcessFile {
         mut take: impl FnMut(PlainCall) -> bool,
     ) -> Result<u64, ReadError> {
         let Some(at) = self.current else { return Ok(0) };
+        let end = self.end();
         let thread = &mut self.threads[at];
         let (Some(CallEvent::Enter { time, call, .. }), Some(returned)) = (thread.next, thread.returns)
         else {
@@ -280,7 +297,7 @@ impl ProcessFile {
         };
         // Of other threads' events at the same time it is not said here which comes first.
         let before = self.waiting.peek().map_or(u64::MAX, |&Reverse((time, _))| time);
-        let before = before.min(self.truncated.unwrap_or(u64::MAX));
+        let before = before.min(end);
         let first = PlainCall { time, thread: thread.number, call };
         if at_most == 0 || returned >= before || !take(first) {
             return Ok(0);

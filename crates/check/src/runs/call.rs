@@ -820,6 +820,11 @@ impl CallKind {
         self == Self::Destroy && &*call.name == "ncclCommDestroy"
     }
 
+    /// Whether a call ends what its communicator's devices and hosts are in, without the other members.
+    pub(super) fn aborts(self, call: &Shape) -> bool {
+        self == Self::Destroy && &*call.name == "ncclCommAbort"
+    }
+
     /// Whether every rank has to make a call.
     pub(super) fn is_every_ranks(self, call: &Shape) -> bool {
         self == Self::MakesGroup && call.get("local").and_then(Argument::number).unwrap_or(0) == 0

@@ -25,9 +25,9 @@ use super::coverage::{Coverage, LeftOut};
 use super::divergence::{self, Divergence};
 use super::fold::{self, Fold};
 use super::gaps::Gaps;
-use super::lower::{self, Lacks, Origin, RankRun, RecordingEnd};
+use super::lower::{self, Abort, Lacks, Origin, RankRun, RecordingEnd};
 use super::returned;
-use super::sequence::{self, Sequence, Symbol};
+use super::sequence::{self, ReadUntil, Sequence, Symbol};
 use super::stuck::Standstill;
 use super::vendor;
 use super::waits;
@@ -122,6 +122,18 @@ pub struct Recording {
     pub began: Vec<u64>,
     /// The machines that they ran on, by rank.
     pub hosts: Vec<String>,
+    fold: FoldWith,
+}
+
+type FoldWith = fn(&World, &mut [Sequence]) -> Vec<Fold>;
+
+/// The first communicator that anybody aborted, where a run is judged as it stood then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FirstAbort {
+    /// The rank that aborted it.
+    pub rank: Rank,
+    /// The call of the rank that did.
+    pub abort: Abort,
 }
 
 /// What a recording shows.
@@ -171,6 +183,8 @@ pub struct Judged {
     pub waived: BTreeMap<Rule, String>,
     /// Waivers that are not as expected, because no run breaks their rules.
     pub waived_in_vain: Vec<Rule>,
+    /// The call before which the run stood still, where that is how it is judged.
+    pub aborted: Option<FirstAbort>,
 }
 
 /// Who decided on the platform that a run is judged as.
@@ -187,7 +201,7 @@ pub enum Asked {
 /// # Errors
 /// If it is none, or no recording of one run.
 pub fn read(folder: &Path) -> Result<Recording, RunError> {
-    read_with(folder, fold::fold)
+    read_with(folder, fold::fold, ReadUntil::End)
 }
 
 /// Reads the recording in a directory; nothing is folded.
@@ -195,14 +209,11 @@ pub fn read(folder: &Path) -> Result<Recording, RunError> {
 /// # Errors
 /// If it is none, or no recording of one run.
 pub fn read_whole(folder: &Path) -> Result<Recording, RunError> {
-    read_with(folder, |_, _| Vec::new())
+    read_with(folder, |_, _| Vec::new(), ReadUntil::End)
 }
 
-fn read_with(
-    folder: &Path,
-    fold: impl FnOnce(&World, &mut [Sequence]) -> Vec<Fold>,
-) -> Result<Recording, RunError> {
-    let (mut world, mut sequences) = sequence::read_all(&world::files(folder)?)?;
+fn read_with(folder: &Path, fold: FoldWith, until: ReadUntil) -> Result<Recording, RunError> {
+    let (mut world, mut sequences) = sequence::read_all(&world::files(folder)?, until)?;
     let folds = fold(&world, &mut sequences);
     let gaps: Vec<Gaps> = sequences.iter().map(Sequence::gaps).collect();
     let headers: Vec<(u64, String)> =
@@ -211,7 +222,7 @@ fn read_with(
     drop(sequences);
     let names = SourceNames::default();
     let default = names.token("default");
-    let ranks = lower::lower_all(&world, &names, &gaps)?;
+    let ranks = lower::lower_all(&world, &names, &gaps, until)?;
     let nccl = ranks.iter().find_map(|rank| rank.nccl.clone());
     let mut began = vec![0; world.ranks as usize];
     let mut hosts = vec![String::new(); world.ranks as usize];
@@ -220,7 +231,7 @@ fn read_with(
         hosts[member.rank.at()] = host;
     }
     let program = Arc::new(RunProgram { names, ranks, default });
-    Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began, hosts })
+    Ok(Recording { folder: folder.to_owned(), world, program, folds, nccl, began, hosts, fold })
 }
 
 /// Communicators get the names of process groups of their members: of several with the same members the first
@@ -272,9 +283,27 @@ pub fn platform_of(nccl: Option<&str>) -> Platform {
 
 /// Judges a recording.
 ///
+/// A communicator that is aborted lets go whoever stood in it, so a run that was aborted does not show at its end that it
+/// stood still. If nothing else is wrong with it, it is judged as it stood when the first communicator was aborted: if that
+/// is a standstill, it is the answer.
+///
 /// # Errors
-/// If it has more operations than one run may have.
-pub fn judge(mut recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
+/// If it has more operations than one run may have, or cannot be read again.
+pub fn judge(recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
+    let judged = judge_as_read(recording, platform)?;
+    if matches!(judged.verdict, RunVerdict::Fails | RunVerdict::Hangs) {
+        return Ok(judged);
+    }
+    let Some((first, time)) = judged.recording.first_abort() else { return Ok(judged) };
+    let then = read_with(&judged.recording.folder, judged.recording.fold, ReadUntil::Time(time))?;
+    let then = judge_as_read(then, platform)?;
+    match then.verdict {
+        RunVerdict::Hangs => Ok(Judged { aborted: Some(first), ..then }),
+        RunVerdict::Holds | RunVerdict::Fails | RunVerdict::Unknown => Ok(judged),
+    }
+}
+
+fn judge_as_read(mut recording: Recording, platform: Option<Platform>) -> Result<Judged, RunError> {
     let asked = if platform.is_some() { Asked::Yes } else { Asked::No };
     let platform = platform.unwrap_or_else(|| platform_of(recording.nccl.as_deref()));
     let (machine, state, standing) = loop {
@@ -328,6 +357,7 @@ pub fn judge(mut recording: Recording, platform: Option<Platform>) -> Result<Jud
         asked,
         waived: BTreeMap::new(),
         waived_in_vain: Vec::new(),
+        aborted: None,
         recording,
     };
     judged.unknown = judged.why_unknown();
@@ -447,6 +477,16 @@ fn names_rank(sentence: &str, rank: Rank) -> bool {
 }
 
 impl Recording {
+    /// The first communicator that anybody aborted, and when: nanoseconds since 1970.
+    fn first_abort(&self) -> Option<(FirstAbort, u64)> {
+        let of = |(rank, began): (usize, &u64)| {
+            let abort = self.program.ranks[rank].aborted?;
+            let rank = Rank(u32::try_from(rank).expect("ranks are numbered in 32 bits"));
+            Some((FirstAbort { rank, abort }, began.saturating_add(abort.time)))
+        };
+        self.began.iter().enumerate().filter_map(of).min_by_key(|(_, time)| *time)
+    }
+
     /// A call: where it was made, and its name.
     pub(super) fn called(&self, program: &RankRun, origin: &Origin) -> String {
         let (name, loc) = (self.program.names.text(origin.name), program.loc(origin, &self.program.names));

@@ -33,7 +33,8 @@ use super::world::{RankProcess, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
 pub use program::{
-    Exception, Failure, KnownUntil, Lacks, ModelSays, OpenCallAtEnd, OpenWait, Origin, RankRun, RecordingEnd,
+    Abort, Exception, Failure, KnownUntil, Lacks, ModelSays, OpenCallAtEnd, OpenWait, Origin, RankRun,
+    RecordingEnd,
 };
 pub(super) use ranks::lower_all;
 
@@ -279,6 +280,9 @@ impl<'a> Lowering<'a> {
             && let Some(comm) = self.comm(call::number(call, "comm"))
         {
             self.program.destroyed.insert(comm);
+            if kind.aborts(call) {
+                self.program.aborted.get_or_insert(Abort { comm, origin, time });
+            }
         }
         let state = self.threads.entry(thread).or_default();
         if kind.is_call() {

@@ -13,7 +13,7 @@ use super::coverage::{Coverage, LeftOut};
 use super::divergence::Divergence;
 use super::fold::LoopOf;
 use super::hosts::HostDoing;
-use super::judge::{Asked, Judged, RunVerdict};
+use super::judge::{Asked, FirstAbort, Judged, RunVerdict};
 use super::lower::RecordingEnd;
 use super::stuck::{Hop, HostEnd, RankStand, RankWait, WaitRoot};
 use super::vendor;
@@ -122,6 +122,7 @@ pub fn text(judged: &Judged) -> String {
         rows(&mut out, "parts", &parted);
     }
     rows(&mut out, "stands", &standing(judged));
+    rows(&mut out, "aborted", &judged.aborted.iter().map(|first| aborted(judged, first)).collect::<Vec<_>>());
     rows(&mut out, "returned", &failures(judged));
     rows(&mut out, "unknown", &judged.unknown);
     rows(&mut out, "judged", &[judged.coverage.to_string()]);
@@ -242,6 +243,9 @@ fn cycle_text(hops: &[Hop]) -> String {
         let who = if nth == 0 { format!("rank {}", hop.rank.0) } else { ", which".to_owned() };
         let _ = write!(text, "{who} waits {} ({}) for rank {}", hop.text, hop.place, hop.awaits.0);
     }
+    for rounds in hops.iter().filter_map(|hop| hop.rounds.as_ref()) {
+        let _ = write!(text, "; {rounds}");
+    }
     text
 }
 
@@ -318,6 +322,16 @@ fn whom(ranks: &[Rank], awaits: &BTreeSet<Rank>) -> String {
         whom.push(ranks_in_words(others.into_iter()));
     }
     if whom.is_empty() { String::new() } else { format!(" for {}", whom.join(" and ")) }
+}
+
+/// The call that ended a standstill.
+fn aborted(judged: &Judged, FirstAbort { rank, abort }: &FirstAbort) -> String {
+    let recording = &judged.recording;
+    let comm = &recording.world.comm(abort.comm).name;
+    format!(
+        "rank {} aborted {comm} after that, in call {} (ncclCommAbort); the run is judged as it stood before",
+        rank.0, abort.origin.number
+    )
 }
 
 /// Calls that returned errors.
@@ -408,6 +422,7 @@ pub struct RunEntry {
     roots: Vec<RootEntry>,
     cycles: Vec<Vec<HopEntry>>,
     standing: Vec<String>,
+    aborted: Option<AbortEntry>,
     returned: Vec<String>,
     unknown: Vec<String>,
     rests_on: Vec<String>,
@@ -429,12 +444,21 @@ struct RootEntry {
     awaited_by: Vec<u32>,
 }
 
+/// The call that ended a standstill.
+#[derive(Debug, Serialize)]
+struct AbortEntry {
+    rank: u32,
+    call: u32,
+    communicator: String,
+}
+
 #[derive(Debug, Serialize)]
 struct HopEntry {
     rank: u32,
     waits: String,
     place: String,
     awaits: u32,
+    rounds: Option<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -500,6 +524,7 @@ pub fn entry(judged: &Judged) -> RunEntry {
         roots: told_roots(judged).map(|root| root_entry(judged, root)).collect(),
         cycles: judged.stuck.cycles.iter().map(|hops| hops.iter().map(hop_entry).collect()).collect(),
         standing: standing(judged),
+        aborted: judged.aborted.as_ref().map(|first| abort_entry(judged, first)),
         returned: failures(judged),
         unknown: judged.unknown.clone(),
         rests_on: rests(judged),
@@ -537,6 +562,20 @@ fn root_entry(judged: &Judged, root: &WaitRoot) -> RootEntry {
     }
 }
 
+fn abort_entry(judged: &Judged, first: &FirstAbort) -> AbortEntry {
+    AbortEntry {
+        rank: first.rank.0,
+        call: first.abort.origin.number,
+        communicator: judged.recording.world.comm(first.abort.comm).name.clone(),
+    }
+}
+
 fn hop_entry(hop: &Hop) -> HopEntry {
-    HopEntry { rank: hop.rank.0, waits: hop.text.clone(), place: hop.place.clone(), awaits: hop.awaits.0 }
+    HopEntry {
+        rank: hop.rank.0,
+        waits: hop.text.clone(),
+        place: hop.place.clone(),
+        awaits: hop.awaits.0,
+        rounds: hop.rounds.as_ref().map(ToString::to_string),
+    }
 }

@@ -13,12 +13,36 @@ mod read;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rankcheck_recording::{Cut, Header, ReadError, Shape, ShapeId};
+use rankcheck_recording::{Cut, Header, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::FxHashMap;
 
 use super::RunError;
 use super::gaps::Gaps;
 use super::world::{CommListener, World};
+
+/// How much of a recording is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadUntil {
+    /// It is read as far as it goes.
+    End,
+    /// What had happened by a time, in nanoseconds since 1970.
+    Time(u64),
+}
+
+impl ReadUntil {
+    /// Opens the file of one process.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`ProcessFile::open`].
+    pub fn open(self, path: &Path) -> Result<ProcessFile, ReadError> {
+        let mut process = ProcessFile::open(path)?;
+        if let Self::Time(time) = self {
+            process.stop_at(time.saturating_sub(process.header.began));
+        }
+        Ok(process)
+    }
+}
 
 /// The number of a symbol of one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -152,8 +176,8 @@ impl Sequence {
     /// # Errors
     ///
     /// If the file cannot be read to its end or to where it was cut.
-    pub fn read(path: &Path) -> Result<(Self, CommListener), ReadError> {
-        read::sequence(path)
+    pub fn read(path: &Path, until: ReadUntil) -> Result<(Self, CommListener), ReadError> {
+        read::sequence(path, until)
     }
 
     /// A symbol.
@@ -242,13 +266,13 @@ impl Sequence {
 /// # Panics
 ///
 /// If a thread that reads panics.
-pub fn read_all(files: &[PathBuf]) -> Result<(World, Vec<Sequence>), RunError> {
+pub fn read_all(files: &[PathBuf], until: ReadUntil) -> Result<(World, Vec<Sequence>), RunError> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let next = AtomicUsize::new(0);
     let take = || {
         let mut read = Vec::new();
         while let Some(path) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-            read.push((path.clone(), Sequence::read(path)?));
+            read.push((path.clone(), Sequence::read(path, until)?));
         }
         Ok::<_, ReadError>(read)
     };

@@ -75,6 +75,8 @@ pub struct Hop {
     pub place: String,
     /// The rank that it waits for.
     pub awaits: Rank,
+    /// Where that one left a loop that this one goes on with.
+    pub rounds: Option<Rounds>,
 }
 
 /// A wait for other ranks, of a host or of a device.
@@ -474,7 +476,7 @@ impl<'a> WaitGraph<'a> {
             let (rank, awaits) = (self.rank(*at), self.rank(next));
             if rank != awaits {
                 let (text, place) = self.waits_in(*at);
-                hops.push(Hop { rank, text, place, awaits });
+                hops.push(Hop { rank, text, place, awaits, rounds: self.rounds(*at, awaits) });
             }
         }
         let first = (0..hops.len()).min_by_key(|at| hops[*at].rank).unwrap_or(0);

@@ -49,6 +49,17 @@ pub enum RecordingEnd {
     },
 }
 
+/// A call of `ncclCommAbort`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Abort {
+    /// The communicator that it ends.
+    pub comm: RunCommId,
+    /// Which call it is, and where it was made.
+    pub origin: Origin,
+    /// When it was entered: nanoseconds since the process began.
+    pub time: u64,
+}
+
 /// A call that had not returned when the recording of its process ended: the innermost of its thread, or one that every
 /// rank has to make.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,6 +198,8 @@ pub struct RankRun {
     pub times: (u64, u64),
     /// When the process was last seen to run, if somebody looked: nanoseconds since it began.
     pub alive: Option<u64>,
+    /// The first communicator that it aborted.
+    pub aborted: Option<Abort>,
     /// Keys of stores that it set.
     pub keys: FxHashSet<Arc<str>>,
     /// Calls that had not returned when its recording ended, one of each thread.
@@ -251,6 +264,7 @@ impl RankRun {
             last: None,
             times: (0, 0),
             alive: None,
+            aborted: None,
             keys: FxHashSet::default(),
             open_calls: Vec::new(),
             before: BTreeMap::new(),

@@ -12,6 +12,7 @@ use rustc_hash::FxHashSet;
 use super::{Lowering, RankRun};
 use crate::runs::RunError;
 use crate::runs::gaps::{Gaps, Outside};
+use crate::runs::sequence::ReadUntil;
 use crate::runs::world::{RankProcess, RunComm, RunCommId, World};
 use crate::spec::builder::SourceNames;
 
@@ -20,6 +21,7 @@ pub(in crate::runs) fn lower_all(
     world: &World,
     names: &SourceNames,
     gaps: &[Gaps],
+    until: ReadUntil,
 ) -> Result<Vec<RankRun>, RunError> {
     let members = members(world);
     let orders = orders(world, &members);
@@ -57,7 +59,7 @@ pub(in crate::runs) fn lower_all(
         let mut ahead = VecDeque::new();
         let mut next = || {
             let (member, gaps) = files.next()?;
-            Some((member, scope.spawn(|| KeptEvents::read(member, gaps))))
+            Some((member, scope.spawn(move || KeptEvents::read(member, gaps, until))))
         };
         for rank in (0..world.ranks).map(Rank) {
             while ahead.len() <= workers
@@ -95,8 +97,8 @@ struct KeptEvents {
 }
 
 impl KeptEvents {
-    fn read(member: &RankProcess, gaps: &Gaps) -> Result<Self, RunError> {
-        let mut process = ProcessFile::open(&member.path)?;
+    fn read(member: &RankProcess, gaps: &Gaps, until: ReadUntil) -> Result<Self, RunError> {
+        let mut process = until.open(&member.path)?;
         let mut outside = Outside::new(gaps);
         let (mut events, mut gaps) = (Vec::new(), Vec::new());
         while let Some(event) = outside.next(&mut process)? {

@@ -8,18 +8,18 @@ use std::path::Path;
 use rankcheck_recording::{Argument, CallEvent, PlainCall, ProcessFile, ReadError, Shape, ShapeId};
 use rustc_hash::FxHashMap;
 
-use super::{Sequence, Symbol, SymbolId, intern};
+use super::{ReadUntil, Sequence, Symbol, SymbolId, intern};
 use crate::runs::call::{CallKind, failure};
 use crate::runs::ipc::Span;
 use crate::runs::vendor;
 use crate::runs::world::CommListener;
 
 /// Reads a file, and what the process says of its communicators.
-pub(super) fn sequence(path: &Path) -> Result<(Sequence, CommListener), ReadError> {
-    let (mut process, mut reading) = Reading::of(path, Times::NotKept)?;
+pub(super) fn sequence(path: &Path, until: ReadUntil) -> Result<(Sequence, CommListener), ReadError> {
+    let (mut process, mut reading) = Reading::of(path, until, Times::NotKept)?;
     if !reading.late.is_empty() {
         // Where things happened that were noted later is not known without the times of all others.
-        (process, reading) = Reading::of(path, Times::Kept(Vec::new()))?;
+        (process, reading) = Reading::of(path, until, Times::Kept(Vec::new()))?;
     }
     let local = std::mem::take(&mut reading.local);
     let cuts = process.cuts().to_vec();
@@ -112,8 +112,8 @@ struct Reading {
 }
 
 impl Reading {
-    fn of(path: &Path, times: Times) -> Result<(ProcessFile, Self), ReadError> {
-        let mut process = ProcessFile::open(path)?;
+    fn of(path: &Path, until: ReadUntil, times: Times) -> Result<(ProcessFile, Self), ReadError> {
+        let mut process = until.open(path)?;
         // One that grew would be copied, and touch twice the memory.
         let symbols = Vec::with_capacity(process.event_bytes() / CALL_BYTES);
         let mut reading = Self { times, symbols, ..Self::default() };
