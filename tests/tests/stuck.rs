@@ -137,6 +137,19 @@ fn slow() -> Vec<(&'static str, Run)> {
             }),
         ),
         (
+            // What stands in a call of the vendor's goes later, and not because the other one is gone.
+            "interrupted while it slept, and gone before the others",
+            stopped(2, |process, rank, made| {
+                if rank == 0 {
+                    stands_in_all_reduce(process, made, 8);
+                } else {
+                    process.raises("KeyboardInterrupt", "", "train.py:7");
+                    process.exit_with(1);
+                    process.lives_for(0);
+                }
+            }),
+        ),
+        (
             "long kernel",
             stopped(2, |process, rank, made| {
                 all_reduce(process, made, 8);
@@ -572,7 +585,7 @@ fn a_collective_of_a_graph_is_told_with_its_replay() {
         })
     };
     let text = text(&judged(run(|rank| 4 - 2 * u64::from(rank)), "replays"));
-    assert!(text.contains("in replay 3 of its graph (graph.py:5)"), "{text}");
+    assert!(text.contains("in replay 3 of its graph at call 15 (cudaGraphLaunch) (graph.py:5)"), "{text}");
 }
 
 #[test]

@@ -150,7 +150,8 @@ impl AlikeMembers {
         let Some((_, act)) = &self.act else {
             let (rank, _) = self.members[0];
             let program = &recording.program.ranks[rank.at()];
-            let last = program.last.map(|last| program.loc(&last, &recording.program.names).to_string());
+            let last =
+                program.last_told().map(|last| program.loc(&last, &recording.program.names).to_string());
             let last = last.map_or_else(String::new, |last| format!(" (last at {last})"));
             let who = if several { format!("; rank {}", rank.0) } else { ", and".to_owned() };
             let verb = if several { "make" } else { "makes" };

@@ -31,7 +31,7 @@ pub enum HostDoing {
 impl HostStand {
     pub(super) fn of(recording: &Recording, rank: Rank, end: HostEnd) -> Self {
         let program = &recording.program.ranks[rank.at()];
-        let last = program.last.map(|last| recording.called(program, &last));
+        let last = program.last_told().map(|last| recording.called(program, &last));
         let since = |entered: u64| {
             let until = stuck::seen_until(recording, rank);
             until.saturating_sub(stuck::at(recording, rank, entered))

@@ -250,6 +250,9 @@ impl<'a> Lowering<'a> {
         }
         if !kind.polls() {
             self.program.last = Some(origin);
+            if loc != NO_LOC || thread == 0 {
+                self.program.last_own = Some(origin);
+            }
             self.program.times.0 = time;
         }
         if kind == CallKind::Store

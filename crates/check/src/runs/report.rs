@@ -199,7 +199,7 @@ fn told_roots(judged: &Judged) -> impl Iterator<Item = &WaitRoot> {
 fn root_text(judged: &Judged, root: &WaitRoot) -> String {
     let program = &judged.recording.program;
     let of = &program.ranks[root.rank.at()];
-    let last = of.last.map(|last| of.loc(&last, &program.names).to_string());
+    let last = of.last_told().map(|last| of.loc(&last, &program.names).to_string());
     let last = last.map_or_else(|| "no call of it was recorded".to_owned(), |last| format!("last at {last}"));
     let ended = match root.end {
         HostEnd::Exited(code) if of.exception.is_some() => {
@@ -545,7 +545,7 @@ fn root_entry(judged: &Judged, root: &WaitRoot) -> RootEntry {
     let program = &judged.recording.program;
     let of = &program.ranks[root.rank.at()];
     let raised = of.exception.as_ref().and_then(|exception| exception.loc.as_ref()).map(ToString::to_string);
-    let last = || of.last.map(|last| of.loc(&last, &program.names).to_string());
+    let last = || of.last_told().map(|last| of.loc(&last, &program.names).to_string());
     RootEntry {
         rank: root.rank.0,
         state: match root.end {

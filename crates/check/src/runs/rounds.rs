@@ -82,7 +82,7 @@ fn left(recording: &Recording, program: &RankRun, ops: &[&Statement], rounds: &[
     let around: FxHashSet<String> = ops[first..=last].iter().filter_map(|op| line(op)).collect();
     let after = ops[last + 1..].iter().filter_map(|op| line(op)).find(|line| !around.contains(line));
     let at_last = || {
-        let last = program.last.filter(|last| program.is_located(last))?;
+        let last = program.last_told().filter(|last| program.is_located(last))?;
         let line = program.loc(&last, &recording.program.names).to_string();
         (!around.contains(&line)).then_some(line)
     };

@@ -267,8 +267,12 @@ impl<'a> WaitGraph<'a> {
         if self.open_wait(rank).is_some() { HostEnd::Waits } else { HostEnd::GoesOn }
     }
 
-    /// Whether a process was gone while others of its host were still seen to run.
+    /// Whether a process was gone while others of its host were still seen to run. Where somebody interrupted the program,
+    /// those whose hosts stand in the vendor's calls are the last to go, and that says nothing.
     fn died(&self, rank: Rank) -> bool {
+        if self.recording.program.ranks.iter().any(|program| program.interrupted) {
+            return false;
+        }
         let (Some(alive), Some(member)) = (self.program(rank).alive, self.recording.world.member(rank))
         else {
             return false;

@@ -194,6 +194,9 @@ pub struct RankRun {
     pub ending: RecordingEnd,
     /// The last call, polls aside.
     pub last: Option<Origin>,
+    /// The last call of its first thread or from a line of the user's source, polls aside: threads of a library go on
+    /// where the program stands.
+    pub last_own: Option<Origin>,
     /// When that was, and when the last of all: nanoseconds since the process began.
     pub times: (u64, u64),
     /// When the process was last seen to run, if somebody looked: nanoseconds since it began.
@@ -262,6 +265,7 @@ impl RankRun {
             until: None,
             ending: RecordingEnd::Cut { inside: Vec::new() },
             last: None,
+            last_own: None,
             times: (0, 0),
             alive: None,
             aborted: None,
@@ -325,6 +329,11 @@ impl RankRun {
         let nth = self.blocks.iter().flat_map(|block| &block.ops).filter(of_it).count();
         let folded = self.skipped.iter().any(|(at, ..)| *at <= loc);
         u32::try_from(nth).ok().filter(|_| !folded)
+    }
+
+    /// The call that tells where a process was last.
+    pub(in crate::runs) fn last_told(&self) -> Option<Origin> {
+        self.last_own.or(self.last)
     }
 
     /// How the process came to its end, as far as it was recorded, as in "rank 1, which raised KeyError".

@@ -315,8 +315,8 @@ impl Machine {
             Who::Thread(..) => None,
         };
         let text = self.waiting_in(state, node, &object);
-        match replay.and_then(|replay| self.source.replay(replay.loc)) {
-            Some(nth) => format!("{text} in replay {nth} of its graph"),
+        match replay.and_then(|replay| Some((self.source.replay(replay.loc)?, self.at(&replay)))) {
+            Some((nth, loc)) => format!("{text} in replay {nth} of its graph at {loc}"),
             None => text,
         }
     }

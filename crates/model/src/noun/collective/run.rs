@@ -337,8 +337,10 @@ impl Machine {
             let loc = self.at(&all[0].launch.op);
             let here = all.iter().all(|member| self.at(&member.launch.op) == loc);
             let whose = if here { String::new() } else { format!("rank {} at ", all[0].rank.0) };
-            let replay = all[0].replay.and_then(|replay| self.source.replay(replay.loc));
-            let replay = replay.map_or_else(String::new, |nth| format!(", replay {nth} of its graph"));
+            let replay =
+                all[0].replay.and_then(|replay| Some((self.source.replay(replay.loc)?, self.at(&replay))));
+            let replay =
+                replay.map_or_else(String::new, |(nth, loc)| format!(", replay {nth} of its graph at {loc}"));
             format!("{text} on {} ({whose}{loc}{replay})", ranks(all))
         };
         let mut told: Vec<String> = alike.iter().take(WAYS_TOLD).map(told).collect();
