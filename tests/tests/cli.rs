@@ -141,12 +141,14 @@ fn every_broken_rule_can_be_shown_and_waived() {
     wants(&run(&folder, &["check", "unknown.star"]), 2, &["there is no rule \"MEM-33\""]);
 }
 
-/// What the README shows is what the command prints: the text of each block stands in the output as it is.
-#[test]
-fn the_readme_shows_what_the_command_prints() {
-    let readme = fs::read_to_string(enter().join("README.md")).expect("there is a README");
+/// What documents show is what the command prints: the text of each block stands in the output as it is.
+#[rstest]
+#[case("README.md")]
+#[case("docs/hung-job.md")]
+fn a_document_shows_what_the_command_prints(#[case] document: &str) {
+    let read = fs::read_to_string(enter().join(document)).expect("it is there");
     let mut shown = 0;
-    for block in readme.split("```console\n").skip(1) {
+    for block in read.split("```console\n").skip(1) {
         let block = block.split("```").next().unwrap_or_default();
         let (command, text) = block.split_once('\n').expect("a command and what it prints");
         let command = command.split("  #").next().unwrap_or(command).trim();
@@ -161,11 +163,11 @@ fn the_readme_shows_what_the_command_prints() {
         let printed = String::from_utf8(output.stdout).expect("the command writes UTF-8");
         assert!(
             printed.contains(text.trim_end()),
-            "{command} prints\n{printed}\nand the README shows\n{text}"
+            "{command} prints\n{printed}\nand {document} shows\n{text}"
         );
         shown += 1;
     }
-    assert!(shown > 1, "the README shows {shown} reports");
+    assert!(shown > 1, "{document} shows {shown} reports");
 }
 
 #[test]

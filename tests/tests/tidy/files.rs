@@ -28,6 +28,8 @@ const PLACES: &[(&str, &str)] = &[
     ("crates/*/examples/*.rs", "programs that its tests start"),
     ("examples/*/Cargo.{toml,lock}", "a crate of somebody who uses this one"),
     ("examples/*/README.md", "what it shows"),
+    ("examples/hung-job/train.py", "a job that hangs"),
+    ("examples/hung-job/{dumps,log}/*", "what it left on devices"),
     ("examples/*/{src,tests}/*.rs", "its code"),
     ("examples/*/{specs,unexpected}/*.star", "its specs"),
     ("python/pyproject.toml", "the Python package"),
