@@ -44,6 +44,8 @@ pub struct DumpedRun {
     pub stacks: bool,
     /// Nanoseconds; each call and each event takes a thousand.
     pub time: i64,
+    /// The version of NCCL.
+    pub nccl: &'static str,
 }
 
 /// A group of a job, by the order in which they were made; 0 has all ranks.
@@ -178,6 +180,16 @@ impl Call {
     }
 }
 
+impl DumpedRank {
+    /// Whether a call is inside of a bracket, whose end has the state.
+    fn is_inside(&self, call: usize) -> bool {
+        let one = &self.calls[call];
+        let is_end = |call: &DumpedCall| call.name.ends_with("coalesced");
+        let launch = |call: &DumpedCall| (call.group, call.collective_seq_id, call.p2p_seq_id);
+        !is_end(one) && self.calls[call..].iter().any(|end| is_end(end) && launch(end) == launch(one))
+    }
+}
+
 impl DumpedRun {
     /// Processes that have not called anything, in one group.
     #[must_use]
@@ -190,6 +202,7 @@ impl DumpedRun {
             active_only: false,
             stacks: true,
             time: 1_700_000_000_000_000_000,
+            nccl: "2.27.3",
         };
         run.group("default_pg", &(0..ranks).collect::<Vec<_>>());
         run
@@ -348,13 +361,21 @@ impl DumpedRun {
     pub fn complete_everything(&mut self) {
         for rank in 0..u32::try_from(self.ranks.len()).expect("few ranks") {
             for call in 0..self.ranks[rank as usize].calls.len() {
-                let calls = &self.ranks[rank as usize].calls;
-                let (one, inner) = (&calls[call], |end: &DumpedCall| end.name.ends_with("coalesced"));
-                let launch = |call: &DumpedCall| (call.group, call.collective_seq_id, call.p2p_seq_id);
-                let ends = |end: &DumpedCall| inner(end) && launch(end) == launch(one);
-                if one.completed.is_none() && (inner(one) || !calls[call..].iter().any(ends)) {
+                let process = &self.ranks[rank as usize];
+                if process.calls[call].completed.is_none() && !process.is_inside(call) {
                     self.complete(rank, call);
                 }
+            }
+        }
+    }
+
+    /// The watchdog of each process finds the oldest call that is not over to be so for longer than it may be, and gives
+    /// it up.
+    pub fn give_up(&mut self) {
+        for process in &mut self.ranks {
+            let open = |call: &usize| process.calls[*call].completed.is_none() && !process.is_inside(*call);
+            if let Some(call) = (0..process.calls.len()).find(open) {
+                process.calls[call].retired = true;
             }
         }
     }
@@ -390,7 +411,7 @@ impl DumpedRun {
         Datum::Table(vec![
             (text("version"), Datum::Text(format!("2.{}", self.minor))),
             (text("pg_config"), Datum::Table(config)),
-            (text(library), text("2.27.3")),
+            (text(library), text(self.nccl)),
             (text("pg_status"), Datum::Table(status)),
             (text("entries"), Datum::List(entries)),
         ])

@@ -40,6 +40,7 @@ mod stream_memory;
 mod stuck;
 mod tables;
 mod tidy;
+mod together;
 mod truncated;
 mod uses;
 mod wheel;

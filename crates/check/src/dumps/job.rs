@@ -25,32 +25,34 @@ const MOST_MISSING: u64 = 1 << 20;
 /// Calls without one that is over that are taken for a ring's, and not for the active ones alone.
 const RING: usize = 1_000;
 
-/// Types of elements in torch's words. Another text is no type that is known.
-const DTYPES: [&str; 24] = [
-    "Byte",
-    "Char",
-    "Short",
-    "Int",
-    "Long",
-    "Half",
-    "Float",
-    "Double",
-    "ComplexHalf",
-    "ComplexFloat",
-    "ComplexDouble",
-    "Bool",
-    "QInt8",
-    "QUInt8",
-    "QInt32",
-    "BFloat16",
-    "Float8_e5m2",
-    "Float8_e4m3fn",
-    "Float8_e5m2fnuz",
-    "Float8_e4m3fnuz",
-    "Float8_e8m0fnu",
-    "UInt16",
-    "UInt32",
-    "UInt64",
+/// Types of elements: torch's words, and what NCCL is given for them in the words of all reports. Another text is no type
+/// that is known. torch gives truth values as bytes, and complex numbers as twice as many of their parts, which the dump
+/// does not count.
+const DTYPES: [(&str, &str); 24] = [
+    ("Byte", "u8"),
+    ("Char", "i8"),
+    ("Short", "i16"),
+    ("Int", "i32"),
+    ("Long", "i64"),
+    ("Half", "f16"),
+    ("Float", "f32"),
+    ("Double", "f64"),
+    ("ComplexHalf", "complex f16"),
+    ("ComplexFloat", "complex f32"),
+    ("ComplexDouble", "complex f64"),
+    ("Bool", "u8"),
+    ("QInt8", "qint8"),
+    ("QUInt8", "quint8"),
+    ("QInt32", "qint32"),
+    ("BFloat16", "bf16"),
+    ("Float8_e5m2", "fp8 e5m2"),
+    ("Float8_e4m3fn", "fp8 e4m3"),
+    ("Float8_e5m2fnuz", "fp8 e5m2fnuz"),
+    ("Float8_e4m3fnuz", "fp8 e4m3fnuz"),
+    ("Float8_e8m0fnu", "fp8 e8m0"),
+    ("UInt16", "u16"),
+    ("UInt32", "u32"),
+    ("UInt64", "u64"),
 ];
 
 /// Returns the launches of each job of a folder.
@@ -125,6 +127,7 @@ struct JobBuilder<'a> {
     /// Groups whose collective numbers count transfers too.
     miscounted: FxHashSet<GroupAt>,
     words: FxHashMap<Arc<str>, Arc<str>>,
+    dtypes: FxHashMap<&'static str, Arc<str>>,
     places: FxHashMap<*const StackFrame, Option<CallPlace>>,
     left_out: FxHashMap<NotCompared, u64>,
     gaps: Vec<String>,
@@ -147,6 +150,7 @@ impl<'a> JobBuilder<'a> {
             brackets: FxHashSet::default(),
             miscounted: FxHashSet::default(),
             words: FxHashMap::default(),
+            dtypes: FxHashMap::default(),
             places: FxHashMap::default(),
             left_out: FxHashMap::default(),
             gaps: Vec::new(),
@@ -432,6 +436,8 @@ impl<'a> JobBuilder<'a> {
             EntryKind::AllToAll => What::Collective(CalledKind::AllToAll),
             EntryKind::Gather => What::Collective(CalledKind::Gather),
             EntryKind::Scatter => What::Collective(CalledKind::Scatter),
+            // torch's barrier is an all-reduce of one element, and NCCL cannot tell it from another.
+            EntryKind::Barrier if &*word == "all_reduce_barrier" => What::Collective(CalledKind::AllReduce),
             EntryKind::Barrier => What::Collective(CalledKind::Barrier),
             EntryKind::Split | EntryKind::NewWindow | EntryKind::Other => What::Collective(CalledKind::Named),
             EntryKind::Coalesced => What::Unknown,
@@ -442,6 +448,7 @@ impl<'a> JobBuilder<'a> {
             *self.left_out.entry(NotCompared::Peers).or_default() += 1;
         }
         let (elements, dtype) = operands(entry, what, ranks.len());
+        let dtype = dtype.map(|dtype| Arc::clone(self.dtypes.entry(dtype).or_insert_with(|| dtype.into())));
         LaunchedCall { word, what, number, elements, dtype, place: self.place(entry) }
     }
 
@@ -736,10 +743,10 @@ fn is_own(file: &str) -> bool {
 
 /// Returns the elements and the type on which those who take part have to agree. What goes in and what comes out have to
 /// fit; if they do not, they are not known.
-fn operands(entry: &DumpEntry, what: What, members: usize) -> (Option<u64>, Option<Arc<str>>) {
+fn operands(entry: &DumpEntry, what: What, members: usize) -> (Option<u64>, Option<&'static str>) {
     let dtype = |tensors: &Tensors| {
-        let known = |dtype: &&Arc<str>| DTYPES.contains(&&***dtype);
-        tensors.dtypes.as_ref().and_then(|dtypes| dtypes.first()).filter(known).cloned()
+        let torch = tensors.dtypes.as_ref().and_then(|dtypes| dtypes.first())?;
+        DTYPES.iter().find(|(word, _)| *word == &**torch).map(|(_, name)| *name)
     };
     let there = |tensors: &Tensors| (!tensors.sizes.is_empty()).then(|| tensors.elements()).flatten();
     let (inputs, outputs) = (there(&entry.inputs), there(&entry.outputs));
