@@ -13,6 +13,7 @@ smallest. Not here: whether rankcheck is right (`tests/tests/dumped.rs`).
 """
 
 import argparse
+import collections
 import json
 import os
 import pathlib
@@ -27,16 +28,16 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 PACKAGE = "torch/distributed/flight_recorder/"
 # What is true of the kept dumps is what `tests/recordings/mistakes.py` was written to do.
 KEPT = {
-    "another_length": ("rank 1 calls another length", [0, 1], "COLL-3"),
-    "groups_in_another_order-piped": ("two groups in opposite orders", [0, 1], None),
-    "nobody_receives": ("rank 0 sends first, rank 1 receives too late", [0, 1], None),
-    "one_batch_more": ("rank 0 leaves the loop first", [0], None),
-    "one_transfer_more_in_a_batch": ("rank 0 has a transfer less", [0], None),
-    "skipped_when_empty-piped": ("rank 1 leaves the loop first", [0, 1], "COLL-3"),
-    "stops_early": ("rank 1 stops", [1], None),
-    "stops_early-piped": ("rank 1 stops", [1], None),
-    "clean-nobody_receives": ("nothing is wrong", [], None),
-    "clean-stops_early": ("nothing is wrong", [], None),
+    "another_length": ("rank 1 calls another length", [0, 1], ["COLL-3"]),
+    "groups_in_another_order-piped": ("two groups in opposite orders", [0, 1], []),
+    "nobody_receives": ("rank 0 sends first, rank 1 receives too late", [0, 1], []),
+    "one_batch_more": ("rank 0 leaves the loop first", [0], []),
+    "one_transfer_more_in_a_batch": ("rank 0 has a transfer less", [0], []),
+    "skipped_when_empty-piped": ("rank 1 leaves the loop first", [0, 1], ["COLL-2", "COLL-3"]),
+    "stops_early": ("rank 1 stops", [1], []),
+    "stops_early-piped": ("rank 1 stops", [1], []),
+    "clean-nobody_receives": ("nothing is wrong", [], []),
+    "clean-stops_early": ("nothing is wrong", [], []),
 }
 
 
@@ -70,7 +71,7 @@ def fr_trace(folder, environment, to):
         prefix = next(re.sub(r"\d+$", "", path.name) for path in folder.iterdir() if re.search(r"_\d+$", path.name))
         command += ["--prefix", prefix]
         code, text, seconds = run(command, environment)
-    if "--allow-incomplete-ranks" in text:
+    if "Missing dump files" in text:
         code, text, seconds = run([*command, "--allow-incomplete-ranks"], environment)
     to.write_text(text)
     crash = re.findall(r"^(\w+(?:Error|Exception)\b.*)", text, re.MULTILINE) if "Traceback" in text else []
@@ -131,11 +132,12 @@ def text_of(ranks):
     return ", ".join(map(str, ranks)) if len(ranks) < 9 else f"{ranks[0]}, {ranks[1]} … ({len(ranks)} ranks)"
 
 
-def right(true, rule, said, rules, healthy_said):
-    """Whether what is said is what is true: nothing of a healthy job; the rule; or exactly the ranks."""
+def right(true, rules, named, said, silent):
+    """Whether what is said is what is true: nothing of a healthy job; a rule that is broken; or exactly the ranks. Where calls
+    have to fit those of another rank, that one may be named too."""
     if not true:
-        return healthy_said
-    return rule in rules or said == set(true)
+        return silent
+    return bool(set(rules) & said) or named == set(true) or bool(rules) and set(true) <= named and len(named) < 3
 
 
 def jobs(out, real):
@@ -144,12 +146,12 @@ def jobs(out, real):
             log = (folder / "fault_injection.log").read_text()
             ranks = [int(rank) for rank in re.search(r"Fault ranks: \[(.*)\]", log).group(1).split(",")]
             kind = re.search(r"fault_type: (\w+)", log).group(1)
-            yield f"{folder.name} (real)", folder, (f"{kind} on {text_of(ranks)}", ranks, None)
+            yield f"{folder.name} (real)", folder, (f"{kind} on {text_of(ranks)}", ranks, [])
     for name, truth in KEPT.items():
         yield f"{name} (devices)", ROOT / "tests/dumps/runs" / name, truth
     made = out / "made"
     for name, said in json.loads((made / "truth.json").read_text()).items():
-        yield name, made / name, (said["truth"], said["ranks"], said["rule"])
+        yield name, made / name, (said["truth"], said["ranks"], said["rules"])
 
 
 # What fr_trace calls the breaking of a rule.
@@ -174,32 +176,44 @@ def main():
     made.mkdir()
     write = ["cargo", "run", "--quiet", "-p", "rankcheck-tests", "--example", "write_dumps", "--", str(made)]
     subprocess.run(write, check=True, cwd=ROOT)
-    print(f"torch {arguments.torch}; {sys.implementation.name} {sys.version.split()[0]}\n")
-    print("| job | what is true | rankcheck | fr_trace | its messages, code, seconds |")
+    print(f"torch {arguments.torch}, Python {sys.version.split()[0]}\n")
+    print("| job | what is true | rankcheck | fr_trace | its messages, exit code, seconds |")
     print("| --- | --- | --- | --- | --- |")
-    count = {"jobs": 0, "rankcheck": 0, "fr_trace": 0, "crashes": 0}
-    slowest = {"rankcheck": 0, "fr_trace": 0}
-    for name, folder, (truth, true, rule) in jobs(out, arguments.real):
-        said = out / "said"
-        said.mkdir(exist_ok=True)
+    mark = {True: "", False: " **✗**"}
+    count, simulated = collections.Counter(), collections.defaultdict(collections.Counter)
+    slowest = collections.Counter()
+    said = out / "said"
+    said.mkdir(exist_ok=True)
+    for name, folder, (truth, true, rules) in jobs(out, arguments.real):
         word = name.split()[0]
-        ours, theirs = rankcheck(folder, said / f"{word}.rankcheck"), fr_trace(folder, environment, said / f"{word}.fr_trace")
-        wrong = ours["verdict"] in ("fails", "hangs") or bool(ours["roots"])
-        ours_right = right(true, rule, ours["roots"] or ours["ranks"], ours["rules"], not wrong)
-        names_rule = {rule} if rule and KINDS[rule] & set(theirs["kinds"]) else set()
-        theirs_right = not theirs["crash"] and right(true, rule, theirs["ranks"], names_rule, not theirs["messages"])
-        count["jobs"] += 1
-        count["rankcheck"] += ours_right
-        count["fr_trace"] += theirs_right
-        count["crashes"] += theirs["crash"]
-        slowest = {tool: max(slowest[tool], said["seconds"]) for tool, said in (("rankcheck", ours), ("fr_trace", theirs))}
-        mark = {True: "", False: " **✗**"}
+        ours = rankcheck(folder, said / f"{word}.rankcheck")
+        theirs = fr_trace(folder, environment, said / f"{word}.fr_trace")
+        silent = ours["verdict"] not in ("fails", "hangs") and not ours["roots"]
+        rules_of_theirs = {rule for rule in rules if KINDS[rule] & set(theirs["kinds"])}
+        scores = {
+            "jobs": 1,
+            "rankcheck": right(true, rules, ours["roots"] or ours["ranks"], set(ours["rules"]), silent),
+            "fr_trace": not theirs["crash"]
+            and right(true, rules, theirs["ranks"], rules_of_theirs, not theirs["messages"]),
+            "crashes": theirs["crash"],
+            "accused": not true and ours["verdict"] in ("fails", "hangs"),
+        }
+        count.update(scores)
+        slowest = {tool: max(slowest[tool], says["seconds"]) for tool, says in (("rankcheck", ours), ("fr_trace", theirs))}
+        if word.startswith("simulated-"):
+            simulated[truth].update(scores)
+            continue
         seconds = f"{theirs['messages']}, {theirs['code']}, {theirs['seconds']:.1f}"
-        row = [name, truth, ours["says"] + mark[ours_right], theirs["says"] + mark[theirs_right], seconds]
+        row = [name, truth, ours["says"] + mark[scores["rankcheck"]], theirs["says"] + mark[scores["fr_trace"]], seconds]
         print("| " + " | ".join(row) + " |", flush=True)
+    print("\n| simulated jobs: what is true | jobs | rankcheck right | fr_trace right | fr_trace crashes |")
+    print("| --- | --- | --- | --- | --- |")
+    for truth, scores in simulated.items():
+        print(f"| {truth} | {scores['jobs']} | {scores['rankcheck']} | {scores['fr_trace']} | {scores['crashes']} |")
     print(
         f"\n{count['jobs']} jobs: rankcheck right in {count['rankcheck']}, fr_trace in {count['fr_trace']} "
-        f"({count['crashes']} crashes); the slowest takes {slowest['rankcheck']:.1f} s and {slowest['fr_trace']:.1f} s"
+        f"({count['crashes']} crashes); {count['accused']} healthy ones FAIL or HANG; "
+        f"the slowest takes rankcheck {slowest['rankcheck']:.1f} s and fr_trace {slowest['fr_trace']:.1f} s"
     )
 
 

@@ -1,5 +1,5 @@
 //! Writes dumps of jobs that never ran, and what is true of them: `cargo run -p rankcheck-tests --example write_dumps -- OUT`.
-//! OUT has a folder for each job, and `truth.json`: for each, in words, the ranks that are to be named, and the rule.
+//! OUT has a folder for each job, and `truth.json`: for each, in words, the ranks that are to be named, and the rules of which one is.
 //!
 //! `tests/dumps/against_fr_trace.py` runs two tools on them.
 
@@ -41,14 +41,14 @@ struct Jobs {
 }
 
 impl Jobs {
-    fn write(&mut self, name: &str, run: &DumpedRun, (truth, ranks, rule): (&str, &[u32], Option<&str>)) {
+    fn write(&mut self, name: &str, run: &DumpedRun, (truth, ranks, rules): (&str, &[u32], &[&str])) {
         let folder = self.out.join(name);
         std::fs::create_dir_all(&folder).expect("the folder can be written");
         for rank in 0..u32::try_from(run.ranks.len()).expect("few ranks") {
             let to = folder.join(format!("nccl_trace_rank_{rank}"));
             std::fs::write(to, run.bytes(rank, Written::Torch)).expect("the folder can be written");
         }
-        let said = json!({ "truth": truth, "ranks": ranks, "rule": rule });
+        let said = json!({ "truth": truth, "ranks": ranks, "rules": rules });
         self.truth.insert(name.to_owned(), said);
     }
 
@@ -65,17 +65,22 @@ fn main() {
     for seed in 0..SIMULATED {
         let Scheduled { mut run, fault, rank, name } = scheduled(seed);
         run.active_only = false;
-        let rule = match fault {
-            Fault::OtherSize => Some("COLL-3"),
-            Fault::OppositeOrder => Some("COLL-4"),
-            Fault::Nothing | Fault::HostStops | Fault::DeviceStands | Fault::Skips => None,
+        // A call that is left out shows in whatever comes next.
+        let (kind, rules): (&str, &[&str]) = match fault {
+            Fault::Nothing => ("nothing is wrong; looked at while it goes on", &[]),
+            Fault::HostStops => ("a rank stops", &[]),
+            Fault::DeviceStands => ("a device stands", &[]),
+            Fault::Skips => ("a rank leaves out a call", &["COLL-2", "COLL-3", "COLL-4"]),
+            Fault::OtherSize => ("a rank calls another size", &["COLL-3"]),
+            Fault::OppositeOrder => ("a rank uses two groups in the other order", &["COLL-4"]),
         };
         if fault != Fault::Nothing {
             run.give_up();
         }
         let ranks = if fault == Fault::Nothing { vec![] } else { vec![rank] };
-        let truth = name.split(", active only").next().unwrap_or(&name).to_owned();
-        jobs.write(&format!("simulated-{seed:02}"), &run, (&truth, &ranks, rule));
+        let job = format!("simulated-{seed:02}");
+        jobs.write(&job, &run, (kind, &ranks, rules));
+        jobs.truth[&job]["name"] = json!(name.split(", active only").next());
     }
     let truth = serde_json::to_vec_pretty(&jobs.truth).expect("it is data");
     std::fs::write(jobs.out.join("truth.json"), truth).expect("the folder can be written");
@@ -83,7 +88,7 @@ fn main() {
 
 fn by_hand(jobs: &mut Jobs) {
     let healthy = begun(4);
-    jobs.write("healthy", &healthy, ("nothing is wrong", &[], None));
+    jobs.write("healthy", &healthy, ("nothing is wrong", &[], &[]));
     let opposite = with(4, |run| {
         let (one, other) = (run.group("ONE", &[0, 1]), run.group("OTHER", &[0, 1]));
         for (rank, order) in [(0, [one, other]), (1, [other, one])] {
@@ -105,14 +110,14 @@ fn by_hand(jobs: &mut Jobs) {
             }
         }
     });
-    jobs.write("three-groups", &circle, ("a cycle over three groups", &[0, 1, 2], Some("COLL-4")));
+    jobs.write("three-groups", &circle, ("a cycle over three groups", &[0, 1, 2], &["COLL-4"]));
     let sends = with(2, |run| {
         let all = run.all();
         for rank in 0..2 {
             run.send(rank, all, 1 - rank, &Call::new("").tensor(&[1 << 20]).line(7));
         }
     });
-    jobs.write("send-against-send", &sends, ("ranks 0 and 1 send first", &[0, 1], None));
+    jobs.write("send-against-send", &sends, ("ranks 0 and 1 send first", &[0, 1], &[]));
     let changed = [
         ("other-size", sum(65).line(9), "COLL-3"),
         ("other-type", sum(64).dtype("Float").line(9), "COLL-3"),
@@ -125,7 +130,7 @@ fn by_hand(jobs: &mut Jobs) {
                 run.collective(rank, all, &if rank == 0 { other.clone() } else { sum(64) });
             }
         });
-        jobs.write(name, &run, ("rank 0 calls otherwise than the others", &[0], Some(rule)));
+        jobs.write(name, &run, ("rank 0 calls otherwise than the others", &[0], &[rule]));
     }
     let stops = with(4, |run| {
         let all = run.all();
@@ -133,8 +138,8 @@ fn by_hand(jobs: &mut Jobs) {
             run.collective(rank, all, &sum(64).line(12));
         }
     });
-    jobs.write("stops", &stops, ("rank 1 stops", &[1], None));
-    jobs.write("no-dump", &stops, ("rank 1 stops, and has no dump", &[1], None));
+    jobs.write("stops", &stops, ("rank 1 stops", &[1], &[]));
+    jobs.write("no-dump", &stops, ("rank 1 stops, and has no dump", &[1], &[]));
     jobs.remove("no-dump", 1);
     let skips = with(4, |run| {
         let all = run.all();
@@ -147,7 +152,7 @@ fn by_hand(jobs: &mut Jobs) {
             }
         }
     });
-    jobs.write("skips", &skips, ("rank 3 leaves out a call", &[3], Some("COLL-2")));
+    jobs.write("skips", &skips, ("rank 3 leaves out a call", &[3], &["COLL-2"]));
     let stands = with(4, |run| {
         let all = run.all();
         let calls = run.everywhere(all, &sum(64).line(20));
@@ -156,12 +161,12 @@ fn by_hand(jobs: &mut Jobs) {
             run.collective(rank, all, &sum(16));
         }
     });
-    jobs.write("device-stands", &stands, ("the device of rank 2 stands", &[2], None));
+    jobs.write("device-stands", &stands, ("the device of rank 2 stands", &[2], &[]));
     let waits = with(4, |run| {
         let pipe = run.group("PIPELINE", &[0, 1, 2, 3]);
         run.recv(2, pipe, 1, &Call::new("").tensor(&[8]));
     });
-    jobs.write("no-send", &waits, ("rank 1 does not send what rank 2 receives", &[1], None));
+    jobs.write("no-send", &waits, ("rank 1 does not send what rank 2 receives", &[1], &[]));
     let mut large = DumpedRun::new(128);
     let pairs: Vec<_> = (0..64).map(|at| large.group("PAIR", &[2 * at, 2 * at + 1])).collect();
     for nth in 0..2_000 {
@@ -174,5 +179,5 @@ fn by_hand(jobs: &mut Jobs) {
         }
     }
     large.give_up();
-    jobs.write("large", &large, ("rank 77 of 128 stops after 1,999 calls", &[77], None));
+    jobs.write("large", &large, ("rank 77 of 128 stops after 1,999 calls", &[77], &[]));
 }

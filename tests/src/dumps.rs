@@ -26,6 +26,8 @@ pub enum Written {
     Python(u8),
     /// As torch's JSON.
     Json,
+    /// As torchcomms' JSON.
+    Torchcomms,
 }
 
 /// A job whose processes write dumps.
@@ -489,6 +491,12 @@ impl DumpedRun {
                 run.stacks = false;
                 serde_json::to_vec(&torch_json(&run.datum(rank))).expect("JSON can be written")
             }
+            Written::Torchcomms => {
+                let mut run = self.clone();
+                run.stacks = false;
+                serde_json::to_vec(&torchcomms_json(torch_json(&run.datum(rank))))
+                    .expect("JSON can be written")
+            }
         }
     }
 
@@ -497,7 +505,10 @@ impl DumpedRun {
     pub fn save(&self, name: &str, written: Written) -> DumpsSaved {
         let saved = DumpsSaved::new(name);
         for rank in 0..u32::try_from(self.ranks.len()).expect("few ranks") {
-            let ending = if written == Written::Json { ".json" } else { "" };
+            let ending = match written {
+                Written::Json | Written::Torchcomms => ".json",
+                Written::Torch | Written::Python(_) => "",
+            };
             saved.write(&format!("nccl_trace_rank_{rank}{ending}"), &self.bytes(rank, written));
         }
         saved
@@ -827,6 +838,36 @@ pub fn torch_json(dump: &Datum) -> Value {
         result.insert(key.clone(), json);
     }
     Value::Object(result)
+}
+
+/// Turns a dump of torch's into what torchcomms' `FlightRecorder::dump_json` writes of the same calls, of which none are in
+/// brackets: one number counts all calls, transfers do not say with whom, groups have no status, and what is over is
+/// retired, though its events may not have been seen to be.
+fn torchcomms_json(mut dump: Value) -> Value {
+    dump["pg_status"] = json!({});
+    for group in dump["pg_config"].as_object_mut().into_iter().flat_map(Map::values_mut) {
+        group["desc"] = json!("ncclx");
+    }
+    for (number, entry) in dump["entries"].as_array_mut().into_iter().flatten().enumerate() {
+        let name = entry["profiling_name"].as_str().unwrap_or_default();
+        let word = name.trim_start_matches("nccl:").split(' ').next().unwrap_or_default();
+        let word = match word {
+            "_all_gather_base" => "all_gather_single",
+            "_reduce_scatter_base" => "reduce_scatter_single",
+            word => word,
+        };
+        entry["profiling_name"] = json!(format!("ncclx:{word}"));
+        entry["process_group"][1] = json!("ncclx");
+        entry["collective_seq_id"] = json!(number);
+        (entry["op_id"], entry["p2p_seq_id"]) = (json!(number), json!(0));
+        (entry["is_p2p"], entry["timeout_ms"]) = (json!(false), json!(600_000));
+        entry["retired"] = json!(entry["state"] == "completed");
+        if entry["state"] == "completed" && number % 2 == 1 {
+            entry["state"] = json!("started");
+            entry["time_discovered_completed_ns"] = json!(0);
+        }
+    }
+    dump
 }
 
 fn plain_json(datum: &Datum) -> Value {

@@ -489,6 +489,87 @@ fn a_rank_that_leaves_a_call_out_is_named() {
     });
 }
 
+/// A job of torchcomms: two ranks of four split a communicator, make a window on it, and use both communicators; the others
+/// only the first.
+fn with_torchcomms() -> DumpedRun {
+    let mut run = DumpedRun::new(4);
+    let (all, pair) = (run.all(), run.group("split", &[0, 1]));
+    for line in 1..=3 {
+        run.everywhere(all, &sum(64).line(line));
+        run.everywhere(pair, &Call::new("_all_gather_base").input(&[8]).output(&[16]));
+        let window = if line == 1 { "split" } else { "new_window" };
+        run.everywhere(all, &Call::new(window));
+    }
+    run.send(0, pair, 1, &Call::new("").tensor(&[8]));
+    run.recv(1, pair, 0, &Call::new("").tensor(&[8]));
+    run.complete_everything();
+    run
+}
+
+fn judge_torchcomms(name: &str, run: &DumpedRun) -> (JudgedJob, String) {
+    let saved = run.save(name, Written::Torchcomms);
+    let judged = judge_paths(std::slice::from_ref(&saved.folder));
+    let text = report::text(&judged);
+    (judged, text)
+}
+
+#[test]
+fn a_healthy_job_of_torchcomms_has_nothing_wrong() {
+    let mut run = with_torchcomms();
+    let (judged, text) = judge_torchcomms("torchcomms", &run);
+    // What is retired is over, whatever its events said.
+    assert!(judged.timed_out.is_empty() && judged.waits.waiting.is_empty(), "{text}");
+    assert_eq!(judged.verdict, RunVerdict::Holds, "{text}");
+    assert!(text.contains("9 collectives and 0 transfers of 2 groups by 4 ranks"), "{text}");
+    assert!(text.contains("2 transfers are not compared: they do not say with whom"), "{text}");
+    // Ten minutes are no timeout: it writes them for every call.
+    let all = run.all();
+    run.everywhere(all, &sum(64));
+    run.time += 700_000_000_000;
+    for rank in 0..4 {
+        let last = run.ranks[rank as usize].calls.len() - 1;
+        run.start(rank, last);
+    }
+    let (judged, text) = judge_torchcomms("torchcomms-long", &run);
+    assert_eq!(judged.verdict, RunVerdict::Holds, "{text}");
+}
+
+#[test]
+fn mistakes_in_a_job_of_torchcomms_are_found() {
+    // The numbers of calls differ by rank, and those of collectives of one group do not.
+    let mut stops = with_torchcomms();
+    let all = stops.all();
+    for rank in [0, 1, 3] {
+        stops.collective(rank, all, &sum(64));
+    }
+    let (judged, text) = judge_torchcomms("torchcomms-stops", &stops);
+    assert_eq!((roots(&judged), judged.verdict), (BTreeSet::from([2]), RunVerdict::Unknown), "{text}");
+    assert!(text.contains("rank 2 did not launch all_reduce #7 of group 0"), "{text}");
+    let mut other = with_torchcomms();
+    for rank in 0..4 {
+        other.collective(rank, all, &sum(if rank == 3 { 65 } else { 64 }));
+    }
+    let (judged, text) = judge_torchcomms("torchcomms-size", &other);
+    assert_eq!(rules(&judged), ["COLL-3"], "{text}");
+    assert_eq!(judged.compared.differences[0].number, Some(7), "{text}");
+    assert_eq!(judged.compared.differences[0].sides[1].ranks, [3], "{text}");
+    let mut order = with_torchcomms();
+    let pair = order.group("other", &[0, 1]);
+    for (rank, groups) in [(0, [all, pair]), (1, [pair, all])] {
+        for group in groups {
+            order.collective(rank, group, &sum(64));
+        }
+    }
+    let (judged, text) = judge_torchcomms("torchcomms-order", &order);
+    assert_eq!(rules(&judged), ["COLL-4"], "{text}");
+    // Once the ring has lost calls, the number counts those of groups that are not known.
+    let mut ring = stops;
+    ring.ring = 5;
+    let (judged, text) = judge_torchcomms("torchcomms-ring", &ring);
+    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
+    assert!(judged.waits.roots.is_empty() && text.contains("their numbers do not count"), "{text}");
+}
+
 #[test]
 fn a_missing_rank_is_said_and_may_be_the_root() {
     let mut run = begun(4);

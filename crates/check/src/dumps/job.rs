@@ -306,6 +306,7 @@ impl<'a> JobBuilder<'a> {
     fn process(&mut self, rank: u32, dump: &Dump, entries: &[LocatedEntry<'_>]) -> Process {
         let contiguous = dump.entries.windows(2).all(|pair| pair[0].record_id + 1 == pair[1].record_id);
         let active_only = is_active_only(dump, contiguous);
+        let torchcomms = is_torchcomms(dump);
         let from_start =
             contiguous && !active_only && dump.entries.first().is_none_or(|first| first.record_id == 0);
         let one_counter = counts_all_groups(dump, contiguous);
@@ -334,11 +335,11 @@ impl<'a> JobBuilder<'a> {
             if entry.name.kind == EntryKind::Coalesced {
                 match open.remove(group) {
                     Some(open) if open.key.ends_with(entry) => {
-                        end_launch(&mut process.launches[open.at], entry)
+                        end_launch(&mut process.launches[open.at], entry, torchcomms)
                     }
                     other => {
                         self.close(other, &mut process);
-                        let mut launch = launch_of(*group, entry);
+                        let mut launch = launch_of(*group, entry, torchcomms);
                         launch.calls.push(self.call(rank, *group, entry, None));
                         process.launches.push(launch);
                     }
@@ -365,7 +366,7 @@ impl<'a> JobBuilder<'a> {
                 continue;
             }
             self.close(open.remove(group), &mut process);
-            let mut launch = launch_of(*group, entry);
+            let mut launch = launch_of(*group, entry, torchcomms);
             launch.calls.push(call);
             process.launches.push(launch);
             let alone = !in_bracket(entry);
@@ -635,10 +636,22 @@ fn is_active_only(dump: &Dump, contiguous: bool) -> bool {
     let from_start = contiguous && dump.entries.first().is_none_or(|first| first.record_id == 0);
     let ring = contiguous && dump.entries.len() >= RING;
     let over = dump.progress.values().any(|progress| progress.last_completed.is_some_and(|last| last > 0));
-    dump.entries.iter().all(|entry| entry.state != EntryState::Completed) && (over || !from_start && !ring)
+    let torchcomms = is_torchcomms(dump);
+    dump.entries.iter().all(|entry| state_of(entry, torchcomms) != LaunchState::Done)
+        && (over || !from_start && !ring)
 }
 
-/// Returns whether one number counts the collectives of all groups together, as in torchcomms.
+/// Returns whether torchcomms wrote a dump, and not torch: what it calls a group is the backend, which its calls name too, and it
+/// has no numbers of transfers.
+fn is_torchcomms(dump: &Dump) -> bool {
+    let by_it = |entry: &DumpEntry| {
+        let backend = entry.name.backend();
+        !backend.is_empty() && *entry.group_desc == *backend && entry.p2p_seq_id == 0
+    };
+    !dump.entries.is_empty() && dump.entries.iter().all(by_it)
+}
+
+/// Returns whether one number counts the calls of all groups together, as in torchcomms.
 fn counts_all_groups(dump: &Dump, contiguous: bool) -> bool {
     let unnamed = |entry: &DumpEntry| is_transfer(entry) && entry.name.kind.peers().is_none();
     let several = || {
@@ -647,7 +660,9 @@ fn counts_all_groups(dump: &Dump, contiguous: bool) -> bool {
     };
     let counted =
         || dump.entries.windows(2).all(|pair| pair[0].collective_seq_id + 1 == pair[1].collective_seq_id);
-    dump.entries.iter().any(unnamed) || dump.entries.len() > 2 && contiguous && several() && counted()
+    is_torchcomms(dump)
+        || dump.entries.iter().any(unnamed)
+        || dump.entries.len() > 2 && contiguous && several() && counted()
 }
 
 /// Returns the groups in which a process transfers with one peer alone.
@@ -683,15 +698,18 @@ fn contradiction(entries: &[LocatedEntry<'_>], one_counter: bool) -> Option<Stri
     None
 }
 
-fn state_of(entry: &DumpEntry) -> LaunchState {
+/// How far a call has come. torchcomms retires what is over, and does not look at its events again, so that it may read as
+/// begun for ever.
+fn state_of(entry: &DumpEntry, torchcomms: bool) -> LaunchState {
     match entry.state {
+        EntryState::Scheduled | EntryState::Started if torchcomms && entry.retired => LaunchState::Done,
         EntryState::Scheduled => LaunchState::Open,
         EntryState::Started => LaunchState::Begun,
         EntryState::Completed => LaunchState::Done,
     }
 }
 
-fn launch_of(group: GroupAt, entry: &DumpEntry) -> DeviceLaunch {
+fn launch_of(group: GroupAt, entry: &DumpEntry, torchcomms: bool) -> DeviceLaunch {
     let mut launch = DeviceLaunch {
         group,
         calls: Vec::new(),
@@ -701,16 +719,17 @@ fn launch_of(group: GroupAt, entry: &DumpEntry) -> DeviceLaunch {
         deadline: None,
         timed_out: false,
     };
-    end_launch(&mut launch, entry);
+    end_launch(&mut launch, entry, torchcomms);
     launch
 }
 
 /// What the entry that stands for a launch says of it: its own, or the end of its bracket.
-fn end_launch(launch: &mut DeviceLaunch, entry: &DumpEntry) {
-    launch.state = state_of(entry);
+fn end_launch(launch: &mut DeviceLaunch, entry: &DumpEntry, torchcomms: bool) {
+    launch.state = state_of(entry, torchcomms);
     launch.finished = entry.time_completed_ns;
     launch.timed_out = entry.retired && launch.state.is_open();
-    let timeout = entry.timeout_ms.filter(|timeout| *timeout > 0);
+    // torchcomms writes ten minutes for every call, whatever its timeout is.
+    let timeout = entry.timeout_ms.filter(|timeout| *timeout > 0 && !torchcomms);
     launch.deadline = timeout.and_then(|timeout| launch.created.checked_add(timeout.checked_mul(1_000_000)?));
 }
 

@@ -174,16 +174,15 @@ fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
                 || "nothing that it launched is open".to_owned(),
                 |last| format!("nothing that it launched is open; its last call is at {last}"),
             );
-            format!(
-                "rank {} did not launch{what}: its host stands elsewhere, and {last}; {awaited}",
-                root.rank
-            )
+            format!("rank {} did not launch{what}: its host is elsewhere, and {last}; {awaited}", root.rank)
         }
         RootKind::Stands(stands) => {
             let process = &job.processes[stands.launch.process];
             let text = job.launch_text(&process.launches[stands.launch.launch as usize]);
+            // It may be over in a moment, or have been looked at before the other one.
+            let stands_so = if judged.stood_still() { "stands" } else { "is not over with it" };
             format!(
-                "rank {} launched {text} and its device stands: rank {} has finished it; {awaited}",
+                "rank {} launched {text} and its device {stands_so}: rank {} has finished it; {awaited}",
                 root.rank, stands.finished_by
             )
         }
