@@ -100,7 +100,7 @@ fn by_hand(jobs: &mut Jobs) {
     jobs.write(
         "opposite-orders",
         &opposite,
-        ("ranks 0 and 1 use two groups in opposite orders", &[0, 1], Some("COLL-4")),
+        ("ranks 0 and 1 use two groups in opposite orders", &[0, 1], &["COLL-4"]),
     );
     let circle = with(3, |run| {
         let pairs: Vec<_> = (0..3_u32).map(|at| run.group("PAIR", &[at, (at + 1) % 3])).collect();
