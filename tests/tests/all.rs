@@ -43,5 +43,6 @@ mod tidy;
 mod together;
 mod truncated;
 mod uses;
+mod verdicts;
 mod wheel;
 mod worlds;
