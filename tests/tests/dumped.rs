@@ -82,6 +82,10 @@ fn any_dump_of_a_real_job_may_be_missing() {
             assert!(judged.rules().is_empty(), "without rank {missing}: {text}");
             let gap = format!("rank {missing} has no dump here that was read");
             assert!(judged.unknown.contains(&gap), "without rank {missing}: {text}");
+            // It is told that it may be one, if it is.
+            let may_be = format!("whether rank {missing} is a root too: ");
+            let told = judged.unknown.iter().any(|why| why.starts_with(&may_be));
+            assert!(told || expected == BTreeSet::from(injected), "without rank {missing}: {text}");
         }
     }
 }

@@ -201,12 +201,7 @@ impl Together {
         });
         let mut out = format!("{what}  {} and {}", self.recording.display(), self.dumps.display());
         if let Some(answer) = &self.answer {
-            let label = match answer {
-                JointAnswer::Agree(_) => "agree",
-                JointAnswer::Alone(_) => "alone",
-                JointAnswer::Differ(_) => "differ",
-            };
-            rows(&mut out, label, &[answer.text().to_owned()]);
+            rows(&mut out, answer.name(), &[answer.text().to_owned()]);
         }
         match &self.one_job {
             OneJob::Yes(why) => rows(&mut out, "one job", std::slice::from_ref(why)),

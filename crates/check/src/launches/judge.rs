@@ -201,6 +201,19 @@ impl JudgedJob {
                     .to_owned(),
             );
         }
+        for process in self.job.processes.iter().filter(|process| process.known == KnownPart::Nothing) {
+            let is_root = self.waits.roots.iter().any(|root| root.rank == process.rank);
+            let waiting = self.waits.waiting.iter().filter(|(_, awaits)| awaits.contains(&process.rank));
+            let ranks: Vec<u32> = waiting.map(|(at, _)| self.job.processes[at.process].rank).collect();
+            if !is_root && !ranks.is_empty() {
+                why.push(format!(
+                    "whether rank {} is a root too: nothing is known of it, and {} {} for it",
+                    process.rank,
+                    in_words(&ranks),
+                    if ranks.len() == 1 { "waits" } else { "wait" }
+                ));
+            }
+        }
         if !self.waits.roots.is_empty() && !self.stood_still() {
             why.push(
                 "whether the job stood still: no call is known to have been open for longer than it may be, and whoever is \
