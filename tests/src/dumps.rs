@@ -26,6 +26,8 @@ pub enum Written {
     Python(u8),
     /// As torch's JSON.
     Json,
+    /// As torchcomms' JSON.
+    Torchcomms,
 }
 
 /// A job whose processes write dumps.
@@ -44,6 +46,8 @@ pub struct DumpedRun {
     pub stacks: bool,
     /// Nanoseconds; each call and each event takes a thousand.
     pub time: i64,
+    /// The version of NCCL.
+    pub nccl: &'static str,
 }
 
 /// A group of a job, by the order in which they were made; 0 has all ranks.
@@ -178,6 +182,16 @@ impl Call {
     }
 }
 
+impl DumpedRank {
+    /// Whether a call is inside of a bracket, whose end has the state.
+    fn is_inside(&self, call: usize) -> bool {
+        let one = &self.calls[call];
+        let is_end = |call: &DumpedCall| call.name.ends_with("coalesced");
+        let launch = |call: &DumpedCall| (call.group, call.collective_seq_id, call.p2p_seq_id);
+        !is_end(one) && self.calls[call..].iter().any(|end| is_end(end) && launch(end) == launch(one))
+    }
+}
+
 impl DumpedRun {
     /// Processes that have not called anything, in one group.
     #[must_use]
@@ -190,6 +204,7 @@ impl DumpedRun {
             active_only: false,
             stacks: true,
             time: 1_700_000_000_000_000_000,
+            nccl: "2.27.3",
         };
         run.group("default_pg", &(0..ranks).collect::<Vec<_>>());
         run
@@ -348,13 +363,21 @@ impl DumpedRun {
     pub fn complete_everything(&mut self) {
         for rank in 0..u32::try_from(self.ranks.len()).expect("few ranks") {
             for call in 0..self.ranks[rank as usize].calls.len() {
-                let calls = &self.ranks[rank as usize].calls;
-                let (one, inner) = (&calls[call], |end: &DumpedCall| end.name.ends_with("coalesced"));
-                let launch = |call: &DumpedCall| (call.group, call.collective_seq_id, call.p2p_seq_id);
-                let ends = |end: &DumpedCall| inner(end) && launch(end) == launch(one);
-                if one.completed.is_none() && (inner(one) || !calls[call..].iter().any(ends)) {
+                let process = &self.ranks[rank as usize];
+                if process.calls[call].completed.is_none() && !process.is_inside(call) {
                     self.complete(rank, call);
                 }
+            }
+        }
+    }
+
+    /// The watchdog of each process finds the oldest call that is not over to be so for longer than it may be, and gives
+    /// it up.
+    pub fn give_up(&mut self) {
+        for process in &mut self.ranks {
+            let open = |call: &usize| process.calls[*call].completed.is_none() && !process.is_inside(*call);
+            if let Some(call) = (0..process.calls.len()).find(open) {
+                process.calls[call].retired = true;
             }
         }
     }
@@ -390,7 +413,7 @@ impl DumpedRun {
         Datum::Table(vec![
             (text("version"), Datum::Text(format!("2.{}", self.minor))),
             (text("pg_config"), Datum::Table(config)),
-            (text(library), text("2.27.3")),
+            (text(library), text(self.nccl)),
             (text("pg_status"), Datum::Table(status)),
             (text("entries"), Datum::List(entries)),
         ])
@@ -468,6 +491,12 @@ impl DumpedRun {
                 run.stacks = false;
                 serde_json::to_vec(&torch_json(&run.datum(rank))).expect("JSON can be written")
             }
+            Written::Torchcomms => {
+                let mut run = self.clone();
+                run.stacks = false;
+                serde_json::to_vec(&torchcomms_json(torch_json(&run.datum(rank))))
+                    .expect("JSON can be written")
+            }
         }
     }
 
@@ -476,7 +505,10 @@ impl DumpedRun {
     pub fn save(&self, name: &str, written: Written) -> DumpsSaved {
         let saved = DumpsSaved::new(name);
         for rank in 0..u32::try_from(self.ranks.len()).expect("few ranks") {
-            let ending = if written == Written::Json { ".json" } else { "" };
+            let ending = match written {
+                Written::Json | Written::Torchcomms => ".json",
+                Written::Torch | Written::Python(_) => "",
+            };
             saved.write(&format!("nccl_trace_rank_{rank}{ending}"), &self.bytes(rank, written));
         }
         saved
@@ -806,6 +838,36 @@ pub fn torch_json(dump: &Datum) -> Value {
         result.insert(key.clone(), json);
     }
     Value::Object(result)
+}
+
+/// Turns a dump of torch's into what torchcomms' `FlightRecorder::dump_json` writes of the same calls, of which none are in
+/// brackets: one number counts all calls, transfers do not say with whom, groups have no status, and what is over is
+/// retired, though its events may not have been seen to be.
+fn torchcomms_json(mut dump: Value) -> Value {
+    dump["pg_status"] = json!({});
+    for group in dump["pg_config"].as_object_mut().into_iter().flat_map(Map::values_mut) {
+        group["desc"] = json!("ncclx");
+    }
+    for (number, entry) in dump["entries"].as_array_mut().into_iter().flatten().enumerate() {
+        let name = entry["profiling_name"].as_str().unwrap_or_default();
+        let word = name.trim_start_matches("nccl:").split(' ').next().unwrap_or_default();
+        let word = match word {
+            "_all_gather_base" => "all_gather_single",
+            "_reduce_scatter_base" => "reduce_scatter_single",
+            word => word,
+        };
+        entry["profiling_name"] = json!(format!("ncclx:{word}"));
+        entry["process_group"][1] = json!("ncclx");
+        entry["collective_seq_id"] = json!(number);
+        (entry["op_id"], entry["p2p_seq_id"]) = (json!(number), json!(0));
+        (entry["is_p2p"], entry["timeout_ms"]) = (json!(false), json!(600_000));
+        entry["retired"] = json!(entry["state"] == "completed");
+        if entry["state"] == "completed" && number % 2 == 1 {
+            entry["state"] = json!("started");
+            entry["time_discovered_completed_ns"] = json!(0);
+        }
+    }
+    dump
 }
 
 fn plain_json(datum: &Datum) -> Value {

@@ -2,17 +2,12 @@
 //!
 //! Not here: captures that are launched as they are (`runs.rs`).
 
-use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
-use rankcheck::runs::report::text;
 use rankcheck_tests::recording::{Process, Run};
+
+use crate::verdicts::{fails, holds, is_unknown};
 
 const MIB: u64 = 1 << 20;
 const EVENT: u64 = 0xe0;
-
-fn judged(run: Run, name: &str) -> Judged {
-    let saved = run.save(name);
-    judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged")
-}
 
 /// What each rank has: a communicator, a buffer, and two streams.
 #[derive(Clone, Copy)]
@@ -35,26 +30,6 @@ fn both(each: impl Fn(&mut Process, u32, Has)) -> Run {
     });
     run.exit();
     run
-}
-
-fn holds(run: Run, name: &str) {
-    let judged = judged(run, name);
-    assert_eq!(judged.verdict, RunVerdict::Holds, "{}", text(&judged));
-}
-
-fn is_unknown(run: Run, name: &str, words: &[&str]) {
-    let judged = judged(run, name);
-    let text = text(&judged);
-    assert_eq!(judged.verdict, RunVerdict::Unknown, "{text}");
-    assert!(words.iter().all(|word| text.contains(word)), "{words:?}:\n{text}");
-}
-
-fn fails(run: Run, name: &str, rule: &str, words: &[&str]) {
-    let judged = judged(run, name);
-    let text = text(&judged);
-    assert_eq!(judged.verdict, RunVerdict::Fails, "{text}");
-    assert!(text.starts_with(&format!("FAILS {rule} ")), "{text}");
-    assert!(words.iter().all(|word| text.contains(word)), "{words:?}:\n{text}");
 }
 
 /// A graph that fills what a collective works on meanwhile, unless its stream waits, or the node was changed.

@@ -2,15 +2,16 @@
 //!
 //! Not here: rules that recorded runs break (`tests/tests/runs.rs`).
 
-use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
+use rankcheck::runs::judge::RunVerdict;
 use rankcheck::runs::report::text;
 use rankcheck_tests::recording::{Process, Run};
+
+use crate::verdicts;
 
 const MIB: u64 = 1 << 20;
 
 fn judged(run: Run, name: &str) -> (RunVerdict, String) {
-    let saved = run.save(&format!("returned-{name}"));
-    let judged: Judged = judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged");
+    let judged = verdicts::judged(run, &format!("returned-{name}"));
     (judged.verdict, text(&judged))
 }
 

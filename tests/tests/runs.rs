@@ -4,30 +4,18 @@
 
 use rankcheck::runs::RunError;
 use rankcheck::runs::conformance::{Conformance, conform};
-use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
+use rankcheck::runs::judge::{RunVerdict, judge, read};
 use rankcheck::runs::report::text;
 use rankcheck::runs::timeline;
 use rankcheck_tests::recording::{Process, Run};
 
+use crate::verdicts::{self, holds, judged};
+
 const MIB: u64 = 1 << 20;
-
-fn judged(run: Run, name: &str) -> Judged {
-    let saved = run.save(name);
-    judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged")
-}
-
-/// A run in which nothing is wrong.
-fn holds(run: Run, name: &str) {
-    let judged = judged(run, name);
-    assert_eq!(judged.verdict, RunVerdict::Holds, "{}", text(&judged));
-}
 
 /// A run that breaks this rule first; its first sentence has all of these words.
 fn fails(run: Run, name: &str, rule: &str, words: &[&str]) {
-    let judged = judged(run, name);
-    let text = text(&judged);
-    assert_eq!(judged.verdict, RunVerdict::Fails, "{text}");
-    assert_eq!(judged.findings.first().map(|finding| finding.rule.id()), Some(rule), "{text}");
+    let text = text(&verdicts::failing(run, name, rule, &[]));
     let sentence = text.lines().skip(1).find(|line| !line.starts_with("  root ")).unwrap_or_default();
     for word in words {
         assert!(sentence.contains(word), "{word:?} is missing:\n{text}");

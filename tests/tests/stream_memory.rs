@@ -2,19 +2,15 @@
 //!
 //! Not here: memory of pools that a program keeps itself.
 
-use rankcheck::runs::judge::{Judged, RunVerdict, judge, read};
 use rankcheck::runs::report::text;
 use rankcheck_tests::recording::{Process, Run};
+
+use crate::verdicts::{self, holds};
 
 const MIB: u64 = 1 << 20;
 /// Where the allocator of the driver puts what it hands out first, and behind that.
 const FIRST: u64 = 0x7e00_0000_0000;
 const EVENT: u64 = 0xe0;
-
-fn judged(run: Run, name: &str) -> Judged {
-    let saved = run.save(name);
-    judge(read(&saved.folder).expect("a recording"), None).expect("it can be judged")
-}
 
 /// Two ranks, each with a communicator and two streams, in which this happens.
 fn both(each: impl Fn(&mut Process, u64, [u64; 2])) -> Run {
@@ -30,19 +26,10 @@ fn both(each: impl Fn(&mut Process, u64, [u64; 2])) -> Run {
     run
 }
 
-fn holds(run: Run, name: &str) {
-    let judged = judged(run, name);
-    assert_eq!(judged.verdict, RunVerdict::Holds, "{}", text(&judged));
-}
-
+/// A run that breaks this rule and no other.
 fn fails(run: Run, name: &str, rule: &str, words: &[&str]) {
-    let judged = judged(run, name);
-    let text = text(&judged);
-    assert_eq!(judged.verdict, RunVerdict::Fails, "{text}");
-    assert!(judged.findings.iter().all(|finding| finding.rule.id() == rule), "{text}");
-    for word in words {
-        assert!(text.contains(word), "{word:?} is missing:\n{text}");
-    }
+    let judged = verdicts::failing(run, name, rule, words);
+    assert!(judged.findings.iter().all(|finding| finding.rule.id() == rule), "{}", text(&judged));
 }
 
 /// Everything on one stream is in order, and what is freed there may be handed out again at once.

@@ -7,7 +7,7 @@
 //! [`coverage`] (how much of it was judged), [`stuck`] and [`hosts`] (who waits for whom at its end, and in which calls), [`rounds`]
 //! (loops that ranks leave),
 //! [`divergence`] (where ranks diverge), [`mod@follow`] and [`conformance`] (where a run leaves a spec), [`report`],
-//! [`timeline`].
+//! [`timeline`], [`launched`] (what of it can be seen from outside).
 //! Not here: the bytes of a recording (`rankcheck-recording`), and how calls are caught.
 
 mod accesses;
@@ -21,6 +21,7 @@ pub mod gaps;
 pub mod hosts;
 pub mod ipc;
 pub mod judge;
+pub mod launched;
 pub mod lower;
 mod regions;
 pub mod report;
@@ -148,6 +149,23 @@ pub enum RunError {
         /// How many ranks that member says it has.
         second_ranks: u32,
     },
+}
+
+/// Returns the folders in a folder, at whatever depth, that hold a recording each.
+#[must_use]
+pub fn recordings_below(path: &std::path::Path) -> Vec<PathBuf> {
+    const DEPTH: usize = 8;
+    let (mut found, mut open) = (Vec::new(), vec![(path.to_owned(), DEPTH)]);
+    while let Some((folder, depth)) = open.pop() {
+        if world::files(&folder).is_ok() {
+            found.push(folder.clone());
+        }
+        let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let folders = entries.map(|entry| entry.path()).filter(|path| depth > 0 && path.is_dir());
+        open.extend(folders.map(|folder| (folder, depth - 1)));
+    }
+    found.sort();
+    found
 }
 
 /// Whether a path is a directory that holds a recording, or the file of one of its processes.

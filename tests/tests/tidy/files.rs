@@ -61,7 +61,9 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/recordings/runs/*/*.report", "golden reports of the runs"),
     ("tests/dumps/*.py", "how dumps were made on GPUs"),
     ("tests/dumps/runs/*/rank_*", "some of them"),
+    ("tests/dumps/runs/*/recording/*.rankrec", "recordings of some of the same jobs"),
     ("tests/dumps/runs/*.report", "golden reports of them"),
+    ("tests/dumps/together.report", "what recordings and dumps say together"),
 ];
 
 /// Returns the patterns that a pattern with one list in braces stands for.

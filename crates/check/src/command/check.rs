@@ -19,6 +19,7 @@ use crate::launches::judge::JudgedJob;
 use crate::runs::judge::{self, Judged};
 use crate::search::{Bounds, Detail, Explained, Explored, Options, Verdict, search};
 use crate::spec::{Spec, SpecError};
+use crate::together::{JointAnswer, Together, together};
 use crate::trace::Trace;
 use crate::{launches, report, runs};
 
@@ -127,6 +128,7 @@ fn waiver(text: &str) -> Result<(Rule, String), String> {
 struct JudgedRuns {
     recordings: Vec<Judged>,
     jobs: Vec<JudgedJob>,
+    together: Vec<Together>,
 }
 
 /// What came out of the checks that were wanted.
@@ -158,10 +160,16 @@ impl Searched {
 impl CheckArguments {
     pub(super) fn run(&self) -> u8 {
         let dumped: Vec<PathBuf> = self.paths.iter().filter(|path| holds_dumps(path)).cloned().collect();
-        let folders: Vec<PathBuf> =
+        let mut folders: Vec<PathBuf> =
             self.paths.iter().filter(|path| runs::is_recording(path)).cloned().collect();
         let judged_alone = |path: &&PathBuf| !dumped.contains(path) && !folders.contains(path);
         let paths: Vec<PathBuf> = self.paths.iter().filter(judged_alone).cloned().collect();
+        // A job may keep its recording beside its dumps.
+        for folder in dumped.iter().flat_map(|path| runs::recordings_below(path)) {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
         if paths.is_empty()
             && let Some(option) = self.only_for_specs()
         {
@@ -202,7 +210,11 @@ impl CheckArguments {
                 }
             }
         };
-        let judged = JudgedRuns { recordings: judged, jobs };
+        let together = together(&judged, &jobs).unwrap_or_else(|error| {
+            unread.push(SpecError::new(error.to_string(), None));
+            Vec::new()
+        });
+        let judged = JudgedRuns { recordings: judged, jobs, together };
         if paths.is_empty() {
             return self.print(Searched { bad: unread, ..Searched::default() }, &judged);
         }
@@ -360,6 +372,12 @@ impl CheckArguments {
                 output::line(format_args!("{}\n", launches::report::text(job)));
             }
         }
+        for together in &judged.together {
+            let differ = matches!(together.answer, Some(JointAnswer::Differ(_)));
+            if self.format == Format::Text && (differ || !self.quiet) {
+                output::line(format_args!("{}\n", together.text()));
+            }
+        }
         for error in &bad {
             output::bad(error);
         }
@@ -370,15 +388,14 @@ impl CheckArguments {
                     output::line(count.summary());
                 }
             }
-            Format::Json => match serde_json::to_string_pretty(&report::json(
-                &all,
-                &judged.recordings,
-                &judged.jobs,
-                &bad,
-            )) {
-                Ok(text) => output::line(text),
-                Err(error) => return output::usage(error),
-            },
+            Format::Json => {
+                let mut json = report::json(&all, &judged.recordings, &judged.jobs, &bad);
+                json.together = judged.together.iter().map(Into::into).collect();
+                match serde_json::to_string_pretty(&json) {
+                    Ok(text) => output::line(text),
+                    Err(error) => return output::usage(error),
+                }
+            }
         }
         count.exit_code()
     }

@@ -371,7 +371,9 @@ fn begins_as_dump(path: &Path) -> bool {
 }
 
 fn may_be_dump(first: &[u8]) -> bool {
-    first.first() == Some(&0x80) || first.contains(&b'{')
+    // Recordings, which may lie beside dumps and be large, have a table near their beginning too.
+    let recording = first.starts_with(&rankcheck_recording::layout::MAGIC[..7]);
+    !recording && (first.first() == Some(&0x80) || first.contains(&b'{'))
 }
 
 /// Lists the files at a path.

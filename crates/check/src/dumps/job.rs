@@ -25,32 +25,34 @@ const MOST_MISSING: u64 = 1 << 20;
 /// Calls without one that is over that are taken for a ring's, and not for the active ones alone.
 const RING: usize = 1_000;
 
-/// Types of elements in torch's words. Another text is no type that is known.
-const DTYPES: [&str; 24] = [
-    "Byte",
-    "Char",
-    "Short",
-    "Int",
-    "Long",
-    "Half",
-    "Float",
-    "Double",
-    "ComplexHalf",
-    "ComplexFloat",
-    "ComplexDouble",
-    "Bool",
-    "QInt8",
-    "QUInt8",
-    "QInt32",
-    "BFloat16",
-    "Float8_e5m2",
-    "Float8_e4m3fn",
-    "Float8_e5m2fnuz",
-    "Float8_e4m3fnuz",
-    "Float8_e8m0fnu",
-    "UInt16",
-    "UInt32",
-    "UInt64",
+/// Types of elements: torch's words, and what NCCL is given for them in the words of all reports. Another text is no type
+/// that is known. torch gives truth values as bytes, and complex numbers as twice as many of their parts, which the dump
+/// does not count.
+const DTYPES: [(&str, &str); 24] = [
+    ("Byte", "u8"),
+    ("Char", "i8"),
+    ("Short", "i16"),
+    ("Int", "i32"),
+    ("Long", "i64"),
+    ("Half", "f16"),
+    ("Float", "f32"),
+    ("Double", "f64"),
+    ("ComplexHalf", "complex f16"),
+    ("ComplexFloat", "complex f32"),
+    ("ComplexDouble", "complex f64"),
+    ("Bool", "u8"),
+    ("QInt8", "qint8"),
+    ("QUInt8", "quint8"),
+    ("QInt32", "qint32"),
+    ("BFloat16", "bf16"),
+    ("Float8_e5m2", "fp8 e5m2"),
+    ("Float8_e4m3fn", "fp8 e4m3"),
+    ("Float8_e5m2fnuz", "fp8 e5m2fnuz"),
+    ("Float8_e4m3fnuz", "fp8 e4m3fnuz"),
+    ("Float8_e8m0fnu", "fp8 e8m0"),
+    ("UInt16", "u16"),
+    ("UInt32", "u32"),
+    ("UInt64", "u64"),
 ];
 
 /// Returns the launches of each job of a folder.
@@ -125,6 +127,7 @@ struct JobBuilder<'a> {
     /// Groups whose collective numbers count transfers too.
     miscounted: FxHashSet<GroupAt>,
     words: FxHashMap<Arc<str>, Arc<str>>,
+    dtypes: FxHashMap<&'static str, Arc<str>>,
     places: FxHashMap<*const StackFrame, Option<CallPlace>>,
     left_out: FxHashMap<NotCompared, u64>,
     gaps: Vec<String>,
@@ -147,6 +150,7 @@ impl<'a> JobBuilder<'a> {
             brackets: FxHashSet::default(),
             miscounted: FxHashSet::default(),
             words: FxHashMap::default(),
+            dtypes: FxHashMap::default(),
             places: FxHashMap::default(),
             left_out: FxHashMap::default(),
             gaps: Vec::new(),
@@ -302,6 +306,7 @@ impl<'a> JobBuilder<'a> {
     fn process(&mut self, rank: u32, dump: &Dump, entries: &[LocatedEntry<'_>]) -> Process {
         let contiguous = dump.entries.windows(2).all(|pair| pair[0].record_id + 1 == pair[1].record_id);
         let active_only = is_active_only(dump, contiguous);
+        let torchcomms = is_torchcomms(dump);
         let from_start =
             contiguous && !active_only && dump.entries.first().is_none_or(|first| first.record_id == 0);
         let one_counter = counts_all_groups(dump, contiguous);
@@ -330,11 +335,11 @@ impl<'a> JobBuilder<'a> {
             if entry.name.kind == EntryKind::Coalesced {
                 match open.remove(group) {
                     Some(open) if open.key.ends_with(entry) => {
-                        end_launch(&mut process.launches[open.at], entry)
+                        end_launch(&mut process.launches[open.at], entry, torchcomms)
                     }
                     other => {
                         self.close(other, &mut process);
-                        let mut launch = launch_of(*group, entry);
+                        let mut launch = launch_of(*group, entry, torchcomms);
                         launch.calls.push(self.call(rank, *group, entry, None));
                         process.launches.push(launch);
                     }
@@ -361,7 +366,7 @@ impl<'a> JobBuilder<'a> {
                 continue;
             }
             self.close(open.remove(group), &mut process);
-            let mut launch = launch_of(*group, entry);
+            let mut launch = launch_of(*group, entry, torchcomms);
             launch.calls.push(call);
             process.launches.push(launch);
             let alone = !in_bracket(entry);
@@ -432,6 +437,8 @@ impl<'a> JobBuilder<'a> {
             EntryKind::AllToAll => What::Collective(CalledKind::AllToAll),
             EntryKind::Gather => What::Collective(CalledKind::Gather),
             EntryKind::Scatter => What::Collective(CalledKind::Scatter),
+            // torch's barrier is an all-reduce of one element, and NCCL cannot tell it from another.
+            EntryKind::Barrier if &*word == "all_reduce_barrier" => What::Collective(CalledKind::AllReduce),
             EntryKind::Barrier => What::Collective(CalledKind::Barrier),
             EntryKind::Split | EntryKind::NewWindow | EntryKind::Other => What::Collective(CalledKind::Named),
             EntryKind::Coalesced => What::Unknown,
@@ -442,6 +449,7 @@ impl<'a> JobBuilder<'a> {
             *self.left_out.entry(NotCompared::Peers).or_default() += 1;
         }
         let (elements, dtype) = operands(entry, what, ranks.len());
+        let dtype = dtype.map(|dtype| Arc::clone(self.dtypes.entry(dtype).or_insert_with(|| dtype.into())));
         LaunchedCall { word, what, number, elements, dtype, place: self.place(entry) }
     }
 
@@ -628,10 +636,22 @@ fn is_active_only(dump: &Dump, contiguous: bool) -> bool {
     let from_start = contiguous && dump.entries.first().is_none_or(|first| first.record_id == 0);
     let ring = contiguous && dump.entries.len() >= RING;
     let over = dump.progress.values().any(|progress| progress.last_completed.is_some_and(|last| last > 0));
-    dump.entries.iter().all(|entry| entry.state != EntryState::Completed) && (over || !from_start && !ring)
+    let torchcomms = is_torchcomms(dump);
+    dump.entries.iter().all(|entry| state_of(entry, torchcomms) != LaunchState::Done)
+        && (over || !from_start && !ring)
 }
 
-/// Returns whether one number counts the collectives of all groups together, as in torchcomms.
+/// Returns whether torchcomms wrote a dump, and not torch: what it calls a group is the backend, which its calls name too, and it
+/// has no numbers of transfers.
+fn is_torchcomms(dump: &Dump) -> bool {
+    let by_it = |entry: &DumpEntry| {
+        let backend = entry.name.backend();
+        !backend.is_empty() && *entry.group_desc == *backend && entry.p2p_seq_id == 0
+    };
+    !dump.entries.is_empty() && dump.entries.iter().all(by_it)
+}
+
+/// Returns whether one number counts the calls of all groups together, as in torchcomms.
 fn counts_all_groups(dump: &Dump, contiguous: bool) -> bool {
     let unnamed = |entry: &DumpEntry| is_transfer(entry) && entry.name.kind.peers().is_none();
     let several = || {
@@ -640,7 +660,9 @@ fn counts_all_groups(dump: &Dump, contiguous: bool) -> bool {
     };
     let counted =
         || dump.entries.windows(2).all(|pair| pair[0].collective_seq_id + 1 == pair[1].collective_seq_id);
-    dump.entries.iter().any(unnamed) || dump.entries.len() > 2 && contiguous && several() && counted()
+    is_torchcomms(dump)
+        || dump.entries.iter().any(unnamed)
+        || dump.entries.len() > 2 && contiguous && several() && counted()
 }
 
 /// Returns the groups in which a process transfers with one peer alone.
@@ -676,15 +698,18 @@ fn contradiction(entries: &[LocatedEntry<'_>], one_counter: bool) -> Option<Stri
     None
 }
 
-fn state_of(entry: &DumpEntry) -> LaunchState {
+/// How far a call has come. torchcomms retires what is over, and does not look at its events again, so that it may read as
+/// begun for ever.
+fn state_of(entry: &DumpEntry, torchcomms: bool) -> LaunchState {
     match entry.state {
+        EntryState::Scheduled | EntryState::Started if torchcomms && entry.retired => LaunchState::Done,
         EntryState::Scheduled => LaunchState::Open,
         EntryState::Started => LaunchState::Begun,
         EntryState::Completed => LaunchState::Done,
     }
 }
 
-fn launch_of(group: GroupAt, entry: &DumpEntry) -> DeviceLaunch {
+fn launch_of(group: GroupAt, entry: &DumpEntry, torchcomms: bool) -> DeviceLaunch {
     let mut launch = DeviceLaunch {
         group,
         calls: Vec::new(),
@@ -694,16 +719,17 @@ fn launch_of(group: GroupAt, entry: &DumpEntry) -> DeviceLaunch {
         deadline: None,
         timed_out: false,
     };
-    end_launch(&mut launch, entry);
+    end_launch(&mut launch, entry, torchcomms);
     launch
 }
 
 /// What the entry that stands for a launch says of it: its own, or the end of its bracket.
-fn end_launch(launch: &mut DeviceLaunch, entry: &DumpEntry) {
-    launch.state = state_of(entry);
+fn end_launch(launch: &mut DeviceLaunch, entry: &DumpEntry, torchcomms: bool) {
+    launch.state = state_of(entry, torchcomms);
     launch.finished = entry.time_completed_ns;
     launch.timed_out = entry.retired && launch.state.is_open();
-    let timeout = entry.timeout_ms.filter(|timeout| *timeout > 0);
+    // torchcomms writes ten minutes for every call, whatever its timeout is.
+    let timeout = entry.timeout_ms.filter(|timeout| *timeout > 0 && !torchcomms);
     launch.deadline = timeout.and_then(|timeout| launch.created.checked_add(timeout.checked_mul(1_000_000)?));
 }
 
@@ -736,10 +762,10 @@ fn is_own(file: &str) -> bool {
 
 /// Returns the elements and the type on which those who take part have to agree. What goes in and what comes out have to
 /// fit; if they do not, they are not known.
-fn operands(entry: &DumpEntry, what: What, members: usize) -> (Option<u64>, Option<Arc<str>>) {
+fn operands(entry: &DumpEntry, what: What, members: usize) -> (Option<u64>, Option<&'static str>) {
     let dtype = |tensors: &Tensors| {
-        let known = |dtype: &&Arc<str>| DTYPES.contains(&&***dtype);
-        tensors.dtypes.as_ref().and_then(|dtypes| dtypes.first()).filter(known).cloned()
+        let torch = tensors.dtypes.as_ref().and_then(|dtypes| dtypes.first())?;
+        DTYPES.iter().find(|(word, _)| *word == &**torch).map(|(_, name)| *name)
     };
     let there = |tensors: &Tensors| (!tensors.sizes.is_empty()).then(|| tensors.elements()).flatten();
     let (inputs, outputs) = (there(&entry.inputs), there(&entry.outputs));

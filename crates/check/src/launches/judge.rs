@@ -155,37 +155,26 @@ impl JudgedJob {
         differences.chain(inversions).collect()
     }
 
-    /// Returns whether the job is known to have stood still, and not only to have been in the middle of something: a wait
-    /// lasted longer than it may, a circle, or a device that others have passed.
+    /// Returns whether the job is known to have stood still, and not only to have been in the middle of something: a call
+    /// was open for longer than it may be, or ranks wait for one another in a circle.
+    ///
+    /// Nothing else proves it. What one rank has not launched yet it may be about to launch, however many wait for it; and
+    /// dumps are not taken at one moment, so a device that is behind others' may merely have been looked at before.
     #[must_use]
     pub fn stood_still(&self) -> bool {
-        let passed = |kind: RootKind| matches!(kind, RootKind::Stands(stands) if stands.passed);
-        !self.timed_out.is_empty()
-            || !self.waits.circles.is_empty()
-            || self.waits.roots.iter().any(|root| passed(root.kind))
+        !self.timed_out.is_empty() || !self.waits.circles.is_empty()
     }
 
-    /// Returns whether anything may have been going on: a call that all its ranks had launched, or one that is over on some
-    /// device and may be over on the others in a moment.
-    #[must_use]
-    pub fn may_go_on(&self) -> bool {
-        let in_a_moment = |kind: RootKind| matches!(kind, RootKind::Stands(stands) if !stands.passed);
-        !self.waits.may_go_on.is_empty() || self.waits.roots.iter().any(|root| in_a_moment(root.kind))
-    }
-
-    /// Returns whether the job hangs, as far as it stood still at all: somebody is waited for who is known to have had
-    /// nothing to wait for, and nothing may have been going on.
-    #[must_use]
-    pub fn hangs(&self) -> bool {
-        let idle = |kind: RootKind| matches!(kind, RootKind::DidNotLaunch(_));
-        self.stood_still() || self.waits.roots.iter().any(|root| idle(root.kind)) && !self.may_go_on()
+    /// Whether anything of one rank could be compared with another's. Nothing is concluded from a process by itself.
+    fn compares(&self) -> bool {
+        self.compared.ranks.len() > 1
     }
 
     fn conclude(&self) -> RunVerdict {
         let waits = &self.waits;
         if !self.rules().is_empty() {
             RunVerdict::Fails
-        } else if self.hangs() {
+        } else if self.stood_still() && self.compares() {
             RunVerdict::Hangs
         } else if !waits.roots.is_empty() || !self.unknown.is_empty() {
             RunVerdict::Unknown
@@ -196,7 +185,7 @@ impl JudgedJob {
 
     fn why_unknown(&self) -> Vec<String> {
         let mut why = self.job.gaps.clone();
-        if self.compared.ranks.len() < 2 {
+        if !self.compares() {
             why.push("nothing of one rank could be compared with another's".to_owned());
         }
         if !self.waits.stale.is_empty() {
@@ -212,10 +201,23 @@ impl JudgedJob {
                     .to_owned(),
             );
         }
-        if !self.waits.roots.is_empty() && self.may_go_on() && !self.stood_still() {
+        for process in self.job.processes.iter().filter(|process| process.known == KnownPart::Nothing) {
+            let is_root = self.waits.roots.iter().any(|root| root.rank == process.rank);
+            let waiting = self.waits.waiting.iter().filter(|(_, awaits)| awaits.contains(&process.rank));
+            let ranks: Vec<u32> = waiting.map(|(at, _)| self.job.processes[at.process].rank).collect();
+            if !is_root && !ranks.is_empty() {
+                why.push(format!(
+                    "whether rank {} is a root too: nothing is known of it, and {} {} for it",
+                    process.rank,
+                    in_words(&ranks),
+                    if ranks.len() == 1 { "waits" } else { "wait" }
+                ));
+            }
+        }
+        if !self.waits.roots.is_empty() && !self.stood_still() {
             why.push(
-                "whether the job stood still: there are calls that all their ranks had launched, and they may have been \
-                 going on"
+                "whether the job stood still: no call is known to have been open for longer than it may be, and whoever is \
+                 waited for may only be late"
                     .to_owned(),
             );
         }

@@ -9,9 +9,9 @@ use rankcheck_model::Rule;
 use serde::Serialize;
 
 use super::compare::{CallDifference, Inversion};
-use super::job::{LaunchedCall, NotCompared, What};
+use super::job::{DeviceLaunch, LaunchState, NotCompared, What};
 use super::judge::{JudgedJob, in_words};
-use super::waits::{CircleStep, JobRoot, LaunchAt, RootKind};
+use super::waits::{CallAt, CircleStep, JobRoot, RootKind};
 use crate::runs::judge::RunVerdict;
 use crate::runs::report::rows;
 
@@ -27,11 +27,10 @@ pub fn text(judged: &JudgedJob) -> String {
     let (ranks, calls) = (judged.job.processes.len(), judged.calls());
     let _ =
         write!(out, "{what}  {source}   {ranks} rank{}, {calls} calls", if ranks == 1 { "" } else { "s" });
-    let class = class(judged);
     if judged.verdict == RunVerdict::Holds {
         let _ = write!(out, ": nothing wrong up to here");
     } else if judged.verdict != RunVerdict::Unknown {
-        let _ = write!(out, ", {class}");
+        let _ = write!(out, ", {}", JobClass::of(judged).text());
     }
     rows(&mut out, "root", &roots(judged));
     rows(&mut out, "cycle", &cycles(judged));
@@ -47,9 +46,44 @@ pub fn text(judged: &JudgedJob) -> String {
     out
 }
 
-/// Returns what became of the job, as far as that is known.
-fn class(judged: &JudgedJob) -> &'static str {
-    if judged.hangs() { "hang" } else { "latent: nothing is known to have stood still" }
+/// What became of the job, as far as that is known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum JobClass {
+    /// It is known to have stood still.
+    Hang,
+    /// All that is known to have been called is over.
+    Latent,
+    /// Some calls are not known to be over, and nothing proves that they stand.
+    Open,
+}
+
+impl JobClass {
+    fn of(judged: &JudgedJob) -> Self {
+        let is_over = |launch: &DeviceLaunch| launch.state == LaunchState::Done;
+        if judged.stood_still() {
+            Self::Hang
+        } else if judged.job.processes.iter().flat_map(|of| &of.launches).all(is_over) {
+            Self::Latent
+        } else {
+            Self::Open
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Hang => "hang",
+            Self::Latent => "latent",
+            Self::Open => "open",
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Hang => "hang",
+            Self::Latent => "latent: every call that is known is over",
+            Self::Open => "open: whether it stood still is not known",
+        }
+    }
 }
 
 /// A rule that is broken.
@@ -120,27 +154,15 @@ fn inversion_text(judged: &JudgedJob, inversion: &Inversion) -> String {
     format!("collectives of several groups have no one order: {}", steps.collect::<Vec<_>>().join("; "))
 }
 
-/// The call of a launch that waits for a rank, or its first.
-fn call_that_waits(judged: &JudgedJob, at: LaunchAt, rank: u32) -> Option<&LaunchedCall> {
-    let calls = &judged.job.processes[at.process].launches[at.launch as usize].calls;
-    let meets = |call: &&LaunchedCall| match call.what {
-        What::Send(peer) | What::Recv(peer) => peer == rank,
-        What::Collective(_) | What::Unknown => false,
-    };
-    calls.iter().find(meets).or_else(|| calls.first())
-}
-
 fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
     let job = &judged.job;
     let waits = if root.awaited_by.len() == 1 { "waits" } else { "wait" };
     let awaited = format!("{} {waits} for it", in_words(&root.awaited_by));
-    let wanted = |at: LaunchAt| {
+    let wanted = |CallAt { at, call }: CallAt| {
         let process = &job.processes[at.process];
-        let group = process.launches[at.launch as usize].group;
-        let call = call_that_waits(judged, at, root.rank);
-        let text = call.map_or_else(String::new, |call| job.call_text(group, call));
-        let collective = call.is_some_and(|call| matches!(call.what, What::Collective(_)));
-        (text, collective, process.rank)
+        let launch = &process.launches[at.launch as usize];
+        let call = &launch.calls[call];
+        (job.call_text(launch.group, call), matches!(call.what, What::Collective(_)), process.rank)
     };
     match root.kind {
         RootKind::DidNotLaunch(at) => {
@@ -152,16 +174,15 @@ fn root_text(judged: &JudgedJob, root: &JobRoot) -> String {
                 || "nothing that it launched is open".to_owned(),
                 |last| format!("nothing that it launched is open; its last call is at {last}"),
             );
-            format!(
-                "rank {} did not launch{what}: its host stands elsewhere, and {last}; {awaited}",
-                root.rank
-            )
+            format!("rank {} did not launch{what}: its host is elsewhere, and {last}; {awaited}", root.rank)
         }
         RootKind::Stands(stands) => {
             let process = &job.processes[stands.launch.process];
             let text = job.launch_text(&process.launches[stands.launch.launch as usize]);
+            // It may be over in a moment, or have been looked at before the other one.
+            let stands_so = if judged.stood_still() { "stands" } else { "is not over with it" };
             format!(
-                "rank {} launched {text} and its device stands: rank {} has finished it; {awaited}",
+                "rank {} launched {text} and its device {stands_so}: rank {} has finished it; {awaited}",
                 root.rank, stands.finished_by
             )
         }
@@ -209,8 +230,7 @@ fn step_text(judged: &JudgedJob, step: &CircleStep) -> String {
     let job = &judged.job;
     let process = &job.processes[step.waits_in.process];
     let launch = &process.launches[step.waits_in.launch as usize];
-    let call = call_that_waits(judged, step.waits_in, job.processes[step.awaits].rank);
-    call.map_or_else(|| job.launch_text(launch), |call| job.call_text(launch.group, call))
+    job.call_text(launch.group, &launch.calls[step.call])
 }
 
 fn cycles(judged: &JudgedJob) -> Vec<String> {
@@ -302,13 +322,6 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
         lines.push(format!("NCCL {library}"));
     }
     let waits = !judged.waits.roots.is_empty() || !judged.waits.circles.is_empty();
-    if waits && !judged.stood_still() {
-        lines.push(
-            "that the job stood still when it was looked at: nothing says when that was, and a rank of a job that goes on may \
-             be late"
-                .to_owned(),
-        );
-    }
     if waits && judged.waits.across_groups {
         lines.push(
             "that a device does the calls of different groups in the order in which its host made them"
@@ -428,11 +441,11 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
     };
     let hop = |step: &CircleStep| {
         let process = &job.processes[step.waits_in.process];
-        let call = call_that_waits(judged, step.waits_in, job.processes[step.awaits].rank);
+        let call = &process.launches[step.waits_in.launch as usize].calls[step.call];
         JobHopEntry {
             rank: process.rank,
             waits: step_text(judged, step),
-            place: call.and_then(|call| call.place.as_ref()).map(ToString::to_string),
+            place: call.place.as_ref().map(ToString::to_string),
             awaits: job.processes[step.awaits].rank,
         }
     };
@@ -443,7 +456,7 @@ pub fn entry(judged: &JudgedJob) -> JobEntry {
         calls: judged.calls(),
         nccl: job.library.as_deref().map(str::to_owned),
         verdict: judged.verdict.name(),
-        class: if class(judged) == "hang" { "hang" } else { "latent" },
+        class: JobClass::of(judged).name(),
         rules: judged.rules().iter().map(|rule| rule.id()).collect(),
         findings: findings(judged).into_iter().map(finding).collect(),
         roots: judged.waits.roots.iter().map(root).collect(),

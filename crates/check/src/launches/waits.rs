@@ -13,7 +13,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::compare::Compared;
 use super::components::{components, shortest_circle};
-use super::job::{GroupAt, KnownPart, LaunchState, What};
+use super::job::{GroupAt, KnownPart, LaunchState, LaunchedCall, What};
 use super::positions::{MemberPosition, Met, Positions, TransferLane};
 
 /// Launches from which a shortest circle is looked for.
@@ -26,6 +26,15 @@ pub struct LaunchAt {
     pub process: usize,
     /// The launch of it.
     pub launch: u32,
+}
+
+/// A call inside of a launch, by their places.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CallAt {
+    /// The launch that it is in.
+    pub at: LaunchAt,
+    /// The place of the call in it.
+    pub call: usize,
 }
 
 /// A rank that others wait for and that waits for nobody.
@@ -42,14 +51,14 @@ pub struct JobRoot {
 /// Why somebody is a root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RootKind {
-    /// Its host did not launch what this one did, and its device has nothing open.
-    DidNotLaunch(Option<LaunchAt>),
+    /// Its host did not launch what this call of another rank meets, and its device has nothing open.
+    DidNotLaunch(Option<CallAt>),
     /// Its device is not over with something that another device has finished.
     Stands(DeviceStands),
     /// Its device has not begun what that of this rank has, and nothing that it was given keeps it.
     HasNotBegun(LaunchAt, u32),
-    /// Nothing of it is known, and nothing else keeps this launch of another rank.
-    NotKnown(LaunchAt),
+    /// Nothing of it is known, and nothing else keeps this call of another rank.
+    NotKnown(CallAt),
 }
 
 /// A device that is not over with something that another has finished.
@@ -70,6 +79,8 @@ pub struct DeviceStands {
 pub struct CircleStep {
     /// Who waits, and in what.
     pub waits_in: LaunchAt,
+    /// The place in it of the call that waits.
+    pub call: usize,
     /// The process that it waits for.
     pub awaits: usize,
     /// Whether that one launched it, and has something else open before it.
@@ -290,6 +301,28 @@ impl<'a> JobGraph<'a> {
         }
     }
 
+    /// The call of a launch that waits for a process: the first that meets a call of it which is not known to have been
+    /// launched; else the first that it has part in.
+    fn call_for(&self, at: LaunchAt, process: usize) -> CallAt {
+        let job = self.positions.job;
+        let launch = &job.processes[at.process].launches[at.launch as usize];
+        let (own, peer) = (self.rank(at.process), self.rank(process));
+        let lane = |call: &LaunchedCall| match call.what {
+            What::Send(to) => Some((TransferLane { group: launch.group, from: own, to }, true, to)),
+            What::Recv(from) => Some((TransferLane { group: launch.group, from, to: own }, false, from)),
+            What::Collective(_) | What::Unknown => None,
+        };
+        let with_it = |call: &LaunchedCall| lane(call).is_none_or(|(.., other)| other == peer);
+        let lacks = |nth: usize, call: &LaunchedCall| {
+            lane(call).is_none_or(|(lane, sends, _)| {
+                !matches!(self.positions.met(lane, sends, at.launch, number(nth)), Met::Launched(_))
+            })
+        };
+        let mut calls = launch.calls.iter().enumerate().filter(|(_, call)| with_it(call));
+        let found = calls.clone().find(|(nth, call)| lacks(*nth, call)).or_else(|| calls.next());
+        CallAt { at, call: found.map_or(0, |(nth, _)| nth) }
+    }
+
     /// Where a launch of another process is the one that is met: what that has open before it.
     fn leads_to(&self, at: LaunchAt) -> Option<u32> {
         if self.stands[at.process].is_some() { Some(number(at.process)) } else { self.before(at) }
@@ -449,7 +482,10 @@ impl<'a> JobGraph<'a> {
         }
         let kind = match self.stands[process] {
             Some(stands) => RootKind::Stands(stands),
-            None => RootKind::DidNotLaunch(self.awaiting(process, into).first().copied()),
+            None => {
+                let first = self.awaiting(process, into).first().copied();
+                RootKind::DidNotLaunch(first.map(|at| self.call_for(at, process)))
+            }
         };
         Some(JobRoot { rank: self.rank(process), kind, awaited_by })
     }
@@ -514,7 +550,8 @@ impl<'a> JobGraph<'a> {
             return None;
         }
         let awaited_by = self.awaited_by(process, into);
-        Some(JobRoot { rank: self.rank(process), kind: RootKind::NotKnown(first), awaited_by })
+        let kind = RootKind::NotKnown(self.call_for(first, process));
+        Some(JobRoot { rank: self.rank(process), kind, awaited_by })
     }
 
     /// The shortest circle of a component, as steps from process to process.
@@ -540,7 +577,8 @@ impl<'a> JobGraph<'a> {
             let Some(next) = next else { continue };
             let Some(awaits) = process(next).filter(|awaits| *awaits != waits_in.process) else { continue };
             let launched = self.launch(next).is_some();
-            steps.push(CircleStep { waits_in, awaits, launched });
+            let call = self.call_for(waits_in, awaits).call;
+            steps.push(CircleStep { waits_in, call, awaits, launched });
         }
         let first = (0..steps.len()).min_by_key(|at| self.rank(steps[*at].waits_in.process)).unwrap_or(0);
         steps.rotate_left(first);

@@ -8,6 +8,7 @@ use miette::Diagnostic as _;
 use rankcheck_model::{Data, Loc, RankOutcome};
 use serde::Serialize;
 
+use crate::together::TogetherEntry;
 use crate::{launches, runs};
 use counterexample::CounterexampleEntry;
 
@@ -30,6 +31,8 @@ pub struct JsonReport {
     pub recordings: Vec<runs::report::RunEntry>,
     /// One entry for each job of which there are dumps.
     pub jobs: Vec<launches::report::JobEntry>,
+    /// One entry for each recording and dumps that were given together.
+    pub together: Vec<TogetherEntry>,
     /// One entry for each file that could not be read, and each program that could not be evaluated.
     pub errors: Vec<ErrorEntry>,
 }
@@ -255,7 +258,7 @@ fn entry(explained: &Explained, run: &Explored) -> CheckEntry {
     }
 }
 
-/// The JSON of all checks and recorded runs.
+/// The JSON of all checks and recorded runs; nothing is said of recordings and dumps together.
 #[must_use]
 pub fn json<'a>(
     checks: impl IntoIterator<Item = &'a Explained>,
@@ -281,6 +284,7 @@ pub fn json<'a>(
         checks,
         recordings,
         jobs,
+        together: Vec::new(),
         errors,
     }
 }
