@@ -17,6 +17,7 @@
 
 pub mod compare;
 pub mod components;
+pub mod concluded;
 pub mod job;
 pub mod judge;
 pub mod positions;

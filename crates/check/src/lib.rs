@@ -19,6 +19,7 @@ pub mod command;
 pub mod device;
 pub mod dumps;
 pub mod launches;
+pub mod logs;
 pub mod report;
 pub mod rules;
 pub mod runs;
