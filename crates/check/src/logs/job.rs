@@ -79,6 +79,15 @@ struct LogRank<'a> {
 /// The members of a communicator: the ranks of logs by their ranks in it.
 type Members = BTreeMap<u32, usize>;
 
+/// The groups that a communicator is in a job.
+#[derive(Debug, Clone, Copy)]
+struct CommGroups {
+    /// That of its calls.
+    calls: GroupAt,
+    /// That in which it is made, if that is not known to be over.
+    init: Option<GroupAt>,
+}
+
 /// Returns the launches of each job of which there are logs.
 #[must_use]
 pub fn jobs(logs: &Logs, source: &Path) -> Vec<LaunchedJob> {
@@ -259,8 +268,10 @@ impl JobOfLogs<'_> {
         let numbers = self.number();
         let groups = self.groups(&numbers);
         self.say_of_files();
+        // Where nobody called anything, that says nothing of one alone.
+        let nobody_called = self.members.iter().all(|at| self.ranks[*at].process.calls.is_empty());
         for at in self.members.clone() {
-            let process = self.process(at, numbers[&at], &groups);
+            let process = self.process(at, numbers[&at], &groups, nobody_called);
             self.job.processes.push(process);
         }
         self.job.processes.sort_by_key(|process| process.rank);
@@ -324,38 +335,47 @@ impl JobOfLogs<'_> {
         numbers
     }
 
-    /// Makes the groups of the job. A member without a log is the rank that is missing, if only one is.
-    fn groups(&mut self, numbers: &FxHashMap<usize, u32>) -> BTreeMap<Identity, GroupAt> {
+    /// Makes the groups of the job. Members that no log shows are the ranks that are left, if it can be no others.
+    fn groups(&mut self, numbers: &FxHashMap<usize, u32>) -> BTreeMap<Identity, CommGroups> {
         let mut groups = BTreeMap::new();
-        let world = self.world().map(|(identity, (nranks, members))| {
-            let missing: Vec<u32> = (0..*nranks).filter(|rank| !members.contains_key(rank)).collect();
-            (identity.clone(), missing)
-        });
+        let world = self.world().map(|(identity, (nranks, _))| (identity.clone(), *nranks));
         let mut nobody = NOBODY;
         for (identity, (nranks, members)) in self.comms {
             if !members.values().any(|at| numbers.contains_key(at)) {
                 continue;
             }
             let is_world = world.as_ref().is_some_and(|(world, _)| world == identity);
-            let sole = world.as_ref().and_then(|(_, missing)| (missing.len() == 1).then(|| missing[0]));
-            let mut member = |rank: u32| match (members.get(&rank), sole) {
-                (Some(at), _) => numbers[at],
-                (None, _) if is_world => rank,
-                (None, Some(sole)) => sole,
-                (None, None) => {
+            let is_made = |(rank, at): (&u32, &usize)| {
+                let of = self.ranks[*at].comms.iter().filter(|(_, other)| other.as_ref() == Some(identity));
+                let mut of = of.map(|(place, _)| &self.ranks[*at].process.comms[*place]);
+                of.any(|comm| comm.init.rank == *rank && comm.made)
+            };
+            let made = members.iter().filter(|(rank, at)| is_made((*rank, *at))).count();
+            let known: BTreeSet<u32> = members.values().map(|at| numbers[at]).collect();
+            let all = world.as_ref().map_or(0, |(_, all)| *all);
+            let others: Vec<u32> = (0..all).filter(|rank| !known.contains(rank)).collect();
+            let missing = *nranks as usize - members.len();
+            // One that was never made has no calls, so in which order its members are makes no difference.
+            let sole = others.len() == missing && (missing == 1 || made == 0);
+            let mut others = others.into_iter().filter(|_| sole);
+            let mut member = |rank: u32| match members.get(&rank) {
+                Some(at) => numbers[at],
+                None if is_world => rank,
+                None => others.next().unwrap_or_else(|| {
                     nobody += 1;
                     nobody
-                }
+                }),
             };
             let ranks: Arc<[u32]> = (0..*nranks).map(&mut member).collect();
-            let at = GroupAt(u32::try_from(self.job.groups.len()).expect("fewer than 2^32 communicators"));
-            self.job.groups.push(JobGroup {
-                noun: "communicator",
-                name: name(identity).into(),
-                desc: None,
-                ranks,
-            });
-            groups.insert(identity.clone(), at);
+            let job_groups = &mut self.job.groups;
+            let mut group = || {
+                let (name, ranks) = (name(identity).into(), Arc::clone(&ranks));
+                job_groups.push(JobGroup { noun: "communicator", name, desc: None, ranks });
+                GroupAt(u32::try_from(job_groups.len() - 1).expect("fewer than 2^32 communicators"))
+            };
+            let calls = group();
+            let init = (made < members.len()).then(group);
+            groups.insert(identity.clone(), CommGroups { calls, init });
         }
         groups
     }
@@ -394,18 +414,38 @@ impl JobOfLogs<'_> {
         }
     }
 
-    fn process(&mut self, at: usize, number: u32, groups: &BTreeMap<Identity, GroupAt>) -> Process {
+    fn process(
+        &mut self,
+        at: usize,
+        number: u32,
+        groups: &BTreeMap<Identity, CommGroups>,
+        nobody_called: bool,
+    ) -> Process {
         let rank = &self.ranks[at];
-        let of: FxHashMap<usize, GroupAt> = rank
+        let of: BTreeMap<usize, CommGroups> = rank
             .comms
             .iter()
             .filter_map(|(place, identity)| Some((*place, *groups.get(identity.as_ref()?)?)))
             .collect();
         let mut process = Process { rank: number, from_start: true, ..Process::default() };
         process.warning = rank.process.warning.clone();
-        let mut counts: FxHashMap<GroupAt, u64> = of.values().map(|group| (*group, 0)).collect();
+        // It made nothing of what it is not known to have begun.
+        let is_in = |group: &GroupAt| self.job.group(*group).ranks.contains(&number);
+        let groups = groups.values().flat_map(|groups| [Some(groups.calls), groups.init]).flatten();
+        let mut counts: FxHashMap<GroupAt, u64> = groups.filter(is_in).map(|group| (group, 0)).collect();
+        let mut inits = of.iter().filter_map(|(place, groups)| Some((*place, groups.init?))).peekable();
+        let mut counts_of_inits: Vec<GroupAt> = Vec::new();
+        let mut begin = |calls: usize, launches: &mut Vec<DeviceLaunch>| {
+            while let Some((_, group)) =
+                inits.next_if(|(place, _)| rank.process.comms[*place].calls_before <= calls)
+            {
+                counts_of_inits.push(group);
+                launches.push(init_of(group));
+            }
+        };
         let mut called = false;
         for (nth, call) in rank.process.calls.iter().enumerate() {
+            begin(nth, &mut process.launches);
             let is_torn = rank.process.torn.is_some_and(|torn| nth >= torn);
             match call.comm {
                 Some(comm) if !rank.comms.contains_key(&comm) => continue,
@@ -413,7 +453,7 @@ impl JobOfLogs<'_> {
                 None if rank.device != self.first_device(rank.process) => continue,
                 Some(_) | None => called = true,
             }
-            let Some(group) = call.comm.and_then(|comm| of.get(&comm)) else {
+            let Some(CommGroups { calls: group, .. }) = call.comm.and_then(|comm| of.get(&comm)) else {
                 *self.job.left_out.entry(NotCompared::Members).or_default() += 1;
                 continue;
             };
@@ -438,6 +478,9 @@ impl JobOfLogs<'_> {
                 timed_out: false,
             });
         }
+        begin(usize::MAX, &mut process.launches);
+        called |= nobody_called;
+        counts.extend(counts_of_inits.into_iter().map(|group| (group, 1)));
         let torn = rank.process.torn.is_some();
         process.known = match (called, torn || rank.process.cut) {
             (false, _) => KnownPart::Nothing,
@@ -452,12 +495,14 @@ impl JobOfLogs<'_> {
                 .gaps
                 .push(format!("what rank {number} called last: its log ends in the middle of a line"));
         }
-        for (place, group) in &of {
-            let destroyed = rank.process.comms[*place].end == Some(CommEnd::Destroyed);
-            let launched = counts.get(group).copied().filter(|_| called && !torn);
-            let reached = GroupReached { launched, finished: None, left: destroyed && called && !torn };
-            process.reached.insert(*group, reached);
-        }
+        let destroyed =
+            |(place, _): &(&usize, &CommGroups)| rank.process.comms[**place].end == Some(CommEnd::Destroyed);
+        let left: FxHashSet<GroupAt> =
+            of.iter().filter(destroyed).map(|(_, groups)| groups.calls).filter(|_| called && !torn).collect();
+        process.reached.extend(counts.into_iter().map(|(group, launched)| {
+            let launched = Some(launched).filter(|_| called && !torn);
+            (group, GroupReached { launched, finished: None, left: left.contains(&group) })
+        }));
         process
     }
 
@@ -501,6 +546,30 @@ impl JobOfLogs<'_> {
             root,
             place: None,
         }
+    }
+}
+
+/// That a process began to make a communicator, for which its host waits for all other members.
+fn init_of(group: GroupAt) -> DeviceLaunch {
+    let call = LaunchedCall {
+        word: "init".into(),
+        what: What::Collective(CalledKind::Barrier),
+        number: Some(1),
+        elements: None,
+        dtype: None,
+        reduction: None,
+        root: None,
+        place: None,
+    };
+    DeviceLaunch {
+        group,
+        calls: vec![call],
+        state: LaunchState::Unclear,
+        created: None,
+        stream: None,
+        finished: None,
+        deadline: None,
+        timed_out: false,
     }
 }
 

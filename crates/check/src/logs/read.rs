@@ -106,6 +106,8 @@ pub struct LogComm {
     pub init: InitLine,
     /// What it was split from, by its place.
     pub parent: Option<usize>,
+    /// How many calls the process had made when it began to make it.
+    pub calls_before: usize,
     /// Whether the line is there that it is made.
     pub made: bool,
     /// Whether lines say different things of it.
@@ -368,7 +370,8 @@ impl LogProcess {
         }
         let parent = init.split.and_then(|split| self.comm(split.parent));
         let made = !init.begins;
-        self.comms.push(LogComm { init, parent, made, contradicts: false, end: None });
+        let calls_before = self.calls.len();
+        self.comms.push(LogComm { init, parent, calls_before, made, contradicts: false, end: None });
     }
 
     fn end(&mut self, comm: u64, aborted: bool) {
