@@ -21,6 +21,7 @@ mod judged;
 mod known;
 mod laws;
 mod litmus;
+mod logged;
 mod midway;
 mod observed;
 mod predicted;

@@ -60,6 +60,8 @@ const PLACES: &[(&str, &str)] = &[
     ("tests/dumps/*.py", "how dumps were made on GPUs"),
     ("tests/dumps/runs/*/rank_*", "some of them"),
     ("tests/dumps/runs/*.report", "golden reports of them"),
+    ("tests/logs/runs/*/vm.*", "logs that NCCL wrote on GPUs"),
+    ("tests/logs/runs/*.report", "golden reports of them"),
 ];
 
 /// Returns the patterns that a pattern with one list in braces stands for.
