@@ -2,7 +2,8 @@
 //!
 //! A device does the calls of one communicator in the order in which its host made them, and those of one stream. So a
 //! collective can be over once it is first in line with all members, and a transfer once it is with both. What remains
-//! waits for a call that somebody did not make, or for itself. Whether sends and receives were in one group of calls is
+//! waits for a call that somebody did not make, or for itself; and what a host made after that, and what meets it, is not
+//! taken to be over either, for a stream may wait for another. Whether sends and receives were in one group of calls is
 //! not known: they are let through together, and if that makes a difference, it is said.
 //! Not here: whether anything did stand still.
 
@@ -42,16 +43,17 @@ pub fn conclude(job: &mut LaunchedJob) -> Vec<u32> {
     let grouped = over(job, &meetings, Grouped::AsMuchAsPossible);
     let alone = over(job, &meetings, Grouped::Never);
     let mut unsure = Vec::new();
+    let held = held(job, &meetings, &grouped);
     for (at, process) in job.processes.iter_mut().enumerate() {
-        let torn = process.known == KnownPart::Nothing;
         for (nth, launch) in process.launches.iter_mut().enumerate() {
-            launch.state = match (grouped[at][nth], meetings.of[at][nth]) {
-                _ if torn => LaunchState::Unclear,
-                (_, None) => LaunchState::Unclear,
-                (true, Some(meeting)) if meetings.all[meeting].unclear => LaunchState::Unclear,
-                (true, Some(_)) => LaunchState::Done,
-                (false, Some(_)) => LaunchState::Open,
-            };
+            launch.state =
+                match (launch.state, meetings.of[at][nth]) {
+                    (LaunchState::Unclear, Some(meeting)) if nth < held[at] => {
+                        if meetings.all[meeting].unclear { LaunchState::Unclear } else { LaunchState::Done }
+                    }
+                    (LaunchState::Unclear, Some(_)) => LaunchState::Open,
+                    (known, _) => known,
+                };
         }
         let left = |launch: &super::job::DeviceLaunch| {
             process.reached.get(&launch.group).is_some_and(|reached| reached.left)
@@ -65,6 +67,31 @@ pub fn conclude(job: &mut LaunchedJob) -> Vec<u32> {
         }
     }
     unsure
+}
+
+/// Returns from which launch on each process is held up: by one that cannot be over, or by what meets one.
+fn held(job: &LaunchedJob, meetings: &Meetings, over: &[Vec<bool>]) -> Vec<usize> {
+    let mut held: Vec<usize> = job.processes.iter().map(|process| process.launches.len()).collect();
+    let mut told = held.clone();
+    for (at, process) in job.processes.iter().enumerate() {
+        let first =
+            process.launches.iter().zip(&over[at]).position(|(launch, over)| !over || launch.state.is_open());
+        held[at] = first.unwrap_or(held[at]);
+    }
+    let mut next: Vec<usize> = (0..held.len()).collect();
+    while let Some(process) = next.pop() {
+        let more = held[process]..told[process];
+        told[process] = told[process].min(held[process]);
+        for meeting in more.filter_map(|nth| meetings.of[process][nth]) {
+            for (other, nth) in &meetings.all[meeting].launches {
+                if *nth < held[*other] {
+                    held[*other] = *nth;
+                    next.push(*other);
+                }
+            }
+        }
+    }
+    held
 }
 
 struct Meetings {

@@ -24,6 +24,9 @@ use crate::launches::judge::in_words;
 /// Members of a communicator of whom no log is there have numbers from here on, which are no ranks.
 const NOBODY: u32 = 1 << 31;
 
+/// What it is called that a communicator is made.
+const INIT: &str = "init";
+
 /// The types of elements, by NCCL's numbers.
 const DTYPES: [&str; 12] = [
     "int8",
@@ -86,6 +89,8 @@ struct CommGroups {
     calls: GroupAt,
     /// That in which it is made, if that is not known to be over.
     init: Option<GroupAt>,
+    /// Whether nobody says that it is made.
+    begun_only: bool,
 }
 
 /// Returns the launches of each job of which there are logs.
@@ -268,10 +273,9 @@ impl JobOfLogs<'_> {
         let numbers = self.number();
         let groups = self.groups(&numbers);
         self.say_of_files();
-        // Where nobody called anything, that says nothing of one alone.
-        let nobody_called = self.members.iter().all(|at| self.ranks[*at].process.calls.is_empty());
+
         for at in self.members.clone() {
-            let process = self.process(at, numbers[&at], &groups, nobody_called);
+            let process = self.process(at, numbers[&at], &groups);
             self.job.processes.push(process);
         }
         self.job.processes.sort_by_key(|process| process.rank);
@@ -375,7 +379,7 @@ impl JobOfLogs<'_> {
             };
             let calls = group();
             let init = (made < members.len()).then(group);
-            groups.insert(identity.clone(), CommGroups { calls, init });
+            groups.insert(identity.clone(), CommGroups { calls, init, begun_only: made == 0 });
         }
         groups
     }
@@ -403,24 +407,21 @@ impl JobOfLogs<'_> {
 
     /// Whose log has no calls may not have been told to print them.
     fn say_what_has_no_calls(&mut self) {
-        let silent =
-            self.job.processes.iter().filter(|process| process.launches.is_empty() && process.from_start);
+        let has_called = |process: &Process| {
+            let mut calls = process.launches.iter().flat_map(|launch| &launch.calls);
+            calls.any(|call| &*call.word != INIT)
+        };
+        let silent = self.job.processes.iter().filter(|process| !has_called(process) && process.from_start);
         let silent: Vec<u32> = silent.map(|process| process.rank).collect();
         if !silent.is_empty() {
             self.job.gaps.push(format!(
-                "what {} called: the log has no line of a call, as if NCCL_DEBUG_SUBSYS had no COLL",
+                "whether {} called anything: no line says so, and none would if NCCL_DEBUG_SUBSYS had no COLL",
                 in_words(&silent)
             ));
         }
     }
 
-    fn process(
-        &mut self,
-        at: usize,
-        number: u32,
-        groups: &BTreeMap<Identity, CommGroups>,
-        nobody_called: bool,
-    ) -> Process {
+    fn process(&mut self, at: usize, number: u32, groups: &BTreeMap<Identity, CommGroups>) -> Process {
         let rank = &self.ranks[at];
         let of: BTreeMap<usize, CommGroups> = rank
             .comms
@@ -433,14 +434,17 @@ impl JobOfLogs<'_> {
         let is_in = |group: &GroupAt| self.job.group(*group).ranks.contains(&number);
         let groups = groups.values().flat_map(|groups| [Some(groups.calls), groups.init]).flatten();
         let mut counts: FxHashMap<GroupAt, u64> = groups.filter(is_in).map(|group| (group, 0)).collect();
-        let mut inits = of.iter().filter_map(|(place, groups)| Some((*place, groups.init?))).peekable();
+        let mut inits = of
+            .iter()
+            .filter_map(|(place, groups)| Some((*place, groups.init?, groups.begun_only)))
+            .peekable();
         let mut counts_of_inits: Vec<GroupAt> = Vec::new();
         let mut begin = |calls: usize, launches: &mut Vec<DeviceLaunch>| {
-            while let Some((_, group)) =
-                inits.next_if(|(place, _)| rank.process.comms[*place].calls_before <= calls)
+            while let Some((_, group, begun_only)) =
+                inits.next_if(|(place, ..)| rank.process.comms[*place].calls_before <= calls)
             {
                 counts_of_inits.push(group);
-                launches.push(init_of(group));
+                launches.push(init_of(group, begun_only));
             }
         };
         let mut called = false;
@@ -479,14 +483,10 @@ impl JobOfLogs<'_> {
             });
         }
         begin(usize::MAX, &mut process.launches);
-        called |= nobody_called;
+
         counts.extend(counts_of_inits.into_iter().map(|group| (group, 1)));
         let torn = rank.process.torn.is_some();
-        process.known = match (called, torn || rank.process.cut) {
-            (false, _) => KnownPart::Nothing,
-            (true, true) => KnownPart::Partly,
-            (true, false) => KnownPart::Whole,
-        };
+        process.known = if torn || rank.process.cut { KnownPart::Partly } else { KnownPart::Whole };
         if torn {
             let what = "lines are missing or damaged, and calls behind the first of them are not counted";
             self.job.gaps.push(format!("what rank {number} called: {what}"));
@@ -500,7 +500,7 @@ impl JobOfLogs<'_> {
         let left: FxHashSet<GroupAt> =
             of.iter().filter(destroyed).map(|(_, groups)| groups.calls).filter(|_| called && !torn).collect();
         process.reached.extend(counts.into_iter().map(|(group, launched)| {
-            let launched = Some(launched).filter(|_| called && !torn);
+            let launched = Some(launched).filter(|_| !torn);
             (group, GroupReached { launched, finished: None, left: left.contains(&group) })
         }));
         process
@@ -550,9 +550,9 @@ impl JobOfLogs<'_> {
 }
 
 /// That a process began to make a communicator, for which its host waits for all other members.
-fn init_of(group: GroupAt) -> DeviceLaunch {
+fn init_of(group: GroupAt, begun_only: bool) -> DeviceLaunch {
     let call = LaunchedCall {
-        word: "init".into(),
+        word: INIT.into(),
         what: What::Collective(CalledKind::Barrier),
         number: Some(1),
         elements: None,
@@ -564,7 +564,7 @@ fn init_of(group: GroupAt) -> DeviceLaunch {
     DeviceLaunch {
         group,
         calls: vec![call],
-        state: LaunchState::Unclear,
+        state: if begun_only { LaunchState::Open } else { LaunchState::Unclear },
         created: None,
         stream: None,
         finished: None,
