@@ -332,6 +332,9 @@ fn rests(judged: &JudgedJob) -> Vec<String> {
         if waits {
             lines.push("that everything is over that all its ranks could have come to".to_owned());
         }
+        if !judged.compared.inversions.is_empty() {
+            lines.push("that calls of different communicators were not in one group of calls".to_owned());
+        }
     } else if waits && !judged.stood_still() {
         lines.push(
             "that the job stood still when it was looked at: nothing says when that was, and a rank of a job that goes on may \

@@ -150,7 +150,9 @@ pub struct LogCall {
 #[must_use]
 pub fn holds_logs(path: &Path) -> bool {
     let mut files = Vec::new();
-    list(path, 0, &mut files).is_ok() && files.iter().any(|path| is_log(path))
+    let is_spec = |path: &PathBuf| path.extension().is_some_and(|end| end == "star");
+    // Folders of specs are for others, whatever lies beside them.
+    list(path, 0, &mut files).is_ok() && !files.iter().any(is_spec) && files.iter().any(|path| is_log(path))
 }
 
 /// Lists the files of a folder, sorted.
@@ -181,14 +183,21 @@ fn list(path: &Path, depth: usize, files: &mut Vec<PathBuf>) -> Result<(), LogEr
 fn is_log(path: &Path) -> bool {
     let quotes =
         path.extension().is_some_and(|end| ["star", "py", "md", "rs"].iter().any(|other| end == *other));
-    let mut start = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(LOOKED_AT).read_to_end(&mut start));
-    if quotes || read.is_err() || start.starts_with(b"\x80") {
+    let Some(file) = File::open(path).ok().filter(|_| !quotes) else { return false };
+    let mut file = BufReader::new(file.take(LOOKED_AT));
+    // Recordings and dumps are no text.
+    if file.fill_buf().is_ok_and(|start| start.iter().take(64).any(|byte| *byte == 0 || *byte == 0x80)) {
         return false;
     }
-    let mut lines =
-        start.split(|byte| *byte == b'\n').filter(|line| line.windows(5).any(|part| part == b"NCCL "));
-    lines.any(|line| !records(&without_colours(&String::from_utf8_lossy(line))).0.is_empty())
+    let mut line = Vec::new();
+    while file.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).is_ok_and(|read| read > 0) {
+        let text = String::from_utf8_lossy(&line);
+        if text.contains("NCCL ") && !records(&without_colours(&text)).0.is_empty() {
+            return true;
+        }
+        line.clear();
+    }
+    false
 }
 
 /// Reads all logs at some paths.
